@@ -1,0 +1,12 @@
+"""The daemon: touchfs's tree through FUSE. Only this package knows pyfuse3 and trio.
+
+    daemon      the supervisor (trio): starts the zygote, keeps workers alive, signals, readiness, unmounting
+    zygote      the process that mounted and answered INIT; it does nothing but fork workers
+    workers     one worker: what it shares with its supervisor, and its life from fork to exit
+    loop        the event loop pyfuse3 runs on in a worker, in place of trio
+    operations  FUSE requests to the tree and back: numbers and names in, attributes and errnos out
+    control     the files of `.touchfs/`
+    errnos      the one table from our errors to errnos
+    mountpoint  what is mounted where; checks before mounting, and unmounting
+    background  a daemon process whose parent waits until it is ready
+"""

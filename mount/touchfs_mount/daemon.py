@@ -1,0 +1,276 @@
+"""The supervisor: starts the zygote, keeps workers alive, and is who the outside talks to.
+
+It runs trio and holds the FUSE descriptor, but never reads a request from it. What it does with the descriptor is one
+write: when a worker has died and another is forked, `FUSE_NOTIFY_RESEND` makes the kernel (6.9 and later) queue all
+unanswered requests again, so a reader that waited for the dead worker just goes on. *All* of them, also those parked
+in live workers: every request may run twice at once, and handlers are written for that.
+
+A kernel that refuses the notification gets workers that clone the descriptor instead (`workers.run_worker`).
+
+How a mount ends:
+- unmounted from outside: the workers' sessions end, they exit with status 0, and so do we;
+- SIGTERM or SIGINT: we unmount; when it is busy the name goes at once (lazy), and whoever still has files open has
+  `GRACE_SECONDS` before the connection is aborted; a second SIGINT aborts at once. Status 0;
+- the supervisor is killed: the workers go on, one of them (or the zygote) detaches the mount;
+- the zygote is killed, or workers fail by themselves (not by a signal) `FAILURES_ALLOWED` times within
+  `FAILURES_SECONDS`: we unmount and exit with status 1, for a service manager to start us anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sdnotify
+import trio
+
+from touchfs.errors import MountError
+from touchfs_mount import mountpoint
+from touchfs_mount.loop import BUSY_SINCE
+from touchfs_mount.workers import Operations, Shared
+from touchfs_mount.zygote import MESSAGE_SIZE, Zygote
+
+log = logging.getLogger(__name__)
+
+# struct fuse_out_header {u32 len; s32 error; u64 unique}: an unsolicited message, FUSE_NOTIFY_RESEND = 7
+RESEND = struct.pack("<IiQ", 16, 7, 0)
+
+GRACE_SECONDS = 5.0
+READY_SECONDS = 60.0
+FAILURES_ALLOWED, FAILURES_SECONDS = 10, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class MountOptions:
+    """How to mount. `path` is resolved (`mountpoint.resolve`), `fsname` is what mountinfo shows as the source."""
+
+    path: str
+    fsname: str
+    workers: int = 1
+    trio_loop: bool = False
+    allow_other: bool = False
+    stuck_seconds: float = 10.0
+    resend: bool = True
+
+    @property
+    def fuse_options(self) -> frozenset[str]:
+        fsname = self.fsname.replace("\\", "\\\\").replace(",", "\\,")
+        options = {f"fsname={fsname}", "subtype=touchfs", "default_permissions", "noatime", "nosuid", "nodev"}
+        return frozenset(options | ({"allow_other"} if self.allow_other else set()))
+
+
+def serve(
+    operations: Operations, shared: Shared, options: MountOptions, ready: Callable[[], None] = lambda: None
+) -> int:
+    """Mount, serve until unmounted, and return the exit status. `ready` is called once the root answers.
+
+    To be called in a process without threads (it forks). Raises MountError when the mount cannot be made.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    zygote = os.fork()
+    if zygote == 0:
+        ours.close()
+        _run_zygote(operations, shared, options, theirs)
+    theirs.close()
+    os.close(shared.lifeline)
+    try:
+        message, descriptors, _, _ = socket.recv_fds(ours, MESSAGE_SIZE, 1)
+        reply = json.loads(message) if message else {"error": "the mounting process died"}
+        if "error" in reply:
+            raise MountError(_explain(reply["error"], options), path=options.path, exit_status=_status(options))
+        supervisor = _Supervisor(shared, options, ours, descriptors[0], ready)
+        try:
+            status: int = trio.run(supervisor.run)
+        finally:
+            os.close(descriptors[0])
+        return status
+    finally:
+        ours.close()
+        os.waitpid(zygote, 0)
+
+
+class _Supervisor:
+    def __init__(
+        self, shared: Shared, options: MountOptions, zygote: socket.socket, descriptor: int, ready: Callable[[], None]
+    ) -> None:
+        self._shared = shared
+        self._options = options
+        self._descriptor = descriptor
+        self._ready = ready
+        self._zygote_socket = zygote
+        self._clone = not (options.resend and self._resend())
+        self._pids: dict[int, int] = {}
+        self._failures: deque[float] = deque(maxlen=FAILURES_ALLOWED)
+        self._status = 0
+        self._unmounting = False
+        self._notifier = sdnotify.SystemdNotifier()
+
+    async def run(self) -> int:
+        self._ended = trio.Event()
+        self._zygote = trio.socket.from_stdlib_socket(self._zygote_socket)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_zygote)
+            nursery.start_soon(self._follow_signals, nursery)
+            nursery.start_soon(self._follow_stuck)
+            for number in range(self._options.workers):
+                await self._fork(number)
+            nursery.start_soon(self._announce)
+            await self._ended.wait()
+            with trio.move_on_after(GRACE_SECONDS):
+                while self._pids:
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+        for pid in self._pids.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return self._status
+
+    async def _announce(self) -> None:
+        """Ready means that the root answers a stat and a listing, asked by a thread while the workers serve."""
+        with trio.move_on_after(READY_SECONDS) as waiting:
+            await trio.to_thread.run_sync(_look_at, self._options.path, abandon_on_cancel=True)
+        if waiting.cancelled_caught:
+            log.error("%s did not answer within %.0f s", self._options.path, READY_SECONDS)
+            self._status = mountpoint.EXIT_TIMEOUT
+            await self._unmount()
+            return
+        self._ready()
+        self._notifier.notify("READY=1")
+
+    async def _fork(self, number: int) -> None:
+        await self._zygote.send(json.dumps({"fork": number, "clone": self._clone}).encode())
+
+    async def _follow_zygote(self) -> None:
+        while message := await self._zygote.recv(MESSAGE_SIZE):
+            news = json.loads(message)
+            if "started" in news:
+                self._pids[news["started"]] = news["pid"]
+                # In order: the new worker is there before the requests of the dead one are queued again.
+                if not self._clone:
+                    self._resend()
+            else:
+                await self._worker_ended(news["ended"], news["status"])
+        if not self._ended.is_set():
+            log.error("the zygote is gone: no worker can be started any more")
+            self._status = 1
+            for pid in self._pids.values():  # nobody would tell us of their end, and readers must not wait for us
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._pids.clear()
+            self._ended.set()
+            await self._unmount()
+
+    async def _worker_ended(self, number: int, status: int) -> None:
+        pid = self._pids.pop(number)
+        self._shared.counters[number][BUSY_SINCE] = 0
+        if status == 0:
+            self._ended.set()
+            return
+        if self._ended.is_set():
+            return
+        if status > 0:
+            self._failures.append(time.monotonic())
+            if len(self._failures) == FAILURES_ALLOWED and self._failures[-1] - self._failures[0] < FAILURES_SECONDS:
+                log.critical("workers keep failing: unmounting")
+                self._status = 1
+                await self._unmount()
+                return
+        log.warning("worker %d (pid %d) ended with status %d: starting another", number, pid, status)
+        await self._fork(number)
+
+    def _resend(self) -> bool:
+        try:
+            os.write(self._descriptor, RESEND)
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return True  # unmounted meanwhile: nothing is left to send again
+            return False
+        return True
+
+    async def _follow_signals(self, nursery: trio.Nursery) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                if self._unmounting and number == signal.SIGINT:
+                    self._abort()
+                elif not self._unmounting:
+                    nursery.start_soon(self._unmount)
+
+    async def _follow_stuck(self) -> None:
+        limit = int(self._options.stuck_seconds * 1e9)
+        while True:
+            await trio.sleep(min(1.0, self._options.stuck_seconds / 2))
+            self._notifier.notify("WATCHDOG=1")
+            now = time.monotonic_ns()
+            for number, pid in self._pids.items():
+                since = self._shared.counters[number][BUSY_SINCE]
+                if since and now - since > limit:
+                    log.error("worker %d (pid %d) has been stuck for %.1f s: killing it", number, pid, limit / 1e9)
+                    os.kill(pid, signal.SIGKILL)
+
+    async def _unmount(self) -> None:
+        self._unmounting = True
+        self._notifier.notify("STOPPING=1")
+        self._mounted = mountpoint.mounted_at(self._options.path)
+        try:
+            await trio.to_thread.run_sync(mountpoint.unmount, self._options.path)
+        except MountError:
+            with contextlib.suppress(MountError):  # it was not mounted any more
+                await trio.to_thread.run_sync(lambda: mountpoint.unmount(self._options.path, lazy=True))
+        with trio.move_on_after(GRACE_SECONDS) as grace:
+            await self._ended.wait()
+        if grace.cancelled_caught:
+            log.warning("%s is still in use: aborting", self._options.path)
+            self._abort()
+
+    def _abort(self) -> None:
+        if self._mounted is not None and self._mounted.kind == mountpoint.FILE_SYSTEM:
+            mountpoint.abort(self._mounted.device)
+        self._ended.set()
+
+
+def _look_at(path: str) -> None:
+    os.stat(path)
+    os.listdir(path)
+
+
+def _run_zygote(operations: Operations, shared: Shared, options: MountOptions, supervisor: socket.socket) -> None:
+    """In the child. Never returns into the daemon's code."""
+    status = 1
+
+    def orphaned() -> None:
+        # Not waited for: unmounting may need the very worker that starts it.
+        if shared.claim_unmount():
+            subprocess.Popen(["fusermount3", "-u", "-z", "--", options.path], stderr=subprocess.DEVNULL)
+
+    try:
+        Zygote(operations, shared, trio_loop=options.trio_loop, orphaned=orphaned).run(
+            supervisor, options.path, options.fuse_options
+        )
+        status = 0
+    except BaseException:  # noqa: BLE001 - the last frame of this process: say why it ends, whatever it is
+        log.critical("the zygote failed", exc_info=True)
+    finally:
+        logging.shutdown()
+        os._exit(status)
+
+
+def _explain(reason: str, options: MountOptions) -> str:
+    if options.allow_other and os.geteuid() != 0:
+        return f"{reason}; --allow-other needs the line `user_allow_other` in /etc/fuse.conf"
+    return f"{reason} (what fusermount3 said is above)"
+
+
+def _status(options: MountOptions) -> int:
+    not_permitted = options.allow_other and os.geteuid() != 0
+    return mountpoint.EXIT_NOT_PERMITTED if not_permitted else mountpoint.EXIT_MOUNT_FAILED

@@ -1,0 +1,249 @@
+"""The event loop of a worker: pyfuse3's session loop driven by poll(2), in place of trio.
+
+Under trio every small request costs two thirds of its time in the scheduler. pyfuse3 looks its event library up at
+run time (its own asyncio mode relies on that), so a worker puts a stand-in there with the few names that the session
+loop calls. A *session coroutine* of pyfuse3 waits for the descriptor, reads one request, runs its handler to the end,
+and waits again. `run` polls, and steps one of them for each request.
+
+- A handler that does not suspend is answered in that same step.
+- `await offload(function, ...)` *parks* its session coroutine: the function runs in a small thread pool, its end
+  arrives through an eventfd in the same poll, and meanwhile other session coroutines serve other requests. pyfuse3
+  makes a further session coroutine whenever none is waiting, up to `SESSION_TASKS`, so at most that many are parked.
+- Several workers on one descriptor race for each request. The loser of a race would get EAGAIN (the descriptor does
+  not block), on which pyfuse3's session coroutine raises and leaks its buffer. So reading is guarded by a lock: poll,
+  take the lock, poll again without waiting, read, release the lock at the entry of the handler (`entered`). It is an
+  flock, because that dies with its holder. Taking it *waits*: it is held for microseconds, and a worker that only
+  tried would spin as long as another one reads (the prototype: 400,000 failed tries in 20 s).
+- What EAGAIN remains is a request withdrawn between poll and read. A new session coroutine takes over; it is counted.
+
+The loop notes since when it is busy in a slot that the supervisor watches, and ends when the session does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import time
+import types
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pyfuse3
+
+SESSION_TASKS = 64
+OFFLOAD_THREADS = 8
+
+# A worker's counters, 64-bit cells in memory that the supervisor sees too. Only the worker writes them, so there is no
+# lock. BUSY_SINCE is CLOCK_MONOTONIC in ns, 0 while it waits; FAILURES counts the requests that ended in a bug of ours.
+BUSY_SINCE, REQUESTS, LOST_RACES, FAILURES = range(4)
+CELLS = 4
+
+T = TypeVar("T")
+SessionCoroutine = Coroutine[Any, Any, None]
+
+
+class _Offload:
+    """What a parked session coroutine waits for."""
+
+    __slots__ = ("arguments", "function")
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.function = function
+        self.arguments = arguments
+
+    def __await__(self) -> Generator[_Offload, Any, Any]:
+        return (yield self)
+
+
+def offload(function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+    """Run a function that may block in a thread. Only for coroutines that a `Loop` drives."""
+    return _Offload(function, arguments)
+
+
+class _NoLock:
+    """Stands in for `trio.Lock`: only one session coroutine is stepped at a time anyway."""
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *exception: object) -> None: ...
+
+
+class _SessionEndedError(Exception):
+    """Stands in for `trio.ClosedResourceError`, which our descriptor never raises."""
+
+
+@types.coroutine
+def _wait_readable(descriptor: int) -> Generator[None, None, None]:
+    yield
+
+
+class Loop:
+    """One worker's loop over the FUSE descriptor, which must not block.
+
+    `read_lock` is a descriptor for flock, opened after the fork, or None for a single worker. At the end of file on
+    `lifeline` the supervisor is gone: `orphaned` is called once, and the loop goes on until the session ends.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        counters: memoryview[int],
+        *,
+        read_lock: int | None = None,
+        lifeline: int | None = None,
+        orphaned: Callable[[], None] | None = None,
+    ) -> None:
+        self._descriptor = descriptor
+        self._counters = counters
+        self._read_lock = read_lock
+        self._holds_lock = False
+        self._lifeline = lifeline
+        self._orphaned = orphaned
+        self._pool: ThreadPoolExecutor | None = None
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._finished: deque[tuple[SessionCoroutine, Future[Any]]] = deque()
+        self._idle: list[SessionCoroutine] = []
+        self._parked = 0
+        self._poll = select.poll()
+        for watched in (descriptor, self._wake, lifeline):
+            if watched is not None:
+                self._poll.register(watched, select.POLLIN)
+        self._poll_request = select.poll()
+        self._poll_request.register(descriptor, select.POLLIN)
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Serve requests until the session ends (the file system is unmounted) or `until` holds after one of them."""
+        namespace = types.SimpleNamespace
+        task = namespace(name="session")
+        stand_in = namespace(
+            Lock=_NoLock,
+            ClosedResourceError=_SessionEndedError,
+            open_nursery=lambda: self,
+            lowlevel=namespace(
+                current_task=lambda: task,
+                current_trio_token=lambda: None,
+                notify_closing=lambda descriptor: None,
+                wait_readable=_wait_readable,
+            ),
+        )
+        library = vars(pyfuse3)["trio"]
+        vars(pyfuse3)["trio"] = stand_in
+        try:
+            self._start_session()
+            while self._turn() and not until():
+                pass
+        finally:
+            self.entered()
+            for coroutine in self._idle:
+                coroutine.close()
+            if self._pool is not None:
+                self._pool.shutdown(wait=False, cancel_futures=True)
+            os.close(self._wake)
+            vars(pyfuse3)["trio"] = library
+
+    def entered(self) -> None:
+        """To be called where a handler begins: the request is ours, so another worker may read the next one."""
+        if self._holds_lock:
+            self._holds_lock = False
+            fcntl.flock(self._read_lock, fcntl.LOCK_UN)  # type: ignore[arg-type]
+
+    def _turn(self) -> bool:
+        """Wait, then do what came. False when the session has ended."""
+        counters = self._counters
+        counters[BUSY_SINCE] = 0
+        events = self._poll.poll()
+        counters[BUSY_SINCE] = time.monotonic_ns()
+        for descriptor, _ in events:
+            if descriptor == self._descriptor:
+                # With all session coroutines parked the request stays in the kernel until one of them ends.
+                if self._idle and self._may_read():
+                    counters[REQUESTS] += 1
+                    alive = self._step(self._idle.pop(), None)
+                    self.entered()
+                    if not alive:
+                        return False
+                elif not self._idle:
+                    self._wait_for_parked()
+            elif descriptor == self._wake:
+                os.eventfd_read(self._wake)
+                while self._finished:
+                    coroutine, future = self._finished.popleft()
+                    self._parked -= 1
+                    if not self._step(coroutine, future):
+                        return False
+            else:
+                self._poll.unregister(descriptor)
+                if self._orphaned is not None:
+                    self._orphaned()
+        return True
+
+    def _may_read(self) -> bool:
+        if self._read_lock is None:
+            return True
+        fcntl.flock(self._read_lock, fcntl.LOCK_EX)
+        self._holds_lock = True
+        if self._poll_request.poll(0):
+            return True
+        self.entered()
+        return False
+
+    def _wait_for_parked(self) -> None:
+        self._counters[BUSY_SINCE] = 0
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        poll.poll()
+
+    def _step(self, coroutine: SessionCoroutine, future: Future[Any] | None) -> bool:
+        """Run a session coroutine until it waits or parks. False when it ended, because the session has."""
+        try:
+            error = future.exception() if future is not None else None
+            if error is not None:
+                awaited = coroutine.throw(error)
+            else:
+                awaited = coroutine.send(future.result() if future is not None else None)
+        except StopIteration:
+            return False
+        except OSError as failure:
+            if failure.errno != errno.EAGAIN:
+                raise
+            self._counters[LOST_RACES] += 1
+            if not self._idle:
+                self._start_session()
+            return True
+        if awaited is None:
+            self._idle.append(coroutine)
+        else:
+            self._park(coroutine, awaited)
+        return True
+
+    def _park(self, coroutine: SessionCoroutine, awaited: _Offload) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix="offload")
+        self._parked += 1
+
+        def finished(future: Future[Any]) -> None:
+            self._finished.append((coroutine, future))
+            os.eventfd_write(self._wake, 1)
+
+        self._pool.submit(awaited.function, *awaited.arguments).add_done_callback(finished)
+
+    def _start_session(self) -> None:
+        """Have pyfuse3 make a session coroutine, through the nursery that this object plays."""
+        with contextlib.suppress(StopIteration):
+            pyfuse3.main(SESSION_TASKS, SESSION_TASKS).send(None)
+
+    async def __aenter__(self) -> Loop:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None: ...
+
+    def start_soon(self, function: Callable[..., SessionCoroutine], *arguments: Any, name: str = "") -> None:
+        # Stepped to its wait at once: pyfuse3 then counts it as waiting and makes no other before this one is used.
+        coroutine = function(*arguments)
+        coroutine.send(None)
+        self._idle.append(coroutine)

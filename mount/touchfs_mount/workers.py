@@ -1,0 +1,117 @@
+"""One worker: what it shares with its supervisor, and its life from fork to exit.
+
+Workers hold no state that matters: any may be killed at any instant, and the requests it had are sent again to
+another one (`daemon`). What they share (`Shared`) is made before the first fork.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import logging
+import mmap
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import pyfuse3
+import trio
+
+from touchfs_mount.loop import CELLS, Loop, offload
+
+log = logging.getLogger(__name__)
+
+# struct fuse_dev_ioctl: FUSE_DEV_IOC_CLONE = _IOR(229, 0, uint32_t)
+FUSE_DEV_IOC_CLONE = 0x8004E500
+
+
+class Shared:
+    """What all processes of a mount share. Made by the daemon before it forks.
+
+    The read lock is a memfd because it needs an inode that every worker can open anew, and no path.
+    """
+
+    def __init__(self, workers: int) -> None:
+        cells = memoryview(mmap.mmap(-1, 8 * CELLS * workers)).cast("q")
+        self.counters = [cells[number * CELLS : (number + 1) * CELLS] for number in range(workers)]
+        self._lock = os.memfd_create("touchfs-read-lock", os.MFD_CLOEXEC)
+        self.lifeline, self.lifeline_held = os.pipe2(os.O_CLOEXEC)
+
+    def open_read_lock(self) -> int:
+        """A descriptor of its own for flock, which belongs to the open file and not to the process."""
+        return os.open(f"/proc/self/fd/{self._lock}", os.O_RDWR | os.O_CLOEXEC)
+
+    def claim_unmount(self) -> bool:
+        """True for one process only, as long as it lives: who unmounts after the supervisor has died."""
+        try:
+            # Its own byte range, by POSIX lock, so as not to meet the flocks of the readers.
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError:
+            return False
+        return True
+
+
+class Operations(Protocol):
+    """The part of a `pyfuse3.Operations` that the daemon needs besides the handlers."""
+
+    def started(self, environment: Environment) -> None:
+        """Called in each worker after the fork: open here what must not be shared with other processes."""
+
+
+class Environment:
+    """What a worker lends its operations: how to wait for a blocking function, and its counters."""
+
+    __slots__ = ("counters", "entered", "offload")
+
+    def __init__(
+        self, counters: memoryview[int], entered: Callable[[], None] | None, offload: Callable[..., Awaitable[Any]]
+    ) -> None:
+        self.counters = counters
+        self.entered = entered
+        self.offload = offload
+
+
+def run_worker(
+    operations: Operations,
+    descriptor: int,
+    number: int,
+    shared: Shared,
+    *,
+    trio_loop: bool,
+    clone: bool,
+    orphaned: Callable[[], None],
+) -> None:
+    """The life of a worker, in the child that the zygote forked, until the session ends.
+
+    With `clone` (kernels that cannot re-send requests) the worker reads from a clone of the descriptor that nobody
+    else holds, so that the kernel fails its requests at once when it dies, instead of leaving them to hang.
+    """
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    if clone:
+        cloned = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        fcntl.ioctl(cloned, FUSE_DEV_IOC_CLONE, descriptor.to_bytes(4, "little"))
+        os.dup2(cloned, descriptor, inheritable=False)
+    counters = shared.counters[number]
+    if trio_loop:
+        operations.started(Environment(counters, None, trio.to_thread.run_sync))
+        trio.run(_serve_under_trio, shared.lifeline, orphaned)
+        return
+    os.set_blocking(descriptor, False)
+    read_lock = shared.open_read_lock() if len(shared.counters) > 1 else None
+    loop = Loop(descriptor, counters, read_lock=read_lock, lifeline=shared.lifeline, orphaned=orphaned)
+    operations.started(Environment(counters, None if read_lock is None else loop.entered, offload))
+    gc.collect()
+    loop.run()
+
+
+async def _serve_under_trio(lifeline: int, orphaned: Callable[[], None]) -> None:
+    async def watch_lifeline() -> None:
+        await trio.lowlevel.wait_readable(lifeline)
+        orphaned()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch_lifeline)
+        await pyfuse3.main()
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,1 @@
+"""touchfs: dataset shards as a directory of ordinary files."""

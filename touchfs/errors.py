@@ -1,0 +1,78 @@
+"""What can go wrong, one class for each thing a person can do about it.
+
+    TouchfsError
+    ├── UsageError        a command, option or value is wrong: change it
+    ├── NotFoundError     no such source, path, sample or field
+    ├── FormatError       a file is damaged, or not what it claims to be: repair it or make it again
+    ├── ChangedError      a file is no longer the one that was indexed or opened: index again, mount again
+    ├── SourceError       the bytes cannot be had now: permissions, disk, network
+    │   └── SourceTimeoutError
+    ├── MissingExtraError an optional package is not installed: install it
+    └── MountError        the mount cannot be made or undone; carries the exit status of `touchfs mount`
+
+Every error says where it happened, as far as that is known (`path`, the byte `offset` in it, the sample's `key`),
+and `str()` of it is one line for a person.
+"""
+
+from __future__ import annotations
+
+
+class TouchfsError(Exception):
+    """Base of all errors raised on purpose."""
+
+    def __init__(
+        self, message: str, *, path: str | None = None, offset: int | None = None, key: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.offset = offset
+        self.key = key
+
+    def __str__(self) -> str:
+        where = "" if self.path is None else f"{self.path}: "
+        place = "" if self.offset is None else f" (at byte {self.offset})"
+        sample = "" if self.key is None else f" (sample {self.key!r})"
+        return where + self.message + place + sample
+
+    def at(self, path: str) -> TouchfsError:
+        """The same error, told where: a codec knows offsets but no paths, so whoever opened the file adds it."""
+        if self.path is None:
+            self.path = path
+        return self
+
+
+class UsageError(TouchfsError):
+    """A command, option or value is wrong."""
+
+
+class NotFoundError(TouchfsError):
+    """No such source, path, sample or field."""
+
+
+class FormatError(TouchfsError):
+    """A file is damaged, or not what it claims to be."""
+
+
+class ChangedError(TouchfsError):
+    """A file is no longer the one that was indexed or opened."""
+
+
+class SourceError(TouchfsError):
+    """The bytes cannot be had now."""
+
+
+class SourceTimeoutError(SourceError):
+    """The bytes did not come in time."""
+
+
+class MissingExtraError(TouchfsError):
+    """An optional package is not installed."""
+
+
+class MountError(TouchfsError):
+    """The mount cannot be made or undone."""
+
+    def __init__(self, message: str, *, path: str | None = None, exit_status: int = 1) -> None:
+        super().__init__(message, path=path)
+        self.exit_status = exit_status

@@ -1,0 +1,130 @@
+"""Content: "these bytes", with a size that is known before any of them is read.
+
+A *source* is somewhere with random access to bytes (a file, a remote object, memory). The usual content is an
+`Extent`, a byte range of a source; a `Rope` is several contents end to end. Nothing here decodes or copies ahead:
+a WAV view of headerless PCM is `Rope(Memory(header), Extent(pcm))`.
+
+Reading has one rule everywhere: `read(offset, length)` returns the bytes of `[offset, offset + length)` that lie
+inside the content, so fewer only at its end, or raises. `read_nowait` does the same when that takes no waiting,
+and returns None when it would: a daemon tries it on its event loop and takes a thread only after None.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Generator, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+Buffer = bytes | memoryview
+
+T = TypeVar("T")
+# What a codec needs that must jump about: it yields (offset, length), is sent those bytes, and returns a value.
+Plan = Generator[tuple[int, int], Buffer, T]
+
+
+class Source(Protocol):
+    """Random access to bytes. Unlike a content's, a source's reads are exact: all of `length` bytes, or an error."""
+
+    def read(self, offset: int, length: int) -> Buffer: ...
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None: ...
+
+
+class Content(Protocol):
+    """What a file shows."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, offset: int, length: int) -> Buffer: ...
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None: ...
+
+
+class Extent:
+    """`size` bytes of a source, from `offset` on."""
+
+    __slots__ = ("offset", "size", "source")
+
+    def __init__(self, source: Source, offset: int, size: int) -> None:
+        self.source = source
+        self.offset = offset
+        self.size = size
+
+    def read(self, offset: int, length: int) -> Buffer:
+        length = min(length, self.size - offset)
+        return self.source.read(self.offset + offset, length) if length > 0 else b""
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        left = self.size - offset
+        if length > left:
+            if left <= 0:
+                return b""
+            length = left
+        return self.source.read_nowait(self.offset + offset, length)
+
+    def __repr__(self) -> str:
+        return f"Extent({self.source!r}, {self.offset}, {self.size})"
+
+
+class Memory:
+    """Bytes already at hand: a header, or something rendered."""
+
+    __slots__ = ("data", "size")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.size = len(data)
+
+    def read(self, offset: int, length: int) -> Buffer:
+        return self.data[offset : offset + length]
+
+    read_nowait = read
+
+    def __repr__(self) -> str:
+        return f"Memory({self.size} bytes)"
+
+
+class Rope:
+    """Contents end to end. A read inside one of them costs a bisection; only one that crosses a seam is joined."""
+
+    __slots__ = ("_parts", "_starts", "size")
+
+    def __init__(self, parts: Sequence[Content]) -> None:
+        self._parts = tuple(parts)
+        *self._starts, self.size = accumulate((part.size for part in self._parts), initial=0)
+
+    def read(self, offset: int, length: int) -> Buffer:
+        pieces = [part.read(start, count) for part, start, count in self._pieces(offset, length)]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        pieces = []
+        for part, start, count in self._pieces(offset, length):
+            piece = part.read_nowait(start, count)
+            if piece is None:
+                return None
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _pieces(self, offset: int, length: int) -> list[tuple[Content, int, int]]:
+        end = min(offset + length, self.size)
+        if offset >= end:
+            return []
+        pieces = []
+        for i in range(bisect_right(self._starts, offset) - 1, len(self._parts)):
+            part, start = self._parts[i], self._starts[i]
+            if start >= end:
+                break
+            first = max(offset - start, 0)
+            if part.size > first:
+                pieces.append((part, first, min(end - start, part.size) - first))
+        return pieces
+
+    def __repr__(self) -> str:
+        return f"Rope({list(self._parts)!r})"
+
+
+if TYPE_CHECKING:
+    _: list[type[Content]] = [Extent, Memory, Rope]

@@ -1,0 +1,213 @@
+"""FlatBuffers by hand, as much of them as Arrow's metadata needs.
+
+A buffer begins with the step to its root table. A table begins with the step *back* to its vtable, which says where
+each field lies in the table by the field's number, its *slot*; 0 is a field left out, which has its default. Strings,
+vectors and other tables lie elsewhere, and the field holds the unsigned step forward to them.
+
+Reading is lazy, a slot at a time, in place, and every step is checked. Steps may meet, so a small hostile buffer could
+show a big string a thousand times: what is read of a buffer is added up and may not come to more than a few times its
+size. Writing is depth first, a table before what it refers to, whose steps are filled in afterwards.
+
+Source: flatbuffers.dev/internals.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from touchfs.errors import FormatError
+
+U8 = struct.Struct("<B")
+I16 = struct.Struct("<h")
+I32 = struct.Struct("<i")
+I64 = struct.Struct("<q")
+
+_STEP = struct.Struct("<I")
+_BACK = struct.Struct("<i")
+_SLOT = struct.Struct("<H")
+# size of the vtable, size of the table; the slots follow
+_VTABLE = struct.Struct("<HH")
+# The most any field asks for
+_ALIGNMENT = 8
+# Sharing is legal, though Arrow's writers do not share; anything linear bounds the work.
+_SHARING_MAX = 4
+
+
+class Scalar(NamedTuple):
+    layout: struct.Struct
+    value: int
+
+
+class Structs(NamedTuple):
+    """A vector of structs; `layout` has its padding."""
+
+    layout: struct.Struct
+    values: Sequence[tuple[int, ...]]
+
+
+Fields = Mapping[int, "Value"]
+Value = Scalar | Structs | str | Fields | Sequence[Fields]
+
+
+class Table:
+    """A table to read from."""
+
+    __slots__ = ("_data", "_position", "_region", "_size", "_slots", "_slots_end")
+
+    def __init__(self, region: _Region, position: int) -> None:
+        vtable = position - region.unpack(_BACK, position)[0]
+        vtable_size, self._size = region.unpack(_VTABLE, vtable)
+        # From here on slots and fields are known to lie in the buffer.
+        region.charge(vtable, vtable_size)
+        region.charge(position, self._size)
+        self._region = region
+        self._data = region.data
+        self._position = position
+        self._slots = vtable + _VTABLE.size
+        self._slots_end = vtable + vtable_size
+
+    def __contains__(self, slot: int) -> bool:
+        return self._find(slot, 0) is not None
+
+    def scalar(self, slot: int, layout: struct.Struct) -> int:
+        position = self._find(slot, layout.size)
+        if position is None:
+            return 0
+        value: int = layout.unpack_from(self._data, position)[0]
+        return value
+
+    def string(self, slot: int) -> str:
+        start, length = self._vector(slot, 1)
+        try:
+            return str(self._data[start : start + length], "utf-8")
+        except UnicodeDecodeError as error:
+            raise FormatError("a text of the metadata is not UTF-8", offset=start) from error
+
+    def table(self, slot: int) -> Table:
+        position = self._find(slot, _STEP.size)
+        if position is None:
+            raise FormatError(f"the metadata lacks a table (slot {slot})", offset=self._position)
+        return Table(self._region, position + _STEP.unpack_from(self._data, position)[0])
+
+    def tables(self, slot: int) -> Iterator[Table]:
+        start, count = self._vector(slot, _STEP.size)
+        for position in range(start, start + count * _STEP.size, _STEP.size):
+            yield Table(self._region, position + _STEP.unpack_from(self._data, position)[0])
+
+    def structs(self, slot: int, layout: struct.Struct) -> list[tuple[int, ...]]:
+        start, count = self._vector(slot, layout.size)
+        return list(layout.iter_unpack(self._data[start : start + count * layout.size]))
+
+    def count(self, slot: int) -> int:
+        """Of a vector of anything."""
+        return self._vector(slot, 1)[1]
+
+    def _find(self, slot: int, width: int) -> int | None:
+        place = self._slots + slot * _SLOT.size
+        if place + _SLOT.size > self._slots_end:
+            return None
+        step: int = _SLOT.unpack_from(self._data, place)[0]
+        if step == 0:
+            return None
+        if step + width > self._size:
+            raise FormatError("a field of the metadata lies outside its table", offset=place)
+        return self._position + step
+
+    def _vector(self, slot: int, width: int) -> tuple[int, int]:
+        """Where the elements begin, and how many they are: all inside the buffer. One left out is empty."""
+        position = self._find(slot, _STEP.size)
+        if position is None:
+            return 0, 0
+        position += _STEP.unpack_from(self._data, position)[0]
+        count: int = self._region.unpack(_STEP, position)[0]
+        self._region.charge(position, _STEP.size + count * width)
+        return position + _STEP.size, count
+
+
+class _Region:
+    """The bytes of one buffer inside a file. Positions are those in the file, for errors."""
+
+    __slots__ = ("_end", "_left", "_start", "data")
+
+    def __init__(self, data: memoryview, offset: int, length: int) -> None:
+        self.data = data
+        self._start = offset
+        self._end = offset + length
+        self._left = _SHARING_MAX * length
+
+    def unpack(self, layout: struct.Struct, position: int) -> tuple[Any, ...]:
+        if position < self._start or position + layout.size > self._end:
+            raise self._outside(position)
+        return layout.unpack_from(self.data, position)
+
+    def charge(self, position: int, length: int) -> None:
+        if position + length > self._end:
+            raise self._outside(self._end)
+        self._left -= length
+        if self._left < 0:
+            raise FormatError("the metadata refers to itself over and over", offset=position)
+
+    def _outside(self, position: int) -> FormatError:
+        return FormatError("the metadata refers outside itself", offset=min(max(position, self._start), self._end))
+
+
+def root(data: memoryview, offset: int, length: int) -> Table:
+    """The root table of the buffer at this range, which must lie inside the data."""
+    region = _Region(data, offset, length)
+    return Table(region, offset + region.unpack(_STEP, offset)[0])
+
+
+def build(fields: Fields) -> bytes:
+    """A buffer of which this is the root table; it wants to begin at a multiple of 8."""
+    data = bytearray(_STEP.size)
+    _STEP.pack_into(data, 0, _put_table(data, fields))
+    return bytes(data)
+
+
+def _put_table(data: bytearray, fields: Fields) -> int:
+    table = bytearray(_BACK.size)
+    slots = [0] * (max(fields, default=-1) + 1)
+    for slot, value in fields.items():
+        layout, number = value if isinstance(value, Scalar) else (_STEP, 0)
+        _align(table, layout.size)
+        slots[slot] = len(table)
+        table += layout.pack(number)
+    vtable_size = _VTABLE.size + len(slots) * _SLOT.size
+    _align(data, _ALIGNMENT, before=vtable_size)
+    data += _VTABLE.pack(vtable_size, len(table)) + b"".join(map(_SLOT.pack, slots))
+    position = len(data)
+    _BACK.pack_into(table, 0, vtable_size)
+    data += table
+    for slot, value in fields.items():
+        if not isinstance(value, Scalar):
+            place = position + slots[slot]
+            _STEP.pack_into(data, place, _put(data, value) - place)
+    return position
+
+
+def _put(data: bytearray, value: Structs | str | Fields | Sequence[Fields]) -> int:
+    if isinstance(value, Mapping):
+        return _put_table(data, value)
+    _align(data, _ALIGNMENT, before=_STEP.size)
+    position = len(data)
+    if isinstance(value, str):
+        try:
+            text = value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise FormatError(f"not a text: {value!r}", offset=position) from error
+        data += _STEP.pack(len(text)) + text + b"\0"
+    elif isinstance(value, Structs):
+        data += _STEP.pack(len(value.values)) + b"".join(value.layout.pack(*one) for one in value.values)
+    else:
+        first = position + _STEP.size
+        data += _STEP.pack(len(value)) + bytes(len(value) * _STEP.size)
+        for place, fields in zip(range(first, len(data), _STEP.size), value, strict=True):
+            _STEP.pack_into(data, place, _put_table(data, fields) - place)
+    return position
+
+
+def _align(data: bytearray, alignment: int, before: int = 0) -> None:
+    """So that what follows after `before` more bytes is aligned."""
+    data += bytes(-(len(data) + before) % alignment)

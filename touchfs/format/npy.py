@@ -1,0 +1,34 @@
+"""The header that makes raw elements a .npy file: version 1.0, C order, the very bytes `numpy.save` writes.
+
+After the magic comes a Python literal, padded so that the elements begin at a multiple of 64. NumPy leaves room in it
+for the first dimension to grow to 21 digits, so that appending to a file can rewrite its header in place.
+
+Source: numpy/lib/format.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from touchfs.errors import FormatError
+
+# magic, version, length of the text
+_HEADER = struct.Struct("<6sBBH")
+_ALIGNMENT = 64
+_GROWTH_DIGITS = 21
+
+
+def build_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    if dtype.hasobject:
+        raise FormatError(f"a .npy file of {dtype.str} would hold pickles", offset=0)
+    descr = dtype.str if dtype.names is None else np.lib.format.dtype_to_descr(dtype)
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {tuple(int(n) for n in shape)!r}, }}"
+    if shape:
+        text += " " * (_GROWTH_DIGITS - len(str(int(shape[0]))))
+    text += " " * (-(_HEADER.size + len(text) + 1) % _ALIGNMENT) + "\n"
+    if len(text) >= 2**16 or not text.isascii():
+        raise FormatError("this dtype does not fit a .npy header of version 1.0", offset=_HEADER.size)
+    return _HEADER.pack(b"\x93NUMPY", 1, 0, len(text)) + text.encode("ascii")

@@ -1,0 +1,146 @@
+"""WAV headers: where a file's PCM lies and what it is, and a header to put before PCM that has none.
+
+A WAV is a RIFF file: chunks of (name, size, bytes, padding to an even size), of which `fmt ` and `data` matter and
+any others may come before. Sizes are 32 bits; a bigger file says RF64 in front and gives 64-bit sizes in `ds64`.
+A writer that cannot seek back leaves a placeholder as the size of `data`, which then is the rest of the file.
+
+The scan asks for the first page, which nearly always has it all, and after that only for chunk headers.
+
+Source: Microsoft's Multimedia Programming Interface 1.0 (1991), mmreg.h, EBU Tech 3306 (RF64).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer, Plan
+
+PCM = 1
+EXTENSIBLE = 0xFFFE
+
+# RIFF or RF64, size of all that follows these 8 bytes, WAVE
+_RIFF = struct.Struct("<4sI4s")
+# name, size without this header and without padding
+_CHUNK = struct.Struct("<4sI")
+# codec, channels, rate, bytes per second, bytes per frame, bits per sample
+_FMT = struct.Struct("<HHIIHH")
+# size of this extension, valid bits, speaker mask, then a GUID: the real codec and a fixed rest
+_EXTENSION = struct.Struct("<HHIH14s")
+_GUID_REST = bytes.fromhex("0000 0000 1000 8000 00aa 0038 9b71")
+# RIFF size, data size, frames, entries of a table of other chunks' sizes
+_DS64 = struct.Struct("<QQQI")
+
+_UINT32_MAX = 2**32 - 1
+_BEFORE_DATA = _RIFF.size + _CHUNK.size + _FMT.size + _CHUNK.size
+_BEFORE_DATA_RF64 = _BEFORE_DATA + _CHUNK.size + _DS64.size
+# What stands for "not known yet": a header never filled in, ffmpeg, SoX, a ds64 never filled in
+_STREAMED = (0, _UINT32_MAX, 0x7FFFF000, 2**64 - 1)
+
+_FIRST_READ = 4096
+# Real files have a handful before `data`; a hostile one could have half a thousand million empty ones.
+_CHUNKS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Wav:
+    rate: int
+    channels: int
+    bits: int
+    codec: int
+    data_offset: int
+    data_size: int
+
+
+def header_size(data_size: int) -> int:
+    return _BEFORE_DATA_RF64 if _needs_rf64(data_size) else _BEFORE_DATA
+
+
+def build_header(data_size: int, rate: int, channels: int = 1, bits: int = 16) -> bytes:
+    """The header of a PCM file whose other bytes are the data."""
+    frame_size = channels * bits // 8
+    if not (
+        0 <= data_size < 2**63
+        and 0 < rate <= _UINT32_MAX
+        and 0 < frame_size < 2**16
+        and 0 < channels < 2**16
+        and 0 < bits < 2**16
+        and rate * frame_size <= _UINT32_MAX
+    ):
+        raise FormatError(
+            f"no WAV header can say: {data_size} bytes, {channels} channels of {bits} bits at {rate} Hz", offset=0
+        )
+    fmt = _CHUNK.pack(b"fmt ", _FMT.size) + _FMT.pack(PCM, channels, rate, rate * frame_size, frame_size, bits)
+    riff_size = header_size(data_size) - _CHUNK.size + data_size
+    if not _needs_rf64(data_size):
+        return _RIFF.pack(b"RIFF", riff_size, b"WAVE") + fmt + _CHUNK.pack(b"data", data_size)
+    sizes = _CHUNK.pack(b"ds64", _DS64.size) + _DS64.pack(riff_size, data_size, data_size // frame_size, 0)
+    return _RIFF.pack(b"RF64", _UINT32_MAX, b"WAVE") + sizes + fmt + _CHUNK.pack(b"data", _UINT32_MAX)
+
+
+def scan(size: int) -> Plan[Wav]:
+    """Find format and data in a WAV file of this size."""
+    if size < _RIFF.size:
+        raise FormatError("too short for a WAV file", offset=size)
+    head = yield 0, min(size, _FIRST_READ)
+    form, riff_size, kind = yield from _unpack(_RIFF, 0, head, size)
+    if form not in (b"RIFF", b"RF64", b"BW64") or kind != b"WAVE":
+        raise FormatError(f"not a WAV file: it begins with {form + kind!r}", offset=0)
+
+    fmt: tuple[int, int, int, int] | None = None
+    long_size = None
+    offset = _RIFF.size
+    for _ in range(_CHUNKS_MAX):
+        name, length = yield from _unpack(_CHUNK, offset, head, size)
+        start = offset + _CHUNK.size
+        if name == b"data":
+            if fmt is None:
+                raise FormatError("the data comes before its format", offset=offset)
+            if length == _UINT32_MAX and long_size is not None:
+                length = long_size
+            left = size - start
+            finished = length == 0 and riff_size == size - _CHUNK.size  # not streamed: it has no samples
+            if length in _STREAMED and not finished:
+                length = left
+            if length > left:
+                raise FormatError(f"the data should have {length} bytes and is cut short after {left}", offset=offset)
+            return Wav(*fmt, start, length)
+        if name == b"fmt ":
+            fmt = yield from _format(start, length, head, size)
+        elif name == b"ds64" and form != b"RIFF":
+            _, long_size, _, _ = yield from _unpack(_DS64, start, head, size)
+        offset = start + length + length % 2
+    raise FormatError(f"no data in the first {_CHUNKS_MAX} chunks", offset=offset)
+
+
+def _format(offset: int, length: int, head: Buffer, size: int) -> Plan[tuple[int, int, int, int]]:
+    """Rate, channels, bits, codec."""
+    if length < _FMT.size:
+        raise FormatError(f"a format of {length} bytes, it has at least {_FMT.size}", offset=offset)
+    codec, channels, rate, _, _, bits = yield from _unpack(_FMT, offset, head, size)
+    if channels == 0 or rate == 0:
+        raise FormatError(f"a WAV file of {channels} channels at {rate} Hz", offset=offset)
+    if codec == EXTENSIBLE and length >= _FMT.size + _EXTENSION.size:
+        _, _, _, real, rest = yield from _unpack(_EXTENSION, offset + _FMT.size, head, size)
+        if rest == _GUID_REST:
+            codec = real
+    return rate, channels, bits, codec
+
+
+def _unpack(layout: struct.Struct, offset: int, head: Buffer, size: int) -> Plan[tuple[Any, ...]]:
+    """From the head when it reaches so far."""
+    end = offset + layout.size
+    if end > size:
+        raise FormatError("the WAV file ends before its data", offset=size)
+    if end <= len(head):
+        return layout.unpack_from(head, offset)
+    data = yield offset, layout.size
+    if len(data) != layout.size:
+        raise FormatError(f"the WAV file ends before its {size} bytes", offset=offset)
+    return layout.unpack(data)
+
+
+def _needs_rf64(data_size: int) -> bool:
+    return _BEFORE_DATA - _CHUNK.size + data_size > _UINT32_MAX

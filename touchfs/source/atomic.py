@@ -1,0 +1,80 @@
+"""Files and directories that appear whole or not at all, whatever kills the process or the machine.
+
+Everything is made under a temporary name beside its place, flushed to the disk, renamed into place, and then the
+directory that holds it is flushed. So a reader sees the old or the new, never a part; what a killed process leaves
+behind begins with `.touchfs-tmp-` and may be deleted by anyone.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from touchfs.errors import SourceError, UsageError
+
+TEMPORARY_PREFIX = ".touchfs-tmp-"
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A new file to write to, which takes the place of any old one at the end, unless an exception comes first."""
+    path = Path(path)
+    temporary = _beside(path)
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from error
+        raise
+
+
+@contextmanager
+def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A directory to fill, which becomes `path` at the end, unless an exception comes first. `path` must be new."""
+    path = Path(path)
+    if os.path.lexists(path):
+        raise UsageError("already exists: remove it, or choose another path", path=str(path))
+    temporary = _beside(path)
+    try:
+        temporary.mkdir()
+        yield temporary
+        for directory, _, names in os.walk(temporary):
+            for name in names:
+                _sync(Path(directory, name))
+            _sync(Path(directory))
+        os.rename(temporary, path)
+        _sync(path.parent)
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from error
+        raise
+
+
+def _beside(path: Path) -> Path:
+    # 64 random bits rather than the process id, which is not unique over the machines that share a file system.
+    return path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unwritable(path: Path, error: OSError) -> SourceError:
+    return SourceError(f"cannot be written: {error.strerror or error}", path=str(path))
