@@ -7,6 +7,7 @@
     ├── ChangedError      a file is no longer the one that was indexed or opened: index again, mount again
     ├── SourceError       the bytes cannot be had now: permissions, disk, network
     │   └── SourceTimeoutError
+    ├── StateError        the state store cannot be used: name another directory for it
     ├── MissingExtraError an optional package is not installed: install it
     └── MountError        the mount cannot be made or undone; carries the exit status of `touchfs mount`
 
@@ -64,6 +65,10 @@ class SourceError(TouchfsError):
 
 class SourceTimeoutError(SourceError):
     """The bytes did not come in time."""
+
+
+class StateError(TouchfsError):
+    """The state store cannot be used."""
 
 
 class MissingExtraError(TouchfsError):

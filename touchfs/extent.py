@@ -16,7 +16,7 @@ from collections.abc import Generator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-Buffer = bytes | memoryview
+Buffer = bytes | bytearray | memoryview
 
 T = TypeVar("T")
 # What a codec needs that must jump about: it yields (offset, length), is sent those bytes, and returns a value.

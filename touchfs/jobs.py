@@ -26,11 +26,12 @@ def run(
     function: Callable[[Task], T],
     tasks: Iterable[Task],
     executor: Executor | None = None,
-    done: Callable[[T], None] = lambda result: None,
+    done: Callable[[T], None] | None = None,
 ) -> Iterator[T]:
     """The function's results in the order of the tasks. `done` hears of each task that succeeds as soon as it does,
     even of those that do so after another has failed. Without an executor, the work is done here.
     """
+    done = done or (lambda result: None)
     if executor is None:
         for task in tasks:
             result = function(task)

@@ -39,9 +39,10 @@ SESSION_TASKS = 64
 OFFLOAD_THREADS = 8
 
 # A worker's counters, 64-bit cells in memory that the supervisor sees too. Only the worker writes them, so there is no
-# lock. BUSY_SINCE is CLOCK_MONOTONIC in ns, 0 while it waits; FAILURES counts the requests that ended in a bug of ours.
-BUSY_SINCE, REQUESTS, LOST_RACES, FAILURES = range(4)
-CELLS = 4
+# lock. BUSY_SINCE is CLOCK_MONOTONIC in ns, 0 while it waits; FAILURES counts the requests that ended in a bug of ours,
+# LATE_REPLIES the answers to requests that were sent twice and answered already.
+BUSY_SINCE, REQUESTS, LOST_RACES, FAILURES, LATE_REPLIES = range(5)
+CELLS = 5
 
 T = TypeVar("T")
 SessionCoroutine = Coroutine[Any, Any, None]

@@ -6,6 +6,7 @@ another one (`daemon`). What they share (`Shared`) is made before the first fork
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gc
 import logging
@@ -13,12 +14,12 @@ import mmap
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 import pyfuse3
 import trio
 
-from touchfs_mount.loop import CELLS, Loop, offload
+from touchfs_mount.loop import CELLS, LATE_REPLIES, Loop, offload
 
 log = logging.getLogger(__name__)
 
@@ -52,15 +53,8 @@ class Shared:
         return True
 
 
-class Operations(Protocol):
-    """The part of a `pyfuse3.Operations` that the daemon needs besides the handlers."""
-
-    def started(self, environment: Environment) -> None:
-        """Called in each worker after the fork: open here what must not be shared with other processes."""
-
-
 class Environment:
-    """What a worker lends its operations: how to wait for a blocking function, and its counters."""
+    """What a worker lends its operations: its counters, how to wait for a blocking function, and what to call first."""
 
     __slots__ = ("counters", "entered", "offload")
 
@@ -70,6 +64,27 @@ class Environment:
         self.counters = counters
         self.entered = entered
         self.offload = offload
+
+
+class Operations(pyfuse3.Operations):
+    """Handlers that know they will be forked."""
+
+    def started(self, environment: Environment) -> None:
+        """Called in each worker after the fork: open here what must not be shared with other processes."""
+        raise NotImplementedError
+
+
+class _LateReplies(logging.Filter):
+    """Counts what pyfuse3 logs when a request was sent twice, and answered by the other one; drops the line."""
+
+    def __init__(self, counters: memoryview[int]) -> None:
+        super().__init__()
+        self._counters = counters
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        late = "fuse_reply_* failed" in record.msg and os.strerror(errno.ENOENT) in (record.args or ())
+        self._counters[LATE_REPLIES] += late
+        return not late
 
 
 def run_worker(
@@ -94,6 +109,7 @@ def run_worker(
         fcntl.ioctl(cloned, FUSE_DEV_IOC_CLONE, descriptor.to_bytes(4, "little"))
         os.dup2(cloned, descriptor, inheritable=False)
     counters = shared.counters[number]
+    logging.getLogger("pyfuse3").addFilter(_LateReplies(counters))
     if trio_loop:
         operations.started(Environment(counters, None, trio.to_thread.run_sync))
         trio.run(_serve_under_trio, shared.lifeline, orphaned)

@@ -20,7 +20,8 @@ import select
 import signal
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyfuse3
@@ -63,10 +64,14 @@ class Zygote:
 
     def _mount(self, mountpoint: str, options: frozenset[str]) -> int:
         before = _fuse_descriptors()
-        pyfuse3.init(self._operations, mountpoint, set(options))
+        with _stderr_of_libfuse() as said:
+            try:
+                pyfuse3.init(self._operations, mountpoint, set(options))
+            except RuntimeError as error:
+                raise RuntimeError(said() or str(error)) from error
         (descriptor,) = _fuse_descriptors() - before
         answered: list[bool] = []
-        self._operations.init = lambda: answered.append(True)
+        self._operations.init = lambda: answered.append(True)  # type: ignore[method-assign]
         if self._trio_loop:
             trio.run(_answer_init_under_trio, answered)
         else:
@@ -123,6 +128,19 @@ class Zygote:
         finally:
             logging.shutdown()
             os._exit(status)
+
+
+@contextmanager
+def _stderr_of_libfuse() -> Iterator[Callable[[], str]]:
+    """libfuse and fusermount3 write the reason of a failure to descriptor 2, and only there."""
+    kept = os.dup(2)
+    with open(os.memfd_create("touchfs-stderr"), "rb") as captured:
+        os.dup2(captured.fileno(), 2)
+        try:
+            yield lambda: os.pread(captured.fileno(), MESSAGE_SIZE, 0).decode("utf-8", "replace").strip()
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def _fuse_descriptors() -> set[int]:

@@ -12,7 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
+from touchfs.format import flatbuffers
 from touchfs.format.arrow_ipc import BinaryColumn, File, build_file, parse_file
+from touchfs.format.flatbuffers import I16, Scalar
 
 INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
 
@@ -183,6 +185,14 @@ def test_refusals(data: bytes, words: str) -> None:
     assert caught.value.offset is not None
 
 
+@pytest.mark.parametrize(("version", "endianness", "words"), [(4, 1, "big-endian"), (2, 0, "version V3")])
+def test_other_footers_are_named(version: int, endianness: int, words: str) -> None:
+    schema = {0: Scalar(I16, endianness), 1: []}
+    footer = flatbuffers.build({0: Scalar(I16, version), 1: schema, 2: [], 3: []})
+    with pytest.raises(FormatError, match=words):
+        parse_file(b"ARROW1\0\0" + footer + struct.pack("<i6s", len(footer), b"ARROW1"))
+
+
 VALID = build(
     {"path": "binary", "offset": "int64", "kind": "uint8"},
     [{"path": [b"a", b"bcd"], "offset": [1, 2], "kind": [3, 4]}, {"path": [b""], "offset": [-1], "kind": [0]}],
@@ -247,9 +257,8 @@ def test_a_text_shown_over_and_over() -> None:
     long = data.index(text.encode(), start) - 4
     for i in range(1000):
         key = data.index(f"key{i:04}".encode(), start) - 4
-        # A pair's table: the step back to its vtable, which is 8, then the steps to its key and to its value.
-        table = data.rindex(struct.pack("<i", 8), start, key)
-        assert struct.unpack_from("<I", data, table + 4)[0] == key - (table + 4)
+        table = key - 12  # the step back to its vtable, the step to its key, the step to its value
+        assert struct.unpack_from("<iI", data, table) == (8, 8)
         struct.pack_into("<I", data, table + 8, long - (table + 8))
     with pytest.raises(FormatError, match="over and over"):
         parse_file(data)

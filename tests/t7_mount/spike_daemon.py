@@ -19,7 +19,7 @@ from pathlib import Path
 import pyfuse3
 from touchfs_mount.daemon import MountOptions, serve
 from touchfs_mount.mountpoint import prepare, resolve
-from touchfs_mount.workers import Environment, Shared
+from touchfs_mount.workers import Environment, Operations, Shared
 
 ROWS = 1_000_000
 DATA, NEXT, FIRST_ROW = 2, 3, 10
@@ -38,7 +38,7 @@ def bytes_of(row: int, offset: int, length: int) -> bytes:
     return text[offset - 8 * first : end - 8 * first]
 
 
-class Spike(pyfuse3.Operations):
+class Spike(Operations):
     def __init__(self, state: Path) -> None:
         super().__init__()
         self._state = state

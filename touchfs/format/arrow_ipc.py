@@ -71,7 +71,7 @@ _DTYPES = {(8 * width, sign == "i"): np.dtype(f"<{sign}{width}") for sign in "iu
 _OFFSET = np.dtype("<i4")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BinaryColumn:
     """Value i is `data[offsets[i]:offsets[i + 1]]`, if the offsets are sound."""
 
@@ -105,13 +105,13 @@ Column = Integers | BinaryColumn
 ColumnType = str | np.dtype[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     rows: int
     columns: dict[str, Column]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class File:
     columns: dict[str, ColumnType]
     metadata: dict[str, str]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
-from touchfs.extent import Buffer
+from touchfs.extent import Buffer, Plan
 
 DTYPES: Mapping[int, np.dtype[Any]] = {
     1: np.dtype("u1"),
@@ -38,6 +38,7 @@ VERSION = 1
 
 # magic, version, dtype code, count of samples N, entries of the document array M
 _HEADER = struct.Struct("<9sQBQQ")
+HEADER_SIZE = _HEADER.size
 _VERSION_OFFSET = 9
 _CODE_OFFSET = 17
 _COUNTS_OFFSET = 18
@@ -55,7 +56,7 @@ _STRANGERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Index:
     """One entry a sample, except that `documents` holds the ordinal of the first sample of each document, then N."""
 
@@ -73,43 +74,75 @@ class Index:
         return len(self.lengths)
 
 
-def parse_index(data: Buffer) -> Index:
-    """Documents are taken as they are: files with empty ones, and with [0] alone, exist."""
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What an index begins with: enough to know how many samples there are, and where each one's entry is."""
+
+    dtype: np.dtype[Any]
+    count: int
+    documents: int  # entries of the document array
+
+
+def parse_header(data: Buffer, size: int) -> Header:
+    """From the first HEADER_SIZE bytes (or more) of an index file of `size` bytes."""
     for magic, refusal in _STRANGERS.items():
         if data[: len(magic)] == magic:
             raise FormatError(refusal, offset=0)
     if data[: len(MAGIC)] != MAGIC[: len(data)]:
         raise FormatError(f"not an index of a .bin: it begins with {bytes(data[: len(MAGIC)])!r}", offset=0)
-    if len(data) < _HEADER.size:
-        raise FormatError(f"the index ends inside its header of {_HEADER.size} bytes", offset=len(data))
-    _, version, code, count, document_count = _HEADER.unpack_from(data)
+    if len(data) < HEADER_SIZE:
+        raise FormatError(f"the index ends inside its header of {HEADER_SIZE} bytes", offset=len(data))
+    _, version, code, count, documents = _HEADER.unpack_from(data)
     if version != VERSION:
         raise FormatError(f"index version {version}, only {VERSION} is known", offset=_VERSION_OFFSET)
     if code not in DTYPES:
         raise FormatError(f"unknown dtype code {code}", offset=_CODE_OFFSET)
-
-    offsets_at = _HEADER.size + count * _LENGTH.itemsize
-    documents_at = offsets_at + count * _OFFSET.itemsize
-    size = documents_at + document_count * _DOCUMENT.itemsize
-    if size != len(data):
+    expected = HEADER_SIZE + count * (_LENGTH.itemsize + _OFFSET.itemsize) + documents * _DOCUMENT.itemsize
+    if size != expected:
         raise FormatError(
-            f"an index of {count} samples and {document_count} documents has {size} bytes, this has {len(data)}",
+            f"an index of {count} samples and {documents} documents has {expected} bytes, this has {size}",
             offset=_COUNTS_OFFSET,
         )
-    lengths = np.frombuffer(data, _LENGTH, count, _HEADER.size).astype(np.int64)
-    offsets = np.frombuffer(data, _OFFSET, count, offsets_at).astype(np.int64)
-    documents = np.frombuffer(data, _DOCUMENT, document_count, documents_at).astype(np.int64)
+    return Header(DTYPES[code], count, documents)
 
-    if (sample := _first(lengths < 0)) is not None:
-        offset = _HEADER.size + sample * _LENGTH.itemsize
-        raise FormatError(f"sample {sample} has a negative length, {lengths[sample]}", offset=offset)
-    if (sample := _first(offsets < 0)) is not None:
-        offset = offsets_at + sample * _OFFSET.itemsize
-        raise FormatError(f"sample {sample} begins at a negative byte, {offsets[sample]}", offset=offset)
-    if (sample := _first(offsets[1:] < offsets[:-1])) is not None:
-        offset = offsets_at + (sample + 1) * _OFFSET.itemsize
-        raise FormatError(f"sample {sample + 1} begins before sample {sample}", offset=offset)
-    return Index(DTYPES[code], lengths, offsets, documents)
+
+def parse_index(data: Buffer) -> Index:
+    """Documents are taken as they are: files with empty ones, and with [0] alone, exist."""
+    header = parse_header(data, len(data))
+    lengths = np.frombuffer(data, _LENGTH, header.count, _lengths_at(0)).astype(np.int64)
+    offsets = np.frombuffer(data, _OFFSET, header.count, _offsets_at(header, 0)).astype(np.int64)
+    documents = np.frombuffer(data, _DOCUMENT, header.documents, _offsets_at(header, header.count)).astype(np.int64)
+    _check(header, 0, lengths, offsets)
+    return Index(header.dtype, lengths, offsets, documents)
+
+
+def scan_entries(header: Header, first: int, count: int) -> Plan[tuple[NDArray[np.int32], NDArray[np.int64]]]:
+    """Lengths (in elements) and offsets (in bytes) of the samples `[first, first + count)`, and nothing else read."""
+    lengths = np.frombuffer((yield _lengths_at(first), count * _LENGTH.itemsize), _LENGTH)
+    offsets = np.frombuffer((yield _offsets_at(header, first), count * _OFFSET.itemsize), _OFFSET)
+    _check(header, first, lengths, offsets)
+    return lengths, offsets
+
+
+def _lengths_at(sample: int) -> int:
+    return HEADER_SIZE + sample * _LENGTH.itemsize
+
+
+def _offsets_at(header: Header, sample: int) -> int:
+    return _lengths_at(header.count) + sample * _OFFSET.itemsize
+
+
+def _check(header: Header, first: int, lengths: NDArray[np.signedinteger[Any]], offsets: NDArray[np.int64]) -> None:
+    """Refuse what no writer wrote, in the entries of the samples from `first` on."""
+    if (row := _first(lengths < 0)) is not None:
+        problem = f"sample {first + row} has a negative length, {lengths[row]}"
+        raise FormatError(problem, offset=_lengths_at(first + row))
+    if (row := _first(offsets < 0)) is not None:
+        problem = f"sample {first + row} begins at a negative byte, {offsets[row]}"
+        raise FormatError(problem, offset=_offsets_at(header, first + row))
+    if (row := _first(offsets[1:] < offsets[:-1])) is not None:
+        problem = f"sample {first + row + 1} begins before sample {first + row}"
+        raise FormatError(problem, offset=_offsets_at(header, first + row + 1))
 
 
 def build_index(
@@ -123,7 +156,7 @@ def build_index(
         raise FormatError(f"unknown dtype code {code}", offset=_CODE_OFFSET)
     wide = np.asarray(lengths)
     if (sample := _first((wide < 0) | (wide >= LENGTH_LIMIT))) is not None:
-        offset = _HEADER.size + sample * _LENGTH.itemsize
+        offset = _lengths_at(sample)
         raise FormatError(f"sample {sample} has {wide[sample]} elements, an index holds int32", offset=offset)
     counts = wide.astype(np.int64)
     offsets = np.cumsum(counts) - counts

@@ -17,24 +17,23 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any
 
 import numpy as np
 
 from touchfs import jobs
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.extent import Plan
 from touchfs.format import wav
 from touchfs.source.atomic import atomic_file
+from touchfs.source.drive import drive
+from touchfs.source.local import FileIdentity, LocalFile
 from touchfs.write.touch import TouchWriter
-
-T = TypeVar("T")
 
 _MODALITIES: dict[str, np.dtype[Any]] = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
 _SHARD_NAME = re.compile(r"\d{9}")
@@ -71,7 +70,7 @@ def pack_touch(
     samples_per_shard: int = 1000,
     rate: int = 16000,
     executor: Executor | None = None,
-    progress: Callable[[int, int], None] = lambda lines, total: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> PackReport:
     """`progress` is told, as shards are done, how many lines they have and how many there are."""
     output = os.fspath(output)
@@ -89,11 +88,12 @@ def pack_touch(
         nonlocal lines
         packed.append(shard)
         lines += shard.part.count
-        progress(lines, total)
+        if progress is not None:
+            progress(lines, total)
 
     try:
         Path(output).mkdir(parents=True, exist_ok=True)
-        for _ in jobs.run(partial(_pack_part, Path(jsonl), rate), parts, executor, done):
+        for _ in jobs.run(partial(_pack_part, Path.cwd(), Path(jsonl), rate), parts, executor, done):
             pass
         with atomic_file(Path(output, "data.list")) as file:
             file.writelines(os.fsencode(f"{part.directory} {'+'.join(_MODALITIES)}\n") for part in parts)
@@ -143,14 +143,15 @@ def _split(jsonl: Path, output: str, samples_per_shard: int) -> list[_Part]:
     ]
 
 
-def _pack_part(jsonl: Path, rate: int, part: _Part) -> _Packed:
+def _pack_part(here: Path, jsonl: Path, rate: int, part: _Part) -> _Packed:
+    """All paths are relative to `here`: a worker may run elsewhere."""
     audio_size = 0
-    with TouchWriter(part.directory, _MODALITIES) as writer:
-        for number, line in _lines(jsonl, part):
+    with TouchWriter(here / part.directory, _MODALITIES) as writer:
+        for number, line in _lines(here / jsonl, part):
             if not line:
                 continue
             try:
-                audio, metainfo = _load(line, jsonl, rate)
+                audio, metainfo = _load(line, (here, here / jsonl.parent), rate)
                 writer.add({"audio": audio, "metainfo": metainfo})
             except TouchfsError as error:
                 raise type(error)(f"line {number}: {error}", path=str(jsonl)) from error
@@ -170,7 +171,7 @@ def _lines(jsonl: Path, part: _Part) -> Iterator[tuple[int, str]]:
         raise ChangedError("has become shorter while it was packed: pack again", path=str(jsonl))
 
 
-def _load(line: str, jsonl: Path, rate: int) -> tuple[bytes, bytes]:
+def _load(line: str, places: Sequence[Path], rate: int) -> tuple[bytes, bytes]:
     """Audio and metainfo of one sample."""
     try:
         described = json.loads(line)
@@ -178,7 +179,7 @@ def _load(line: str, jsonl: Path, rate: int) -> tuple[bytes, bytes]:
         raise FormatError(f"not JSON: {error}") from error
     if not isinstance(described, dict) or not isinstance(described.get("wav"), str):
         raise FormatError('expected a JSON object with the path of a WAV file as "wav"')
-    audio = _read_audio(_locate(described["wav"], jsonl), rate)
+    audio = _read_audio(_locate(described["wav"], places), rate)
     described["sample_rate"] = rate
     try:
         return audio, json.dumps(described, ensure_ascii=False).encode("utf-8")
@@ -186,41 +187,31 @@ def _load(line: str, jsonl: Path, rate: int) -> tuple[bytes, bytes]:
         raise FormatError(f"cannot be written as UTF-8: {error}") from error
 
 
-def _locate(path: str, jsonl: Path) -> str:
-    """As TouchNet, relative to where we run; where that is nothing, relative to the JSONL."""
-    return path if os.path.exists(path) else str(jsonl.parent / path)
+def _locate(path: str, places: Sequence[Path]) -> str:
+    """Relative to where we run, as TouchNet; where that is nothing, relative to the JSONL."""
+    paths = [str(place / path) for place in places]
+    return next(filter(os.path.exists, paths), paths[-1])
 
 
 def _read_audio(path: str, rate: int) -> bytes:
     try:
-        with open(path, "rb") as file:
-            found = _drive(wav.scan(os.fstat(file.fileno()).st_size), file)
-            if (found.codec, found.bits, found.channels, found.rate) != (wav.PCM, 16, 1, rate) or found.data_size % 2:
-                codec = "PCM" if found.codec == wav.PCM else f"codec {found.codec:#x}"
-                raise FormatError(
-                    f"{codec} of {found.bits} bits, {found.channels} channels, {found.rate} Hz, {found.data_size} bytes"
-                )
-            file.seek(found.data_offset)
-            audio = file.read(found.data_size)
-    except FormatError as error:
-        expected = f"expected a WAV file of PCM of 16 bits, 1 channel, {rate} Hz"
-        remedy = f"try ffmpeg -i IN -ac 1 -ar {rate} -c:a pcm_s16le OUT.wav"
-        raise FormatError(f"{error.message}; {expected}: {remedy}", path=path, offset=error.offset) from error
+        stat = os.stat(path)
     except FileNotFoundError as error:
         raise NotFoundError("no such file", path=path) from error
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
         raise SourceError(f"cannot be read: {error}", path=path) from error
-    if len(audio) != found.data_size:
-        raise ChangedError("has become shorter while it was read: pack again", path=path)
-    return audio
-
-
-def _drive(plan: Plan[T], file: BinaryIO) -> T:
+    source = LocalFile(path, FileIdentity.of(stat))
     try:
-        offset, length = next(plan)
-        while True:
-            file.seek(offset)
-            offset, length = plan.send(file.read(length))
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
+        found = drive(wav.scan(stat.st_size), source)
+        if (found.codec, found.bits, found.channels, found.rate) != (wav.PCM, 16, 1, rate) or found.data_size % 2:
+            codec = "PCM" if found.codec == wav.PCM else f"codec {found.codec:#x}"
+            raise FormatError(
+                f"{codec} of {found.bits} bits, {found.channels} channels, {found.rate} Hz, {found.data_size} bytes"
+            )
+        return source.read(found.data_offset, found.data_size)
+    except FormatError as error:
+        expected = f"expected a WAV file of PCM of 16 bits, 1 channel, {rate} Hz"
+        remedy = f"try ffmpeg -i IN -ac 1 -ar {rate} -c:a pcm_s16le OUT.wav"
+        raise FormatError(f"{error.message}; {expected}: {remedy}", path=path, offset=error.offset) from error
+    finally:
+        source.close()

@@ -1,0 +1,31 @@
+"""From our errors to errnos: the only place where that is decided."""
+
+from __future__ import annotations
+
+import errno
+
+from touchfs.errors import (
+    ChangedError,
+    FormatError,
+    NotFoundError,
+    SourceError,
+    SourceTimeoutError,
+    StateError,
+    TouchfsError,
+    UsageError,
+)
+
+# The first class that fits counts, so a subclass stands before its base.
+_ERRNOS: tuple[tuple[type[TouchfsError], int], ...] = (
+    (NotFoundError, errno.ENOENT),
+    (ChangedError, errno.ESTALE),
+    (FormatError, errno.EIO),
+    (SourceTimeoutError, errno.ETIMEDOUT),
+    (SourceError, errno.EIO),
+    (StateError, errno.EIO),
+    (UsageError, errno.EINVAL),
+)
+
+
+def errno_of(error: TouchfsError) -> int:
+    return next((number for kind, number in _ERRNOS if isinstance(error, kind)), errno.EIO)

@@ -1,0 +1,97 @@
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import count, islice
+from multiprocessing import get_context
+
+import pytest
+
+from touchfs import jobs
+from touchfs.errors import TouchfsError
+
+
+@pytest.fixture(params=["here", "threads", "processes"], scope="module")
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor | None]:
+    if request.param == "here":
+        yield None
+    elif request.param == "threads":
+        with ThreadPoolExecutor(3) as threads:
+            yield threads
+    else:
+        with ProcessPoolExecutor(3, get_context("forkserver")) as processes:
+            yield processes
+
+
+def square(number: int) -> int:
+    time.sleep(0.002 * (number % 3))
+    return number * number
+
+
+def inverse(number: int) -> float:
+    return 1 / number
+
+
+def die(number: int) -> None:
+    os._exit(number)
+
+
+def test_results_come_in_order(executor: Executor | None) -> None:
+    finished: list[int] = []
+    results = list(jobs.run(square, range(50), executor, finished.append))
+    assert results == [n * n for n in range(50)]
+    assert sorted(finished) == results
+
+
+def test_no_tasks(executor: Executor | None) -> None:
+    assert list(jobs.run(square, [], executor)) == []
+
+
+def test_tasks_are_drawn_little_by_little(executor: Executor | None) -> None:
+    drawn = count()
+    assert list(islice(jobs.run(square, drawn, executor), 5)) == [0, 1, 4, 9, 16]
+    assert next(drawn) <= jobs.AHEAD + 5
+
+
+def test_the_first_error_is_raised(executor: Executor | None) -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(jobs.run(inverse, [1, 2, 0, *range(1, 1000)], executor))
+
+
+def test_an_error_in_drawing_tasks_is_raised(executor: Executor | None) -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(jobs.run(square, (1 // n for n in [1, 1, 0, 1]), executor))
+
+
+def test_after_an_error_nothing_runs_and_all_that_ran_was_told() -> None:
+    begun: list[int] = []
+    ended: list[int] = []
+    told: list[int] = []
+    together = threading.Barrier(2)
+
+    def work(number: int) -> int:
+        begun.append(number)
+        if number < 2:
+            together.wait(10)
+        if number == 1:
+            raise ZeroDivisionError
+        time.sleep(0.05)
+        ended.append(number)
+        return number
+
+    with ThreadPoolExecutor(2) as executor:
+        with pytest.raises(ZeroDivisionError):
+            list(jobs.run(work, range(200), executor, told.append))
+        assert sorted(ended) == sorted(told) == sorted(set(begun) - {1})
+        assert len(begun) < 10
+        time.sleep(0.1)
+        assert sorted(ended) == sorted(told)
+
+
+def test_a_worker_that_dies() -> None:
+    with ProcessPoolExecutor(1, get_context("forkserver")) as executor:
+        with pytest.raises(TouchfsError, match="a worker died"):
+            list(jobs.run(die, [3, 3], executor))
+        with pytest.raises(TouchfsError, match="a worker died"):
+            list(jobs.run(square, [1], executor))

@@ -1,0 +1,29 @@
+"""touchfs ls"""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from touchfs.cli.console import open_tree, source_options
+from touchfs.cli.stat import told_time
+
+
+@click.command("ls")
+@click.argument("location", metavar="SOURCE[:PATH]")
+@click.option("-l", "long", is_flag=True, help="Size and time too.")
+@source_options
+def command(location: str, long: bool, sample_rate: int | None, in_place: bool) -> None:
+    """List a directory of a dataset, without mounting it.
+
+    \b
+    Example:
+      touchfs ls -l shards/:segments/000000000
+    """
+    tree, entry, path = open_tree(location, sample_rate=sample_rate, in_place=in_place)
+    listed = tree.entries(entry.inode) if entry.is_directory else [(os.fsencode(path.rpartition("/")[2]), entry, 0)]
+    out = click.get_binary_stream("stdout")
+    for name, child, _ in listed:
+        before = f"{child.size:>12} {told_time(child.mtime_ns)} ".encode() if long else b""
+        out.write(before + name + (b"/" if child.is_directory else b"") + b"\n")

@@ -1,0 +1,90 @@
+"""touchfs mount"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import click
+
+from touchfs.cli.console import open_source, source_options
+from touchfs.errors import MissingExtraError
+
+
+@click.command("mount", context_settings={"show_default": True})
+@click.argument("source", type=click.Path())
+@click.argument("mountpoint", type=click.Path())
+@click.option("-f", "--foreground", is_flag=True, help="Stay, and log to stderr. Ctrl-C unmounts.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes that serve requests.")
+@click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio has one worker.")
+@click.option("--allow-other", is_flag=True, help="Let other users in. Needs user_allow_other in /etc/fuse.conf.")
+@click.option("--no-xattr", is_flag=True, help="No extended attributes: `ls -l` asks for some for every file.")
+@click.option("--state-dir", type=click.Path(), help="Where mounts keep their state. [default: the user's]")
+@click.option("--log-file", type=click.Path(), help="Log of a mount in the background. [default: in the state directory]")
+@click.option("--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="A worker stuck that long is replaced.")
+@click.option("--wait-timeout", type=click.FloatRange(1), default=600.0, help="Seconds to wait until it is ready.")
+@source_options
+def command(
+    source: str,
+    mountpoint: str,
+    foreground: bool,
+    workers: int,
+    loop: str,
+    allow_other: bool,
+    no_xattr: bool,
+    state_dir: str | None,
+    log_file: str | None,
+    stuck_seconds: float,
+    wait_timeout: float,
+    sample_rate: int | None,
+    in_place: bool,
+) -> int:
+    """Mount a dataset as a directory of ordinary files.
+
+    SOURCE is a shard directory, a directory of shards, or a data.list. What is not indexed yet is indexed first. The
+    command returns when the mount answers; it goes on in the background.
+
+    \b
+    Example:
+      touchfs mount shards/ /mnt/speech
+      touchfs umount /mnt/speech
+
+    \b
+    Exit status:
+      0 mounted (with -f: unmounted)     15 FUSE is not available
+      1 any other error                  16 not permitted
+      2 wrong usage                      17 not ready in time
+      10 the mount point cannot be used  32 mounting failed
+    """
+    try:
+        from touchfs_mount import mounting
+        from touchfs_mount.daemon import MountOptions
+        from touchfs_mount.mountpoint import resolve
+    except ImportError as error:
+        raise MissingExtraError(
+            f"mounting needs the fuse extra ({error.name or error}): install libfuse3-dev, pkg-config and gcc, "
+            "then `pip install 'touchfs[fuse]'`"
+        ) from error
+    if loop == "trio" and workers > 1:
+        raise click.UsageError("--loop trio has one worker")
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO if foreground else logging.WARNING, format="%(levelname)s %(message)s"
+    )
+    request = mounting.MountRequest(
+        source=source,
+        mountpoint=mountpoint,
+        open_dataset=lambda: open_source(source, sample_rate=sample_rate, in_place=in_place),
+        options=MountOptions(
+            path=resolve(mountpoint),
+            fsname=os.path.abspath(source),
+            workers=workers,
+            trio_loop=loop == "trio",
+            allow_other=allow_other,
+            stuck_seconds=stuck_seconds,
+        ),
+        state_dir=state_dir,
+        log_file=log_file,
+        xattrs=not no_xattr,
+    )
+    return mounting.mount(request, foreground=foreground, wait_seconds=wait_timeout, say=click.echo)

@@ -1,0 +1,35 @@
+"""touchfs stat"""
+
+from __future__ import annotations
+
+import datetime
+
+import click
+
+from touchfs.cli.console import open_tree, source_options
+
+
+@click.command("stat")
+@click.argument("location", metavar="SOURCE[:PATH]")
+@source_options
+def command(location: str, sample_rate: int | None, in_place: bool) -> None:
+    """Tell what is known of a file of a dataset: size, key, shard, and where in the shard it lies.
+
+    \b
+    Example:
+      touchfs stat shards/:shards/000000000/talks/monday.wav
+    """
+    tree, entry, path = open_tree(location, sample_rate=sample_rate, in_place=in_place)
+    told = {
+        "path": path or "/",
+        "type": "directory" if entry.is_directory else "file",
+        "size": str(entry.size),
+        "modified": told_time(entry.mtime_ns),
+    }
+    attributes = {f"user.touchfs.{name}": value for name, value in tree.attributes(entry.inode).items()}
+    for name, value in (told | attributes).items():
+        click.echo(f"{name + ':':<22} {value}".encode("utf-8", "surrogateescape"))
+
+
+def told_time(time_ns: int) -> str:
+    return datetime.datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")

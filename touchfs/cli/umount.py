@@ -1,0 +1,32 @@
+"""touchfs umount"""
+
+from __future__ import annotations
+
+import click
+
+from touchfs.errors import MountError
+
+@click.command("umount")
+@click.argument("mountpoints", metavar="MOUNTPOINT…", nargs=-1, required=True, type=click.Path())
+@click.option("--lazy", is_flag=True, help="Detach it at once, even if it is in use; also for a dead mount.")
+def command(mountpoints: tuple[str, ...], lazy: bool) -> None:
+    """Unmount datasets.
+
+    \b
+    Example:
+      touchfs umount /mnt/speech
+    """
+    from touchfs_mount.mountpoint import FILE_SYSTEM, mounted_at, resolve, unmount, users
+
+    for given in mountpoints:
+        path = resolve(given)
+        mounted = mounted_at(path)
+        if mounted is None or mounted.kind != FILE_SYSTEM:
+            raise MountError("touchfs is not mounted here", path=path)
+        try:
+            unmount(path, lazy=lazy)
+        except MountError as error:
+            busy = users(path)
+            if not busy:
+                raise
+            raise MountError(f"in use by {', '.join(busy)}: end them, or use --lazy", path=path) from error

@@ -1,0 +1,211 @@
+"""A dataset: shards in order, each with its catalog.
+
+Opening one that is indexed costs a listing and a few stats a shard, and the reading of one small file, the *dataset
+file*, which keeps for each shard what it was (its files' identities) when its catalog was made. No catalog is touched
+before something in its shard is. Where a shard is new, or is another one by now, its catalog is made first; that is
+all that `touchfs index` does.
+
+Catalogs and dataset files live in the user's cache directory, named by a hash of the shard's path and of what else
+they depend on, or with `in_place` in `.touchfs-index/` beside the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, replace
+
+import platformdirs
+
+from touchfs import jobs
+from touchfs.errors import ChangedError, TouchfsError
+from touchfs.shard.catalog import VERSION, Catalog
+from touchfs.shard.find import find_shards
+from touchfs.shard.names import assign
+from touchfs.shard.touch import fingerprint
+from touchfs.source.atomic import atomic_file
+from touchfs.source.local import FileIdentity
+from touchfs.view.catalogs import make_catalog
+
+INDEX_DIRECTORY = ".touchfs-index"
+# Mappings are limited by vm.max_map_count (65,530); a walk over more shards than this maps some again.
+MAPPED_MAX = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What a dataset knows of a shard without its catalog. `name` is its directory in the tree, unique."""
+
+    name: str
+    path: str
+    files: dict[str, FileIdentity]
+    catalog: str
+    samples: int
+    seconds: float
+    size: int
+    index_size: int
+    catalog_size: int
+    damaged: int
+    report: str
+
+    @property
+    def mtime_ns(self) -> int:
+        return max((identity.mtime_ns for identity in self.files.values()), default=0)
+
+    @property
+    def identity(self) -> str:
+        """A short text that is another one when any file of the shard is: half of what a shard id is given for."""
+        listed = json.dumps({name: [f.size, f.mtime_ns, f.inode] for name, f in self.files.items()})
+        return hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
+
+
+class Dataset:
+    """See the module. `open_dataset` makes one."""
+
+    def __init__(self, source: str, shards: Sequence[Shard]) -> None:
+        self.source = source
+        self.shards = tuple(shards)
+        self.by_name = {os.fsencode(shard.name): position for position, shard in enumerate(self.shards)}
+        self._catalogs: OrderedDict[int, Catalog] = OrderedDict()
+
+    def catalog(self, position: int) -> Catalog:
+        """The catalog of the shard at a position, mapped at first touch. Raises ChangedError if it is another one's."""
+        catalog = self._catalogs.get(position)
+        if catalog is None:
+            shard = self.shards[position]
+            catalog = Catalog(shard.catalog)
+            if dict(catalog.facts.files) != shard.files:
+                raise ChangedError("its catalog was made anew: mount again", path=shard.path)
+            self._catalogs[position] = catalog
+            if len(self._catalogs) > MAPPED_MAX:
+                self._catalogs.popitem(last=False)
+        return catalog
+
+    @property
+    def samples(self) -> int:
+        return sum(shard.samples for shard in self.shards)
+
+    @property
+    def seconds(self) -> float:
+        return sum(shard.seconds for shard in self.shards)
+
+    @property
+    def size(self) -> int:
+        """Bytes of data, without any index."""
+        return sum(shard.size for shard in self.shards)
+
+    @property
+    def overhead(self) -> float:
+        """Bytes of indexes and catalogs for each byte of data."""
+        extra = sum(shard.index_size + shard.catalog_size for shard in self.shards)
+        return extra / self.size if self.size else 0.0
+
+
+def open_dataset(
+    source: str,
+    *,
+    sample_rate: int | None = None,
+    in_place: bool = False,
+    force: bool = False,
+    executor: Executor | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Dataset:
+    """Open a dataset, and index what of it is not indexed yet, or all of it with `force`.
+
+    `sample_rate` (Hz) is for audio whose metainfo names none. `progress` is told shards indexed and to index. Raises
+    NotFoundError or FormatError for the source as a whole; what is wrong with one shard is in its `report`.
+    """
+    paths = [os.path.abspath(path) for path in find_shards(source)]
+    place = index_place(source, in_place=in_place)
+    dataset_file = os.path.join(place, _digest(os.path.abspath(source), sample_rate) + ".dataset.json")
+    known = {} if force else _load(dataset_file)
+    shards = {path: shard for path in paths if (shard := known.get(path)) is not None and _is_current(shard)}
+    tasks = [
+        _Task(path, os.path.join(place, _digest(path, sample_rate) + ".arrow"), sample_rate)
+        for path in dict.fromkeys(paths)
+        if path not in shards
+    ]
+    if tasks:
+        os.makedirs(place, exist_ok=True)
+        progress(0, len(tasks))
+        for done, shard in enumerate(jobs.run(_index, tasks, executor), 1):
+            shards[shard.path] = shard
+            progress(done, len(tasks))
+    if tasks or known.keys() != shards.keys():
+        _save(dataset_file, source, shards.values())
+    named = zip(paths, unique_names(paths), strict=True)
+    return Dataset(source, [replace(shards[path], name=os.fsdecode(name)) for path, name in named])
+
+
+def index_place(source: str, *, in_place: bool = False) -> str:
+    """The directory for a source's catalogs."""
+    if in_place:
+        return os.path.join(source if os.path.isdir(source) else os.path.dirname(os.path.abspath(source)), INDEX_DIRECTORY)
+    return os.path.join(platformdirs.user_cache_dir("touchfs"), "index")
+
+
+def unique_names(paths: Sequence[str]) -> list[bytes]:
+    """The shards' directory names in the tree: the last components of their paths, `~n` for repeated ones."""
+    stems = [os.path.basename(path) for path in paths]
+    return [name for _, (name,) in assign(stems, [[""] for _ in stems])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    path: str
+    catalog: str
+    sample_rate: int | None
+
+
+def _index(task: _Task) -> Shard:
+    facts = make_catalog(task.path, task.catalog, task.sample_rate)
+    return Shard(
+        name="",
+        path=task.path,
+        files=dict(facts.files),
+        catalog=task.catalog,
+        samples=facts.samples,
+        seconds=facts.seconds,
+        size=facts.size,
+        index_size=facts.index_size,
+        catalog_size=os.path.getsize(task.catalog),
+        damaged=facts.damaged,
+        report=facts.report,
+    )
+
+
+def _is_current(shard: Shard) -> bool:
+    try:
+        return fingerprint(shard.path) == shard.files and os.path.exists(shard.catalog)
+    except TouchfsError:
+        return False
+
+
+def _digest(path: str, sample_rate: int | None) -> str:
+    return hashlib.blake2b(f"{VERSION}\0{sample_rate}\0{path}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+
+def _load(path: str) -> dict[str, Shard]:
+    """The shards of a dataset file by path; nothing where there is none that can be used, which costs time only."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            told = json.load(file)
+        if told["version"] != VERSION:
+            return {}
+        shards = [Shard(**shard) for shard in told["shards"]]
+        return {
+            shard.path: replace(shard, files={name: FileIdentity(**f) for name, f in shard.files.items()})  # type: ignore[arg-type]
+            for shard in shards
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def _save(path: str, source: str, shards: Iterable[Shard]) -> None:
+    told = {"version": VERSION, "source": os.path.abspath(source), "shards": [asdict(shard) for shard in shards]}
+    with atomic_file(path) as file:
+        file.write(json.dumps(told).encode())

@@ -1,0 +1,36 @@
+"""The usual extension of opaque bytes, told from how they begin."""
+
+from __future__ import annotations
+
+from touchfs.extent import Buffer
+
+# How many bytes of a file `extension` wants to see.
+MAGIC_SIZE = 16
+
+_PREFIXES = (
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"\xff\xd8\xff", "jpg"),
+    (b"GIF8", "gif"),
+    (b"\x1aE\xdf\xa3", "mkv"),
+    (b"fLaC", "flac"),
+    (b"OggS", "ogg"),
+    (b"ID3", "mp3"),
+    (b"\xff\xfb", "mp3"),
+    (b"\x93NUMPY", "npy"),
+    (b"%PDF", "pdf"),
+    (b"FLV\x01", "flv"),
+    (b"PK\x03\x04", "zip"),
+    (b"\x1f\x8b", "gz"),
+)
+_RIFF_KINDS = {b"WAVE": "wav", b"AVI ": "avi", b"WEBP": "webp"}
+_FTYP_BRANDS = {b"qt  ": "mov", b"M4A ": "m4a", b"avif": "avif", b"heic": "heic"}
+
+
+def extension(head: Buffer) -> str:
+    """The extension without a dot; `bin` for what is not known."""
+    start = bytes(head[:MAGIC_SIZE])
+    if start[:4] == b"RIFF":
+        return _RIFF_KINDS.get(start[8:12], "bin")
+    if start[4:8] == b"ftyp":
+        return _FTYP_BRANDS.get(start[8:12], "mp4")
+    return next((name for prefix, name in _PREFIXES if start.startswith(prefix)), "bin")

@@ -1,0 +1,109 @@
+"""TouchNet's metainfo: one JSON object per sample, UTF-8, as TouchNet's make_data writes it.
+
+    {"key": "…", "wav": "…", "txt": "…", "sample_rate": 16000,
+     "info": {"segments": [{"start": 0.0, "end": 1.2, "txt": "…"}, …]}}
+
+Everything in it came from a user, so every field may be missing or of another type. A key may be an integer, a time
+anything that `float()` takes. What cannot be used is treated as absent; the stored bytes themselves are never touched.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer
+
+RATE_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of a recording. `start` and `end` are as stored; `fields` is the whole stored object."""
+
+    start: Any
+    end: Any
+    text: str | None
+    fields: dict[str, Any]
+
+    def span(self, rate: int, length: int) -> tuple[int, int, str | None]:
+        """`(offset, length, problem)` in samples of a recording with `length` samples.
+
+        Truncates like TouchNet (`int(float(t) * rate)` at either end), but never leaves the recording: TouchNet's
+        reader goes on into the next one. An end of -1 is the recording's end.
+        """
+        try:
+            seconds = float(self.start), float(self.end)
+        except (TypeError, ValueError, OverflowError):
+            return 0, 0, f"start {self.start!r} or end {self.end!r} is not a time"
+        if not all(map(math.isfinite, seconds)):
+            return 0, 0, f"start {self.start!r} or end {self.end!r} is not a time"
+        first = max(int(seconds[0] * rate), 0)
+        last = length if seconds[1] == -1 else int(seconds[1] * rate)
+        if first >= length:
+            return length, 0, f"starts at {seconds[0]} s, past the recording's end at {length / rate} s"
+        if last <= first:
+            return first, 0, f"ends at {seconds[1]} s, not after its start at {seconds[0]} s"
+        if last > length:
+            return first, length - first, f"ends at {seconds[1]} s, past the recording's end: cut at {length / rate} s"
+        return first, last - first, None
+
+
+@dataclass(frozen=True, slots=True)
+class Metainfo:
+    """The fields that touchfs uses. None: absent, or of no use."""
+
+    key: str | None
+    text: str | None
+    rate: int | None
+    segments: tuple[Segment, ...]
+
+
+def parse_object(data: Buffer) -> dict[str, Any]:
+    """All fields as stored. Raises FormatError when the bytes are not the UTF-8 of one JSON object."""
+    try:
+        fields = json.loads(str(data, "utf-8"))
+    except UnicodeDecodeError as error:
+        raise FormatError("metainfo is not UTF-8", offset=error.start) from error
+    except json.JSONDecodeError as error:
+        raise FormatError(f"metainfo is not JSON: {error.msg}", offset=error.pos) from error
+    except (RecursionError, ValueError) as error:
+        raise FormatError("metainfo is not JSON that can be read: nested too deep, or a number too long") from error
+    if not isinstance(fields, dict):
+        raise FormatError("metainfo is not a JSON object", offset=0)
+    return fields
+
+
+def parse_metainfo(data: Buffer) -> Metainfo:
+    """The fields that touchfs uses. Raises FormatError as `parse_object` does."""
+    fields = parse_object(data)
+    rate = fields.get("sample_rate")
+    info = fields.get("info")
+    segments = info.get("segments") if isinstance(info, dict) else None
+    return Metainfo(
+        key=_key(fields.get("key")),
+        text=_text(fields),
+        rate=rate if type(rate) is int and 0 < rate <= RATE_MAX else None,
+        segments=tuple(
+            Segment(segment.get("start"), segment.get("end"), _text(segment), segment)
+            for segment in (segments if isinstance(segments, list) else ())
+            if isinstance(segment, dict)
+        ),
+    )
+
+
+def _key(value: object) -> str | None:
+    if type(value) is int:
+        return str(value)
+    return value if isinstance(value, str) and value else None
+
+
+def _text(fields: dict[str, Any]) -> str | None:
+    """`txt` is TouchNet's name; metainfo made for its text recipes has `text`."""
+    for name in ("txt", "text"):
+        if isinstance(fields.get(name), str):
+            return str(fields[name])
+    return None

@@ -1,0 +1,48 @@
+"""A sample: one training example of a shard, a key and named fields.
+
+A field does not hold bytes, only where they are (`source`, a file of the shard; `offset`, `size`) and what they are
+(`form`). Everything that shows or computes a file's bytes is made from that, so a sample costs no IO.
+
+Forms are short strings, because catalogs store them:
+
+    bytes           the bytes are the file
+    wav/RATE        headerless PCM, 16 bit little-endian, mono
+    npy/DTYPE       elements of a NumPy dtype, one-dimensional
+    inline          the catalog holds the bytes, which were computed from the field
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from touchfs.format.metainfo import Metainfo
+
+NO_METAINFO = Metainfo(key=None, text=None, rate=None, segments=())
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`note` says why a field has this form and not a better one; it is shown as `user.touchfs.reason`."""
+
+    name: str
+    source: str
+    offset: int
+    size: int
+    form: str
+    extension: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """`key` is never empty: samples without one get their ordinal, eight digits wide.
+
+    `problem` says what is wrong with a sample of a damaged shard; the fields it has can be served all the same.
+    """
+
+    key: str
+    ordinal: int
+    fields: Mapping[str, Field]
+    metainfo: Metainfo = field(default=NO_METAINFO)
+    problem: str = ""

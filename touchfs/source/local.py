@@ -1,0 +1,207 @@
+"""Local files as sources: read with pread, verified to be the same file, on few descriptors.
+
+- Never mapped: a file that is truncated while it is mapped kills the reader with SIGBUS; pread only comes up short.
+- `read_nowait` is `preadv2(RWF_NOWAIT)`, which gives what the page cache holds and otherwise fails at once. File
+  systems that do not know the flag (tmpfs) have nothing to wait for either, and are read directly.
+- A file is what it was when it was indexed or first opened: size, mtime and inode are compared at open, after a short
+  read, and at most once a second in between. Another file under the name is a `ChangedError`, never other bytes.
+- Descriptors are a pool over all sources of the process, of at most half of RLIMIT_NOFILE: a source that is read
+  again after its descriptor was taken opens it anew. Reads hold a reference while they run, so none is closed under
+  them (a number that was closed might already be another file).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from touchfs.errors import ChangedError, NotFoundError, SourceError
+from touchfs.extent import Source
+
+VERIFY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """What tells a file from a later one of the same name. The inode is None where only a listing was kept."""
+
+    size: int
+    mtime_ns: int
+    inode: int | None = None
+
+    @classmethod
+    def of(cls, stat: os.stat_result) -> FileIdentity:
+        return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
+
+    def matches(self, stat: os.stat_result) -> bool:
+        return (
+            stat.st_size == self.size
+            and stat.st_mtime_ns == self.mtime_ns
+            and (self.inode is None or stat.st_ino == self.inode)
+        )
+
+
+class _Descriptor:
+    """An open file, closed when the last reader lets go of it."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, path: str) -> None:
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError, OSError):
+            os.close(self.number)
+
+
+class _Pool:
+    """The sources that hold a descriptor, oldest first."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, LocalFile] = OrderedDict()
+        self._lock = threading.RLock()  # the garbage collector may close a source while this thread adds one
+        self.limit = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 16)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def add(self, source: LocalFile) -> None:
+        with self._lock:
+            self._open[id(source)] = source
+            while len(self._open) > self.limit:
+                _, oldest = self._open.popitem(last=False)
+                oldest._descriptor = None
+
+    def remove(self, source: LocalFile) -> None:
+        with self._lock:
+            self._open.pop(id(source), None)
+
+    def _forked(self) -> None:
+        self._lock = threading.RLock()  # another thread may have held it at the fork
+
+
+_pool = _Pool()
+
+
+class LocalFile:
+    """A local file as a source. `identity` is what it must still be; by default, what it is at the first open."""
+
+    __slots__ = ("_descriptor", "_identity", "_nowait", "_verify_at", "path")
+
+    def __init__(self, path: str, identity: FileIdentity | None = None) -> None:
+        self.path = path
+        self._identity = identity
+        self._descriptor: _Descriptor | None = None
+        self._nowait = os.RWF_NOWAIT
+        self._verify_at = 0.0
+
+    @property
+    def size(self) -> int:
+        """In bytes. Opens and verifies the file."""
+        return os.fstat(self._verified().number).st_size
+
+    def open(self) -> None:
+        """Open and verify now, so that a file that is gone or changed is known before the first read."""
+        if self._descriptor is None or monotonic() >= self._verify_at:
+            self._verified()
+
+    def close(self) -> None:
+        """Give the descriptor up; a further read opens the file again."""
+        self._descriptor = None
+        _pool.remove(self)
+
+    def read(self, offset: int, length: int) -> bytes:
+        descriptor = self._verified()
+        try:
+            data = os.pread(descriptor.number, length, offset)
+            while len(data) < length:
+                more = os.pread(descriptor.number, length - len(data), offset + len(data))
+                if not more:
+                    raise self._short(offset + len(data))
+                data += more
+        except OSError as error:
+            raise self._failed(error, offset) from error
+        return data
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill a view of bytes: `read` for whoever has the memory already."""
+        descriptor = self._verified()
+        try:
+            done = os.preadv(descriptor.number, (buffer,), offset)
+            while done < len(buffer):
+                count = os.preadv(descriptor.number, (buffer[done:],), offset + done)
+                if not count:
+                    raise self._short(offset + done)
+                done += count
+        except OSError as error:
+            raise self._failed(error, offset) from error
+
+    def read_nowait(self, offset: int, length: int) -> bytearray | None:
+        descriptor = self._descriptor
+        if descriptor is None or monotonic() >= self._verify_at:
+            descriptor = self._verified()
+        buffer = bytearray(length)
+        try:
+            count = os.preadv(descriptor.number, (buffer,), offset, self._nowait)
+        except OSError as error:
+            if error.errno == errno.EAGAIN:
+                return None
+            if error.errno == errno.EOPNOTSUPP and self._nowait:
+                self._nowait = 0
+                return self.read_nowait(offset, length)
+            raise self._failed(error, offset) from error
+        return buffer if count == length else None
+
+    def _verified(self) -> _Descriptor:
+        """The descriptor, opened when there is none, of a file that is still the one we know."""
+        now = monotonic()
+        descriptor = self._descriptor
+        if descriptor is not None and now < self._verify_at:
+            return descriptor
+        try:
+            if descriptor is None:
+                descriptor = _Descriptor(self.path)
+                stat = os.fstat(descriptor.number)
+            else:
+                stat = os.stat(self.path)
+        except OSError as error:
+            raise self._failed(error, 0) from error
+        if self._identity is None:
+            self._identity = FileIdentity.of(stat)
+        elif not self._identity.matches(stat):
+            self.close()
+            raise ChangedError("was replaced or changed since it was indexed", path=self.path)
+        elif self._identity.inode is None:
+            self._identity = FileIdentity.of(stat)
+        self._verify_at = now + VERIFY_SECONDS
+        if self._descriptor is None:
+            self._descriptor = descriptor
+            _pool.add(self)
+        return descriptor
+
+    def _short(self, end: int) -> SourceError | ChangedError:
+        self._verify_at = 0.0
+        self._verified()  # says so when the file is another one by now
+        return SourceError("the file ends here, before the data that its index names", path=self.path, offset=end)
+
+    def _failed(self, error: OSError, offset: int) -> SourceError | NotFoundError | ChangedError:
+        if error.errno in (errno.ENOENT, errno.ESTALE) and self._identity is not None:
+            return ChangedError("was removed since it was indexed", path=self.path)
+        if error.errno == errno.ENOENT:
+            return NotFoundError("no such file", path=self.path)
+        return SourceError(error.strerror or str(error), path=self.path, offset=offset)
+
+    def __repr__(self) -> str:
+        return f"LocalFile({self.path!r})"
+
+    def __reduce__(self) -> tuple[type[LocalFile], tuple[str, FileIdentity | None]]:
+        return LocalFile, (self.path, self._identity)
+
+
+if TYPE_CHECKING:
+    _: type[Source] = LocalFile

@@ -1,0 +1,1 @@
+"""What changes while a dataset is used: the state store."""

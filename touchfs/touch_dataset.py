@@ -1,0 +1,213 @@
+"""`TouchDataset`: the samples of TouchNet shards as NumPy arrays, by position.
+
+Opening reads the 34-byte header of each index, which tells how many samples there are, and nothing else. Where the
+samples are is read from an index in blocks of entries when one of them is first asked for; a block costs 12 bytes a
+sample, and of all blocks the ones used last are kept. So neither thousands of shards nor a shard of any size costs
+memory, and a miss costs two small reads. Data is read with pread, straight into the array that is returned.
+
+Safe in threads and after a fork because there is no lock: on the blocks, which threads share, only single operations
+of a dictionary are done, and when two threads load the same block they load the same thing.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import OrderedDict
+from contextlib import suppress
+from itertools import accumulate
+from operator import index as integer
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError, UsageError
+from touchfs.format import mmidx
+from touchfs.format.metainfo import parse_object
+from touchfs.shard.find import find_shards
+from touchfs.shard.touch import DATA_SUFFIX, INDEX_SUFFIX, METAINFO_NAMES, fingerprint
+from touchfs.source.drive import drive
+from touchfs.source.local import LocalFile
+
+# Big enough that reading in order seldom waits for entries, small enough for a random read not to mind a miss.
+BLOCK_SAMPLES = 1024
+# 64 MiB of entries, those of 5.6 million samples of one modality. With its objects a block takes about 13 KiB.
+BLOCKS_MAX = 5120
+
+_Block = tuple[NDArray[np.int32], NDArray[np.int64]]
+
+
+class TouchDataset:
+    """The samples of one shard or of many, in dataset order.
+
+        with TouchDataset("/data/train", "audio+metainfo") as dataset:
+            waveform = dataset.get(7, "audio", offset=16000, length=8000)
+            text = dataset.metainfo(7)["txt"]
+
+    `path` is a shard directory, a directory of shards, or a `data.list` (its datatypes are only a hint). `datatypes`
+    names the modalities that will be read, joined with `+`; None means all that the first shard has. Shards may be
+    empty. It can be pickled, which opens it again from `path`; forked; and shared by threads.
+
+    Raises NotFoundError if nothing is there or a shard lacks a modality; UsageError for datatypes that the first shard
+    does not have; FormatError for a damaged index, or modalities with unequal numbers of samples; SourceError. Reading
+    further raises ChangedError when a file is no longer the one first opened, noticed within a second.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], datatypes: str | None = None) -> None:
+        self._parts: dict[str, list[_Part]] = {}
+        self._blocks: OrderedDict[tuple[_Part, int], _Block] = OrderedDict()
+        self.path = os.path.abspath(path)
+        self._options = datatypes
+        shards = [os.path.abspath(shard) for shard in find_shards(self.path)]
+        self.datatypes = _datatypes(shards[0], datatypes)
+        self._metainfo = next((name for name in self.datatypes if name in METAINFO_NAMES), "metainfo")
+        parts = {name: [_Part(shard, name) for shard in shards] for name in self.datatypes}
+        counts = [[part.header.count for part in column] for column in parts.values()]
+        for shard, among in zip(shards, zip(*counts, strict=True), strict=True):
+            if len(set(among)) > 1:
+                unequal = ", ".join(f"{name} has {count}" for name, count in zip(parts, among, strict=True))
+                raise FormatError(f"the modalities have unequal numbers of samples: {unequal}", path=shard)
+        self._starts = list(accumulate(counts[0], initial=0))  # of each shard, then the number of all samples
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def get(self, i: int, datatype: str, offset: int = 0, length: int | None = None) -> NDArray[Any]:
+        """The elements `[offset, offset + length)` of a modality of sample `i`, a new array of shape `(n,)`.
+
+        Its dtype is the one stored (audio: int16 PCM; metainfo: uint8, the bytes of JSON; token ids: uint16 or int32).
+        `offset` and `length` count elements and are cut at the sample's end as in a NumPy slice, so `n` may be less
+        than `length`; by default all to the end. A negative `i` counts from the last sample.
+
+        Raises IndexError for `i`; UsageError for an unknown datatype, a negative offset or length, or a closed
+        dataset; FormatError when this sample is damaged; ChangedError; SourceError.
+        """
+        part, ordinal = self._find(i, datatype)
+        start, count = self._entry(part, ordinal)
+        if offset < 0 or (length is not None and length < 0):
+            raise UsageError(f"offset {offset} and length {length} of a sample cannot be negative")
+        first = min(integer(offset), count)
+        count -= first
+        if length is not None:
+            count = min(integer(length), count)
+        array = np.empty(count, part.header.dtype)
+        if count:
+            part.data.read_into(start + first * array.itemsize, array.view(np.uint8).data)
+        return array
+
+    def metainfo(self, i: int) -> dict[str, Any]:
+        """The parsed JSON object of sample `i`. Raises as `get`, and FormatError when it is not a JSON object."""
+        part, ordinal = self._find(i, self._metainfo)
+        start, count = self._entry(part, ordinal)
+        try:
+            return parse_object(part.data.read(start, count * part.header.dtype.itemsize))
+        except FormatError as error:
+            raise FormatError(f"sample {ordinal}: {error.message}", path=part.data.path, offset=start) from error
+
+    def get_idx(self, i: int, datatype: str) -> tuple[int, int]:
+        """Where sample `i` is in its shard's .bin: `(offset in bytes, length in elements)`. Raises as `get`."""
+        return self._entry(*self._find(i, datatype))
+
+    def _find(self, i: int, datatype: str) -> tuple[_Part, int]:
+        """Which shard has the sample, and its ordinal there."""
+        i, starts = integer(i), self._starts
+        position = i if i >= 0 else i + starts[-1]
+        if not 0 <= position < starts[-1]:
+            raise IndexError(f"sample {i} of {starts[-1]}")
+        shard = bisect_right(starts, position) - 1
+        try:
+            return self._parts[datatype][shard], position - starts[shard]
+        except KeyError:
+            if not self._parts:
+                raise UsageError("the dataset is closed", path=self.path) from None
+            raise _unknown(datatype, self.datatypes, self.path) from None
+
+    def _entry(self, part: _Part, ordinal: int) -> tuple[int, int]:
+        """`(offset in bytes, length in elements)` of a sample that is wholly there."""
+        number, row = divmod(ordinal, BLOCK_SAMPLES)
+        key = part, number
+        try:
+            self._blocks.move_to_end(key)
+            lengths, offsets = self._blocks[key]
+        except KeyError:  # not there, or dropped by another thread in between
+            lengths, offsets = self._blocks[key] = part.load(number)
+            if len(self._blocks) > BLOCKS_MAX:
+                with suppress(KeyError):  # another thread closed the dataset
+                    self._blocks.popitem(last=False)
+        start, count = offsets.item(row), lengths.item(row)
+        if start + count * part.header.dtype.itemsize > part.data_size:
+            raise FormatError(f"ends, with {part.data_size} bytes, before sample {ordinal} does", path=part.data.path)
+        return start, count
+
+    def close(self) -> None:
+        """Give up files and memory; reading is a UsageError from now on. Closing twice is no error."""
+        parts, self._parts = self._parts, {}
+        self._blocks.clear()
+        for part in (part for column in parts.values() for part in column):
+            part.index.close()
+            part.data.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()  # else the process's pool of descriptors would hold on to the files
+
+    def __reduce__(self) -> tuple[type[TouchDataset], tuple[str, str | None]]:
+        return TouchDataset, (self.path, self._options)
+
+    def __repr__(self) -> str:
+        return f"TouchDataset({self.path!r}, {'+'.join(self.datatypes)!r})"
+
+
+class _Part:
+    """One modality of one shard. Its .bin is opened when entries are first loaded, and `data_size` is known then."""
+
+    __slots__ = ("data", "data_size", "header", "index")
+
+    def __init__(self, shard: str, modality: str) -> None:
+        stem = os.path.join(shard, modality)
+        self.index = LocalFile(stem + INDEX_SUFFIX)
+        self.data = LocalFile(stem + DATA_SUFFIX)
+        self.data_size = 0
+        try:
+            size = self.index.size
+            self.header = mmidx.parse_header(self.index.read(0, min(size, mmidx.HEADER_SIZE)), size)
+        except FormatError as error:
+            error.at(self.index.path)
+            raise
+        finally:
+            self.index.close()
+
+    def load(self, number: int) -> _Block:
+        first = number * BLOCK_SAMPLES
+        count = min(BLOCK_SAMPLES, self.header.count - first)
+        self.data_size = self.data.size
+        try:
+            return drive(mmidx.scan_entries(self.header, first, count), self.index)
+        except FormatError as error:
+            error.at(self.index.path)
+            raise
+        finally:
+            if count == self.header.count:
+                self.index.close()  # all is read: the descriptor is worth more to another shard
+
+
+def _datatypes(shard: str, joined: str | None) -> tuple[str, ...]:
+    there = [name.removesuffix(INDEX_SUFFIX) for name in fingerprint(shard) if name.endswith(INDEX_SUFFIX)]
+    if not there:
+        raise FormatError("no .idx here: not a TouchNet shard", path=shard)
+    wanted = there if joined is None else list(dict.fromkeys(joined.split("+")))
+    for name in wanted:
+        if name not in there:
+            raise _unknown(name, there, shard)
+    return tuple(wanted)
+
+
+def _unknown(datatype: str, there: list[str] | tuple[str, ...], path: str) -> UsageError:
+    return UsageError(f"no datatype {datatype!r}: there are {', '.join(there)}", path=path)

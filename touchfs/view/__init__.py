@@ -1,0 +1,1 @@
+"""Views: which files a sample shows. Each is a pure function of a sample and does no IO."""
