@@ -28,12 +28,13 @@ run 'DIR=$(mktemp -d)'
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+run 'export XDG_CACHE_HOME=$DIR/cache XDG_STATE_HOME=$DIR/state'
 
 run 'touchfs pack touch tests/data/speech/speech.jsonl $DIR/shards'
 run 'touchfs mount $DIR/shards $DIR/mnt'
 run 'ls $DIR/mnt $DIR/mnt/shards'
 run 'find $DIR/mnt/shards | head'
-run 'cat $DIR/mnt/shards/000000000/talks/monday.txt'
+run 'cat $DIR/mnt/shards/000000000/talks/monday.txt; echo'
 run 'ls -l $DIR/mnt/segments/000000000/talks/monday/'
 run 'cp $DIR/mnt/shards/000000000/talks/monday.wav $DIR/recording.wav'
 run 'cp $DIR/mnt/segments/000000000/talks/monday/0001.wav $DIR/segment.wav'

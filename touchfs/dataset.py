@@ -3,10 +3,10 @@
 Opening one that is indexed costs a listing and a few stats a shard, and the reading of one small file, the *dataset
 file*, which keeps for each shard what it was (its files' identities) when its catalog was made. No catalog is touched
 before something in its shard is. Where a shard is new, or is another one by now, its catalog is made first; that is
-all that `touchfs index` does.
+all that `touchfs index` does. A dataset file is only a summary: without it, catalogs are opened to see whose they are.
 
 Catalogs and dataset files live in the user's cache directory, named by a hash of the shard's path and of what else
-they depend on, or with `in_place` in `.touchfs-index/` beside the data.
+they depend on, or with `in_place` in `.touchfs-index/` beside the data, where paths are relative and all may be moved.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from typing import Any, get_origin, get_type_hints
 
 import platformdirs
 
 from touchfs import jobs
-from touchfs.errors import ChangedError, TouchfsError
-from touchfs.shard.catalog import VERSION, Catalog
+from touchfs.errors import ChangedError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.format.metainfo import RATE_MAX
+from touchfs.shard.catalog import VERSION, Catalog, Facts
 from touchfs.shard.find import find_shards
 from touchfs.shard.names import assign
 from touchfs.shard.touch import fingerprint
@@ -61,6 +64,9 @@ class Shard:
         """A short text that is another one when any file of the shard is: half of what a shard id is given for."""
         listed = json.dumps({name: [f.size, f.mtime_ns, f.inode] for name, f in self.files.items()})
         return hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
+
+
+_SHARD_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(Shard).items()}
 
 
 class Dataset:
@@ -117,35 +123,44 @@ def open_dataset(
     """Open a dataset, and index what of it is not indexed yet, or all of it with `force`.
 
     `sample_rate` (Hz) is for audio whose metainfo names none. `progress` is told shards indexed and to index. Raises
-    NotFoundError or FormatError for the source as a whole; what is wrong with one shard is in its `report`.
+    UsageError, NotFoundError or FormatError for the source as a whole, SourceError where no index can be written;
+    what is wrong with one shard is in its `report`.
     """
+    if sample_rate is not None and not 0 < sample_rate <= RATE_MAX:
+        raise UsageError(f"a sample rate of {sample_rate} Hz")
+    source = os.path.abspath(source)
     paths = [os.path.abspath(path) for path in find_shards(source)]
     place = index_place(source, in_place=in_place)
-    dataset_file = os.path.join(place, _digest(os.path.abspath(source), sample_rate) + ".dataset.json")
+
+    def indexed(path: str, suffix: str) -> str:
+        """Where the index of a shard or source is."""
+        told = os.path.relpath(path, place) if in_place else path
+        return os.path.join(place, _digest(f"{VERSION}\0{sample_rate}\0{told}") + suffix)
+
+    dataset_file = indexed(source, ".dataset.json")
     known = {} if force else _load(dataset_file)
     shards = {path: shard for path in paths if (shard := known.get(path)) is not None and _is_current(shard)}
     tasks = [
-        _Task(path, os.path.join(place, _digest(path, sample_rate) + ".arrow"), sample_rate)
-        for path in dict.fromkeys(paths)
-        if path not in shards
+        _Task(path, indexed(path, ".arrow"), sample_rate, force) for path in dict.fromkeys(paths) if path not in shards
     ]
     if tasks:
-        os.makedirs(place, exist_ok=True)
         progress(0, len(tasks))
         for done, shard in enumerate(jobs.run(_index, tasks, executor), 1):
             shards[shard.path] = shard
             progress(done, len(tasks))
     if tasks or known.keys() != shards.keys():
-        _save(dataset_file, source, shards.values())
+        with suppress(SourceError):  # what has been indexed is known from the catalogs, too
+            _save(dataset_file, source, shards.values())
     named = zip(paths, unique_names(paths), strict=True)
     return Dataset(source, [replace(shards[path], name=os.fsdecode(name)) for path, name in named])
 
 
 def index_place(source: str, *, in_place: bool = False) -> str:
     """The directory for a source's catalogs."""
-    if in_place:
-        return os.path.join(source if os.path.isdir(source) else os.path.dirname(os.path.abspath(source)), INDEX_DIRECTORY)
-    return os.path.join(platformdirs.user_cache_dir("touchfs"), "index")
+    if not in_place:
+        return os.path.join(platformdirs.user_cache_dir("touchfs"), "index")
+    source = os.path.abspath(source)
+    return os.path.join(source if os.path.isdir(source) else os.path.dirname(source), INDEX_DIRECTORY)
 
 
 def unique_names(paths: Sequence[str]) -> list[bytes]:
@@ -159,10 +174,18 @@ class _Task:
     path: str
     catalog: str
     sample_rate: int | None
+    force: bool
 
 
 def _index(task: _Task) -> Shard:
-    facts = make_catalog(task.path, task.catalog, task.sample_rate)
+    facts = None if task.force else _known_facts(task)
+    if facts is None:
+        try:
+            os.makedirs(os.path.dirname(task.catalog), exist_ok=True)
+        except OSError as error:
+            told = f"no index can be written: {error.strerror}; $XDG_CACHE_HOME or --in-place name another place"
+            raise SourceError(told, path=os.path.dirname(task.catalog)) from error
+        facts = make_catalog(task.path, task.catalog, task.sample_rate)
     return Shard(
         name="",
         path=task.path,
@@ -178,15 +201,34 @@ def _index(task: _Task) -> Shard:
     )
 
 
+def _known_facts(task: _Task) -> Facts | None:
+    """What the catalog tells that is there already, if it is of this shard as it is."""
+    try:
+        facts = Catalog(task.catalog).facts
+    except TouchfsError:
+        return None
+    return facts if facts.files == _files(task.path) else None
+
+
 def _is_current(shard: Shard) -> bool:
     try:
-        return fingerprint(shard.path) == shard.files and os.path.exists(shard.catalog)
-    except TouchfsError:
+        return _files(shard.path) == shard.files and os.path.getsize(shard.catalog) == shard.catalog_size
+    except OSError:
         return False
 
 
-def _digest(path: str, sample_rate: int | None) -> str:
-    return hashlib.blake2b(f"{VERSION}\0{sample_rate}\0{path}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
+def _files(path: str) -> dict[str, FileIdentity] | None:
+    """The identities of a shard's files: none of a shard that is not there, and None where that cannot be known."""
+    try:
+        return fingerprint(path)
+    except NotFoundError:
+        return {}
+    except TouchfsError:
+        return None
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def _load(path: str) -> dict[str, Shard]:
@@ -196,16 +238,21 @@ def _load(path: str) -> dict[str, Shard]:
             told = json.load(file)
         if told["version"] != VERSION:
             return {}
-        shards = [Shard(**shard) for shard in told["shards"]]
-        return {
-            shard.path: replace(shard, files={name: FileIdentity(**f) for name, f in shard.files.items()})  # type: ignore[arg-type]
-            for shard in shards
-        }
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {shard.path: shard for shard in map(_parse_shard, told["shards"])}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
 
 
+def _parse_shard(told: dict[str, Any]) -> Shard:
+    files = {name: FileIdentity(**identity) for name, identity in told["files"].items()}
+    shard = Shard(**{**told, "files": files})
+    for name, kind in _SHARD_TYPES.items():
+        if not isinstance(getattr(shard, name), kind):
+            raise TypeError(f"{name} is not of {kind}")
+    return shard
+
+
 def _save(path: str, source: str, shards: Iterable[Shard]) -> None:
-    told = {"version": VERSION, "source": os.path.abspath(source), "shards": [asdict(shard) for shard in shards]}
+    told = {"version": VERSION, "source": source, "shards": [asdict(shard) for shard in shards]}
     with atomic_file(path) as file:
         file.write(json.dumps(told).encode())

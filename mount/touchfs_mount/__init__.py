@@ -1,5 +1,6 @@
 """The daemon: touchfs's tree through FUSE. Only this package knows pyfuse3 and trio.
 
+    mounting    from a source to a running mount: composes all the others
     daemon      the supervisor (trio): starts the zygote, keeps workers alive, signals, readiness, unmounting
     zygote      the process that mounted and answered INIT; it does nothing but fork workers
     workers     one worker: what it shares with its supervisor, and its life from fork to exit
@@ -9,4 +10,6 @@
     errnos      the one table from our errors to errnos
     mountpoint  what is mounted where; checks before mounting, and unmounting
     background  a daemon process whose parent waits until it is ready
+
+A mount is one tree of processes: supervisor, zygote, workers. None has a thread when it forks.
 """

@@ -34,6 +34,7 @@ class MountFacts:
     """What `.touchfs/info` says of the mount itself. `counters` are those of all workers."""
 
     path: str
+    pid: int
     loop: str
     counters: list[memoryview[int]]
 
@@ -65,6 +66,7 @@ class Control:
             "touchfs": version("touchfs"),
             "source": os.path.abspath(dataset.source),
             "mounted_at": self._facts.path,
+            "pid": self._facts.pid,
             "shards": len(dataset.shards),
             "samples": dataset.samples,
             "hours": round(dataset.seconds / 3600, 6),

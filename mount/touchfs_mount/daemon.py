@@ -8,9 +8,10 @@ in live workers: every request may run twice at once, and handlers are written f
 A kernel that refuses the notification gets workers that clone the descriptor instead (`workers.run_worker`).
 
 How a mount ends:
-- unmounted from outside: the workers' sessions end, they exit with status 0, and so do we;
+- unmounted from outside: the workers' sessions end, they exit with status 0, and so do we; detached lazily, that is
+  when the last user is gone. By then another mount may be at the path, so what we unmount is known by its device;
 - SIGTERM or SIGINT: we unmount; when it is busy the name goes at once (lazy), and whoever still has files open has
-  `GRACE_SECONDS` before the connection is aborted; a second SIGINT aborts at once. Status 0;
+  `GRACE_SECONDS` before the connection is aborted; a second SIGINT aborts at once. Status 0. SIGHUP changes nothing;
 - the supervisor is killed: the workers go on, one of them (or the zygote) detaches the mount;
 - the zygote is killed, or workers fail by themselves (not by a signal) `FAILURES_ALLOWED` times within
   `FAILURES_SECONDS`: we unmount and exit with status 1, for a service manager to start us anew.
@@ -26,7 +27,6 @@ import os
 import signal
 import socket
 import struct
-import subprocess
 import time
 from collections import deque
 from collections.abc import Callable
@@ -53,6 +53,15 @@ READ_AHEAD_KB = 512
 FAILURES_ALLOWED, FAILURES_SECONDS = 10, 10.0
 
 
+class _Option(str):
+    """An option as pyfuse3 takes it: it asks for the bytes as ASCII, and mounts of `ümlaut/` need more."""
+
+    __slots__ = ()
+
+    def encode(self, encoding: str = "", errors: str = "") -> bytes:
+        return os.fsencode(str(self))
+
+
 @dataclass(frozen=True, slots=True)
 class MountOptions:
     """How to mount. `path` is resolved (`mountpoint.resolve`), `fsname` is what mountinfo shows as the source."""
@@ -69,7 +78,7 @@ class MountOptions:
     def fuse_options(self) -> frozenset[str]:
         fsname = self.fsname.replace("\\", "\\\\").replace(",", "\\,")
         options = {f"fsname={fsname}", "subtype=touchfs", "default_permissions", "noatime", "nosuid", "nodev"}
-        return frozenset(options | ({"allow_other"} if self.allow_other else set()))
+        return frozenset(map(_Option, options | ({"allow_other"} if self.allow_other else set())))
 
 
 def serve(
@@ -88,10 +97,10 @@ def serve(
     os.close(shared.lifeline)
     try:
         message, descriptors, _, _ = socket.recv_fds(ours, MESSAGE_SIZE, 1)
-        reply = json.loads(message) if message else {"error": "the mounting process died"}
+        reply = json.loads(message) if message else {"error": "the mounting process died: its log says why"}
         if "error" in reply:
             raise _refused(reply["error"], options.path)
-        supervisor = _Supervisor(shared, options, ours, descriptors[0], ready)
+        supervisor = _Supervisor(shared, options, ours, descriptors[0], reply["device"], ready)
         try:
             status: int = trio.run(supervisor.run)
         finally:
@@ -104,18 +113,27 @@ def serve(
 
 class _Supervisor:
     def __init__(
-        self, shared: Shared, options: MountOptions, zygote: socket.socket, descriptor: int, ready: Callable[[], None]
+        self,
+        shared: Shared,
+        options: MountOptions,
+        zygote: socket.socket,
+        descriptor: int,
+        device: str,
+        ready: Callable[[], None],
     ) -> None:
         self._shared = shared
         self._options = options
         self._descriptor = descriptor
+        self._device = device
         self._ready = ready
         self._zygote_socket = zygote
         self._clone = not (options.resend and self._resend())
         self._pids: dict[int, int] = {}
         self._failures: deque[float] = deque(maxlen=FAILURES_ALLOWED)
         self._status = 0
+        self._problem: MountError | None = None
         self._unmounting = False
+        self._told_stopping = False
         self._notifier = sdnotify.SystemdNotifier()
 
     async def run(self) -> int:
@@ -129,6 +147,7 @@ class _Supervisor:
                 await self._fork(number)
             nursery.start_soon(self._announce)
             await self._ended.wait()
+            self._stopping()
             with trio.move_on_after(GRACE_SECONDS):
                 while self._pids:
                     await trio.sleep(0.01)
@@ -136,28 +155,35 @@ class _Supervisor:
         for pid in self._pids.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        if self._problem is not None:
+            raise self._problem
         return self._status
 
     async def _announce(self) -> None:
         """Ready means that the root answers a stat and a listing, asked by a thread while the workers serve."""
-        with trio.move_on_after(READY_SECONDS) as waiting:
-            await trio.to_thread.run_sync(_look_at, self._options.path, abandon_on_cancel=True)
-        if waiting.cancelled_caught:
-            log.error("%s did not answer within %.0f s", self._options.path, READY_SECONDS)
-            self._status = mountpoint.EXIT_TIMEOUT
+        path = self._options.path
+        try:
+            with trio.fail_after(READY_SECONDS):
+                await trio.to_thread.run_sync(_look_at, path, abandon_on_cancel=True)
+        except trio.TooSlowError:
+            told = f"did not answer within {READY_SECONDS:.0f} s"
+            self._problem = MountError(told, path=path, exit_status=mountpoint.EXIT_TIMEOUT)
+        except OSError as error:
+            told = f"does not answer: {error.strerror}"
+            self._problem = MountError(told, path=path, exit_status=mountpoint.EXIT_MOUNT_FAILED)
+        if self._problem is not None:
             await self._unmount()
             return
-        mounted = mountpoint.mounted_at(self._options.path)
-        if mounted is not None:
-            mountpoint.set_read_ahead(mounted.device, READ_AHEAD_KB)
+        mountpoint.set_read_ahead(self._device, READ_AHEAD_KB)
         self._ready()
         self._notifier.notify("READY=1")
 
     async def _fork(self, number: int) -> None:
-        await self._zygote.send(json.dumps({"fork": number, "clone": self._clone}).encode())
+        with contextlib.suppress(OSError):  # the zygote is gone: `_follow_zygote` sees it
+            await self._zygote.send(json.dumps({"fork": number, "clone": self._clone}).encode())
 
     async def _follow_zygote(self) -> None:
-        while message := await self._zygote.recv(MESSAGE_SIZE):
+        while message := await self._hear():
             news = json.loads(message)
             if "started" in news:
                 self._pids[news["started"]] = news["pid"]
@@ -175,6 +201,13 @@ class _Supervisor:
             self._pids.clear()
             self._ended.set()
             await self._unmount()
+
+    async def _hear(self) -> bytes:
+        """What the zygote says next; nothing when it is gone, which is an error if it left something unread."""
+        try:
+            return bytes(await self._zygote.recv(MESSAGE_SIZE))
+        except OSError:
+            return b""
 
     async def _worker_ended(self, number: int, status: int) -> None:
         pid = self._pids.pop(number)
@@ -198,15 +231,15 @@ class _Supervisor:
         try:
             os.write(self._descriptor, RESEND)
         except OSError as error:
-            if error.errno == errno.ENODEV:
-                return True  # unmounted meanwhile: nothing is left to send again
-            return False
+            return error.errno == errno.ENODEV  # unmounted meanwhile: nothing is left to send again
         return True
 
     async def _follow_signals(self, nursery: trio.Nursery) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async for number in signals:
-                if self._unmounting and number == signal.SIGINT:
+                if number == signal.SIGHUP:
+                    log.warning("SIGHUP changes nothing: this version of touchfs cannot re-read a dataset; mount again")
+                elif self._unmounting and number == signal.SIGINT:
                     self._abort()
                 elif not self._unmounting:
                     nursery.start_soon(self._unmount)
@@ -221,17 +254,13 @@ class _Supervisor:
                 since = self._shared.counters[number][BUSY_SINCE]
                 if since and now - since > limit:
                     log.error("worker %d (pid %d) has been stuck for %.1f s: killing it", number, pid, limit / 1e9)
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # ended, and we are about to hear of it
+                        os.kill(pid, signal.SIGKILL)
 
     async def _unmount(self) -> None:
         self._unmounting = True
-        self._notifier.notify("STOPPING=1")
-        self._mounted = mountpoint.mounted_at(self._options.path)
-        try:
-            await trio.to_thread.run_sync(mountpoint.unmount, self._options.path)
-        except MountError:
-            with contextlib.suppress(MountError):  # it was not mounted any more
-                await trio.to_thread.run_sync(lambda: mountpoint.unmount(self._options.path, lazy=True))
+        self._stopping()
+        await trio.to_thread.run_sync(mountpoint.detach, self._options.path, self._device)
         with trio.move_on_after(GRACE_SECONDS) as grace:
             await self._ended.wait()
         if grace.cancelled_caught:
@@ -239,9 +268,13 @@ class _Supervisor:
             self._abort()
 
     def _abort(self) -> None:
-        if self._mounted is not None and self._mounted.kind == mountpoint.FILE_SYSTEM:
-            mountpoint.abort(self._mounted.device)
+        mountpoint.abort(self._device)
         self._ended.set()
+
+    def _stopping(self) -> None:
+        if not self._told_stopping:
+            self._told_stopping = True
+            self._notifier.notify("STOPPING=1")
 
 
 def _look_at(path: str) -> None:
@@ -252,18 +285,10 @@ def _look_at(path: str) -> None:
 def _run_zygote(operations: Operations, shared: Shared, options: MountOptions, supervisor: socket.socket) -> None:
     """In the child. Never returns into the daemon's code."""
     status = 1
-
-    def orphaned() -> None:
-        # Not waited for: unmounting may need the very worker that starts it.
-        if shared.claim_unmount():
-            subprocess.Popen(["fusermount3", "-u", "-z", "--", options.path], stderr=subprocess.DEVNULL)
-
     try:
-        Zygote(operations, shared, trio_loop=options.trio_loop, orphaned=orphaned).run(
-            supervisor, options.path, options.fuse_options
-        )
+        Zygote(operations, shared, trio_loop=options.trio_loop).run(supervisor, options.path, options.fuse_options)
         status = 0
-    except BaseException:  # noqa: BLE001 - the last frame of this process: say why it ends, whatever it is
+    except BaseException:  # the last frame of this process: say why it ends, whatever it is
         log.critical("the zygote failed", exc_info=True)
     finally:
         logging.shutdown()
@@ -275,7 +300,10 @@ def _refused(reason: str, path: str) -> MountError:
     reason = " ".join(reason.split())
     status = mountpoint.EXIT_MOUNT_FAILED
     if "user_allow_other" in reason:
-        reason, status = "--allow-other needs the line `user_allow_other` in /etc/fuse.conf", mountpoint.EXIT_NOT_PERMITTED
+        reason = "--allow-other needs the line `user_allow_other` in /etc/fuse.conf"
+        status = mountpoint.EXIT_NOT_PERMITTED
+    elif "modprobe" in reason:
+        status = mountpoint.EXIT_NO_FUSE
     elif "not permitted" in reason or "denied" in reason:
         reason += " (in a container, give it --device /dev/fuse --cap-add SYS_ADMIN; on Ubuntu, AppArmor allows "
         reason += "fusermount3 to mount below the home directory, /mnt, /media and /tmp only)"

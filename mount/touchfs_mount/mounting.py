@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import platformdirs
 
 from touchfs.dataset import Dataset
-from touchfs.errors import MountError
+from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.state.store import StateStore
 from touchfs.tree.inode import SHARD_IDS_MAX
 from touchfs.tree.tree import Tree
@@ -23,92 +25,136 @@ from touchfs_mount.daemon import MountOptions, serve
 from touchfs_mount.operations import TouchOperations
 from touchfs_mount.workers import Shared
 
+# The exit status of `touchfs mount` when the source cannot be opened: the first class that fits counts.
+_SOURCE_STATUSES: tuple[tuple[type[TouchfsError], int], ...] = (
+    (UsageError, 2),
+    (NotFoundError, 11),
+    (SourceError, 12),
+    (FormatError, 13),
+)
+EXIT_INDEX = 14
+
 
 @dataclass(frozen=True, slots=True)
 class MountRequest:
-    """What a user asked for. `open_dataset` opens, and indexes, the source."""
+    """What a user asked for. `open_dataset` opens the source and indexes what is not indexed yet, in `index_dir`."""
 
     source: str
-    mountpoint: str
     open_dataset: Callable[[], Dataset]
+    index_dir: str
     options: MountOptions
     state_dir: str | None = None
     log_file: str | None = None
     xattrs: bool = True
 
+    def state_path(self, suffix: str) -> str:
+        """A file that is kept for the source. Absolute, as a daemon leaves the directory it was started in."""
+        source = os.path.realpath(self.source).encode(errors="surrogateescape")
+        directory = self.state_dir or platformdirs.user_state_dir("touchfs")
+        return os.path.abspath(os.path.join(directory, hashlib.blake2b(source, digest_size=16).hexdigest() + suffix))
+
+    @property
+    def log_path(self) -> str:
+        return os.path.abspath(self.log_file) if self.log_file else self.state_path(".log")
+
 
 def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: Callable[[str], None]) -> int:
     """Mount, and return the exit status: at the end of the mount in the foreground, else when the root answers."""
     _refuse_overlap(request)
-    created = mountpoint.prepare(request.options.path)
-    if foreground:
-        return _serve(request, created, lambda: None, say)
-
-    def run(background: Background) -> int:
-        return _serve(request, created, lambda: background.detach(_log_file(request)), background.ready)
-
+    claim = mountpoint.prepare(request.options.path)
     try:
-        say(in_background(run, wait_seconds))
-    except MountError:
-        _remove(request.options.path, created)
+        if foreground:
+            return _serve(request, claim, None, say)
+        say(in_background(lambda background: _serve(request, claim, background, background.ready), wait_seconds))
+    except BaseException:
+        claim.remove()
         raise
     return 0
 
 
-def _serve(request: MountRequest, created: bool, detach: Callable[[], None], say: Callable[[str], None]) -> int:
+def _serve(
+    request: MountRequest, claim: mountpoint.Claim, background: Background | None, say: Callable[[str], None]
+) -> int:
+    with ExitStack() as until_removed:
+        try:
+            store = StateStore(request.state_path(".sqlite"))
+            log_file = None if background is None else _open_log(request.log_path)
+            dataset = _open(request)
+            if background is not None and log_file is not None:
+                background.detach(log_file)
+                _log_to_stderr()
+            operations, shared = _operations(request, dataset, store)
+
+            def ready() -> None:
+                claim.release()
+                until_removed.enter_context(mountpoint.alive(request.options.path))
+                say(f"{request.source} is mounted at {request.options.path} ({_summary(dataset)})")
+
+            return serve(operations, shared, request.options, ready)
+        finally:
+            claim.remove()
+
+
+def _open(request: MountRequest) -> Dataset:
+    """The dataset. Raises MountError with the exit status that the error stands for."""
     try:
-        dataset = request.open_dataset()
-        os.makedirs(_state_dir(request), exist_ok=True)
-        detach()
-        store_path = os.path.join(_state_dir(request), _name(request) + ".sqlite")
-        store = StateStore(store_path)
-        shard_ids = store.shard_ids([(shard.path, shard.identity) for shard in dataset.shards])
-        if max(shard_ids, default=0) > SHARD_IDS_MAX:
-            raise MountError(f"over {SHARD_IDS_MAX} shard ids were given: delete the state store {store_path}")
-        mount_id = store.add_mount(os.getpid())
-        store.close()
-        options = request.options
-        shared = Shared(options.workers)
-        facts = MountFacts(options.path, "trio" if options.trio_loop else "own", shared.counters)
-        operations = TouchOperations(Tree(dataset, shard_ids), facts, store_path, mount_id, xattrs=request.xattrs)
-        broken = sum(bool(shard.report) for shard in dataset.shards)
-        warning = f"; {broken} with errors, see ERROR.txt in them" if broken else ""
-        told = f"{len(dataset.shards)} shards{warning}, {dataset.samples} samples"
-        return serve(operations, shared, options, lambda: say(f"{request.source} is mounted at {options.path} ({told})"))
-    finally:
-        _remove(request.options.path, created)
+        return request.open_dataset()
+    except TouchfsError as error:
+        if isinstance(error, SourceError) and _is_inside(error.path or "", request.index_dir):
+            status = EXIT_INDEX
+        else:
+            status = next((status for kind, status in _SOURCE_STATUSES if isinstance(error, kind)), 1)
+        raise MountError(str(error), exit_status=status) from error
+
+
+def _operations(request: MountRequest, dataset: Dataset, store: StateStore) -> tuple[TouchOperations, Shared]:
+    """The handlers and what their processes share. Closes the store: each worker opens its own after the fork."""
+    shard_ids = store.shard_ids([(shard.path, shard.identity) for shard in dataset.shards])
+    if max(shard_ids, default=0) > SHARD_IDS_MAX:
+        raise MountError(f"over {SHARD_IDS_MAX} shard ids were given: delete the state store {store.path}")
+    mount_id = store.add_mount(os.getpid())
+    store.close()
+    options = request.options
+    shared = Shared(options.workers)
+    facts = MountFacts(options.path, os.getpid(), "trio" if options.trio_loop else "own", shared.counters)
+    operations = TouchOperations(Tree(dataset, shard_ids), facts, store.path, mount_id, xattrs=request.xattrs)
+    return operations, shared
+
+
+def _summary(dataset: Dataset) -> str:
+    broken = sum(bool(shard.report) for shard in dataset.shards)
+    warning = f"; {broken} with errors, see ERROR.txt in them" if broken else ""
+    return f"{len(dataset.shards)} shards{warning}, {dataset.samples} samples"
 
 
 def _refuse_overlap(request: MountRequest) -> None:
     """A server that reads its own mount waits for itself."""
-    source, path = os.path.realpath(request.source), request.options.path
-    if source == path or source.startswith(path + "/"):
-        raise MountError(
-            f"the source {request.source} is inside the mount point",
-            path=path,
-            exit_status=mountpoint.EXIT_MOUNTPOINT,
-        )
+    ours = {
+        "source": request.source,
+        "index": request.index_dir,
+        "state": request.state_path(""),
+        "log file": request.log_path,
+    }
+    for what, path in ours.items():
+        if _is_inside(os.path.realpath(path), request.options.path):
+            raise MountError(
+                f"the {what} {path} is inside the mount point",
+                path=request.options.path,
+                exit_status=mountpoint.EXIT_MOUNTPOINT,
+            )
 
 
-def _state_dir(request: MountRequest) -> str:
-    return request.state_dir or platformdirs.user_state_dir("touchfs")
+def _is_inside(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
-def _name(request: MountRequest) -> str:
-    """The name of everything that is kept for a source."""
-    return hashlib.blake2b(os.path.realpath(request.source).encode(errors="surrogateescape"), digest_size=16).hexdigest()
+def _open_log(path: str) -> BinaryIO:
+    try:
+        return open(path, "ab")
+    except OSError as error:
+        raise MountError(f"the log cannot be written: {error.strerror}; see --log-file", path=path) from error
 
 
-def _log_file(request: MountRequest) -> str:
-    path = request.log_file or os.path.join(_state_dir(request), _name(request) + ".log")
-    logging.getLogger().handlers.clear()
-    logging.basicConfig(
-        filename=path, level=logging.INFO, format="%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
-    )
-    return path
-
-
-def _remove(path: str, created: bool) -> None:
-    if created:
-        with contextlib.suppress(OSError):
-            os.rmdir(path)
+def _log_to_stderr() -> None:
+    told = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=told, force=True)

@@ -1,4 +1,4 @@
-"""What is mounted where, read from mountinfo; checks before mounting; unmounting.
+"""What is mounted where, read from mountinfo; checks before mounting, and the mount point's directory; unmounting.
 
 Nothing here touches a path through our own mount: a daemon that waits for itself hangs. What is in the way is found
 out before the mount is made, and said with the command that helps.
@@ -6,12 +6,17 @@ out before the mount is made, and said with the command that helps.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import logging
 import os
 import re
 import shutil
+import socket
 import subprocess
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from touchfs.errors import MountError
@@ -19,8 +24,9 @@ from touchfs.errors import MountError
 log = logging.getLogger(__name__)
 
 FILE_SYSTEM = "fuse.touchfs"
+CLAIM_SECONDS = 1.0
 
-# Exit statuses of `touchfs mount`; the rest of the table is in the command's help.
+# Exit statuses of `touchfs mount`; the command's help tells them all.
 EXIT_MOUNTPOINT, EXIT_NO_FUSE, EXIT_NOT_PERMITTED, EXIT_TIMEOUT, EXIT_MOUNT_FAILED = 10, 15, 16, 17, 32
 
 
@@ -34,9 +40,10 @@ class Mounted:
 
 
 def resolve(path: str) -> str:
-    """The absolute path as mountinfo spells it. The last component is not looked at: it may be a dead mount."""
+    """The absolute path as mountinfo spells it. A mount at its end is not touched: it may be a dead one."""
     absolute = os.path.abspath(path)
-    return os.path.join(os.path.realpath(os.path.dirname(absolute)), os.path.basename(absolute))
+    candidate = os.path.join(os.path.realpath(os.path.dirname(absolute)), os.path.basename(absolute))
+    return candidate if mounted_at(candidate) else os.path.realpath(candidate)
 
 
 def mounted_at(path: str) -> Mounted | None:
@@ -51,11 +58,10 @@ def mounted_at(path: str) -> Mounted | None:
     return found
 
 
-def prepare(path: str) -> bool:
+def prepare(path: str) -> Claim:
     """Make sure that `path` can be mounted on: an empty directory with nothing in the way.
 
-    A dead mount of ours is detached; a missing directory is made. Returns whether it was made, so that unmounting can
-    remove it again. Raises MountError with what to do.
+    A dead mount of ours is detached; a missing directory is made. Raises MountError with what to do.
     """
     if not os.path.exists("/dev/fuse"):
         raise MountError(
@@ -69,40 +75,77 @@ def prepare(path: str) -> bool:
     mounted = mounted_at(path)
     if mounted is not None and mounted.kind == FILE_SYSTEM:
         if not _is_dead(path):
-            raise MountError(
-                f"touchfs is already mounted here (from {mounted.source}); `touchfs umount` undoes it",
-                path=path,
-                exit_status=EXIT_MOUNTPOINT,
+            raise _in_the_way(
+                path, f"touchfs is already mounted here (from {mounted.source}); `touchfs umount` undoes it"
             )
+        log.warning("%s: detaching a mount of %s whose daemon is gone", path, mounted.source)
         unmount(path, lazy=True)
         mounted = mounted_at(path)
     if mounted is not None and mounted.kind != "autofs":
-        raise MountError(
-            f"{mounted.kind} is already mounted here; use another directory", path=path, exit_status=EXIT_MOUNTPOINT
-        )
-    try:
-        os.mkdir(path)
-        return True
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise MountError(
-            f"cannot make the mount point: {error.strerror}", path=path, exit_status=EXIT_MOUNTPOINT
-        ) from error
-    try:
-        with os.scandir(path) as entries:
-            occupied = next(entries, None)
-    except NotADirectoryError:
-        raise MountError("is not a directory", path=path, exit_status=EXIT_MOUNTPOINT) from None
-    except OSError as error:
-        raise MountError(error.strerror or str(error), path=path, exit_status=EXIT_MOUNTPOINT) from error
+        raise _in_the_way(path, f"{mounted.kind} is already mounted here; use another directory")
+    claim = Claim(path)
+    with os.scandir(path) as entries:
+        occupied = next(entries, None)
     if occupied is not None:
-        raise MountError(
-            f"is not empty (it holds {occupied.name!r}); mount on an empty directory",
-            path=path,
-            exit_status=EXIT_MOUNTPOINT,
-        )
-    return False
+        claim.release()
+        raise _in_the_way(path, f"is not empty (it holds {occupied.name!r}); mount on an empty directory")
+    return claim
+
+
+class Claim:
+    """The directory to mount on, made if need be, and ours from its check until it is mounted on (`release`).
+
+    A daemon that ends removes the directory it made, maybe just when the next one has checked it. So both hold the
+    directory's flock meanwhile. Where directories cannot be locked there is that race.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._directory = -1
+        deadline = time.monotonic() + CLAIM_SECONDS
+        while True:
+            try:
+                self.created = _make(path)
+                self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError as error:
+                # Not there, and a moment ago it could not be made because it was: removed in between.
+                if error.errno != errno.ENOENT or self._late(deadline):
+                    raise _in_the_way(path, _REASONS.get(error.errno or 0, error.strerror or str(error))) from error
+                continue
+            if not _lock(self._directory):
+                os.close(self._directory)
+                if self._late(deadline):
+                    raise _in_the_way(path, "another `touchfs mount` is about to mount here")
+            elif os.fstat(self._directory).st_nlink:
+                return
+            else:
+                os.close(self._directory)
+
+    def release(self) -> None:
+        """It is mounted on, or will not be. Lets go for all processes that were forked meanwhile."""
+        if self._directory >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._directory, fcntl.LOCK_UN)
+            os.close(self._directory)
+            self._directory = -1
+
+    def remove(self) -> None:
+        """The mount is over: remove the directory if we made it, unless it is used again."""
+        self.release()
+        if not self.created:
+            return
+        with contextlib.suppress(OSError):
+            directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if _lock(directory):
+                    os.rmdir(self.path)
+            finally:
+                os.close(directory)
+
+    @staticmethod
+    def _late(deadline: float) -> bool:
+        time.sleep(0.01)
+        return time.monotonic() > deadline
 
 
 def unmount(path: str, *, lazy: bool = False) -> None:
@@ -111,28 +154,67 @@ def unmount(path: str, *, lazy: bool = False) -> None:
     Raises MountError with the reason of fusermount3, "busy" among them.
     """
     command = ["fusermount3", "-u", *(["-z"] if lazy else []), "--", path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise MountError("cannot unmount: fusermount3 is missing: install the package fuse3", path=path) from None
     if done.returncode:
         reason = done.stderr.strip().removeprefix("fusermount3: ").rpartition(": ")[2] or "fusermount3 failed"
         raise MountError(f"cannot unmount: {reason}", path=path)
 
 
+def detach(path: str, device: str) -> None:
+    """Unmount the mount of this device if it is the one at `path`; when it is busy, its name at least."""
+    for lazy in (False, True):
+        mounted = mounted_at(path)
+        if mounted is None or mounted.device != device:
+            return
+        with contextlib.suppress(MountError):
+            unmount(path, lazy=lazy)
+            return
+
+
 def users(path: str) -> list[str]:
     """The processes that keep the mount busy, as `name (pid)`, as far as we may look.
 
-    Only links in /proc are read: a stat of the files themselves would be a request to the mount.
+    Only /proc is read: a stat of the files themselves would be a request to the mount.
     """
     inside = re.compile(re.escape(path) + "(/|$)")
+    # A mapped file needs no descriptor: `address permissions offset device inode path`.
+    mapped = re.compile(rf"^\S+ \S+ \S+ \S+ \S+ +{inside.pattern}", re.MULTILINE)
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root", *(e.path for e in os.scandir(f"/proc/{pid}/fd"))]
-            if any(inside.match(os.readlink(link)) for link in links):
-                with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as name:
-                    found.append(f"{name.read().strip()} ({pid})")
+            if any(inside.match(os.readlink(link)) for link in links) or mapped.search(_text(f"/proc/{pid}/maps")):
+                found.append(f"{_text(f'/proc/{pid}/comm').strip()} ({pid})")
         except OSError:
             continue  # it has ended, or is another user's
     return found
+
+
+@contextlib.contextmanager
+def alive(path: str) -> Iterator[None]:
+    """While this lasts, `wait_for_end` waits for the mount that is at `path` now.
+
+    It is a listening socket, which ends however its process does. Named by the device number, which no other mount has
+    as long as this one is used, and abstract, so that nothing is left behind and `umount` need not know our files.
+    """
+    mounted = mounted_at(path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        with contextlib.suppress(OSError):
+            if mounted is not None:
+                listening.bind(_address(mounted.device))
+                listening.listen()
+        yield
+
+
+def wait_for_end(device: str, seconds: float) -> None:
+    """Wait until the daemon of a mount is gone: after unmounting it may still have a directory to remove."""
+    with socket.socket(socket.AF_UNIX) as waiting, contextlib.suppress(OSError):
+        waiting.settimeout(seconds)
+        waiting.connect(_address(device))
+        waiting.recv(1)
 
 
 def abort(device: str) -> None:
@@ -153,12 +235,46 @@ def set_read_ahead(device: str, kilobytes: int) -> None:
         log.info("read-ahead of %s stays as it is: %s", device, error.strerror)
 
 
+_REASONS = {errno.ENOTDIR: "is not a directory", errno.ENOENT: "its parent directory does not exist"}
+
+
+def _in_the_way(path: str, reason: str) -> MountError:
+    return MountError(reason, path=path, exit_status=EXIT_MOUNTPOINT)
+
+
+def _make(path: str) -> bool:
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _lock(directory: int) -> bool:
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a network file system may not lock directories
+    return True
+
+
 def _is_dead(path: str) -> bool:
     try:
         os.lstat(path)
     except OSError as error:
         return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
     return False
+
+
+def _address(device: str) -> str:
+    return f"\0touchfs-mount/{device}"
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
 
 
 def _unescape(field: str) -> str:

@@ -157,7 +157,8 @@ class TouchOperations(Operations):
 
     @_handler
     async def open(self, inode: int, flags: int, context: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        if flags & os.O_ACCMODE != os.O_RDONLY:
+        # O_TRUNC comes with the open (libfuse asks for it), also with O_RDONLY; the kernel then takes the size to be 0.
+        if flags & (os.O_ACCMODE | os.O_TRUNC) != os.O_RDONLY:
             raise FUSEError(errno.EROFS)
         if control.is_control(inode):
             return pyfuse3.FileInfo(fh=await self._offload(self._control.open, inode), direct_io=True)

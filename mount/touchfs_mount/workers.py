@@ -19,7 +19,7 @@ from typing import Any
 import pyfuse3
 import trio
 
-from touchfs_mount.loop import CELLS, LATE_REPLIES, Loop, offload
+from touchfs_mount.loop import CELLS, LATE_REPLIES, REQUESTS, Loop, offload
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,11 @@ def run_worker(
     counters = shared.counters[number]
     logging.getLogger("pyfuse3").addFilter(_LateReplies(counters))
     if trio_loop:
-        operations.started(Environment(counters, None, trio.to_thread.run_sync))
+
+        def entered() -> None:
+            counters[REQUESTS] += 1  # which our own loop does by itself
+
+        operations.started(Environment(counters, entered, trio.to_thread.run_sync))
         trio.run(_serve_under_trio, shared.lifeline, orphaned)
         return
     os.set_blocking(descriptor, False)

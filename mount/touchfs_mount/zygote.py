@@ -5,9 +5,10 @@ event loop in mid-run and no SQLite connection; the supervisor runs trio, so it 
 reads exactly one request, INIT: before it libfuse has no splice pipe yet, so every worker makes a pipe of its own and
 a killed one cannot leave half a request in a pipe that others read from.
 
-It talks to its supervisor over a SOCK_SEQPACKET pair, one message a packet: it sends `{"mounted": …}` with the FUSE
-descriptor, or `{"error": …}`; then each `{"fork": number}` it is sent makes a worker, answered by `{"started": number, "pid": …}`;
-each worker's end is told as `{"ended": number, "status": …}`. At the end of file on the pair it ends too.
+It talks to its supervisor over a SOCK_SEQPACKET pair, one message a packet: it sends `{"device": …}` with the FUSE
+descriptor, or `{"error": …}`; then each `{"fork": number, "clone": …}` it is sent makes a worker, answered by
+`{"started": number, "pid": …}`; each worker's end is told as `{"ended": number, "status": …}`. At the end of file on
+the pair it ends too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import os
 import select
 import signal
 import socket
-import traceback
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,6 +29,7 @@ import pyfuse3
 import trio
 
 from touchfs_mount.loop import Loop
+from touchfs_mount.mountpoint import mounted_at
 from touchfs_mount.workers import Operations, Shared, run_worker
 
 log = logging.getLogger(__name__)
@@ -38,13 +40,11 @@ MESSAGE_SIZE = 65536
 class Zygote:
     """See the module. `run` is called in a freshly forked process and does not return before the mount's end."""
 
-    def __init__(
-        self, operations: Operations, shared: Shared, *, trio_loop: bool, orphaned: Callable[[], None]
-    ) -> None:
+    def __init__(self, operations: Operations, shared: Shared, *, trio_loop: bool) -> None:
         self._operations = operations
         self._shared = shared
         self._trio_loop = trio_loop
-        self._orphaned = orphaned
+        self._mountpoint = self._device = ""
         self._workers: dict[int, tuple[int, int]] = {}  # pidfd: (pid, number)
 
     def run(self, supervisor: socket.socket, mountpoint: str, options: frozenset[str]) -> None:
@@ -56,7 +56,7 @@ class Zygote:
         except RuntimeError as error:
             supervisor.send(json.dumps({"error": str(error)}).encode())
             return
-        socket.send_fds(supervisor, [json.dumps({"mounted": True}).encode()], [descriptor])
+        socket.send_fds(supervisor, [json.dumps({"device": self._device}).encode()], [descriptor])
         # Everything there is now is shared with the workers: keep the collector from touching, so copying, its pages.
         gc.collect()
         gc.freeze()
@@ -70,6 +70,9 @@ class Zygote:
             except RuntimeError as error:
                 raise RuntimeError(said() or str(error)) from error
         (descriptor,) = _fuse_descriptors() - before
+        os.set_inheritable(descriptor, False)  # which libfuse leaves open for what we run
+        mounted = mounted_at(mountpoint)
+        self._mountpoint, self._device = mountpoint, mounted.device if mounted is not None else ""
         answered: list[bool] = []
         self._operations.init = lambda: answered.append(True)  # type: ignore[method-assign]
         if self._trio_loop:
@@ -109,6 +112,12 @@ class Zygote:
                 poll.register(watched, select.POLLIN)
                 supervisor.send(json.dumps({"started": command["fork"], "pid": pid}).encode())
 
+    def _orphaned(self) -> None:
+        """The supervisor is gone: who sees it first detaches. Not waited for: that may need this very worker."""
+        mounted = mounted_at(self._mountpoint)
+        if self._shared.claim_unmount() and mounted is not None and mounted.device == self._device:
+            subprocess.Popen(["fusermount3", "-u", "-z", "--", self._mountpoint], stderr=subprocess.DEVNULL)
+
     def _work(self, descriptor: int, number: int, clone: bool) -> None:
         """In the child. Never returns into the zygote's code."""
         status = 1
@@ -123,8 +132,8 @@ class Zygote:
                 orphaned=self._orphaned,
             )
             status = 0
-        except BaseException:  # noqa: BLE001 - the last frame of this process: say why it ends, whatever it is
-            log.critical("a worker failed\n%s", traceback.format_exc())
+        except BaseException:  # the last frame of this process: say why it ends, whatever it is
+            log.critical("a worker failed", exc_info=True)
         finally:
             logging.shutdown()
             os._exit(status)

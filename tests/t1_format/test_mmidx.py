@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.format.mmidx import DTYPES, build_index, complete, parse_index
+from touchfs.extent import Plan, T
+from touchfs.format.mmidx import (
+    DTYPES,
+    HEADER_SIZE,
+    build_index,
+    complete,
+    parse_header,
+    parse_index,
+    scan_entries,
+)
 
 # audio.idx as TouchNet wrote it for samples of 16000, 40000 and 48000 elements
 GOLDEN = bytes.fromhex(
@@ -140,3 +149,40 @@ def test_a_dtype_that_does_not_fit() -> None:
             build_index(dtype, [])
     with pytest.raises(FormatError, match="code 0"):
         build_index(0, [])
+
+
+@given(codes, lengths, st.data())
+def test_some_entries(code: int, lengths: list[int], data: st.DataObject) -> None:
+    built = build_index(code, lengths)
+    header = parse_header(built[:HEADER_SIZE], len(built))
+    assert (header.dtype, header.count, header.documents) == (DTYPES[code], len(lengths), len(lengths) + 1)
+    first = data.draw(st.integers(0, len(lengths)))
+    count = data.draw(st.integers(0, len(lengths) - first))
+    found = drive(scan_entries(header, first, count), built)
+    index = parse_index(built)
+    assert found[0].tolist() == index.lengths[first : first + count].tolist()
+    assert found[1].tolist() == index.offsets[first : first + count].tolist()
+
+
+def test_some_entries_that_no_writer_wrote() -> None:
+    built = index_of([1, 2, -3, 4, 5], [0, 2, 6, 5, -1], [])
+    header = parse_header(built, len(built))
+    assert [array.tolist() for array in drive(scan_entries(header, 0, 2), built)] == [[1, 2], [0, 2]]
+    for first, words, offset in (
+        (2, "sample 2 has a negative length, -3", 34 + 2 * 4),
+        (3, "sample 4 begins at a negative byte, -1", 34 + 5 * 4 + 4 * 8),
+    ):
+        with pytest.raises(FormatError, match=words) as caught:
+            drive(scan_entries(header, first, 5 - first), built)
+        assert caught.value.offset == offset
+
+
+def drive(plan: Plan[T], data: bytes) -> T:
+    """A source is for another floor: here the bytes are at hand."""
+    try:
+        offset, length = next(plan)
+        while True:
+            offset, length = plan.send(data[offset : offset + length])
+    except StopIteration as end:
+        result: T = end.value
+        return result

@@ -132,7 +132,7 @@ class Spike(Operations):
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One at a time in this process: on a shared connection one thread's statement holds up another one's commit."""
+        """One at a time in this process: on one connection a thread's statement holds up another one's commit."""
         with self._lock:
             self._store.execute("BEGIN IMMEDIATE")
             yield self._store

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import click
 
 from touchfs.cli.console import open_tree, source_options
+from touchfs.errors import UsageError
 from touchfs.extent import Buffer, Content
 
 PIECE = 1 << 20
@@ -22,11 +24,12 @@ def command(locations: tuple[str, ...], sample_rate: int | None, in_place: bool)
     Example:
       touchfs cat shards/:shards/000000000/talks/monday.wav | sox - monday.flac
     """
-    out = click.get_binary_stream("stdout")
     for location in locations:
         tree, entry, _ = open_tree(location, sample_rate=sample_rate, in_place=in_place)
+        if entry.is_directory:
+            raise UsageError("is a directory: name a file in it, as `touchfs ls` lists them", path=location)
         for piece in pieces(tree.content(entry.inode)):
-            out.write(piece)
+            sys.stdout.buffer.write(piece)
 
 
 def pieces(content: Content) -> Iterator[Buffer]:

@@ -1,18 +1,15 @@
-"""What commands share of the terminal: progress bars, SOURCE[:PATH] arguments, and options for opening a source."""
+"""What commands share of sources: the options for opening one, and SOURCE[:PATH] arguments."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
-from multiprocessing import get_context
+from collections.abc import Callable
+from shlex import quote
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from touchfs.cli.terminal import progress_bar
 from touchfs.dataset import Dataset, open_dataset
 from touchfs.errors import NotFoundError
 from touchfs.tree.tree import Entry, Tree
@@ -31,29 +28,6 @@ def source_options(function: Command) -> Command:
     return function
 
 
-@contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function that is told what is done and what there is. Drawn when stderr is a terminal, and the work is long."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda done, total: None
-        return
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-@contextmanager
-def executor(processes: int) -> Iterator[Executor | None]:
-    """Processes to work in, or None for this one. Started afresh, as a fork would copy our threads' locks."""
-    if processes == 1:
-        yield None
-        return
-    with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
-        yield pool
-
-
 def open_source(source: str, *, sample_rate: int | None, in_place: bool) -> Dataset:
     """Open a source, showing progress where it has to be indexed first."""
     with progress_bar("indexing") as progress:
@@ -66,7 +40,12 @@ def open_tree(location: str, *, sample_rate: int | None, in_place: bool) -> tupl
     dataset = open_source(source, sample_rate=sample_rate, in_place=in_place)
     # Without a mount inode numbers go nowhere: positions serve as shard ids.
     tree = Tree(dataset, range(1, len(dataset.shards) + 1))
-    return tree, tree.resolve(path), path.strip("/")
+    try:
+        return tree, tree.resolve(path), path.strip("/")
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"{error.message}; `touchfs ls {quote(source)}` shows what there is", path=location
+        ) from error
 
 
 def _split(location: str) -> tuple[str, str]:
@@ -78,4 +57,4 @@ def _split(location: str) -> tuple[str, str]:
         source = ":".join(parts[:count])
         if os.path.exists(source):
             return source, ":".join(parts[count:])
-    raise NotFoundError("no such source", path=parts[0])
+    raise NotFoundError("no such file or directory", path=parts[0] or location)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from shlex import quote
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from touchfs.cli.console import open_source, source_options
+from touchfs.cli.terminal import printable, say
 from touchfs.dataset import Dataset
+
+ERRORS_SHOWN = 10
 
 
 @click.command("info")
@@ -17,21 +20,30 @@ from touchfs.dataset import Dataset
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @source_options
 def command(source: str, as_json: bool, sample_rate: int | None, in_place: bool) -> None:
-    """Tell what a dataset is: kind, shards, samples, hours, and the overhead of its indexes.
+    """Tell how much a dataset holds, and what is wrong with it.
 
     \b
     Example:
       touchfs info shards/
     """
-    told = facts(open_source(source, sample_rate=sample_rate, in_place=in_place))
+    dataset = open_source(source, sample_rate=sample_rate, in_place=in_place)
+    told = facts(dataset)
     if as_json:
-        click.echo(json.dumps(told, ensure_ascii=False))
+        say(json.dumps(told))
         return
-    table = Table(show_header=False, box=None)
-    for name, value in told.items():
-        shown = ", ".join(value) if isinstance(value, list) else f"{value:,}" if isinstance(value, int) else str(value)
-        table.add_row(name.replace("_", " "), shown)
-    Console().print(table)
+    damaged, broken = told["damaged_samples"], sum(bool(shard.report) for shard in dataset.shards)
+    lines = {
+        "kind": told["kind"],
+        "shards": f"{len(dataset.shards):,}" + (f", {broken:,} with errors" if broken else ""),
+        "samples": f"{dataset.samples:,}" + (f", {damaged:,} damaged" if damaged else ""),
+        "hours": f"{dataset.seconds / 3600:,.2f} ({dataset.seconds:,.1f} s)",
+        "data": f"{dataset.size:,} bytes",
+        "index overhead": f"{100 * dataset.overhead:.2f} %",
+    }
+    for name, value in lines.items():
+        say(f"{name + ':':<15} {value}")
+    for line in troubles(source, dataset):
+        say(line)
 
 
 def facts(dataset: Dataset) -> dict[str, object]:
@@ -46,3 +58,18 @@ def facts(dataset: Dataset) -> dict[str, object]:
         "damaged_samples": sum(shard.damaged for shard in dataset.shards),
         "shards_with_errors": [shard.name for shard in dataset.shards if shard.report],
     }
+
+
+def troubles(source: str, dataset: Dataset) -> Iterator[str]:
+    """A line for each shard with errors, for the first of many, and how to learn more."""
+    broken = [shard for shard in dataset.shards if shard.report]
+    for shard in broken[:ERRORS_SHOWN]:
+        # The report of a shard that cannot be served names the reason in its second paragraph.
+        reason = shard.report.split("\n\n")[1].replace(shard.path + "/", "").replace(shard.path + ": ", "")
+        damaged = f"{shard.damaged:,} of {shard.samples:,} samples are damaged"
+        yield f"shard {shard.name}: {damaged if shard.damaged else printable(reason)}"
+    if len(broken) > ERRORS_SHOWN:
+        yield f"and {len(broken) - ERRORS_SHOWN:,} more shards"
+    if broken:
+        report = quote(f"{source}:shards/{broken[0].name}/ERROR.txt")
+        yield f"See `touchfs cat {report}`."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import click
 
@@ -22,8 +23,7 @@ def command(location: str, long: bool, sample_rate: int | None, in_place: bool) 
       touchfs ls -l shards/:segments/000000000
     """
     tree, entry, path = open_tree(location, sample_rate=sample_rate, in_place=in_place)
-    listed = tree.entries(entry.inode) if entry.is_directory else [(os.fsencode(path.rpartition("/")[2]), entry, 0)]
-    out = click.get_binary_stream("stdout")
+    listed = tree.entries(entry.inode) if entry.is_directory else [(os.fsencode(os.path.basename(path)), entry, 0)]
     for name, child, _ in listed:
         before = f"{child.size:>12} {told_time(child.mtime_ns)} ".encode() if long else b""
-        out.write(before + name + (b"/" if child.is_directory else b"") + b"\n")
+        sys.stdout.buffer.write(before + name + (b"/" if child.is_directory else b"") + b"\n")

@@ -11,6 +11,7 @@ import sys
 
 import click
 
+from touchfs.cli.terminal import printable
 from touchfs.errors import MountError, TouchfsError, UsageError
 
 COMMANDS = ("cat", "cp", "index", "info", "ls", "mount", "pack", "stat", "umount")
@@ -27,10 +28,11 @@ class _Commands(click.Group):
         return command
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(package_name="touchfs")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def group(debug: bool) -> None:
+@click.pass_context
+def group(context: click.Context, debug: bool) -> None:
     """Mount indexed dataset shards as a directory of ordinary files.
 
     \b
@@ -39,10 +41,14 @@ def group(debug: bool) -> None:
       ls /mnt/speech/shards
       touchfs umount /mnt/speech
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main() -> None:
     """The entry point: runs the command, and turns errors into a line and an exit status."""
+    if sys.stdout is None:  # closed by whoever called us
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     status = 0
     try:
         # In standalone mode click would exit by itself, and print tracebacks of our errors.
@@ -51,15 +57,32 @@ def main() -> None:
         sys.stdout.flush()
     except click.exceptions.Abort:
         status = 130
-    except click.ClickException as error:
-        error.show()
-        status = error.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
-        status = 141
-    except TouchfsError as error:
+        status = 1  # as click's when it meets it, and as quiet: the reader has seen enough
+    except (click.ClickException, TouchfsError, OSError) as error:
         if "--debug" in sys.argv[1:2]:
             raise
-        click.echo(f"touchfs: {error}", err=True)
-        status = error.exit_status if isinstance(error, MountError) else 2 if isinstance(error, UsageError) else 1
+        line, status = _told(error)
+        click.echo(printable(line), err=True)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
     sys.exit(status)
+
+
+def _told(error: click.ClickException | TouchfsError | OSError) -> tuple[str, int]:
+    """The line and the exit status of an error."""
+    match error:
+        case click.UsageError(ctx=click.Context(command_path=path)):
+            return f"{path}: {error.format_message()} Try `{path} --help`.", error.exit_code
+        case click.ClickException():
+            return f"touchfs: {error.format_message()}", error.exit_code
+        case OSError():
+            # Of the files of a dataset ours would have come: this is one that a command reads or writes by itself.
+            where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+            return f"touchfs: {where}{error.strerror or error}", 1
+        case MountError():
+            return f"touchfs: {error}", error.exit_status
+        case _:
+            return f"touchfs: {error}", 2 if isinstance(error, UsageError) else 1

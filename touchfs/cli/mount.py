@@ -9,19 +9,20 @@ import sys
 import click
 
 from touchfs.cli.console import open_source, source_options
+from touchfs.dataset import index_place
 from touchfs.errors import MissingExtraError
 
 
 @click.command("mount", context_settings={"show_default": True})
-@click.argument("source", type=click.Path())
-@click.argument("mountpoint", type=click.Path())
+@click.argument("source", type=click.Path(readable=False))
+@click.argument("mountpoint", type=click.Path(readable=False))
 @click.option("-f", "--foreground", is_flag=True, help="Stay, and log to stderr. Ctrl-C unmounts.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes that serve requests.")
 @click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio has one worker.")
 @click.option("--allow-other", is_flag=True, help="Let other users in. Needs user_allow_other in /etc/fuse.conf.")
 @click.option("--no-xattr", is_flag=True, help="No extended attributes: `ls -l` asks for some for every file.")
 @click.option("--state-dir", type=click.Path(), help="Where mounts keep their state. [default: the user's]")
-@click.option("--log-file", type=click.Path(), help="Log of a mount in the background. [default: in the state directory]")
+@click.option("--log-file", type=click.Path(), help="Log of a background mount. [default: in the state directory]")
 @click.option("--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="A worker stuck that long is replaced.")
 @click.option("--wait-timeout", type=click.FloatRange(1), default=600.0, help="Seconds to wait until it is ready.")
 @source_options
@@ -52,10 +53,12 @@ def command(
 
     \b
     Exit status:
-      0 mounted (with -f: unmounted)     15 FUSE is not available
-      1 any other error                  16 not permitted
-      2 wrong usage                      17 not ready in time
-      10 the mount point cannot be used  32 mounting failed
+      0  mounted (with -f: unmounted)     13 source is damaged or of no known format
+      1  any other error                  14 index cannot be written
+      2  wrong usage                      15 FUSE is not available
+      10 mount point cannot be used       16 not permitted to mount
+      11 source not found                 17 not ready in time
+      12 source cannot be read            32 mounting failed
     """
     try:
         from touchfs_mount import mounting
@@ -73,8 +76,8 @@ def command(
     )
     request = mounting.MountRequest(
         source=source,
-        mountpoint=mountpoint,
         open_dataset=lambda: open_source(source, sample_rate=sample_rate, in_place=in_place),
+        index_dir=index_place(source, in_place=in_place),
         options=MountOptions(
             path=resolve(mountpoint),
             fsname=os.path.abspath(source),

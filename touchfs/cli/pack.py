@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from touchfs.cli.console import executor, progress_bar
+from touchfs.cli.terminal import CPUS, executor, progress_bar, say
 from touchfs.write.pack import pack_touch
 
 
-@click.group("pack")
+@click.group("pack", no_args_is_help=False)
 def command() -> None:
     """Make shards from files.
 
@@ -27,7 +25,7 @@ def command() -> None:
     "--num-utt-per-shard", type=click.IntRange(1), default=1000, show_default=True, help="Lines of DATA in each shard."
 )
 @click.option("--audio-resample", type=click.IntRange(1), default=16000, show_default=True, help="Sample rate in Hz.")
-@click.option("--num-workers", type=click.IntRange(1), default=os.cpu_count() or 1, show_default=True, help="Processes.")
+@click.option("--num-workers", type=click.IntRange(1), default=CPUS, show_default=True, help="Processes.")
 def touch(jsonl: str, output: str, num_utt_per_shard: int, audio_resample: int, num_workers: int) -> None:
     """Make TouchNet shards (.bin/.idx), byte for byte as TouchNet's make_data does.
 
@@ -47,4 +45,4 @@ def touch(jsonl: str, output: str, num_utt_per_shard: int, audio_resample: int, 
             executor=pool,
             progress=progress,
         )
-    click.echo(f"{output}: {report.shards} shards, {report.samples} samples")
+    say(f"{output}: {report.shards} shards, {report.samples} samples")

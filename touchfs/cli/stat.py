@@ -7,13 +7,14 @@ import datetime
 import click
 
 from touchfs.cli.console import open_tree, source_options
+from touchfs.cli.terminal import printable, say
 
 
 @click.command("stat")
 @click.argument("location", metavar="SOURCE[:PATH]")
 @source_options
 def command(location: str, sample_rate: int | None, in_place: bool) -> None:
-    """Tell what is known of a file of a dataset: size, key, shard, and where in the shard it lies.
+    """Tell what is known of a file: size, key, place in its shard.
 
     \b
     Example:
@@ -21,14 +22,14 @@ def command(location: str, sample_rate: int | None, in_place: bool) -> None:
     """
     tree, entry, path = open_tree(location, sample_rate=sample_rate, in_place=in_place)
     told = {
-        "path": path or "/",
+        "path": "/" + path,
         "type": "directory" if entry.is_directory else "file",
         "size": str(entry.size),
         "modified": told_time(entry.mtime_ns),
     }
     attributes = {f"user.touchfs.{name}": value for name, value in tree.attributes(entry.inode).items()}
     for name, value in (told | attributes).items():
-        click.echo(f"{name + ':':<22} {value}".encode("utf-8", "surrogateescape"))
+        say(f"{name + ':':<22} {printable(value)}")
 
 
 def told_time(time_ns: int) -> str:

@@ -6,8 +6,12 @@ import click
 
 from touchfs.errors import MountError
 
+# A daemon ends within milliseconds of an unmount that was not lazy.
+END_SECONDS = 10.0
+
+
 @click.command("umount")
-@click.argument("mountpoints", metavar="MOUNTPOINT…", nargs=-1, required=True, type=click.Path())
+@click.argument("mountpoints", metavar="MOUNTPOINT…", nargs=-1, required=True, type=click.Path(readable=False))
 @click.option("--lazy", is_flag=True, help="Detach it at once, even if it is in use; also for a dead mount.")
 def command(mountpoints: tuple[str, ...], lazy: bool) -> None:
     """Unmount datasets.
@@ -16,7 +20,7 @@ def command(mountpoints: tuple[str, ...], lazy: bool) -> None:
     Example:
       touchfs umount /mnt/speech
     """
-    from touchfs_mount.mountpoint import FILE_SYSTEM, mounted_at, resolve, unmount, users
+    from touchfs_mount.mountpoint import FILE_SYSTEM, mounted_at, resolve, unmount, users, wait_for_end
 
     for given in mountpoints:
         path = resolve(given)
@@ -30,3 +34,5 @@ def command(mountpoints: tuple[str, ...], lazy: bool) -> None:
             if not busy:
                 raise
             raise MountError(f"in use by {', '.join(busy)}: end them, or use --lazy", path=path) from error
+        if not lazy:
+            wait_for_end(mounted.device, END_SECONDS)

@@ -16,9 +16,14 @@ _PREFIXES = (
     (b"OggS", "ogg"),
     (b"ID3", "mp3"),
     (b"\xff\xfb", "mp3"),
+    (b"\xff\xf3", "mp3"),
+    (b"\xff\xf2", "mp3"),
     (b"\x93NUMPY", "npy"),
     (b"%PDF", "pdf"),
     (b"FLV\x01", "flv"),
+    (b"\0\0\x01\xba", "mpg"),
+    (b"II*\0", "tif"),
+    (b"MM\0*", "tif"),
     (b"PK\x03\x04", "zip"),
     (b"\x1f\x8b", "gz"),
 )
@@ -29,7 +34,7 @@ _FTYP_BRANDS = {b"qt  ": "mov", b"M4A ": "m4a", b"avif": "avif", b"heic": "heic"
 def extension(head: Buffer) -> str:
     """The extension without a dot; `bin` for what is not known."""
     start = bytes(head[:MAGIC_SIZE])
-    if start[:4] == b"RIFF":
+    if start[:4] in (b"RIFF", b"RF64"):
         return _RIFF_KINDS.get(start[8:12], "bin")
     if start[4:8] == b"ftyp":
         return _FTYP_BRANDS.get(start[8:12], "mp4")

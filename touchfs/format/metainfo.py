@@ -10,7 +10,6 @@ anything that `float()` takes. What cannot be used is treated as absent; the sto
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,8 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 
 RATE_MAX = 2**31 - 1
+_TOLD_MAX = 80
+_decode = json.JSONDecoder().decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +37,34 @@ class Segment:
         reader goes on into the next one. An end of -1 is the recording's end.
         """
         try:
-            seconds = float(self.start), float(self.end)
-        except (TypeError, ValueError, OverflowError):
-            return 0, 0, f"start {self.start!r} or end {self.end!r} is not a time"
-        if not all(map(math.isfinite, seconds)):
-            return 0, 0, f"start {self.start!r} or end {self.end!r} is not a time"
-        first = max(int(seconds[0] * rate), 0)
-        last = length if seconds[1] == -1 else int(seconds[1] * rate)
+            start, end = float(self.start), float(self.end)
+            first, last = int(start * rate), int(end * rate)
+        except (TypeError, ValueError, OverflowError):  # no number, NaN, infinite
+            return 0, 0, f"{_told(self.start)} to {_told(self.end)} is not a time"
+        if end == -1:
+            last = length
         if first >= length:
-            return length, 0, f"starts at {seconds[0]} s, past the recording's end at {length / rate} s"
+            return length, 0, f"starts at {start} s, past the recording's end at {length / rate} s"
         if last <= first:
-            return first, 0, f"ends at {seconds[1]} s, not after its start at {seconds[0]} s"
+            reason = "shorter than one sample" if end > start else "not after its start"
+            return max(first, 0), 0, f"ends at {end} s, {reason} at {start} s"
+        if last <= 0:
+            return 0, 0, f"ends at {end} s, before the recording begins"
+        problems = []
+        if first < 0:
+            problems.append(f"starts at {start} s, before the recording: cut at 0 s")
         if last > length:
-            return first, length - first, f"ends at {seconds[1]} s, past the recording's end: cut at {length / rate} s"
-        return first, last - first, None
+            problems.append(f"ends at {end} s, past the recording's end: cut at {length / rate} s")
+        first, last = max(first, 0), min(last, length)
+        return first, last - first, "; ".join(problems) or None
+
+
+def _told(value: object) -> str:
+    try:
+        told = repr(value)
+    except (RecursionError, ValueError):  # nested too deep
+        told = type(value).__name__
+    return told if len(told) <= _TOLD_MAX else told[:_TOLD_MAX] + "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +80,15 @@ class Metainfo:
 def parse_object(data: Buffer) -> dict[str, Any]:
     """All fields as stored. Raises FormatError when the bytes are not the UTF-8 of one JSON object."""
     try:
-        fields = json.loads(str(data, "utf-8"))
+        fields = _decode(str(data, "utf-8"))
     except UnicodeDecodeError as error:
         raise FormatError("metainfo is not UTF-8", offset=error.start) from error
     except json.JSONDecodeError as error:
         raise FormatError(f"metainfo is not JSON: {error.msg}", offset=error.pos) from error
     except (RecursionError, ValueError) as error:
-        raise FormatError("metainfo is not JSON that can be read: nested too deep, or a number too long") from error
+        raise FormatError(
+            "metainfo is not JSON that can be read: nested too deep, or a number too long", offset=0
+        ) from error
     if not isinstance(fields, dict):
         raise FormatError("metainfo is not a JSON object", offset=0)
     return fields

@@ -8,6 +8,7 @@ A catalog is an uncompressed Arrow IPC file with one record batch a view, all of
     ordinal  the sample it shows, part: which piece of it (a segment's number)
     offset, length   where its bytes are in the kind's source; of a directory: its first child's row, and how many
     size     the file's size in bytes
+    key      the raw key of its sample (half a surrogate pair, which JSON can spell, as UTF-8 would have it)
     inline   the bytes themselves, where they are not a range of the shard but computed from it (a transcript)
 
 Row 0 is the view's directory of the shard. Rows go level by level, and within a directory by name, so a directory's
@@ -21,10 +22,11 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections import deque
-from collections.abc import Mapping, Sequence
+import struct
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +40,7 @@ VERSION = 1
 DIRECTORY = 0
 NO_SAMPLE = 2**32 - 1
 ROWS_MAX = 2**32 - 1
+KINDS_MAX = 2**16 - 1
 
 _SCHEMA = {
     "name": "binary",
@@ -48,6 +51,7 @@ _SCHEMA = {
     "offset": "int64",
     "length": "int64",
     "size": "int64",
+    "key": "binary",
     "inline": "binary",
 }
 
@@ -62,16 +66,8 @@ class Kind:
     note: str = ""
 
 
-class Entry(NamedTuple):
-    """One file of a view, as a view tells it and a catalog keeps it. `offset` and `length` are of its bytes' extent."""
-
-    kind: int
-    ordinal: int
-    part: int
-    offset: int
-    length: int
-    size: int
-    inline: bytes = b""
+_NUMBER_COLUMNS = ("kind", "ordinal", "part", "offset", "length", "size")
+_NUMBERS = struct.Struct(f"{len(_NUMBER_COLUMNS)}q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,92 +85,141 @@ class Facts:
 
 
 class TableBuilder:
-    """Collects the files of one view, in any order."""
+    """Collects the files of one view."""
 
     def __init__(self) -> None:
-        self._names: list[bytes] = []
-        self._entries: list[Entry] = []
-        self._children: dict[bytes, list[tuple[bytes, int]]] = {b"": []}
+        self._numbers = bytearray()  # 48 bytes a file, where a tuple of ints would take 250
+        self._keys: list[bytes] = []
+        self._inlines: list[bytes] = []
 
-    def add(self, directory: bytes, name: bytes, entry: Entry) -> None:
-        """A file `directory/name`; directories are `/`-separated, relative to the shard, and made as needed."""
-        self._directory(directory).append((name, len(self._entries)))
-        self._entries.append(entry)
+    def add(
+        self,
+        kind: int,
+        ordinal: int,
+        part: int,
+        offset: int,
+        length: int,
+        size: int,
+        key: bytes = b"",
+        inline: bytes = b"",
+    ) -> None:
+        """A file. All but `key` and `inline` are as in its row."""
+        self._numbers += _NUMBERS.pack(kind, ordinal, part, offset, length, size)
+        self._keys.append(key)
+        self._inlines.append(inline)
 
-    def _directory(self, path: bytes) -> list[tuple[bytes, int]]:
-        missing = []
-        while (children := self._children.get(path)) is None:
-            missing.append(path)
-            path = path.rpartition(b"/")[0]
-        for path in reversed(missing):
-            children.append((path.rpartition(b"/")[2], -1))
-            children = self._children[path] = []
-        return children
+    def __len__(self) -> int:
+        return len(self._keys)
 
-    def columns(self) -> dict[str, NDArray[Any] | arrow_ipc.BinaryColumn]:
-        """Lays the rows out. Empties the builder."""
-        names, parents, order, spans = [b""], [0], [-1], {}
-        queue = deque([(b"", 0)])
-        while queue:
-            path, row = queue.popleft()
-            children = self._children.pop(path)
-            children.sort()
-            spans[row] = len(names), len(children)
-            for name, i in children:
-                if i < 0:
-                    queue.append((path + b"/" + name if path else name, len(names)))
-                names.append(name)
-                parents.append(row)
-                order.append(i)
-        if len(names) > ROWS_MAX:
-            raise FormatError(f"{len(names)} files in one shard; at most {ROWS_MAX} fit")
-        self._entries.append(Entry(DIRECTORY, NO_SAMPLE, 0, 0, 0, 0))  # what order[row] == -1 takes
-        numbers = np.array([entry[:-1] for entry in self._entries], dtype=np.int64)[np.array(order)]
-        directories = np.fromiter(spans, dtype=np.int64)
-        numbers[directories, 3:5] = np.array(list(spans.values()))
-        columns: dict[str, NDArray[Any] | arrow_ipc.BinaryColumn] = {
-            "name": arrow_ipc.BinaryColumn.of(names),
-            "parent": np.array(parents, dtype=np.uint32),
-            "inline": arrow_ipc.BinaryColumn.of(self._entries[i].inline for i in order),
+    def columns(self, paths: Iterable[tuple[bytes, bytes]]) -> dict[str, arrow_ipc.Column]:
+        """The rows. `paths` has for each file, in the order they were added, its directory and name.
+
+        Directories are `/`-separated, relative to the shard. They and all names in them are unique.
+        """
+        tree = _Tree(len(self))
+        for directory, name in paths:
+            tree.add(directory, name)
+        nodes, parents, spans = tree.lay_out()
+        if len(nodes) > ROWS_MAX:
+            raise FormatError(f"{len(nodes)} files in one shard; at most {ROWS_MAX} fit")
+        files = np.frombuffer(self._numbers, np.int64).reshape(len(self), len(_NUMBER_COLUMNS))
+        directories = np.array([(DIRECTORY, NO_SAMPLE, 0, first, count, 0) for first, count in spans], np.int64)
+        keys, inlines = self._keys + [b""] * len(spans), self._inlines + [b""] * len(spans)
+        columns: dict[str, arrow_ipc.Column] = {
+            "name": arrow_ipc.BinaryColumn.of(tree.names[node] for node in nodes),
+            "parent": np.array(parents, np.uint32),
+            "key": arrow_ipc.BinaryColumn.of(keys[node] for node in nodes),
+            "inline": arrow_ipc.BinaryColumn.of(inlines[node] for node in nodes),
         }
-        for position, column in enumerate(Entry._fields[:-1]):
-            columns[column] = numbers[:, position].astype(_SCHEMA[column])
+        order = np.array(nodes)
+        for i, column in enumerate(_NUMBER_COLUMNS):
+            columns[column] = np.concatenate((files[:, i], directories[:, i]))[order].astype(_SCHEMA[column])
         return columns
 
 
-def write_catalog(path: str, views: Mapping[str, TableBuilder], kinds: Sequence[Kind], facts: Facts) -> None:
+class _Tree:
+    """The directories of a view. Its nodes are numbers: files first, in the order they come, then directories."""
+
+    def __init__(self, files: int) -> None:
+        self.names: list[bytes] = []
+        self._files = files
+        self._directory_names = [b""]
+        self._children: dict[bytes, array[int]] = {b"": array("I")}
+
+    def add(self, directory: bytes, name: bytes) -> None:
+        missing = []
+        while (children := self._children.get(directory)) is None:
+            missing.append(directory)
+            directory = directory.rpartition(b"/")[0]
+        for path in reversed(missing):
+            children.append(self._files + len(self._directory_names))
+            children = self._children[path] = array("I")
+            self._directory_names.append(path.rpartition(b"/")[2])
+        children.append(len(self.names))
+        self.names.append(name)
+
+    def lay_out(self) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+        """For each row its node and the row of its parent; for each directory its first child's row, and how many."""
+        self.names += self._directory_names
+        lists = list(self._children.values())
+        spans = [(0, 0)] * len(lists)
+        nodes, parents = [self._files], [0]
+        for row, node in enumerate(nodes):  # which grow meanwhile: level by level
+            if node >= self._files:
+                children = sorted(lists[node - self._files], key=self.names.__getitem__)
+                spans[node - self._files] = len(nodes), len(children)
+                nodes += children
+                parents += [row] * len(children)
+        return nodes, parents, spans
+
+
+def write_catalog(
+    path: str, tables: Mapping[str, Mapping[str, arrow_ipc.Column]], kinds: Sequence[Kind], facts: Facts
+) -> None:
     """Write a catalog, atomically. `kinds` excludes the directory, so an entry's kind 1 is `kinds[0]`."""
-    told = {
-        "version": VERSION,
-        "views": list(views),
-        "kinds": [asdict(kind) for kind in kinds],
-        **asdict(facts),
-    }
-    batches = [builder.columns() for builder in views.values()]
+    told = {"version": VERSION, "views": list(tables), "kinds": [asdict(kind) for kind in kinds], **asdict(facts)}
     with atomic_file(path) as file:
-        for piece in arrow_ipc.build_file(_SCHEMA, batches, {"touchfs": json.dumps(told, ensure_ascii=True)}):
+        for piece in arrow_ipc.build_file(_SCHEMA, tables.values(), {"touchfs": json.dumps(told)}):
             file.write(piece)
 
 
 class Table:
     """One view of one shard. All accessors take a row that came from this table."""
 
-    __slots__ = ("_data", "_inline", "_starts", "kind", "length", "offset", "ordinal", "parent", "part", "rows", "size")
+    __slots__ = (
+        "_data",
+        "_inline",
+        "_keys",
+        "_starts",
+        "kind",
+        "length",
+        "offset",
+        "ordinal",
+        "parent",
+        "part",
+        "rows",
+        "size",
+    )
 
     def __init__(self, batch: arrow_ipc.Batch) -> None:
         def numbers(column: str) -> memoryview[int]:
             array = batch.columns[column]
             if not isinstance(array, np.ndarray) or array.dtype != np.dtype(_SCHEMA[column]):
                 raise FormatError(f"column {column!r} of the catalog has another type")
-            return array.data  # type: ignore[return-value]  # a memoryview gives ints, at a quarter of NumPy's time
+            return _view(array)
 
-        names, inline = batch.columns["name"], batch.columns["inline"]
-        if not isinstance(names, arrow_ipc.BinaryColumn) or not isinstance(inline, arrow_ipc.BinaryColumn):
-            raise FormatError("column 'name' or 'inline' of the catalog has another type")
-        self._inline = inline
+        def texts(column: str) -> arrow_ipc.BinaryColumn:
+            array = batch.columns[column]
+            if not isinstance(array, arrow_ipc.BinaryColumn):
+                raise FormatError(f"column {column!r} of the catalog has another type")
+            return array
+
+        names = texts("name")
         self.rows = batch.rows
-        self._starts: memoryview[int] = names.offsets.data  # type: ignore[assignment]
+        self._starts = _view(names.offsets)
         self._data = names.data
+        self._keys = texts("key")
+        self._inline = texts("inline")
         self.parent = numbers("parent")
         self.kind = numbers("kind")
         self.ordinal = numbers("ordinal")
@@ -185,6 +230,10 @@ class Table:
 
     def name(self, row: int) -> bytes:
         return bytes(self._data[self._starts[row] : self._starts[row + 1]])
+
+    def key(self, row: int) -> str:
+        """The raw key of the row's sample; what is not UTF-8 in it as in `os.fsdecode`."""
+        return self._keys[row].decode("utf-8", "surrogateescape")
 
     def inline(self, row: int) -> bytes:
         return self._inline[row]
@@ -208,6 +257,13 @@ class Table:
         return low if low < end and self.name(low) == name else None
 
 
+def _view(array: NDArray[Any]) -> memoryview[int]:
+    """The same numbers as a memoryview, which gives ints at a quarter of NumPy's time."""
+    if not array.flags.aligned:
+        raise FormatError("a column of the catalog is not aligned")
+    return array.data
+
+
 class Catalog:
     """A mapped catalog. The file is replaced by rename only, so what is mapped stays as it was."""
 
@@ -224,18 +280,15 @@ class Catalog:
         except OSError as error:
             raise SourceError(error.strerror or str(error), path=path) from error
         try:
-            file_ = arrow_ipc.parse_file(memoryview(mapping))
-            told = json.loads(file_.metadata["touchfs"])
-            if told["version"] != VERSION:
-                raise ChangedError(f"the catalog is of version {told['version']}: index the dataset again", path=path)
-            self.kinds = [Kind(**kind) for kind in told["kinds"]]
-            files = {name: FileIdentity(**identity) for name, identity in told["files"].items()}
-            names = Facts.__dataclass_fields__
-            self.facts = Facts(**{name: files if name == "files" else told[name] for name in names})
-            self.tables = {
-                view: Table(batch) for view, batch in zip(told["views"], file_.batches, strict=True)
-            }
+            parsed = arrow_ipc.parse_file(memoryview(mapping))
+            told = json.loads(parsed.metadata["touchfs"])
+            if told.pop("version") != VERSION:
+                raise ChangedError("the catalog is of another version of touchfs: index the dataset again", path=path)
+            self.tables = {view: Table(batch) for view, batch in zip(told.pop("views"), parsed.batches, strict=True)}
+            self.kinds = [Kind(**kind) for kind in told.pop("kinds")]
+            files = {name: FileIdentity(**identity) for name, identity in told.pop("files").items()}
+            self.facts = Facts(files=files, **told)
         except FormatError as error:
-            raise error.at(path) from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"not a touchfs catalog: {error!r}", path=path) from error
+            raise FormatError(f"{error.message}: index with --force", path=path, offset=error.offset) from error
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise FormatError(f"not a touchfs catalog: index with --force ({error!r})", path=path) from error

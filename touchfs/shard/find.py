@@ -14,8 +14,10 @@ from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.shard.touch import is_touch_shard
 
 LIST_NAME = "data.list"
+# A path of 4096 bytes, which is the longest there is, and datatypes. What has longer lines is no list.
+LINE_MAX = 8192
 
-_DATATYPES = re.compile(r"[a-z_0-9]+(\+[a-z_0-9]+)*", re.IGNORECASE)
+_LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 
 
 def find_shards(source: str) -> list[str]:
@@ -30,29 +32,33 @@ def find_shards(source: str) -> list[str]:
     if os.path.isfile(listing):
         return _listed(listing)
     try:
-        names = sorted(os.listdir(source))
+        # A hidden directory is what somebody has not finished writing.
+        names = sorted(name for name in os.listdir(source) if not name.startswith("."))
     except OSError as error:
         raise SourceError(error.strerror or str(error), path=source) from error
     shards = [path for path in (os.path.join(source, name) for name in names) if is_touch_shard(path)]
     if not shards:
-        raise NotFoundError("no shards here: expected .bin/.idx files, directories of them, or a data.list", path=source)
+        expected = "expected .bin/.idx files, directories of them, or a data.list"
+        raise NotFoundError(f"no shards here: {expected}", path=source)
     return shards
 
 
 def _listed(listing: str) -> list[str]:
+    shards = []
+    beside = os.path.dirname(os.path.abspath(listing))
     try:
-        with open(listing, encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read().splitlines()
+        with open(listing, "rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(LINE_MAX), b""), 1):
+                stripped = line.strip()
+                if not stripped:
+                    continue
+                match = _LINE.fullmatch(stripped)
+                if match is None:
+                    told = f"line {number} is not `SHARD_DIR DATATYPES`: {os.fsdecode(line[:80])!r}"
+                    raise FormatError(told, path=listing)
+                shards.append(_locate(os.fsdecode(match[1]), beside))
     except OSError as error:
         raise SourceError(error.strerror or str(error), path=listing) from error
-    shards = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        path, _, datatypes = line.strip().rpartition(" ")
-        if not path or not _DATATYPES.fullmatch(datatypes):
-            raise FormatError(f"line {number} is not `SHARD_DIR DATATYPES`: {line[:80]!r}", path=listing)
-        shards.append(_locate(path.strip(), os.path.dirname(os.path.abspath(listing))))
     if not shards:
         raise FormatError("lists no shard", path=listing)
     return shards
@@ -60,4 +66,4 @@ def _listed(listing: str) -> list[str]:
 
 def _locate(path: str, beside: str) -> str:
     candidates = [path, os.path.join(beside, path), os.path.join(beside, os.path.basename(path.rstrip("/")))]
-    return next((candidate for candidate in candidates if os.path.isdir(candidate)), candidates[-1])
+    return next((candidate for candidate in candidates if os.path.isdir(candidate)), candidates[1])

@@ -5,21 +5,25 @@ A key is a path: `/` makes directories. A component that POSIX or a line-based l
     "" -> %2F     "." -> %2E     ".." -> %2E%2E     bytes under 0x20, and 0x7F -> %XX
     bytes that are not UTF-8 -> %XX     % before two hex digits or ~ -> %25
 
-and a name over 255 bytes is cut and ends in `%~` and a hash of the whole. A component `.touchfs` is quoted. Quoting is
-injective: `%` before two hex digits or `~` never stands for itself.
+and a name over 255 bytes is cut and ends in `%~` and a hash of the whole. A component `.touchfs` is quoted. Quoting
+text is injective: `%` before two hex digits or `~` never stands for itself. A key too long for a path is one name, its
+slashes quoted.
 
-Names are given in ordinal order and then stored, so they never change. A name that is taken gets `~2`, `~3`, …
-before its extension, skipping names that any sample has by nature; of a file and a directory of one name, the file
-is the one renamed. All files of a sample carry the same number.
+Names are given in ordinal order and then stored, so they never change. The nth holder of a key gets `~n` before its
+extension, and so does a sample that finds a name taken, skipping names that any sample has by nature; of a file and a
+directory of one name, the file is the one renamed. All files of a sample carry the same number.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 NAME_MAX = 255
+# Of PATH_MAX, 4096 bytes, the mount point takes some; and many programs recurse, a level of the stack a directory.
+DIRECTORY_MAX = 1024
 _HASH_DIGITS = 16
 
 _QUOTED = re.compile(r"[\x00-\x1f\x7f/\ud800-\udfff]|%(?=[0-9A-Fa-f]{2}|~)")
@@ -50,34 +54,40 @@ def shorten(name: bytes, suffix: bytes) -> bytes:
     return kept + b"%~" + digest + suffix
 
 
-def assign(
-    keys: Sequence[str], extensions: Iterable[Sequence[str]], reserved: Iterable[bytes] = ()
-) -> Iterator[tuple[bytes, list[bytes]]]:
+def assign(keys: Sequence[str], extensions: Sequence[Sequence[str]]) -> Iterator[tuple[bytes, list[bytes]]]:
     """For each sample in order: its directory path and the names of its files, one an extension.
 
-    An extension is without its dot; "" makes a name without one (a directory of the sample). `reserved` paths are
-    nobody's.
+    Extensions are without their dot, and a sample has each once; "" makes a name without one (a directory of the
+    sample).
     """
-    stems = [_split(key) for key in keys]
-    suffixes = [list(each) for each in extensions]
-    directories = set()
-    for directory, _ in set((directory, b"") for directory, _ in stems):
+    natural: list[list[bytes]] = []
+    everyones: set[bytes] = set()
+    contested: set[bytes] = set()
+    directories: set[bytes] = set()
+    for key, each in zip(keys, extensions, strict=True):
+        directory, stem = _split(key)
+        paths = _paths(directory, stem, each, 1)
+        natural.append(paths)
+        for path in paths:
+            (contested if path in everyones else everyones).add(path)
         while directory and directory not in directories:
             directories.add(directory)
             directory = directory.rpartition(b"/")[0]
-    natural = [
-        [_join(directory, _name(stem, extension, 1)) for extension in each]
-        for (directory, stem), each in zip(stems, suffixes, strict=True)
-    ]
-    everyones = {path for paths in natural for path in paths}
-    taken = set(reserved)
-    for (directory, stem), each, paths in zip(stems, suffixes, natural, strict=True):
-        number = 1
-        while any(path in taken or path in directories or (number > 1 and path in everyones) for path in paths):
-            number += 1
-            paths = [_join(directory, _name(stem, extension, number)) for extension in each]
-        taken.update(paths)
-        yield directory, [path[len(directory) + 1 if directory else 0 :] for path in paths]
+    contested |= directories
+
+    numbers: dict[str, int] = {}  # of the last sample with a key; so the millionth does not try a million
+    taken: set[bytes] = set()  # among the contested, and the names with numbers
+    for key, each, paths in zip(keys, extensions, natural, strict=True):
+        directory, stem = _split(key)
+        number = numbers.get(key, 0) + 1
+        if number > 1 or not contested.isdisjoint(paths):
+            paths = _paths(directory, stem, each, number)
+            while any(path in taken or path in directories or (number > 1 and path in everyones) for path in paths):
+                number += 1
+                paths = _paths(directory, stem, each, number)
+            taken.update(paths)
+        numbers[key] = number
+        yield directory, [path[len(directory) + 1 :] for path in paths] if directory else paths
 
 
 def _split(key: str) -> tuple[bytes, str]:
@@ -85,17 +95,24 @@ def _split(key: str) -> tuple[bytes, str]:
     if "/" not in key:
         return b"", key
     *parents, last = key.split("/")
-    return b"/".join(shorten(quote(parent), b"") for parent in parents), last
+    directory = b"/".join(shorten(quote(parent), b"") for parent in parents)
+    return (directory, last) if len(directory) <= DIRECTORY_MAX else (b"", key)
 
 
-def _name(stem: str, extension: str, number: int) -> bytes:
-    suffix = f".{extension}" if extension else ""
-    # The extension is not doubled when the key already ends in it.
-    if suffix and len(stem) > len(suffix):
-        stem = stem.removesuffix(suffix)
+def _paths(directory: bytes, stem: str, extensions: Sequence[str], number: int) -> list[bytes]:
+    whole = quote(stem)
     mark = b"~%d" % number if number > 1 else b""
-    return shorten(quote(stem), mark + quote(suffix) if suffix else mark)
+    start = directory + b"/" if directory else b""
+    paths = []
+    for extension in extensions:
+        suffix, quoted = _suffix(extension)
+        # The extension is not doubled when the key already ends in it.
+        doubled = suffix and stem.endswith(suffix) and stem != suffix
+        paths.append(start + shorten(quote(stem.removesuffix(suffix)) if doubled else whole, mark + quoted))
+    return paths
 
 
-def _join(directory: bytes, name: bytes) -> bytes:
-    return directory + b"/" + name if directory else name
+@lru_cache
+def _suffix(extension: str) -> tuple[str, bytes]:
+    """A dot and the extension, as it is and quoted."""
+    return (f".{extension}", quote(f".{extension}")) if extension else ("", b"")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from contextlib import suppress
 from typing import overload
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
@@ -28,22 +28,32 @@ from touchfs.source.local import FileIdentity, LocalFile
 AUDIO_NAMES = frozenset({"audio", "pair_audio"})
 METAINFO_NAMES = frozenset({"metainfo", "pair_text"})
 INDEX_SUFFIX, DATA_SUFFIX = ".idx", ".bin"
-MODALITY_IN_NAME_MAX = 64
+# A modality's name becomes part of file names, of at most 255 bytes, in which each of its bytes may take three.
+MODALITY_MAX = 64
 
 
 def is_touch_shard(path: str) -> bool:
     """Whether a directory has the files of a TouchNet shard. One left by a crashed job may have a .bin only."""
     try:
-        return any(name.endswith((INDEX_SUFFIX, DATA_SUFFIX)) for name in os.listdir(path))
+        with os.scandir(path) as entries:
+            return any(_is_part(entry) for entry in entries)
     except OSError:
         return False
 
 
+def _is_part(entry: os.DirEntry[str]) -> bool:
+    # Only files: reading a pipe would wait for ever. None that is hidden: `._audio.bin` holds a Mac's attributes.
+    return entry.name.endswith((INDEX_SUFFIX, DATA_SUFFIX)) and not entry.name.startswith(".") and entry.is_file()
+
+
 def fingerprint(path: str) -> dict[str, FileIdentity]:
     """The identity of each file of a shard, by name, sorted. One listing and one stat a file, no read."""
+    files = {}
     try:
         with os.scandir(path) as entries:
-            files = {e.name: FileIdentity.of(e.stat()) for e in entries if e.name.endswith((INDEX_SUFFIX, DATA_SUFFIX))}
+            for entry in filter(_is_part, entries):
+                with suppress(FileNotFoundError):  # removed since it was listed
+                    files[entry.name] = FileIdentity.of(entry.stat())
     except FileNotFoundError:
         raise NotFoundError("no such shard", path=path) from None
     except OSError as error:
@@ -56,41 +66,18 @@ class TouchShard(Sequence[Sample]):
 
     def __init__(self, path: str, sample_rate: int | None = None) -> None:
         self.path = path
-        self._sample_rate = sample_rate
         self.files = fingerprint(path)
-        self.modalities = sorted(name[: -len(INDEX_SUFFIX)] for name in self.files if name.endswith(INDEX_SUFFIX))
-        without_index = sorted(
-            name
-            for name in self.files
-            if name.endswith(DATA_SUFFIX) and name[: -len(DATA_SUFFIX)] not in self.modalities
-        )
-        if without_index:
-            raise FormatError(f"{without_index[0]} has no index: the job that wrote this shard did not end", path=path)
+        self.modalities = sorted(name.removesuffix(INDEX_SUFFIX) for name in self.files if name.endswith(INDEX_SUFFIX))
+        for name in self.files:
+            if name.endswith(DATA_SUFFIX) and name.removesuffix(DATA_SUFFIX) not in self.modalities:
+                raise FormatError(f"{name} has no index: the job that wrote this shard did not end", path=path)
         if not self.modalities:
             raise FormatError("no .idx here: not a TouchNet shard", path=path)
-        self.sources = {name: LocalFile(os.path.join(path, name), identity) for name, identity in self.files.items()}
-        self.indexes = {modality: self._index(modality) for modality in self.modalities}
-        counts = {modality: len(index) for modality, index in self.indexes.items()}
-        if len(set(counts.values())) > 1:
-            unequal = ", ".join(f"{modality} has {count}" for modality, count in counts.items())
+        self._columns = [_Column(path, modality, self.files, sample_rate) for modality in self.modalities]
+        if len({len(column) for column in self._columns}) > 1:
+            unequal = ", ".join(f"{column.modality} has {len(column)}" for column in self._columns)
             raise FormatError(f"the modalities have unequal numbers of samples: {unequal}", path=path)
-        self._count = next(iter(counts.values()))
-        self._complete = {
-            modality: mmidx.complete(index, self.files[modality + DATA_SUFFIX].size)
-            for modality, index in self.indexes.items()
-        }
-
-    def _index(self, modality: str) -> mmidx.Index:
-        if modality + DATA_SUFFIX not in self.files:
-            raise FormatError(f"{modality}{INDEX_SUFFIX} has no {modality}{DATA_SUFFIX} beside it", path=self.path)
-        name = modality + INDEX_SUFFIX
-        source = self.sources[name]
-        try:
-            return mmidx.parse_index(source.read(0, self.files[name].size))
-        except FormatError as error:
-            raise error.at(source.path) from error
-        finally:
-            source.close()
+        self._metainfo = next((column for column in self._columns if column.is_metainfo), None)
 
     @property
     def size(self) -> int:
@@ -101,8 +88,13 @@ class TouchShard(Sequence[Sample]):
     def index_size(self) -> int:
         return sum(identity.size for name, identity in self.files.items() if name.endswith(INDEX_SUFFIX))
 
+    def close(self) -> None:
+        """Give the descriptors up; reading a further sample opens its files again."""
+        for column in self._columns:
+            column.data.close()
+
     def __len__(self) -> int:
-        return self._count
+        return len(self._columns[0])
 
     @overload
     def __getitem__(self, ordinal: int) -> Sample: ...
@@ -111,60 +103,75 @@ class TouchShard(Sequence[Sample]):
     def __getitem__(self, ordinal: slice) -> list[Sample]: ...
 
     def __getitem__(self, ordinal: int | slice) -> Sample | list[Sample]:
+        count = len(self)
         if isinstance(ordinal, slice):
-            return [self._sample(i) for i in range(*ordinal.indices(self._count))]
-        if not -self._count <= ordinal < self._count:
-            raise IndexError(f"sample {ordinal} of {self._count}")
-        return self._sample(ordinal % self._count)
+            return [self._sample(i) for i in range(*ordinal.indices(count))]
+        if not -count <= ordinal < count:
+            raise IndexError(f"sample {ordinal} of {count}")
+        return self._sample(ordinal % count)
 
     def __iter__(self) -> Iterator[Sample]:
-        return map(self._sample, range(self._count))
-
-    @cached_property
-    def _metainfo(self) -> str | None:
-        return next((modality for modality in self.modalities if modality in METAINFO_NAMES), None)
-
-    def _stored(self, modality: str, ordinal: int) -> bytes:
-        index = self.indexes[modality]
-        offset, size = index.offsets.item(ordinal), index.lengths.item(ordinal) * index.dtype.itemsize
-        return self.sources[modality + DATA_SUFFIX].read(offset, size)
+        return map(self._sample, range(len(self)))
 
     def _sample(self, ordinal: int) -> Sample:
-        metainfo = NO_METAINFO
-        problems = [
-            f"{modality}{DATA_SUFFIX} ends before this sample does"
-            for modality, complete in self._complete.items()
-            if not complete[ordinal]
-        ]
-        if self._metainfo is not None and self._complete[self._metainfo][ordinal]:
+        metainfo, problems, fields = NO_METAINFO, [], {}
+        told = self._metainfo
+        if told is not None and told.complete[ordinal]:
             try:
-                metainfo = parse_metainfo(self._stored(self._metainfo, ordinal))
+                metainfo = parse_metainfo(told.data.read(told.offsets[ordinal], told.sizes[ordinal]))
             except FormatError as error:
                 problems.append(str(error))  # the bytes are shown as they are
-        fields = {
-            modality: self._field(modality, ordinal, metainfo.rate)
-            for modality, complete in self._complete.items()
-            if complete[ordinal]
-        }
+        for column in self._columns:
+            if column.complete[ordinal]:
+                fields[column.modality] = column.field(ordinal, metainfo.rate)
+            else:
+                problems.append(f"{column.source} ends before this sample does")
         return Sample(metainfo.key or f"{ordinal:08d}", ordinal, fields, metainfo, "; ".join(problems))
 
-    def _field(self, modality: str, ordinal: int, rate: int | None) -> Field:
-        index = self.indexes[modality]
-        dtype = index.dtype
-        offset, size = index.offsets.item(ordinal), index.lengths.item(ordinal) * dtype.itemsize
-        source, note = modality + DATA_SUFFIX, ""
-        if modality in AUDIO_NAMES and dtype.str == "<i2":
+
+class _Column:
+    """One modality of all samples. Its numbers are memoryviews, which give ints at a quarter of NumPy's time."""
+
+    def __init__(self, path: str, modality: str, files: dict[str, FileIdentity], sample_rate: int | None) -> None:
+        self.modality = modality
+        self.source = modality + DATA_SUFFIX
+        if len(os.fsencode(modality)) > MODALITY_MAX:
+            raise FormatError(f"a modality's name has at most {MODALITY_MAX} bytes: {modality!r}", path=path)
+        if self.source not in files:
+            raise FormatError(f"{modality}{INDEX_SUFFIX} has no {self.source} beside it", path=path)
+        identity = files[modality + INDEX_SUFFIX]
+        index_file = LocalFile(os.path.join(path, modality + INDEX_SUFFIX), identity)
+        try:
+            index = mmidx.parse_index(index_file.read(0, identity.size))
+        except FormatError as error:
+            raise error.at(index_file.path) from error
+        finally:
+            index_file.close()
+        self.data = LocalFile(os.path.join(path, self.source), files[self.source])
+        self.offsets = index.offsets.data
+        self.sizes = index.sizes.data
+        self.complete = mmidx.complete(index, files[self.source].size).data
+        self.is_metainfo = modality in METAINFO_NAMES and index.dtype.str == "|u1"
+        self._is_audio = modality in AUDIO_NAMES and index.dtype.str == "<i2"
+        self._dtype = index.dtype.str
+        self._sample_rate = sample_rate
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def field(self, ordinal: int, rate: int | None) -> Field:
+        offset, size, note = self.offsets[ordinal], self.sizes[ordinal], ""
+        if self._is_audio:
             rate = rate or self._sample_rate
             if rate is not None:
                 form, extension = f"wav/{rate}", "wav"
             else:
                 form, extension = "bytes", "pcm"
                 note = "no sample rate in the metainfo: name one with --sample-rate to see .wav"
-        elif modality in METAINFO_NAMES and dtype.str == "|u1":
+        elif self.is_metainfo:
             form, extension = "bytes", "json"
-        elif dtype.str == "|u1":
-            head = self.sources[source].read(offset, min(size, magic.MAGIC_SIZE))
-            form, extension = "bytes", magic.extension(head)
+        elif self._dtype == "|u1":
+            form, extension = "bytes", magic.extension(self.data.read(offset, min(size, magic.MAGIC_SIZE)))
         else:
-            form, extension = f"npy/{dtype.str}", f"{modality[:MODALITY_IN_NAME_MAX]}.npy"
-        return Field(modality, source, offset, size, form, extension, note)
+            form, extension = f"npy/{self._dtype}", f"{self.modality}.npy"
+        return Field(self.modality, self.source, offset, size, form, extension, note)

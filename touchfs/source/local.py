@@ -2,12 +2,14 @@
 
 - Never mapped: a file that is truncated while it is mapped kills the reader with SIGBUS; pread only comes up short.
 - `read_nowait` is `preadv2(RWF_NOWAIT)`, which gives what the page cache holds and otherwise fails at once. File
-  systems that do not know the flag (tmpfs) have nothing to wait for either, and are read directly.
+  systems in memory (tmpfs) do not know the flag, but have nothing to wait for, and are read directly; of others that
+  do not know it (network ones), nothing is known to be there without waiting.
 - A file is what it was when it was indexed or first opened: size, mtime and inode are compared at open, after a short
   read, and at most once a second in between. Another file under the name is a `ChangedError`, never other bytes.
-- Descriptors are a pool over all sources of the process, of at most half of RLIMIT_NOFILE: a source that is read
-  again after its descriptor was taken opens it anew. Reads hold a reference while they run, so none is closed under
-  them (a number that was closed might already be another file).
+- Descriptors are a pool over all sources of the process, of at most half of RLIMIT_NOFILE. The one whose use was
+  least lately noticed (uses are noticed when files are verified) is closed, and opened anew when it is read again.
+  Reads hold a reference while they run, so none is closed under them (a number that was closed might already be
+  another file).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import resource
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -26,6 +29,9 @@ from touchfs.errors import ChangedError, NotFoundError, SourceError
 from touchfs.extent import Source
 
 VERIFY_SECONDS = 1.0
+DESCRIPTORS_MAX = 2**16  # where RLIMIT_NOFILE sets no limit
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # only Linux has it
+_IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,8 @@ class _Descriptor:
     __slots__ = ("number",)
 
     def __init__(self, path: str) -> None:
-        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+        # O_NONBLOCK: if a pipe is there by now, opening it must not wait for a writer.
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError, OSError):
@@ -62,17 +69,19 @@ class _Descriptor:
 
 
 class _Pool:
-    """The sources that hold a descriptor, oldest first."""
+    """The sources that hold a descriptor, the least lately verified first."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, LocalFile] = OrderedDict()
         self._lock = threading.RLock()  # the garbage collector may close a source while this thread adds one
-        self.limit = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 16)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.limit = DESCRIPTORS_MAX if limit == resource.RLIM_INFINITY else max(limit // 2, 16)
         os.register_at_fork(after_in_child=self._forked)
 
     def add(self, source: LocalFile) -> None:
         with self._lock:
             self._open[id(source)] = source
+            self._open.move_to_end(id(source))
             while len(self._open) > self.limit:
                 _, oldest = self._open.popitem(last=False)
                 oldest._descriptor = None
@@ -97,13 +106,14 @@ class LocalFile:
         self.path = path
         self._identity = identity
         self._descriptor: _Descriptor | None = None
-        self._nowait = os.RWF_NOWAIT
+        self._nowait = _NOWAIT
         self._verify_at = 0.0
 
     @property
     def size(self) -> int:
         """In bytes. Opens and verifies the file."""
-        return os.fstat(self._verified().number).st_size
+        descriptor = self._verified()  # held: the pool may drop it at any time
+        return os.fstat(descriptor.number).st_size
 
     def open(self) -> None:
         """Open and verify now, so that a file that is gone or changed is known before the first read."""
@@ -152,6 +162,8 @@ class LocalFile:
             if error.errno == errno.EAGAIN:
                 return None
             if error.errno == errno.EOPNOTSUPP and self._nowait:
+                if not _is_in_memory(os.fstat(descriptor.number).st_dev):
+                    return None
                 self._nowait = 0
                 return self.read_nowait(offset, length)
             raise self._failed(error, offset) from error
@@ -181,7 +193,7 @@ class LocalFile:
         self._verify_at = now + VERIFY_SECONDS
         if self._descriptor is None:
             self._descriptor = descriptor
-            _pool.add(self)
+        _pool.add(self)
         return descriptor
 
     def _short(self, end: int) -> SourceError | ChangedError:
@@ -190,9 +202,10 @@ class LocalFile:
         return SourceError("the file ends here, before the data that its index names", path=self.path, offset=end)
 
     def _failed(self, error: OSError, offset: int) -> SourceError | NotFoundError | ChangedError:
-        if error.errno in (errno.ENOENT, errno.ESTALE) and self._identity is not None:
+        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        if (missing or error.errno == errno.ESTALE) and self._identity is not None:
             return ChangedError("was removed since it was indexed", path=self.path)
-        if error.errno == errno.ENOENT:
+        if missing:
             return NotFoundError("no such file", path=self.path)
         return SourceError(error.strerror or str(error), path=self.path, offset=offset)
 
@@ -201,6 +214,21 @@ class LocalFile:
 
     def __reduce__(self) -> tuple[type[LocalFile], tuple[str, FileIdentity | None]]:
         return LocalFile, (self.path, self._identity)
+
+
+@cache
+def _is_in_memory(device: int) -> bool:
+    """Whether a mounted device is a file system in memory."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
+            for line in mounts:
+                before, _, after = line.partition(" - ")
+                if before.split()[2] == number:
+                    return after.split()[0] in _IN_MEMORY
+    except OSError:
+        pass
+    return False
 
 
 if TYPE_CHECKING:

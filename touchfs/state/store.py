@@ -6,7 +6,7 @@ open on a connection, another thread's transaction on it is not committed yet, a
 workers: an open was answered, and its row was gone).
 
 Shard ids are given for (path, identity of the files) and never again for anything else, so an inode number of a shard
-that has changed is never that of the new one.
+that has changed is never that of the new one. A shard that a dataset lists twice has two.
 
 An *open* of a control file is a row from `open_file` to `release`, with the text that the first read made. Requests
 may be sent twice, so each step here may be: an open that nobody learns of is deleted with its mount; a text is made
@@ -18,8 +18,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from touchfs.errors import StateError
@@ -30,20 +31,23 @@ BUSY_SECONDS = 30.0
 # File systems on which SQLite's locks or its shared memory file cannot be relied on.
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs", "ncpfs"}
-    | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.juicefs", "fuse.touchfs"}
+    | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs", "fuse.touchfs"}
 )
 
 _SCHEMA = """
 CREATE TABLE shard (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
-    path     TEXT NOT NULL,
+    path     BLOB NOT NULL,
     identity TEXT NOT NULL,
-    UNIQUE (path, identity)
+    nth      INTEGER NOT NULL,
+    UNIQUE (path, identity, nth)
 );
 CREATE TABLE mount (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     pid     INTEGER NOT NULL,
-    started TEXT NOT NULL
+    started TEXT NOT NULL,
+    boot    TEXT NOT NULL,
+    pids    TEXT NOT NULL
 );
 CREATE TABLE open (
     id    INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -60,50 +64,69 @@ class StateStore:
     def __init__(self, path: str) -> None:
         self.path = path
         self._lock = threading.Lock()
+        directory = os.path.dirname(path) or "."
         try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            os.makedirs(directory, exist_ok=True)
+            kind = _file_system(directory)
         except OSError as error:
-            raise StateError(f"cannot be made: {error.strerror}", path=path) from error
-        kind = _file_system(os.path.dirname(path))
+            raise StateError(f"cannot be used: {error.strerror}; choose another --state-dir", path=directory) from error
         if kind in NETWORK_FILE_SYSTEMS:
-            raise StateError(f"the state cannot be kept on {kind}: choose a local --state-dir", path=path)
-        try:
+            raise StateError(f"the state cannot be kept on {kind}: choose a local --state-dir", path=directory)
+        with self._errors():
             self._connection = sqlite3.connect(
                 path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
             )
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA foreign_keys = ON")
-            with self._transaction() as connection:
-                ((version,),) = connection.execute("PRAGMA user_version").fetchall()
-                if version == 0:
-                    for statement in filter(str.strip, _SCHEMA.split(";")):
-                        connection.execute(statement)
-                    connection.execute(f"PRAGMA user_version = {VERSION}")
-        except sqlite3.Error as error:
-            raise StateError(f"cannot be used: {error}", path=path) from error
+            try:
+                self._prepare()
+            except BaseException:
+                self.close()
+                raise
+
+    def _prepare(self) -> None:
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        # What a transaction wrote survives any process; a power cut may take the last ones, and the mounts with them.
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        with self._transaction() as connection:
+            ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+            if version == 0:
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {VERSION}")
         if version not in (0, VERSION):
-            raise StateError(f"is of version {version}, made by another touchfs: choose another --state-dir", path=path)
+            raise StateError(f"made by another touchfs (version {version}): choose another --state-dir", path=self.path)
 
     def close(self) -> None:
         self._connection.close()
 
     def shard_ids(self, shards: Sequence[tuple[str, str]]) -> list[int]:
-        """The ids of shards, given as (path, identity), in order; new ones are given here."""
+        """The ids of shards, given as (path, identity), in order; new ones are given here. All are different."""
+        ids, seen = [], Counter[tuple[str, str]]()
         with self._transaction() as connection:
-            known = {(path, identity): i for i, path, identity in connection.execute("SELECT id, path, identity FROM shard")}
             for shard in shards:
-                if shard not in known:
-                    inserted = connection.execute("INSERT INTO shard (path, identity) VALUES (?, ?)", shard)
-                    known[shard] = int(inserted.lastrowid or 0)
-        return [known[shard] for shard in shards]
+                seen[shard] += 1
+                path, identity = shard
+                wanted = os.fsencode(path), identity, seen[shard]
+                known = connection.execute(
+                    "SELECT id FROM shard WHERE path = ? AND identity = ? AND nth = ?", wanted
+                ).fetchone()
+                if known is None:
+                    inserted = connection.execute("INSERT INTO shard (path, identity, nth) VALUES (?, ?, ?)", wanted)
+                    known = (inserted.lastrowid,)
+                ids.append(int(known[0]))
+        return ids
 
     def add_mount(self, pid: int) -> int:
         """The number of a new mount, served by this process. Opens of mounts whose process has ended are deleted."""
+        boot, pids = _system()
         with self._transaction() as connection:
-            for mount, other, started in connection.execute("SELECT id, pid, started FROM mount").fetchall():
-                if _started(other) != started:
+            known = connection.execute("SELECT id, pid, started, boot, pids FROM mount").fetchall()
+            for mount, other, started, its_boot, its_pids in known:
+                # Of a process in another container, which we cannot see, only a reboot tells that it has ended.
+                if its_boot != boot or (its_pids == pids and _started(other) != started):
                     connection.execute("DELETE FROM mount WHERE id = ?", (mount,))
-            inserted = connection.execute("INSERT INTO mount (pid, started) VALUES (?, ?)", (pid, _started(pid)))
+            told = pid, _started(pid), boot, pids
+            inserted = connection.execute("INSERT INTO mount (pid, started, boot, pids) VALUES (?, ?, ?, ?)", told)
             return int(inserted.lastrowid or 0)
 
     def open_file(self, mount: int, file: str) -> int:
@@ -130,36 +153,51 @@ class StateStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
+        with self._lock, self._errors():
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection
                 self._connection.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise StateError(f"cannot be used: {error}", path=self.path) from error
             finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                with suppress(sqlite3.Error):  # the connection may be closed, or the disk be gone
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            what = f"cannot be used: {error}; choose another --state-dir"
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                what = f"damaged ({error}): unmount what uses it, and delete it"
+            raise StateError(what, path=self.path) from error
+
+
+def _system() -> tuple[str, str]:
+    """Which boot this is, and which pid namespace: where a pid and the time of its start name a process for good."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return boot, os.readlink("/proc/self/ns/pid")
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks since boot, and which boot: with its pid, this names it for good."""
+    """When a process began, in ticks since boot."""
     try:
-        ticks = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
-        return ticks + " " + Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return "ended"
 
 
 def _file_system(directory: str) -> str:
-    """The type of the file system that a directory is on, from the longest mount point above it."""
-    directory = os.path.realpath(directory)
-    best, kind = "", ""
+    """The type of the file system that a directory is on, by the number of its mount."""
+    descriptor = os.open(directory, os.O_PATH | os.O_CLOEXEC)
+    try:
+        told = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
+    finally:
+        os.close(descriptor)
+    number = next(line.split()[1] for line in told.splitlines() if line.startswith("mnt_id:"))
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
-            before, _, after = line.partition(" - ")
-            point = before.split(" ")[4]
-            inside = directory == point or directory.startswith(point.rstrip("/") + "/")
-            if inside and len(point) >= len(best):
-                best, kind = point, after.split(" ")[0]
-    return kind
+            if line.startswith(number + " "):
+                return line.partition(" - ")[2].split(" ")[0]
+    return ""  # of another mount namespace

@@ -19,7 +19,7 @@ from touchfs.errors import ChangedError, NotFoundError, UsageError
 from touchfs.extent import Content, Extent, Memory
 from touchfs.shard.catalog import DIRECTORY, NO_SAMPLE, Kind, Table
 from touchfs.source.local import LocalFile
-from touchfs.tree.inode import FIXED_VIEW, ROOT, ROW_BITS, ROW_MASK, pack, unpack
+from touchfs.tree.inode import FIXED_VIEW, ROOT, ROW_BITS, ROW_MASK, SHARD_IDS_MAX, pack, unpack
 from touchfs.view.catalogs import VIEWS
 from touchfs.view.file import presenter
 
@@ -69,9 +69,11 @@ class _OpenView:
 
 
 class Tree:
-    """The tree of `dataset`, whose shards have the ids `shard_ids`, in the same order."""
+    """The tree of `dataset`, whose shards have the ids `shard_ids`, in the same order: from 1 on, none given twice."""
 
     def __init__(self, dataset: Dataset, shard_ids: Sequence[int]) -> None:
+        if max(shard_ids, default=0) > SHARD_IDS_MAX:
+            raise UsageError(f"a shard has the id {max(shard_ids)}; at most {SHARD_IDS_MAX} fit into an inode number")
         self.dataset = dataset
         self._shard_ids = tuple(shard_ids)
         self._positions = {shard_id: position for position, shard_id in enumerate(shard_ids)}
@@ -84,24 +86,22 @@ class Tree:
         """Raises ChangedError for an inode of a shard that is not in this dataset any more."""
         if inode == ROOT:
             return Entry(ROOT, True, 0, self._mtime_ns)
-        view, shard_id, row = unpack(inode)
+        _, shard_id, row = unpack(inode)
         if shard_id:
             return self._view(inode, row).entry(row)
-        if not FIXED_VIEW < view <= len(self._views):
-            raise ChangedError("this inode is not of this mount")
-        return Entry(inode, True, 0, self._mtime_ns)
+        return Entry(pack(self._view_number(inode), 0, 0), True, 0, self._mtime_ns)
 
     def find(self, directory: int, name: bytes) -> Entry | None:
         """The entry of this name in a directory, or None."""
         if directory == ROOT:
             view = self._views.get(name)
             return None if view is None else Entry(pack(view, 0, 0), True, 0, self._mtime_ns)
-        view, shard_id, row = unpack(directory)
+        _, shard_id, row = unpack(directory)
         if shard_id:
             opened = self._view(directory, row)
             found = opened.table.find(row, name) if opened.table.kind[row] == DIRECTORY else None
             return None if found is None else opened.entry(found)
-        position = self.dataset.by_name.get(name)
+        view, position = self._view_number(directory), self.dataset.by_name.get(name)
         return None if position is None else self._shard_entry(view, position)
 
     def entries(self, directory: int, after: int = 0) -> Iterator[tuple[bytes, Entry, int]]:
@@ -111,29 +111,34 @@ class Tree:
                 if place > after:
                     yield name, Entry(pack(view, 0, 0), True, 0, self._mtime_ns), place
             return
-        view, shard_id, row = unpack(directory)
+        _, shard_id, row = unpack(directory)
         if shard_id:
             opened = self._view(directory, row)
             table, entry = opened.table, opened.entry
+            if table.kind[row] != DIRECTORY:
+                raise UsageError("not a directory")
             children = table.children(row)
             for child in children[after:]:
                 yield table.name(child), entry(child), child - children.start + 1
             return
+        view = self._view_number(directory)
         for place in range(after, len(self._sorted)):
             position = self._sorted[place]
             yield os.fsencode(self.dataset.shards[position].name), self._shard_entry(view, position), place + 1
 
     def content(self, inode: int) -> Content:
         """The content of a file. Opens and verifies the shard's file behind it. Raises UsageError for a directory."""
-        _, shard_id, row = unpack(inode)
-        if not shard_id or (opened := self._view(inode, row)).table.kind[row] == DIRECTORY:
+        _, _, row = unpack(inode)
+        opened = self._view_of_file(inode)
+        if opened is None:
             raise UsageError("is a directory")
         return opened.content(row)
 
     def attributes(self, inode: int) -> dict[str, str]:
         """The extended attributes of a file, without their prefix `user.touchfs.`; none for a directory."""
-        _, shard_id, row = unpack(inode)
-        if not shard_id or (opened := self._view(inode, row)).table.kind[row] == DIRECTORY:
+        _, _, row = unpack(inode)
+        opened = self._view_of_file(inode)
+        if opened is None:
             return {}
         table = opened.table
         kind = opened.kinds[table.kind[row] - 1]
@@ -149,16 +154,34 @@ class Tree:
 
     def resolve(self, path: str) -> Entry:
         """The entry of a `/`-separated path from the root. Raises NotFoundError."""
-        entry = self.entry(ROOT)
+        entry, above = self.entry(ROOT), ""
         for component in filter(None, path.split("/")):
-            found = self.find(entry.inode, os.fsencode(component)) if entry.is_directory else None
+            if not entry.is_directory:
+                raise NotFoundError(f"{above} is a file", path=path)
+            found = self.find(entry.inode, os.fsencode(component))
             if found is None:
-                raise NotFoundError("no such file or directory", path=path)
-            entry = found
+                raise NotFoundError(f"there is no {component!r} in {above or '/'}", path=path)
+            entry, above = found, f"{above}/{component}"
         return entry
 
     def _shard_entry(self, view: int, position: int) -> Entry:
         return Entry(pack(view, self._shard_ids[position], 0), True, 0, self.dataset.shards[position].mtime_ns)
+
+    def _view_number(self, inode: int) -> int:
+        """The view whose own directory this inode is."""
+        view, shard_id, row = unpack(inode)
+        if shard_id or row or not FIXED_VIEW < view <= len(VIEWS):
+            raise ChangedError("this inode is not of this mount")
+        return view
+
+    def _view_of_file(self, inode: int) -> _OpenView | None:
+        """The open view that a file's inode lies in, or None for a directory's."""
+        _, shard_id, row = unpack(inode)
+        if not shard_id:
+            self.entry(inode)  # raises for what is no directory either
+            return None
+        opened = self._view(inode, row)
+        return None if opened.table.kind[row] == DIRECTORY else opened
 
     def _view(self, inode: int, row: int) -> _OpenView:
         """The open view that an inode lies in; its table surely has the row."""

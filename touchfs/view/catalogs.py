@@ -2,110 +2,161 @@
 
 A shard that cannot be opened gets a catalog too, with one file, `ERROR.txt`. So does one with damaged samples, beside
 the files of the others. The rest of a dataset is not held up by either.
+
+Samples are seen once, in order. What is kept of each is its key, its rows, and its names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from itertools import chain
 
-from touchfs.errors import TouchfsError
+from touchfs.errors import FormatError, SourceError, TouchfsError
+from touchfs.format.arrow_ipc import Column
 from touchfs.sample import Field, Sample
 from touchfs.shard import names
-from touchfs.shard.catalog import NO_SAMPLE, Entry, Facts, Kind, TableBuilder, write_catalog
-from touchfs.shard.touch import AUDIO_NAMES, TouchShard, fingerprint
+from touchfs.shard.catalog import KINDS_MAX, NO_SAMPLE, Facts, Kind, TableBuilder, write_catalog
+from touchfs.shard.touch import TouchShard, fingerprint
 from touchfs.source.local import FileIdentity
 from touchfs.view import raw, segments
 from touchfs.view.file import File
 
 VIEWS = ("shards", "segments")
-REPORT_NAME = b"ERROR.txt"
+REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
 REPORTED_MAX = 1000
-
-
-@dataclass(slots=True)
-class _Kinds:
-    """Numbers the kinds as they turn up; 0 is the directory."""
-
-    seen: dict[Kind, int] = field(default_factory=dict)
-
-    def number(self, file: File) -> int:
-        kind = Kind(file.field.name, file.field.source, file.field.form, file.field.note)
-        return self.seen.setdefault(kind, len(self.seen) + 1)
-
-    def entry(self, sample: Sample, file: File) -> Entry:
-        return Entry(
-            self.number(file),
-            sample.ordinal,
-            file.part,
-            file.field.offset,
-            file.field.size,
-            file.size,
-            file.inline or b"",
-        )
+_KEY_TOLD_MAX = 80
 
 
 def make_catalog(shard_path: str, catalog_path: str, sample_rate: int | None = None) -> Facts:
     """Index one shard. A damaged shard is not an error: its catalog says what is wrong."""
     files: dict[str, FileIdentity] = {}
-    kinds = _Kinds()
-    views = {view: TableBuilder() for view in VIEWS}
-    samples: list[Sample] = []
-    size = index_size = damaged = 0
-    report = ""
+    size = index_size = 0
+    made = _Tables()
     try:
         files = fingerprint(shard_path)
-        shard = TouchShard(shard_path, sample_rate)
-        samples = list(shard)
-        size, index_size = shard.size, shard.index_size
-        damaged = sum(bool(sample.problem) for sample in samples)
-        report = _report(shard_path, samples) if damaged else ""
+        with closing(TouchShard(shard_path, sample_rate)) as shard:
+            files, size, index_size = shard.files, shard.size, shard.index_size
+            for sample in shard:
+                made.add(sample)
+        report = made.report(shard_path)
+        tables = made.columns(report)
     except TouchfsError as error:
-        samples = []
+        if isinstance(error, SourceError):
+            files = {}  # as those of no shard, so that the next opening tries again
+        size = index_size = 0
+        made = _Tables()
         report = f"This shard cannot be served.\n\n{error}\n\nRepair it or make it again, then mount again.\n"
-    if report:
-        nothing = Field("error", "", 0, 0, "inline", "txt")
-        file = File("txt", nothing, inline=report.encode("utf-8", "replace"))
-        entry = Entry(kinds.number(file), NO_SAMPLE, 0, 0, 0, file.size, file.inline or b"")
-        views["shards"].add(b"", REPORT_NAME, entry)
-    _add_raw(views["shards"], kinds, samples, reserved=bool(report))
-    _add_segments(views["segments"], kinds, samples)
-    facts = Facts(files, sample_rate, len(samples), _seconds(samples), size, index_size, damaged, report)
-    write_catalog(catalog_path, views, list(kinds.seen), facts)
+        tables = made.columns(report)
+    facts = Facts(files, sample_rate, made.samples, made.seconds, size, index_size, made.damaged, report)
+    write_catalog(catalog_path, tables, made.kinds, facts)
     return facts
 
 
-def _add_raw(table: TableBuilder, kinds: _Kinds, samples: Sequence[Sample], *, reserved: bool) -> None:
-    shown = [raw.files(sample) for sample in samples]
-    keys = [sample.key for sample in samples]
-    extensions = [[file.extension for file in files] for files in shown]
-    taken = [REPORT_NAME] if reserved else []
-    for sample, files, (directory, assigned) in zip(samples, shown, names.assign(keys, extensions, taken), strict=True):
-        for file, name in zip(files, assigned, strict=True):
-            table.add(directory, name, kinds.entry(sample, file))
+class _Tables:
+    """The tables of one shard in the making."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.damaged = 0
+        self._kinds: dict[tuple[str, str, str, str], int] = {}
+        self._keys: list[str] = []
+        self._problems: list[str] = []
+        self._views = _View(raw.files), _View(segments.files)
+
+    @property
+    def samples(self) -> int:
+        return len(self._keys)
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return [Kind(*kind) for kind in self._kinds]
+
+    def add(self, sample: Sample) -> None:
+        self._keys.append(sample.key)
+        key = sample.key.encode("utf-8", "surrogatepass")
+        for view in self._views:
+            for file in view.show(sample):
+                self._add(view.table, file, sample.ordinal, key)
+        if sample.problem:
+            self.damaged += 1
+            if self.damaged <= REPORTED_MAX:
+                self._problems.append(f"sample {sample.ordinal} ({sample.key[:_KEY_TOLD_MAX]!r}): {sample.problem}")
+        for field in sample.fields.values():
+            if field.form.startswith("wav/"):
+                self.seconds += field.size / segments.SAMPLE_SIZE / int(field.form.removeprefix("wav/"))
+
+    def report(self, path: str) -> str:
+        """The text of ERROR.txt; empty when nothing is wrong."""
+        if not self.damaged:
+            return ""
+        head = f"{self.damaged} of the {self.samples} samples of {path} are damaged; the others are served."
+        more = [f"… and {self.damaged - REPORTED_MAX} more"] if self.damaged > REPORTED_MAX else []
+        return "\n".join(
+            [head, "", *self._problems, *more, "", "Repair the shard or make it again, then mount again.", ""]
+        )
+
+    def columns(self, report: str) -> dict[str, dict[str, Column]]:
+        """The tables, with `report` as a file if there is any."""
+        shards, segmented = self._views
+        keys, extensions = self._keys, shards.extensions
+        if report:
+            # As if of a first sample, so that no sample has its name; but last in the table.
+            keys, extensions = [REPORT_STEM, *keys], [(REPORT_EXTENSION,), *extensions]
+        assigned = names.assign(keys, extensions)
+        reports = []
+        if report:
+            nothing = Field("error", "", 0, 0, "inline", REPORT_EXTENSION)
+            file = File(REPORT_EXTENSION, nothing, inline=report.encode("utf-8", "replace"))
+            self._add(shards.table, file, NO_SAMPLE, b"")
+            reports.append(next(assigned))
+        # Named among all samples, also those without segments: a repeated key has the same ~n here as in shards/.
+        directories = names.assign(self._keys, [("",)] * self.samples) if len(segmented.table) else iter(())
+        tables = (
+            shards.table.columns(_beside(chain(assigned, reports))),
+            segmented.table.columns(_within(directories, segmented.extensions)),
+        )
+        return dict(zip(VIEWS, tables, strict=True))
+
+    def _add(self, table: TableBuilder, file: File, ordinal: int, key: bytes) -> None:
+        field = file.field
+        told = (field.name, field.source, file.form, field.note if file.inline is None else "")
+        kind = self._kinds.get(told)
+        if kind is None:
+            kind = self._kinds[told] = len(self._kinds) + 1
+            if kind > KINDS_MAX:
+                raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
+        table.add(kind, ordinal, file.part, field.offset, field.size, file.size, key, file.inline or b"")
 
 
-def _add_segments(table: TableBuilder, kinds: _Kinds, samples: Sequence[Sample]) -> None:
-    # Named among all samples, also those without segments: a repeated key has the same ~n here as in shards/.
-    assigned = names.assign([sample.key for sample in samples], [[""] for _ in samples], [])
-    for sample, (parent, (name,)) in zip(samples, assigned, strict=True):
+class _View:
+    """One view of a shard: its table, and for each sample what its files' names end in."""
+
+    def __init__(self, files: Callable[[Sample], list[File]]) -> None:
+        self.table = TableBuilder()
+        self.extensions: list[tuple[str, ...]] = []
+        self._files = files
+        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def show(self, sample: Sample) -> list[File]:
+        files = self._files(sample)
+        extensions = tuple([file.extension for file in files])
+        self.extensions.append(self._known.setdefault(extensions, extensions))  # nearly all samples have the same
+        return files
+
+
+def _beside(assigned: Iterable[tuple[bytes, list[bytes]]]) -> Iterator[tuple[bytes, bytes]]:
+    """Directory and name of the files that are named after their sample."""
+    for directory, assigned_names in assigned:
+        for name in assigned_names:
+            yield directory, name
+
+
+def _within(
+    assigned: Iterable[tuple[bytes, list[bytes]]], extensions: Iterable[tuple[str, ...]]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Directory and name of the files that lie in a directory named after their sample."""
+    for (parent, (name,)), each in zip(assigned, extensions, strict=False):
         directory = parent + b"/" + name if parent else name
-        for file in segments.files(sample):
-            table.add(directory, file.extension.encode(), kinds.entry(sample, file))
-
-
-def _seconds(samples: Sequence[Sample]) -> float:
-    recordings = (field for sample in samples for name, field in sample.fields.items() if name in AUDIO_NAMES)
-    return sum(
-        field.size / segments.SAMPLE_SIZE / int(field.form.removeprefix("wav/"))
-        for field in recordings
-        if field.form.startswith("wav/")
-    )
-
-
-def _report(path: str, samples: Sequence[Sample]) -> str:
-    lines = [f"sample {sample.ordinal} ({sample.key}): {sample.problem}" for sample in samples if sample.problem]
-    head = f"{len(lines)} of the {len(samples)} samples of {path} are damaged; the others are served."
-    if len(lines) > REPORTED_MAX:
-        lines[REPORTED_MAX:] = [f"… and {len(lines) - REPORTED_MAX} more"]
-    return "\n".join([head, "", *lines, "", "Repair the shard or make it again, then mount again.", ""])
+        for extension in each:
+            yield directory, extension.encode()

@@ -7,7 +7,8 @@ bytes, such as a transcript, is computed by the view and kept (`inline`) in the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from touchfs.format import npy, wav
 from touchfs.sample import Field
 
 
-@dataclass(frozen=True, slots=True)
-class File:
-    """`field` is an extent of the shard with its form; `extension` is what its name ends in, without a dot."""
+class File(NamedTuple):
+    """`field` is an extent of the shard with its form; `extension` is what its name ends in, without a dot.
+
+    Where `inline` has the bytes, the field is what they were computed from.
+    """
 
     extension: str
     field: Field
@@ -29,8 +32,15 @@ class File:
     @classmethod
     def text(cls, extension: str, source: Field, text: str, part: int = 0) -> File:
         """Text that was found in a field. Half a surrogate pair, which JSON can spell, becomes U+FFFD."""
-        data = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
-        return cls(extension, replace(source, form="inline", note=""), part, data)
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:
+            data = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        return cls(extension, source, part, data)
+
+    @property
+    def form(self) -> str:
+        return "inline" if self.inline is not None else self.field.form
 
     @property
     def size(self) -> int:
@@ -39,13 +49,17 @@ class File:
 
 def size_of(form: str, length: int) -> int:
     """The size of the file that `length` bytes make in a form."""
-    kind, _, parameter = form.partition("/")
-    if kind == "wav":
+    if form.startswith("wav/"):
         return wav.header_size(length) + length
-    if kind == "npy":
-        dtype = np.dtype(parameter)
-        return len(npy.build_header(dtype, (length // dtype.itemsize,))) + length
+    if form.startswith("npy/"):
+        return _npy_header_size(form.removeprefix("npy/")) + length
     return length
+
+
+@cache
+def _npy_header_size(dtype: str) -> int:
+    """That of any one-dimensional array: the header has room for the length to grow."""
+    return len(npy.build_header(np.dtype(dtype), (0,)))
 
 
 def presenter(form: str) -> Callable[[Extent], Content]:

@@ -8,14 +8,17 @@ from touchfs.view.file import File
 
 
 def files(sample: Sample) -> list[File]:
-    """The files of a sample, in the order of its fields."""
-    shown = [File(field.extension, field) for field in sample.fields.values()]
-    metainfo = metainfo_field(sample)
-    if metainfo is not None and sample.metainfo.text is not None:
-        shown.append(File.text("txt", sample.fields[metainfo], sample.metainfo.text))
-    return shown
+    """The files of a sample, in the order of its fields. Of fields with one extension, the later ones are named too:
+    `<key>.<field>.<extension>`."""
+    shown: dict[str, File] = {}
+    for field in sample.fields.values():
+        extension = f"{field.name}.{field.extension}" if field.extension in shown else field.extension
+        shown[extension] = File(extension, field)
+    if sample.metainfo.text is not None:
+        shown["txt"] = File.text("txt", sample.fields[metainfo_field(sample)], sample.metainfo.text)
+    return list(shown.values())
 
 
-def metainfo_field(sample: Sample) -> str | None:
-    """The name of the field that the sample's metainfo came from."""
-    return next((name for name in sample.fields if name in METAINFO_NAMES), None)
+def metainfo_field(sample: Sample) -> str:
+    """The name of the field that a sample's metainfo came from."""
+    return next(name for name in sample.fields if name in METAINFO_NAMES)

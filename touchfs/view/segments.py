@@ -8,32 +8,52 @@ its `.json` says why. Samples without PCM at a known rate, or without segments, 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
-from touchfs.sample import Sample
+from touchfs.sample import Field, Sample
 from touchfs.shard.touch import AUDIO_NAMES
 from touchfs.view.file import File
 from touchfs.view.raw import metainfo_field
 
 SAMPLE_SIZE = 2
+# Without the particulars: what differs from file to file is in the .json, and a catalog has few kinds of file.
+NOTE = "not all that the segment asks for: its .json says why"
 
 
 def files(sample: Sample) -> list[File]:
     """The files of all segments of a sample, named by `File.extension`: `0000.wav`, …"""
-    audio = next((field for name, field in sample.fields.items() if name in AUDIO_NAMES), None)
-    metainfo = metainfo_field(sample)
-    if audio is None or metainfo is None or not audio.form.startswith("wav/"):
+    if not sample.metainfo.segments:
         return []
+    audio = next((field for name, field in sample.fields.items() if name in AUDIO_NAMES), None)
+    if audio is None or not audio.form.startswith("wav/"):
+        return []
+    source = sample.fields[metainfo_field(sample)]
     rate = int(audio.form.removeprefix("wav/"))
     shown = []
     for number, segment in enumerate(sample.metainfo.segments):
         first, length, problem = segment.span(rate, audio.size // SAMPLE_SIZE)
-        pcm = replace(audio, offset=audio.offset + first * SAMPLE_SIZE, size=length * SAMPLE_SIZE, note=problem or "")
+        offset, size = audio.offset + first * SAMPLE_SIZE, length * SAMPLE_SIZE
+        pcm = Field(audio.name, audio.source, offset, size, audio.form, "wav", NOTE if problem else "")
         made = {"key": sample.key, "segment": number, "sample_rate": rate, "offset": first, "length": length}
-        told = segment.fields | {"touchfs": made | ({"problem": problem} if problem else {})}
-        text = json.dumps(told, ensure_ascii=False) + "\n"
-        shown.append(File(f"{number:04d}.wav", pcm, number))
-        shown.append(File.text(f"{number:04d}.json", sample.fields[metainfo], text, number))
+        if problem:
+            made["problem"] = problem
+        wav, told, text = _names(number)
+        shown.append(File(wav, pcm, number))
+        shown.append(File.text(told, source, _json(segment.fields, made), number))
         if segment.text is not None:
-            shown.append(File.text(f"{number:04d}.txt", sample.fields[metainfo], segment.text, number))
+            shown.append(File.text(text, source, segment.text, number))
     return shown
+
+
+@lru_cache(10_000)
+def _names(number: int) -> tuple[str, str, str]:
+    return f"{number:04d}.wav", f"{number:04d}.json", f"{number:04d}.txt"
+
+
+def _json(fields: dict[str, Any], made: dict[str, Any]) -> str:
+    try:
+        return json.dumps(fields | {"touchfs": made}, ensure_ascii=False) + "\n"
+    except RecursionError:  # to write a nest takes more of the stack than to read it
+        made = made | {"problem": "the segment as stored is nested too deep to be repeated here"}
+        return json.dumps({"touchfs": made}, ensure_ascii=False) + "\n"

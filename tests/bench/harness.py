@@ -1,0 +1,122 @@
+"""What the benchmarks share: synthetic shards, mounts of them, and rounds that interleave what is compared."""
+
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from touchfs.format import mmidx
+
+TOUCHFS = str(Path(sys.executable).with_name("touchfs"))
+
+
+def make_shards(directory: Path, shards: int, samples: int, audio_size: int, *, sparse: bool) -> None:
+    """TouchNet shards: `samples` in each, of `audio_size` bytes at 16 kHz. Sparse audio reads as zeros."""
+    noise = np.random.default_rng(7).integers(-3000, 3000, audio_size // 2, dtype=np.int16).tobytes()
+    for shard in range(shards):
+        path = directory / f"{shard:09d}"
+        path.mkdir(parents=True)
+        texts = [
+            json.dumps({"key": f"s{shard:05d}-{i:06d}", "txt": "one two three", "sample_rate": 16000})
+            for i in range(samples)
+        ]
+        metainfo = [text.encode() for text in texts]
+        (path / "metainfo.bin").write_bytes(b"".join(metainfo))
+        with open(path / "audio.bin", "wb") as audio:
+            if sparse:
+                audio.truncate(samples * audio_size)
+            else:
+                for i in range(samples):
+                    audio.write(i.to_bytes(8, "little") + noise[8:])
+        (path / "metainfo.idx").write_bytes(mmidx.build_index(mmidx.DTYPES[1], np.array([len(m) for m in metainfo])))
+        (path / "audio.idx").write_bytes(mmidx.build_index(mmidx.DTYPES[3], np.full(samples, audio_size // 2)))
+
+
+class Mount:
+    """A mount in the foreground, so that its process is ours to look at."""
+
+    def __init__(self, source: Path, where: Path, *options: str) -> None:
+        self.path = where
+        command = [TOUCHFS, "mount", "-f", source, where, *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self.process.stdout is not None
+        assert "is mounted" in self.process.stdout.readline()
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.communicate(timeout=60)
+
+    def own_memory(self) -> dict[str, float]:
+        """RssAnon + RssShmem of each process of the daemon, in MB: supervisor, zygote, workers."""
+        pids, found = [self.process.pid], {}
+        while pids:
+            pid = pids.pop(0)
+            status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+            found[f"{['supervisor', 'zygote', 'worker'][min(len(found), 2)]} {pid}"] = (
+                sum(int(status[name].split()[0]) for name in ("RssAnon", "RssShmem")) / 1024
+            )
+            pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return found
+
+
+@contextmanager
+def mounted(source: Path, where: Path, *options: str) -> Iterator[Mount]:
+    mount = Mount(source, where, *options)
+    try:
+        yield mount
+    finally:
+        mount.close()
+
+
+def own_cache_and_state(place: Path) -> None:
+    """Indexes and state of this process and its children go below `place`, not to the user's directories."""
+    os.environ.update(XDG_CACHE_HOME=str(place / "cache"), XDG_STATE_HOME=str(place / "state"))
+
+
+def open_read_close(paths: list[str], length: int, count: int, threads: int = 1) -> float:
+    """Seconds for `count` times open, read and close of a random file, over all threads."""
+    chosen = [[random.choice(paths) for _ in range(count // threads)] for _ in range(threads)]
+
+    def work(mine: list[str]) -> None:
+        for path in mine:
+            descriptor = os.open(path, os.O_RDONLY)
+            os.read(descriptor, length)
+            os.close(descriptor)
+
+    with ThreadPoolExecutor(threads) as pool:
+        begin = time.perf_counter()
+        list(pool.map(work, chosen))  # a list, so that an error of a thread is ours
+        return time.perf_counter() - begin
+
+
+def interleaved(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """The median of what each contestant returns, called in turn."""
+    results: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, contestant in contestants.items():
+            results[name].append(contestant())
+    return {name: statistics.median(values) for name, values in results.items()}
+
+
+def report(title: str, rows: list[tuple[str, str, str]]) -> None:
+    """A table: what was measured, the result, what was wanted."""
+    print(f"\n## {title}\n")
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def machine() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
+    return f"{os.cpu_count()} cores {model}, Linux {platform.release()}, Python {platform.python_version()}"

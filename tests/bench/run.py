@@ -1,0 +1,15 @@
+"""`make bench`: runs the benchmarks, or those whose names are given, one process each."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from harness import machine
+
+HERE = Path(__file__).parent
+BENCHMARKS = ("mount_scale", "read_handler", "small_files", "touch_dataset")
+
+if __name__ == "__main__":
+    print(machine())
+    for name in sys.argv[1:] or BENCHMARKS:
+        subprocess.run([sys.executable, HERE / f"{name}.py"], check=True)

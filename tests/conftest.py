@@ -1,0 +1,14 @@
+"""Fixtures of all tests. Indexes and state go to a directory of the test run, not to the user's."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache_and_state(tmp_path_factory):
+    place = tmp_path_factory.mktemp("xdg")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", os.fspath(place / "cache"))
+        patch.setenv("XDG_STATE_HOME", os.fspath(place / "state"))
+        yield

@@ -1,0 +1,51 @@
+"""What a catalog shows, as a dict of path and bytes: every file read through the contents that the library makes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from touchfs.dataset import Dataset
+from touchfs.extent import Content, Extent, Memory
+from touchfs.shard.catalog import DIRECTORY, Catalog, Table
+from touchfs.source.local import LocalFile
+from touchfs.view.file import presenter
+
+
+def contents(catalog: Catalog, shard: str, view: str) -> dict[str, Content]:
+    table = catalog.tables[view]
+    return {path: _content(catalog, table, row, shard) for path, row in rows(table)}
+
+
+def rows(table: Table, directory: int = 0, above: str = "") -> Iterator[tuple[str, int]]:
+    """Path and row of every file."""
+    for row in table.children(directory):
+        path = above + table.name(row).decode()
+        if table.kind[row] == DIRECTORY:
+            yield from rows(table, row, path + "/")
+        else:
+            yield path, row
+
+
+def _content(catalog: Catalog, table: Table, row: int, shard: str) -> Content:
+    kind = catalog.kinds[table.kind[row] - 1]
+    content: Content
+    if kind.form == "inline":
+        content = Memory(table.inline(row))
+    else:
+        source = LocalFile(os.path.join(shard, kind.source), catalog.facts.files[kind.source])
+        content = presenter(kind.form)(Extent(source, table.offset[row], table.length[row]))
+    assert content.size == table.size[row], "stat would tell another size than there are bytes"
+    return content
+
+
+def files(catalog: Catalog, shard: str, view: str = "shards") -> dict[str, bytes]:
+    return {path: bytes(content.read(0, content.size)) for path, content in contents(catalog, shard, view).items()}
+
+
+def dataset_files(dataset: Dataset, view: str = "shards") -> dict[str, bytes]:
+    return {
+        f"{shard.name}/{path}": data
+        for position, shard in enumerate(dataset.shards)
+        for path, data in files(dataset.catalog(position), shard.path, view).items()
+    }

@@ -1,0 +1,229 @@
+import json
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from touchfs.errors import ChangedError, FormatError, SourceError, TouchfsError
+from touchfs.format import arrow_ipc
+from touchfs.shard.catalog import DIRECTORY, NO_SAMPLE, Catalog, Facts, Kind, Table, TableBuilder, write_catalog
+from touchfs.source.local import FileIdentity
+
+KINDS = [Kind("audio", "audio.bin", "wav/16000"), Kind("metainfo", "metainfo.bin", "inline", "a note")]
+FACTS = Facts({"audio.bin": FileIdentity(5, 6, 7)}, None, 3, 1.5, 5, 6, 1, "ERROR é \udcff")
+NAMES = st.binary(min_size=1, max_size=3).filter(lambda name: b"/" not in name and b"\0" not in name)
+PATHS = st.sets(
+    st.lists(NAMES | st.sampled_from([b"a", b"b", b"a~2"]), min_size=1, max_size=4).map(b"/".join), max_size=25
+)
+
+
+def build(paths: list[bytes]) -> dict[str, arrow_ipc.Column]:
+    """Of each path another entry, so that it can be told whose it is."""
+    table = TableBuilder()
+    for i in range(len(paths)):
+        table.add(i % 2 + 1, i, i % 3, i * 2**33, i * 10, 2**40 + i, b"key %d" % i, bytes([i % 256]) * (i % 2))
+    assert len(table) == len(paths)
+    return table.columns((path.rpartition(b"/")[0], path.rpartition(b"/")[2]) for path in paths)
+
+
+def write(path: Path, tables: Mapping[str, list[bytes]]) -> Catalog:
+    write_catalog(str(path), {view: build(paths) for view, paths in tables.items()}, KINDS, FACTS)
+    return Catalog(str(path))
+
+
+def check_table(table: Table, paths: list[bytes]) -> None:
+    """It shows exactly these files, in these directories."""
+    tree: dict[bytes, set[bytes]] = {b"": set()}
+    for path in paths:
+        while path:
+            parent, _, name = path.rpartition(b"/")
+            tree.setdefault(parent, set()).add(name)
+            path = parent
+    assert table.rows == len(set(paths) | set(tree))
+    rows = {b"": 0}
+    for directory in sorted(tree):
+        row = rows[directory]
+        assert table.kind[row] == DIRECTORY
+        assert table.ordinal[row] == NO_SAMPLE
+        children = table.children(row)
+        assert [table.name(child) for child in children] == sorted(tree[directory])
+        for child in children:
+            name = table.name(child)
+            assert table.parent[child] == row
+            assert table.find(row, name) == child
+            assert table.find(row, name + b"\0") is None
+            rows[directory + b"/" + name if directory else name] = child
+        for absent in (b"", b"\xff\xff\xff\xff", b"no such name", directory or b"/"):
+            assert absent in tree[directory] or table.find(row, absent) is None
+    assert sorted(rows.values()) == list(range(table.rows))
+    for i, path in enumerate(paths):
+        row = rows[path]
+        assert (table.kind[row], table.ordinal[row], table.part[row]) == (i % 2 + 1, i, i % 3)
+        assert (table.offset[row], table.length[row], table.size[row]) == (i * 2**33, i * 10, 2**40 + i)
+        assert table.key(row) == f"key {i}"
+        assert table.inline(row) == bytes([i % 256]) * (i % 2)
+
+
+@given(PATHS, st.randoms())
+@example({b"a/b/c/d", b"a/b/x", b"a~2", b"b"}, random.Random(0))
+def test_a_table_has_exactly_the_paths_put_in(
+    tmp_path_factory: pytest.TempPathFactory, paths: set[bytes], order: random.Random
+) -> None:
+    directories = {path[:i] for path in paths for i in range(len(path)) if path[i : i + 1] == b"/"}
+    files = sorted(paths - directories)
+    order.shuffle(files)
+    path = tmp_path_factory.mktemp("catalog") / "x.arrow"
+    catalog = write(path, {"shards": files, "segments": files[::2]})
+    check_table(catalog.tables["shards"], files)
+    check_table(catalog.tables["segments"], files[::2])
+
+
+def test_a_catalog_tells_its_facts_and_kinds(tmp_path: Path) -> None:
+    catalog = write(tmp_path / "x.arrow", {"shards": [b"a"], "segments": []})
+    assert catalog.kinds == KINDS
+    assert catalog.facts == FACTS
+    assert list(catalog.tables) == ["shards", "segments"]
+    check_table(catalog.tables["segments"], [])
+
+
+def test_other_programs_can_read_it(tmp_path: Path) -> None:
+    write(tmp_path / "x.arrow", {"shards": [b"b", b"d/c", b"a"]})
+    file = pa.ipc.open_file(tmp_path / "x.arrow")
+    assert file.read_all().column("name").to_pylist() == [b"", b"a", b"b", b"d", b"c"]
+    assert json.loads(file.schema.metadata[b"touchfs"])["samples"] == 3
+
+
+def test_keys_that_are_not_utf8(tmp_path: Path) -> None:
+    table = TableBuilder()
+    table.add(1, 0, 0, 0, 0, 0, "\ud800 é".encode("utf-8", "surrogatepass"))
+    write_catalog(str(tmp_path / "x"), {"shards": table.columns([(b"", b"x")])}, KINDS, FACTS)
+    key = Catalog(str(tmp_path / "x")).tables["shards"].key(1)
+    assert os.fsencode(key) == b"\xed\xa0\x80 \xc3\xa9"
+
+
+def test_deep_and_wide(tmp_path: Path) -> None:
+    deep = [b"/".join([b"d"] * 500) + b"/x", b"/".join([b"d"] * 400) + b"/x"]
+    wide = [b"%06d" % i for i in range(3000)]
+    check_table(write(tmp_path / "x.arrow", {"v": deep + wide}).tables["v"], deep + wide)
+
+
+def test_a_catalog_in_use_outlives_its_replacement(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    old = write(path, {"v": [b"old"]})
+    new = write(path, {"v": [b"new"]})
+    os.unlink(path)
+    check_table(old.tables["v"], [b"old"])
+    check_table(new.tables["v"], [b"new"])
+
+
+def use(catalog: Catalog) -> None:
+    for table in catalog.tables.values():
+        for row in range(min(table.rows, 50)):
+            table.name(row)
+            table.inline(row)
+            table.key(row)
+            table.find(0, b"a")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_catalog_is_an_error_or_reads(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "x.arrow"
+    write(path, {"shards": [b"a", b"b/c"], "segments": [b"a"]})
+    data = path.read_bytes()
+    randomly = random.Random(seed)
+    for _ in range(400):
+        damaged = bytearray(data)
+        for _ in range(randomly.randrange(1, 4)):
+            damaged[randomly.randrange(len(data))] = randomly.randrange(256)
+        path.write_bytes(damaged[: randomly.choice([len(data), randomly.randrange(len(data))])])
+        try:
+            use(Catalog(str(path)))
+        except (FormatError, ChangedError) as error:
+            assert error.path in (str(path), None)
+            assert "\n" not in str(error)
+        except IndexError:
+            pass  # the numbers of a row, which nothing but the writer knows
+
+
+def rewritten(data: bytes, **changed: Any) -> bytes:
+    """The same tables with other metadata."""
+    file = arrow_ipc.parse_file(data)
+    told = json.loads(file.metadata["touchfs"])
+    for key, value in changed.items():
+        told[key] = value
+    batches = [batch.columns for batch in file.batches]
+    return b"".join(arrow_ipc.build_file(file.columns, batches, {"touchfs": json.dumps(told)}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"version": 0}, "another version"),
+        ({"version": "1"}, "another version"),
+        ({"kinds": [{"what": 1}]}, "not a touchfs catalog"),
+        ({"kinds": 3}, "not a touchfs catalog"),
+        ({"files": []}, "not a touchfs catalog"),
+        ({"views": ["one", "two"]}, "not a touchfs catalog"),
+        ({"more": 1}, "not a touchfs catalog"),
+    ],
+)
+def test_other_metadata(tmp_path: Path, changed: dict[str, Any], words: str) -> None:
+    path = tmp_path / "x.arrow"
+    write(path, {"shards": [b"a"]})
+    path.write_bytes(rewritten(path.read_bytes(), **changed))
+    with pytest.raises((FormatError, ChangedError), match=words) as caught:
+        Catalog(str(path))
+    assert caught.value.path == str(path)
+
+
+def foreign(columns: Mapping[str, str], text: str) -> bytes:
+    made: dict[str, arrow_ipc.Column] = {name: arrow_ipc.BinaryColumn.of([b"x"]) for name in columns}
+    return b"".join(arrow_ipc.build_file(columns, [made], {"touchfs": text}))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"garbage",
+        bytes(5000),
+        foreign({"name": "binary"}, "not JSON"),
+        foreign({"name": "binary"}, "[]"),
+        foreign({"name": "binary"}, "[" * 100_000),
+        foreign({"name": "binary"}, '{"version": 1, "views": ["shards"]}'),
+        foreign(
+            {"name": "binary", "key": "binary", "inline": "binary", "parent": "binary"},
+            '{"version": 1, "views": ["v"]}',
+        ),
+    ],
+)
+def test_files_that_are_no_catalog(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.arrow"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match="index with --force") as caught:
+        Catalog(str(path))
+    assert caught.value.path == str(path)
+
+
+def test_a_catalog_that_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    expected: dict[str, type[TouchfsError]] = {"missing": ChangedError, ".": SourceError, "loop": SourceError}
+    for name, error in expected.items():
+        with pytest.raises(error):
+            Catalog(str(tmp_path / name))
+
+
+def test_more_names_than_a_column_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 GiB of transcripts in one shard are refused when its rows are laid out, before anything is written."""
+    table = TableBuilder()
+    text = bytes(2**20)
+    for i in range(2**11):
+        table.add(1, i, 0, 0, 0, 0, b"", text)
+    with pytest.raises(FormatError, match="2 GiB"):
+        table.columns((b"", b"%d" % i) for i in range(2**11))

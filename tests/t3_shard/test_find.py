@@ -1,0 +1,113 @@
+import os
+from pathlib import Path
+
+import pytest
+from touchnet import write_speech
+
+from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError
+from touchfs.shard.find import find_shards
+
+
+def make(path: Path) -> str:
+    return str(write_speech(path, [({"key": path.name}, b"ab")]))
+
+
+def write_list(path: Path, *lines: str | bytes, ending: bytes = b"\n") -> str:
+    path.write_bytes(b"".join((line if isinstance(line, bytes) else os.fsencode(line)) + ending for line in lines))
+    return str(path)
+
+
+def test_a_shard_a_directory_of_them_and_a_list(tmp_path: Path) -> None:
+    paths = [make(tmp_path / f"{i:09d}") for i in (10, 9, 1)]
+    assert find_shards(paths[0]) == [paths[0]]
+    assert find_shards(str(tmp_path)) == sorted(paths)
+    listing = write_list(tmp_path / "data.list", *(f"{path} audio+metainfo" for path in paths))
+    assert find_shards(str(tmp_path)) == find_shards(listing) == paths, "in the order of the list"
+
+
+def test_a_path_is_tried_as_written_then_beside_the_list_then_by_its_last_component(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for path in (here / "exp/0", there / "exp/0", there / "0", there / "exp/1", there / "1", there / "2"):
+        make(path)
+    monkeypatch.chdir(here)
+    listing = write_list(there / "data.list", "exp/0 audio", "exp/1 audio", "/gone/exp/2 audio", "exp/2/ audio")
+    assert find_shards(listing) == ["exp/0", str(there / "exp/1"), str(there / "2"), str(there / "2")]
+
+
+def test_a_shard_that_is_not_there_is_listed_where_it_should_be(tmp_path: Path) -> None:
+    listing = write_list(tmp_path / "data.list", "/gone/3 audio", "exp/4 audio")
+    assert find_shards(listing) == ["/gone/3", str(tmp_path / "exp/4")]
+
+
+@pytest.mark.parametrize(
+    "name", ["with two  spaces", "tab\there", "é", "a\u2028b\x85c\x0cd", os.fsdecode(b"\xff\xfe"), "a+b c"]
+)
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b" \t\n"])
+def test_paths_of_all_kinds(tmp_path: Path, name: str, ending: bytes) -> None:
+    shard = make(tmp_path / name)
+    for between in (" ", "\t", "   "):
+        listing = write_list(tmp_path / "data.list", "", f"{name}{between}audio+metainfo", "  ", ending=ending)
+        assert find_shards(listing) == [shard]
+
+
+def test_a_list_whose_last_line_has_no_end(tmp_path: Path) -> None:
+    shard = make(tmp_path / "x")
+    assert find_shards(write_list(tmp_path / "data.list", "x audio", ending=b"")) == [shard]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "lists no shard"),
+        (b"\n \r\n", "lists no shard"),
+        (b"only-a-path\n", "line 1 is not `SHARD_DIR DATATYPES`"),
+        (b"x audio\n\naudio+metainfo\n", "line 3 is not"),
+        (b"x audio+\n", "line 1 is not"),
+        (b'{"key": "a", "wav": "/a.wav"}\n', "line 1 is not"),
+        (b"x\0y audio\n", "line 1 is not"),
+        (bytes(10**6), "line 1 is not"),
+        (b"x" * 10**6 + b" audio\n", "line 1 is not"),
+        (bytes(range(256)) * 4, "line 1 is not|line 2 is not"),
+    ],
+)
+def test_files_that_are_no_list(tmp_path: Path, content: bytes, words: str) -> None:
+    listing = tmp_path / "data.list"
+    listing.write_bytes(content)
+    with pytest.raises(FormatError, match=words) as caught:
+        find_shards(str(listing))
+    assert caught.value.path == str(listing)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_what_nobody_has_finished_writing_is_not_found(tmp_path: Path) -> None:
+    shard = make(tmp_path / "0")
+    make(tmp_path / ".touchfs-tmp-0123456789abcdef")
+    (tmp_path / ".touchfs-index").mkdir()
+    assert find_shards(str(tmp_path)) == [shard]
+
+
+def test_a_shard_of_a_crashed_job_is_found(tmp_path: Path) -> None:
+    shard = make(tmp_path / "0")
+    os.unlink(tmp_path / "0/audio.idx")
+    os.unlink(tmp_path / "0/metainfo.idx")
+    assert find_shards(str(tmp_path)) == [shard]
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("missing", NotFoundError), ("empty", NotFoundError), ("pipe", NotFoundError), ("a\0b", NotFoundError)],
+)
+def test_sources_that_are_none(tmp_path: Path, name: str, error: type[TouchfsError]) -> None:
+    (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(error) as caught:
+        find_shards(str(tmp_path / name))
+    assert not isinstance(caught.value, SourceError)
+
+
+def test_a_list_that_cannot_be_read() -> None:
+    with pytest.raises(SourceError, match="Input/output error"):
+        find_shards("/proc/self/mem")

@@ -1,0 +1,405 @@
+import json
+import os
+import shutil
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shown import dataset_files
+from touchnet import write_speech
+
+from touchfs.dataset import Dataset, open_dataset
+from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/touchfs/index"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    for i in range(3):
+        write(tmp_path / f"data/{i:09d}", i)
+    return tmp_path / "data"
+
+
+def write(path: Path, number: int) -> None:
+    samples = [{"key": f"utt{number}-{i}", "txt": f"text {i}", "sample_rate": 8000} for i in range(2)]
+    write_speech(path, [(told, bytes([number]) * 16) for told in samples])
+
+
+class Indexing:
+    """Opens a source, and remembers how many shards were indexed for it."""
+
+    count = 0
+
+    def __call__(self, source: Path, **options: Any) -> Dataset:
+        self.count = 0
+        return open_dataset(str(source), progress=self._progress, **options)
+
+    def _progress(self, done: int, total: int) -> None:
+        self.count = done
+
+
+@pytest.fixture
+def indexing() -> Indexing:
+    return Indexing()
+
+
+def mark(directory: Path) -> None:
+    """So that `written` can tell what is written from now on."""
+    for name in os.listdir(directory):
+        os.utime(directory / name, ns=(0, 0))
+
+
+def written(directory: Path, suffix: str = "") -> int:
+    names = [name for name in os.listdir(directory) if name.endswith(suffix)]
+    return sum(os.stat(directory / name).st_mtime_ns != 0 for name in names)
+
+
+def test_a_dataset(source: Path) -> None:
+    dataset = open_dataset(str(source))
+    assert [shard.name for shard in dataset.shards] == ["000000000", "000000001", "000000002"]
+    assert dataset.by_name == {b"000000000": 0, b"000000001": 1, b"000000002": 2}
+    assert (dataset.samples, dataset.seconds) == (6, 6 * 8 / 8000)
+    files = dataset_files(dataset)
+    assert len(files) == 18
+    assert files["000000001/utt1-0.txt"] == b"text 0"
+    assert files["000000001/utt1-0.wav"][44:] == b"\1" * 16
+    assert dataset.size == sum(path.stat().st_size for path in source.glob("*/*.bin"))
+    indexes = sum(path.stat().st_size for path in source.glob("*/*.idx"))
+    catalog_size = sum(os.path.getsize(shard.catalog) for shard in dataset.shards)
+    assert dataset.overhead == pytest.approx((indexes + catalog_size) / dataset.size)
+
+
+def test_an_indexed_dataset_opens_without_a_write(source: Path, cache: Path, indexing: Indexing) -> None:
+    files = dataset_files(indexing(source))
+    assert indexing.count == 3
+    mark(cache)
+    assert dataset_files(indexing(source)) == files
+    assert indexing.count == 0
+    assert written(cache) == 0
+    assert open_dataset(str(source)).shards == indexing(source).shards
+
+
+def test_relative_and_absolute_paths_are_one_source(
+    source: Path, cache: Path, indexing: Indexing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexing(source)
+    monkeypatch.chdir(source.parent)
+    indexing(Path("data"))
+    assert indexing.count == 0
+
+
+@pytest.fixture(params=["here", "threads", "processes"])
+def executor(request: pytest.FixtureRequest) -> Any:
+    makers: dict[str, Any] = {
+        "threads": lambda: ThreadPoolExecutor(3),
+        "processes": lambda: ProcessPoolExecutor(2, get_context("forkserver")),
+    }
+    if request.param == "here":
+        yield None
+        return
+    with makers[request.param]() as executor:
+        yield executor
+
+
+def test_indexing_in_an_executor(source: Path, executor: Executor | None) -> None:
+    shutil.rmtree(source / "000000001")
+    (source / "data.list").write_text("".join(f"{source}/{i:09d} audio+metainfo\n" for i in (2, 1, 0)))
+    dataset = open_dataset(str(source), executor=executor)
+    assert [shard.name for shard in dataset.shards] == ["000000002", "000000001", "000000000"]
+    assert [shard.samples for shard in dataset.shards] == [2, 0, 2]
+    assert set(dataset_files(dataset)) >= {"000000001/ERROR.txt", "000000002/utt2-1.wav"}
+
+
+def test_only_a_shard_that_changed_is_indexed_again(source: Path, cache: Path, indexing: Indexing) -> None:
+    old = indexing(source)
+    mark(cache)
+    write(source / "000000001", 7)
+    new = indexing(source)
+    assert indexing.count == 1
+    assert written(cache, ".arrow") == 1
+    same = [a.identity == b.identity for a, b in zip(old.shards, new.shards, strict=True)]
+    assert same == [True, False, True]
+    assert "000000001/utt7-0.wav" in dataset_files(new)
+    indexing(source)
+    assert indexing.count == 0
+    with pytest.raises(ChangedError, match="mount again"):
+        old.catalog(1)
+    old.catalog(0)
+
+
+@pytest.mark.parametrize("name", ["audio.bin", "audio.idx", "metainfo.bin", "metainfo.idx"])
+def test_a_change_in_any_file_counts(source: Path, indexing: Indexing, name: str) -> None:
+    indexing(source)
+    path = source / "000000000" / name
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    indexing(source)
+    assert indexing.count == 1
+
+
+def test_shards_that_come_and_go(source: Path, indexing: Indexing) -> None:
+    indexing(source)
+    write(source / "000000003", 3)
+    shutil.rmtree(source / "000000000")
+    assert [shard.name for shard in indexing(source).shards] == ["000000001", "000000002", "000000003"]
+    assert indexing.count == 1
+    indexing(source)
+    assert indexing.count == 0
+
+
+def test_force_indexes_all(source: Path, cache: Path, indexing: Indexing) -> None:
+    indexing(source)
+    mark(cache)
+    indexing(source, force=True)
+    assert indexing.count == written(cache, ".arrow") == 3
+
+
+def test_the_sample_rate_is_part_of_an_index(source: Path, indexing: Indexing) -> None:
+    write_speech(source / "000000000", [({"key": "a"}, b"ab")])
+    assert "000000000/a.pcm" in dataset_files(indexing(source))
+    assert "000000000/a.wav" in dataset_files(indexing(source, sample_rate=24000))
+    assert indexing.count == 3
+    assert "000000000/a.pcm" in dataset_files(indexing(source))
+    assert indexing.count == 0
+
+
+@pytest.mark.parametrize("rate", [0, -1, 2**31])
+def test_sample_rates_that_are_none(source: Path, rate: int) -> None:
+    with pytest.raises(UsageError, match=f"a sample rate of {rate} Hz"):
+        open_dataset(str(source), sample_rate=rate)
+
+
+# A list with shards that are not as they should be
+
+
+def test_a_list_with_shards_missing_empty_and_crashed(source: Path, indexing: Indexing) -> None:
+    write_speech(source / "empty", [])
+    write(source / "crashed", 4)
+    os.unlink(source / "crashed/audio.idx")
+    os.unlink(source / "crashed/metainfo.idx")
+    (source / "bare").mkdir()
+    (source / "file").write_bytes(b"")
+    names = ["000000002", "missing", "empty", "crashed", "bare", "file", "000000002", "000000000"]
+    (source / "data.list").write_text("".join(f"{name} audio+metainfo\n" for name in names))
+    dataset = indexing(source)
+    files = dataset_files(dataset)
+    assert [shard.name for shard in dataset.shards] == [*names[:6], "000000002~2", "000000000"]
+    assert [shard.samples for shard in dataset.shards] == [2, 0, 0, 0, 0, 0, 2, 2]
+    wrong = {
+        "missing": "no such shard",
+        "crashed": "has no index",
+        "bare": "not a TouchNet shard",
+        "file": "Not a directory",
+    }
+    for shard in dataset.shards:
+        assert (wrong.get(shard.name, "") in shard.report) and bool(shard.report) == (shard.name in wrong)
+        assert files.get(f"{shard.name}/ERROR.txt", b"").decode() == shard.report
+    assert files["000000002/utt2-0.wav"] == files["000000002~2/utt2-0.wav"]
+    indexing(source)
+    assert indexing.count == 1, "`file` could not be listed, and is tried again; nothing else is"
+    write(source / "missing", 5)
+    os.unlink(source / "file")
+    write(source / "file", 6)
+    dataset = indexing(source)
+    assert indexing.count == 2
+    assert [shard.samples for shard in dataset.shards] == [2, 2, 0, 0, 0, 2, 2, 2]
+
+
+def test_shards_of_one_name_and_names_that_are_none(tmp_path: Path) -> None:
+    paths = [
+        tmp_path / "a/0",
+        tmp_path / "b/0",
+        tmp_path / "b/0~2",
+        tmp_path / ".touchfs",
+        tmp_path / os.fsdecode(b"\xff"),
+    ]
+    for i, path in enumerate(paths):
+        write(path, i)
+    listing = tmp_path / "data.list"
+    listing.write_bytes(b"".join(os.fsencode(path) + b" audio\n" for path in paths))
+    dataset = open_dataset(str(listing))
+    assert [shard.name for shard in dataset.shards] == ["0", "0~3", "0~2", "%2Etouchfs", "%FF"]
+    assert dataset_files(dataset)["%FF/utt4-0.wav"][44:] == b"\4" * 16
+    assert open_dataset(str(listing)).shards == dataset.shards
+
+
+def test_sources_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing\n")
+    with pytest.raises(FormatError, match="line 1"):
+        open_dataset(str(tmp_path / "notes.txt"))
+    for name in ("missing", "."):
+        with pytest.raises(NotFoundError):
+            open_dataset(str(tmp_path / name))
+
+
+# An index that is not as it should be
+
+
+def dataset_file(cache: Path) -> Path:
+    [path] = cache.glob("*.dataset.json")
+    return path
+
+
+GOOD = b'{"version": 1, "source": "x", "shards": %s}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"garbage \xff",
+        b"[]",
+        b"null",
+        b"[" * 100_000,
+        GOOD % b"3",
+        GOOD % b"[3]",
+        GOOD % b"[{}]",
+        GOOD % b'[{"path": "x"}]',
+        b'{"version": 99}',
+    ],
+)
+def test_a_dataset_file_that_is_damaged_is_made_anew(
+    source: Path, cache: Path, indexing: Indexing, content: bytes
+) -> None:
+    shards = indexing(source).shards
+    mark(cache)
+    dataset_file(cache).write_bytes(content)
+    assert indexing(source).shards == shards
+    assert written(cache, ".arrow") == 0, "what the catalogs tell was not used"
+    indexing(source)
+    assert indexing.count == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("samples", "3"), ("catalog", 1), ("report", None), ("files", {"audio.bin": {}}), ("seconds", [])],
+)
+def test_a_dataset_file_with_values_of_other_types(
+    source: Path, cache: Path, indexing: Indexing, field: str, value: Any
+) -> None:
+    shards = indexing(source).shards
+    told = json.loads(dataset_file(cache).read_bytes())
+    told["shards"][1][field] = value
+    dataset_file(cache).write_text(json.dumps(told))
+    assert indexing(source).shards == shards
+
+
+def test_a_dataset_file_that_cannot_be_read_or_written(source: Path, cache: Path, indexing: Indexing) -> None:
+    shards = indexing(source).shards
+    path = dataset_file(cache)
+    path.unlink()
+    path.mkdir()
+    (path / "in the way").touch()
+    assert indexing(source).shards == shards
+
+
+def test_a_catalog_that_is_gone_or_cut_short_is_made_anew(source: Path, cache: Path, indexing: Indexing) -> None:
+    dataset = indexing(source)
+    files = dataset_files(dataset)
+    os.unlink(dataset.shards[0].catalog)
+    os.truncate(dataset.shards[2].catalog, 1000)
+    assert dataset_files(indexing(source)) == files
+    assert indexing.count == 2
+
+
+@pytest.mark.parametrize("with_dataset_file", [True, False])
+def test_a_catalog_of_garbage_is_an_error_or_made_anew(
+    source: Path, cache: Path, indexing: Indexing, with_dataset_file: bool
+) -> None:
+    dataset = indexing(source)
+    files = dataset_files(dataset)
+    catalog = Path(dataset.shards[1].catalog)
+    catalog.write_bytes(os.urandom(catalog.stat().st_size))
+    if not with_dataset_file:
+        dataset_file(cache).unlink()
+        assert dataset_files(indexing(source)) == files
+        return
+    damaged = indexing(source)
+    damaged.catalog(0)
+    with pytest.raises(FormatError, match="index with --force") as caught:
+        damaged.catalog(1)
+    assert caught.value.path == str(catalog)
+    assert dataset_files(indexing(source, force=True)) == files
+
+
+def test_a_catalog_of_another_shard_is_not_used(source: Path, cache: Path, indexing: Indexing) -> None:
+    dataset = indexing(source)
+    files = dataset_files(dataset)
+    shutil.copy(dataset.shards[0].catalog, dataset.shards[1].catalog)
+    with pytest.raises(ChangedError):
+        indexing(source).catalog(1)
+    dataset_file(cache).unlink()
+    assert dataset_files(indexing(source)) == files
+
+
+def test_a_cache_that_cannot_be_written(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/proc` takes no files, not even from root."""
+    for place in ("/proc", str(source / "000000000/audio.bin")):
+        monkeypatch.setenv("XDG_CACHE_HOME", place)
+        with pytest.raises(SourceError, match=r"no index can be written: .*XDG_CACHE_HOME") as caught:
+            open_dataset(str(source))
+        assert caught.value.path == f"{place}/touchfs/index"
+
+
+def test_a_cache_that_is_full_of_something_else(source: Path, cache: Path) -> None:
+    dataset = open_dataset(str(source))
+    catalog = Path(dataset.shards[0].catalog)
+    catalog.unlink()
+    catalog.mkdir()
+    (catalog / "in the way").touch()
+    with pytest.raises(SourceError, match="cannot be written") as caught:
+        open_dataset(str(source), force=True)
+    assert caught.value.path == str(catalog)
+
+
+# Beside the data
+
+
+def test_in_place(source: Path, cache: Path, indexing: Indexing) -> None:
+    files = dataset_files(indexing(source, in_place=True))
+    assert not cache.exists()
+    assert len(os.listdir(source / ".touchfs-index")) == 4
+    assert dataset_files(indexing(source, in_place=True)) == files
+    assert indexing.count == 0
+
+
+def test_an_index_in_place_moves_with_the_data(source: Path, indexing: Indexing) -> None:
+    files = dataset_files(indexing(source, in_place=True))
+    mark(source / ".touchfs-index")
+    moved = source.rename(source.parent / "elsewhere")
+    dataset = indexing(moved, in_place=True)
+    assert dataset_files(dataset) == files
+    assert written(moved / ".touchfs-index", ".arrow") == 0
+    assert all(shard.path.startswith(str(moved)) for shard in dataset.shards)
+
+
+def test_in_place_beside_a_list(source: Path, indexing: Indexing) -> None:
+    (source / "data.list").write_text("000000002 audio\n000000000 audio\n")
+    dataset = indexing(source / "data.list", in_place=True)
+    assert [shard.name for shard in dataset.shards] == ["000000002", "000000000"]
+    assert len(list((source / ".touchfs-index").glob("*.arrow"))) == 2
+
+
+def test_the_same_shards_from_another_source_are_not_indexed_again(
+    source: Path, cache: Path, indexing: Indexing
+) -> None:
+    indexing(source)
+    mark(cache)
+    (source.parent / "data.list").write_text(f"{source}/000000001 audio\n")
+    assert indexing(source.parent / "data.list").samples == 2
+    assert written(cache, ".arrow") == 0
+
+
+def test_few_catalogs_are_mapped_at_once(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("touchfs.dataset.MAPPED_MAX", 2)
+    dataset = open_dataset(str(source))
+    for _ in range(2):
+        assert len(dataset_files(dataset)) == 18
+        maps = Path("/proc/self/maps").read_text()
+        assert sum(shard.catalog in maps for shard in dataset.shards) <= 2

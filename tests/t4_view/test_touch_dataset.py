@@ -1,0 +1,358 @@
+import json
+import multiprocessing
+import os
+import pickle
+import random
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import touchfs
+import touchfs.touch_dataset
+from touchfs import TouchDataset
+from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
+from touchfs.write.touch import TouchWriter
+
+Array = NDArray[Any]
+
+CODES = {"|u1": 1, "<i2": 3, "<i4": 4, "<u2": 8}
+# Of each shard; the empty ones come first, last and together.
+COUNTS = (0, 5, 0, 0, 9, 1, 0)
+
+
+def write_modality(shard: Path, name: str, samples: Sequence[Array], dtype: str) -> None:
+    """As the layout in TouchNet's documentation, entry by entry."""
+    shard.mkdir(parents=True, exist_ok=True)
+    data = [sample.astype(dtype).tobytes() for sample in samples]
+    index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, CODES[dtype], len(data), len(data) + 1)
+    index += b"".join(struct.pack("<i", len(sample)) for sample in samples)
+    index += b"".join(struct.pack("<q", sum(map(len, data[:i]))) for i in range(len(data)))
+    index += b"".join(struct.pack("<q", i) for i in range(len(data) + 1))
+    (shard / f"{name}.bin").write_bytes(b"".join(data))
+    (shard / f"{name}.idx").write_bytes(index)
+
+
+def text(sample: dict[str, Any]) -> Array:
+    return np.frombuffer(json.dumps(sample, ensure_ascii=False).encode(), np.uint8)
+
+
+class Truth:
+    """Three modalities over several shards. Each sample's values tell which it is, so a neighbour's are found out."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root
+        self.metainfo = [{"key": f"ключ/{i}", "txt": "x" * i, "sample_rate": 16000} for i in range(sum(COUNTS))]
+        self.samples: dict[str, list[Array]] = {
+            "audio": [np.full(i * 37 % 120, i + 1, "<i2") for i in range(sum(COUNTS))],
+            "metainfo": [text(metainfo) for metainfo in self.metainfo],
+            "texttoken": [np.arange(i % 4, dtype="<i4") + 100 * i for i in range(sum(COUNTS))],
+        }
+        first = 0
+        for number, count in enumerate(COUNTS):
+            for name, samples in self.samples.items():
+                write_modality(root / f"{number:09d}", name, samples[first : first + count], samples[0].dtype.str)
+            first += count
+
+    def check(self, dataset: TouchDataset, i: int, name: str) -> None:
+        expected = self.samples[name][i]
+        found = dataset.get(i, name)
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        assert found.tolist() == expected.tolist()
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
+    return Truth(tmp_path_factory.mktemp("truth"))
+
+
+@pytest.fixture(scope="module")
+def dataset(truth: Truth) -> Iterator[TouchDataset]:
+    with TouchDataset(truth.path) as dataset:
+        yield dataset
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    """One shard of three samples: 100 of 1, 200 of 2, 300 of 3."""
+    path = tmp_path / "000000000"
+    with TouchWriter(path, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
+        for i in (1, 2, 3):
+            writer.add({"audio": np.full(100 * i, i, "<i2").tobytes(), "metainfo": b'{"key": %d}' % i})
+    return path
+
+
+def test_every_sample(truth: Truth, dataset: TouchDataset) -> None:
+    assert len(dataset) == sum(COUNTS)
+    assert dataset.datatypes == ("audio", "metainfo", "texttoken")
+    for i in range(-len(dataset), len(dataset)):
+        for name in truth.samples:
+            truth.check(dataset, i, name)
+        assert dataset.metainfo(i) == truth.metainfo[i]
+        truth.check(dataset, int(np.int32(i)), "audio")
+
+
+def test_arrays_are_the_callers(dataset: TouchDataset) -> None:
+    array = dataset.get(3, "audio")
+    assert array.flags.writeable and array.flags.owndata
+    array[:] = 0
+    assert dataset.get(3, "audio").tolist() == [4] * 111
+
+
+@given(st.data())
+def test_ranges_are_numpy_slices(truth: Truth, dataset: TouchDataset, data: st.DataObject) -> None:
+    i = data.draw(st.integers(-len(dataset), len(dataset) - 1))
+    name = data.draw(st.sampled_from(sorted(truth.samples)))
+    offset = data.draw(st.integers(0, 150) | st.integers(0, 2**70) | st.integers(0, 90).map(np.int8))
+    length = data.draw(st.none() | st.integers(0, 150) | st.integers(0, 2**70) | st.integers(0, 90).map(np.int8))
+    expected = truth.samples[name][i][int(offset) :][: None if length is None else int(length)]
+    assert dataset.get(i, name, offset, length).tolist() == expected.tolist()
+
+
+def test_get_idx(truth: Truth, dataset: TouchDataset) -> None:
+    for i, expected in enumerate(truth.samples["texttoken"]):
+        offset, length = dataset.get_idx(i, "texttoken")
+        shard = next(n for n in range(len(COUNTS)) if i < sum(COUNTS[: n + 1]))
+        data = (truth.path / f"{shard:09d}" / "texttoken.bin").read_bytes()
+        assert np.frombuffer(data, "<i4", length, offset).tolist() == expected.tolist()
+
+
+def test_one_shard_a_list_and_a_choice_of_datatypes(truth: Truth, tmp_path: Path) -> None:
+    second = truth.path / "000000001"
+    with TouchDataset(str(second), "metainfo+audio") as dataset:
+        assert (len(dataset), dataset.datatypes) == (5, ("metainfo", "audio"))
+        with pytest.raises(UsageError, match="no datatype 'texttoken': there are metainfo, audio"):
+            dataset.get(0, "texttoken")
+    listing = tmp_path / "data.list"
+    listing.write_text(f"{truth.path}/000000004 audio+metainfo\n{second} video\n")
+    with TouchDataset(listing) as dataset:
+        assert (len(dataset), len(dataset.datatypes)) == (14, 3)
+        assert dataset.metainfo(9) == truth.metainfo[0]
+    with TouchDataset(second, "audio") as dataset, pytest.raises(UsageError, match="'metainfo': there are audio"):
+        dataset.metainfo(0)
+
+
+def test_few_blocks(truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touchfs.touch_dataset, "BLOCK_SAMPLES", 2)
+    monkeypatch.setattr(touchfs.touch_dataset, "BLOCKS_MAX", 3)
+    with TouchDataset(truth.path) as dataset:
+        for i in random.Random(0).choices(range(len(dataset)), k=200):
+            truth.check(dataset, i, "audio")
+            truth.check(dataset, -i, "metainfo")
+            assert len(dataset._blocks) <= 3
+
+
+def test_a_position_that_is_not_there(dataset: TouchDataset) -> None:
+    for i in (15, -16, 2**70):
+        with pytest.raises(IndexError, match=f"sample {i} of 15"):
+            dataset.get(i, "audio")
+    with pytest.raises(TypeError):
+        dataset.get(1.0, "audio")  # type: ignore[arg-type]
+    for offset, length in ((-1, None), (0, -1)):
+        with pytest.raises(UsageError, match="cannot be negative"):
+            dataset.get(0, "audio", offset, length)
+
+
+def test_pickled(truth: Truth, dataset: TouchDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(truth.path)
+    relative = TouchDataset("000000001", "audio")
+    monkeypatch.chdir("/")
+    assert relative.get(4, "audio").tolist() == truth.samples["audio"][4].tolist()
+    dataset.get(4, "audio")
+    assert len(pickle.dumps(dataset)) < 300
+    for source in (dataset, relative):
+        with source, pickle.loads(pickle.dumps(source)) as copy:
+            assert (len(copy), copy.datatypes) == (len(source), source.datatypes)
+            truth.check(copy, 4, "audio")
+
+
+def test_spawned(truth: Truth) -> None:
+    with TouchDataset(truth.path) as dataset:
+        truth.check(dataset, 9, "audio")
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            found = list(pool.map(dataset.metainfo, range(len(dataset))))
+    assert found == truth.metainfo
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_forked_while_threads_read(truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touchfs.touch_dataset, "BLOCK_SAMPLES", 1)
+    monkeypatch.setattr(touchfs.touch_dataset, "BLOCKS_MAX", 2)
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            for i in range(len(dataset)):
+                truth.check(dataset, i, "audio")
+
+    with TouchDataset(truth.path) as dataset, ThreadPoolExecutor(3) as pool:
+        readers = [pool.submit(read) for _ in range(3)]
+        try:
+            for _ in range(10):
+                child = os.fork()
+                if child == 0:
+                    try:
+                        for i in range(len(dataset)):
+                            truth.check(dataset, i, "metainfo")
+                        dataset.close()
+                        os._exit(0)
+                    finally:
+                        os._exit(1)
+                assert os.waitpid(child, 0)[1] == 0
+        finally:
+            done.set()
+        for reader in readers:
+            reader.result()
+
+
+def test_eight_threads(truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touchfs.touch_dataset, "BLOCK_SAMPLES", 2)
+    monkeypatch.setattr(touchfs.touch_dataset, "BLOCKS_MAX", 4)
+    monkeypatch.setattr("touchfs.source.local._pool.limit", 3)
+
+    def read(seed: int) -> None:
+        choose = random.Random(seed)
+        for _ in range(500):
+            name, i = choose.choice(sorted(truth.samples)), choose.randrange(len(dataset))
+            expected = truth.samples[name][i]
+            offset, length = choose.randrange(100), choose.randrange(100)
+            assert dataset.get(i, name, offset, length).tolist() == expected[offset : offset + length].tolist()
+
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with TouchDataset(truth.path) as dataset, ThreadPoolExecutor(8) as pool:
+            list(pool.map(read, range(8)))
+    finally:
+        sys.setswitchinterval(switch_interval)
+
+
+def test_closed(shard: Path) -> None:
+    with TouchDataset(shard) as dataset:
+        assert dataset.get(1, "audio").tolist() == [2] * 200
+    dataset.close()
+    for read in (lambda: dataset.get(0, "audio"), lambda: dataset.metainfo(0), lambda: dataset.get_idx(0, "audio")):
+        with pytest.raises(UsageError, match="closed"):
+            read()
+
+
+def test_no_descriptor_is_left(shard: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    dataset = TouchDataset(shard)
+    assert len(os.listdir("/proc/self/fd")) == before
+    dataset.get(0, "audio")
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    del dataset
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("name", ["audio.bin", "audio.idx"])
+def test_a_file_replaced_while_open(shard: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr("touchfs.source.local.VERIFY_SECONDS", 0.0)
+    with TouchDataset(shard) as dataset:
+        if name == "audio.bin":
+            assert len(dataset.get(2, "audio")) == 300
+        (shard / "new").write_bytes((shard / name).read_bytes())
+        os.replace(shard / "new", shard / name)
+        for _ in range(2):
+            with pytest.raises(ChangedError, match=f"{name}: was replaced"):
+                dataset.get(2, "audio")
+        assert dataset.metainfo(2) == {"key": 3}
+    with TouchDataset(shard) as dataset:
+        assert len(dataset.get(2, "audio")) == 300
+
+
+def test_a_file_cut_while_open(shard: Path) -> None:
+    with TouchDataset(shard) as dataset:
+        assert len(dataset.get(2, "audio")) == 300
+        os.truncate(shard / "audio.bin", 500)
+        with pytest.raises(ChangedError):
+            dataset.get(2, "audio")
+
+
+def test_a_bin_that_is_too_short(shard: Path) -> None:
+    os.truncate(shard / "audio.bin", 2 * 599)
+    with TouchDataset(shard) as dataset:
+        assert [len(dataset.get(i, "audio")) for i in (0, 1)] == [100, 200]
+        for offset in (0, 200, 299):
+            with pytest.raises(FormatError, match=r"000000000/audio\.bin: ends, with 1198 bytes, before sample 2 does"):
+                dataset.get(2, "audio", offset, 1)
+        assert dataset.metainfo(2) == {"key": 3}
+
+
+def test_entries_that_no_writer_wrote(shard: Path) -> None:
+    index = bytearray((shard / "audio.idx").read_bytes())
+    index[34 + 4 : 34 + 8] = struct.pack("<i", -1)
+    (shard / "audio.idx").write_bytes(index)
+    with TouchDataset(shard) as dataset:
+        with pytest.raises(FormatError, match=r"000000000/audio\.idx: sample 1 has a negative length, -1 .at byte 38"):
+            dataset.get(1, "audio")
+        assert dataset.metainfo(1) == {"key": 2}
+
+
+@pytest.mark.parametrize("data", [b"[1]", b"\xff", b'{"a":', b""])
+def test_metainfo_that_is_not_an_object(tmp_path: Path, data: bytes) -> None:
+    good = text({"key": 1})
+    write_modality(tmp_path / "s", "metainfo", [good, np.frombuffer(data, np.uint8), good], "|u1")
+    with TouchDataset(tmp_path) as dataset:
+        with pytest.raises(FormatError, match=rf"s/metainfo\.bin: sample 1: metainfo is not .*at byte {len(good)}"):
+            dataset.metainfo(1)
+        assert dataset.get(1, "metainfo").tobytes() == data
+        assert [dataset.metainfo(i) for i in (0, 2)] == [{"key": 1}] * 2
+
+
+def test_what_cannot_be_opened(shard: Path) -> None:
+    def refused(error: type[Exception], words: str, datatypes: str | None = None) -> None:
+        with pytest.raises(error, match=words) as caught:
+            TouchDataset(shard.parent, datatypes)
+        assert str(shard) in str(caught.value)
+
+    refused(UsageError, "no datatype 'video': there are audio, metainfo", "audio+video")
+    refused(UsageError, "no datatype ''", "")
+    write_modality(shard, "metainfo", [text({})] * 2, "|u1")
+    refused(FormatError, "unequal numbers of samples: audio has 3, metainfo has 2")
+    assert len(TouchDataset(shard, "audio")) == 3
+    os.truncate(shard / "metainfo.idx", 50)
+    refused(FormatError, r"metainfo\.idx: an index of 2 samples and 3 documents has 82 bytes, this has 50")
+    os.truncate(shard / "metainfo.idx", 20)
+    refused(FormatError, "ends inside its header")
+    write_modality(shard.parent / "000000001", "audio", [], "<i2")
+    write_modality(shard, "metainfo", [text({})] * 3, "|u1")
+    with pytest.raises(NotFoundError, match=r"000000001/metainfo\.idx: no such file"):
+        TouchDataset(shard.parent)
+    (shard / "audio.bin").unlink()
+    with (
+        TouchDataset(shard.parent, "audio") as dataset,
+        pytest.raises(NotFoundError, match=r"audio\.bin: no such file"),
+    ):
+        dataset.get(0, "audio")
+    with pytest.raises(NotFoundError, match="no such file or directory"):
+        TouchDataset(shard / "nothing")
+
+
+def test_a_bin_that_cannot_be_read(shard: Path) -> None:
+    (shard / "audio.bin").unlink()
+    (shard / "audio.bin").mkdir()
+    with TouchDataset(shard) as dataset, pytest.raises(SourceError, match=r"audio\.bin: Is a directory"):
+        dataset.get(0, "audio")
+
+
+def test_importing_is_cheap() -> None:
+    code = "import sys, touchfs; touchfs.TouchDataset; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"rich", "click", "pyfuse3", "trio", "torch", "pyarrow"} & set(loaded)
+    code = "import sys, touchfs; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "numpy" not in loaded
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = touchfs.nothing  # type: ignore[attr-defined]

@@ -1,0 +1,165 @@
+import io
+import json
+import wave
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from conformance import MemorySource, check_reads
+from hypothesis import given
+from hypothesis import strategies as st
+
+from touchfs.errors import FormatError
+from touchfs.extent import Content, Extent
+from touchfs.format.metainfo import Metainfo, Segment, parse_metainfo
+from touchfs.sample import NO_METAINFO, Field, Sample
+from touchfs.view import raw, segments
+from touchfs.view.file import File, presenter, size_of
+
+FORMS = ["bytes", "wav/8000", "wav/2147483647", "npy/<i2", "npy/<f8", "npy/<u2", "npy/|i1", "npy/<i8"]
+PCM = np.arange(-4000, 4000, dtype="<i2")
+
+
+def shown(form: str, data: bytes) -> Content:
+    """A field's content, with neighbours in its source."""
+    return presenter(form)(Extent(MemorySource(b"before" + data + b"behind"), 6, len(data)))
+
+
+def content(file: File, source: MemorySource) -> Content:
+    return presenter(file.form)(Extent(source, file.field.offset, file.field.size))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", [0, 8, 16, 4096])
+def test_contents_of_every_form(form: str, size: int) -> None:
+    data = PCM.tobytes()[:size]
+    made = shown(form, data)
+    check_reads(made, bytes(shown(form, data).read(0, made.size)))
+    assert made.size == size_of(form, size)
+    assert bytes(made.read(made.size - size, size)) == data
+
+
+def test_other_programs_read_the_files() -> None:
+    made = shown("wav/8000", PCM.tobytes())
+    with wave.open(io.BytesIO(made.read(0, made.size))) as opened:
+        assert (opened.getframerate(), opened.getnchannels(), opened.getsampwidth()) == (8000, 1, 2)
+        assert opened.readframes(10**6) == PCM.tobytes()
+    samples, rate = soundfile.read(io.BytesIO(made.read(0, made.size)), dtype="int16")
+    assert rate == 8000
+    assert np.array_equal(samples, PCM)
+    made = shown("npy/<i2", PCM.tobytes())
+    assert np.array_equal(np.load(io.BytesIO(made.read(0, made.size))), PCM)
+
+
+@given(st.sampled_from(FORMS[1:]), st.integers(0, 2**40))
+def test_sizes_are_known_without_a_read(form: str, count: int) -> None:
+    width = 2 if form.startswith("wav/") else np.dtype(form.removeprefix("npy/")).itemsize
+    nothing_to_read = Extent(MemorySource(b""), 0, count * width)
+    assert presenter(form)(nothing_to_read).size == size_of(form, count * width)
+
+
+@pytest.mark.parametrize("form", ["inline", "flac", ""])
+def test_forms_that_have_no_presenter(form: str) -> None:
+    with pytest.raises(FormatError, match="does not know"):
+        presenter(form)
+
+
+def field(name: str, extension: str, form: str = "bytes", offset: int = 0, size: int = 10) -> Field:
+    return Field(name, f"{name}.bin", offset, size, form, extension)
+
+
+def speech(told: dict[str, Any], size: int = len(PCM) * 2, form: str = "wav/8000") -> Sample:
+    metainfo = parse_metainfo(json.dumps(told).encode())
+    fields = {"audio": field("audio", "wav", form, 100, size), "metainfo": field("metainfo", "json")}
+    return Sample("utt", 3, fields, metainfo)
+
+
+def test_raw_shows_every_field_and_the_text() -> None:
+    assert [(file.extension, file.size) for file in raw.files(speech({"txt": "hé"}, 20))] == [
+        ("wav", 64),
+        ("json", 10),
+        ("txt", 3),
+    ]
+    assert [file.extension for file in raw.files(speech({"txt": ""}))] == ["wav", "json", "txt"]
+    assert [file.extension for file in raw.files(speech({}))] == ["wav", "json"]
+    assert raw.files(Sample("x", 0, {})) == []
+
+
+def test_fields_of_one_extension_are_told_apart() -> None:
+    fields = {
+        name: field(name, extension) for name, extension in [("audio", "wav"), ("image", "bin"), ("video", "bin")]
+    }
+    fields["wavs"] = field("wavs", "wav")
+    assert [file.extension for file in raw.files(Sample("x", 0, fields))] == ["wav", "bin", "video.bin", "wavs.wav"]
+
+
+def test_half_a_surrogate_pair_becomes_one_mark() -> None:
+    [*_, text] = raw.files(speech({"txt": "a\ud83db😀"}))
+    assert text.inline == "a\ufffdb😀".encode()
+
+
+def segmented(*stored: dict[str, Any], **others: Any) -> dict[str, File]:
+    files = segments.files(speech({"info": {"segments": stored}}, **others))
+    return {file.extension: file for file in files}
+
+
+def test_a_segment_is_three_files() -> None:
+    files = segmented({"start": 0.25, "end": 0.5, "txt": "hello", "speaker": "é"}, {"start": 0.5, "end": -1})
+    assert list(files) == ["0000.wav", "0000.json", "0000.txt", "0001.wav", "0001.json"]
+    assert files["0000.txt"].inline == b"hello"
+    assert json.loads(files["0000.json"].inline or b"") == {
+        "start": 0.25,
+        "end": 0.5,
+        "txt": "hello",
+        "speaker": "é",
+        "touchfs": {"key": "utt", "segment": 0, "sample_rate": 8000, "offset": 2000, "length": 2000},
+    }
+    assert "é" in (files["0000.json"].inline or b"").decode(), "escaped: grep would not find it"
+    source = MemorySource(bytes(100) + PCM.tobytes() + b"neighbour")
+    for name, start, end in (("0000.wav", 2000, 4000), ("0001.wav", 4000, 8000)):
+        check_reads(content(files[name], source), bytes(shown("wav/8000", PCM[start:end].tobytes()).read(0, 10**6)))
+        assert files[name].field.note == ""
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "first", "last"),
+    [(0.5, 99, 4000, 8000), (-1, 0.5, 0, 4000), (99, 100, 0, 0), (0.5, 0.5, 0, 0), (0.5, 0.1, 0, 0), ("x", None, 0, 0)],
+)
+def test_a_segment_that_does_not_fit_says_so(start: Any, end: Any, first: int, last: int) -> None:
+    files = segmented({"start": start, "end": end})
+    made = content(files["0000.wav"], MemorySource(bytes(100) + PCM.tobytes() + b"neighbour"))
+    with wave.open(io.BytesIO(made.read(0, made.size))) as opened:
+        assert opened.readframes(10**6) == PCM[first:last].tobytes()
+    assert json.loads(files["0000.json"].inline or b"")["touchfs"]["problem"]
+    assert files["0000.wav"].field.note == segments.NOTE
+
+
+def test_samples_without_segments_or_audio() -> None:
+    some = {"info": {"segments": [{"start": 0, "end": 1}]}}
+    assert segments.files(speech({})) == segments.files(speech({"info": {"segments": []}})) == []
+    assert segments.files(speech(some, form="bytes")) == []
+    metainfo = parse_metainfo(json.dumps(some).encode())
+    assert segments.files(Sample("x", 0, {"metainfo": field("metainfo", "json")}, metainfo)) == []
+    assert segments.files(Sample("x", 0, {"audio": field("audio", "wav", "wav/8000")}, NO_METAINFO)) == []
+
+
+@pytest.mark.parametrize("depth", [100, 300, 450, 700, 900])
+def test_a_segment_nested_so_deep_that_it_can_be_read_but_not_written(depth: int) -> None:
+    nest: Any = 1
+    for _ in range(depth):
+        nest = [nest]
+    sample = Sample(
+        "x",
+        0,
+        {"audio": field("audio", "wav", "wav/8000"), "metainfo": field("metainfo", "json")},
+        Metainfo(None, None, None, (Segment(0, nest, None, {"start": 0, "end": nest}),)),
+    )
+    _, told = segments.files(sample)
+    assert json.loads(told.inline or b"")["touchfs"]["problem"]
+
+
+def test_ten_thousand_segments_and_more() -> None:
+    files = segmented(*({"start": 0, "end": 1} for _ in range(10_002)))
+    assert list(files)[-1] == "10001.json"
+    assert len(files) == 20_004

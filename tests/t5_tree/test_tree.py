@@ -1,0 +1,378 @@
+"""The tree against a plain model: a dictionary of paths and bytes, made from the samples by the rules of the README."""
+
+import io
+import json
+import os
+import random
+import shutil
+import tempfile
+import wave
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+
+import numpy as np
+import pytest
+from conformance import check_reads
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from touchfs.dataset import open_dataset
+from touchfs.errors import ChangedError, NotFoundError, UsageError
+from touchfs.source.local import VERIFY_SECONDS
+from touchfs.tree import tree as tree_module
+from touchfs.tree.inode import ROOT, pack, unpack
+from touchfs.tree.tree import Tree
+from touchfs.write.touch import TouchWriter
+
+RATE = 1000
+SHARD_NAMES = ("000000000", "1 é")
+MODALITIES = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1"), "tokens": np.dtype("<u2")}
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a test says of a sample."""
+
+    key: str
+    pcm: bytes
+    text: str | None
+    has_rate: bool
+    segments: tuple[tuple[float, float, str | None], ...]
+    tokens: tuple[int, ...]
+
+    @property
+    def metainfo(self):
+        told = {"key": self.key, "wav": "x.wav"}
+        told |= {} if self.text is None else {"txt": self.text}
+        told |= {"sample_rate": RATE} if self.has_rate else {}
+        segments = [{"start": s, "end": e} | ({} if t is None else {"txt": t}) for s, e, t in self.segments]
+        return json.dumps(told | ({"info": {"segments": segments}} if segments else {}), ensure_ascii=False).encode()
+
+
+components = st.sampled_from(["a", "b", "a.wav", "b~2", "é", "语 料", "0000.wav", "A"])
+samples = st.builds(
+    Spoken,
+    key=st.lists(components, min_size=1, max_size=3).map("/".join),
+    pcm=st.integers(0, 40).map(lambda count: random.Random(count).randbytes(2 * count)),
+    text=st.none() | st.sampled_from(["", "one", "schöne 语"]),
+    has_rate=st.booleans() | st.just(True),
+    segments=st.lists(
+        st.tuples(
+            st.integers(0, 50).map(lambda ms: ms / RATE),
+            st.just(-1) | st.integers(0, 50).map(lambda ms: ms / RATE),
+            st.none() | st.sampled_from(["", "two 二"]),
+        ),
+        max_size=3,
+    ).map(tuple),
+    tokens=st.lists(st.integers(0, 65535), max_size=4).map(tuple),
+)
+datasets = st.lists(st.lists(samples, max_size=8), min_size=1, max_size=2)
+
+
+def write_shard(path, spoken):
+    with TouchWriter(path, MODALITIES) as writer:
+        for one in spoken:
+            tokens = np.array(one.tokens, "<u2").tobytes()
+            writer.add({"audio": one.pcm, "metainfo": one.metainfo, "tokens": tokens})
+
+
+def write_dataset(path, dataset):
+    for name, spoken in zip(SHARD_NAMES, dataset, strict=False):
+        write_shard(path / name, spoken)
+
+
+def wav(pcm):
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setparams((1, 2, RATE, 0, "NONE", ""))
+        writer.writeframes(pcm)
+    return file.getvalue()
+
+
+def npy(tokens):
+    file = io.BytesIO()
+    np.save(file, np.array(tokens, "<u2"))
+    return file.getvalue()
+
+
+def named(keys, extensions):
+    """The paths of each sample's files: `~n` for the nth of a key, and where a name is a file's or directory's."""
+    directories = {"/".join(key.split("/")[:depth]) for key in keys for depth in range(1, key.count("/") + 1)}
+
+    def paths(key, suffixes, number):
+        directory, slash, stem = key.rpartition("/")
+        mark = f"~{number}" if number > 1 else ""
+        stems = [stem.removesuffix(suffix) or stem if suffix else stem for suffix in suffixes]
+        return [directory + slash + stem + mark + suffix for stem, suffix in zip(stems, suffixes, strict=True)]
+
+    own = {path for key, suffixes in zip(keys, extensions, strict=True) for path in paths(key, suffixes, 1)}
+    taken, numbers = set(directories), {}
+    for key, suffixes in zip(keys, extensions, strict=True):
+        number = numbers.get(key, 0) + 1
+        while taken & set(paths(key, suffixes, number)) or (number > 1 and own & set(paths(key, suffixes, number))):
+            number += 1
+        numbers[key] = number
+        taken.update(paths(key, suffixes, number))
+        yield paths(key, suffixes, number)
+
+
+def model(dataset):
+    """Bytes by path, and the key by path, of every file."""
+    files, keys = {}, {}
+    for shard, spoken in zip(SHARD_NAMES, dataset, strict=False):
+        shown = []
+        for one in spoken:
+            audio = {".wav": wav(one.pcm)} if one.has_rate else {".pcm": one.pcm}
+            text = {} if one.text is None else {".txt": one.text.encode()}
+            shown.append(audio | {".json": one.metainfo, ".tokens.npy": npy(one.tokens)} | text)
+        names = named([one.key for one in spoken], [list(each) for each in shown])
+        for one, each, paths in zip(spoken, shown, names, strict=True):
+            for path, data in zip(paths, each.values(), strict=True):
+                files[f"shards/{shard}/{path}"] = data
+                keys[f"shards/{shard}/{path}"] = one.key
+        for one, (directory,) in zip(spoken, named([one.key for one in spoken], [[""] for _ in spoken]), strict=True):
+            for number, (start, end, text) in enumerate(one.segments if one.has_rate else ()):
+                length = len(one.pcm) // 2
+                first = min(int(start * RATE), length)
+                last = length if end == -1 else int(end * RATE)
+                stem = f"segments/{shard}/{directory}/{number:04d}"
+                pcm = one.pcm[2 * first : 2 * max(last, first)]
+                segment = {"start": start, "end": end} | ({} if text is None else {"txt": text})
+                files[stem + ".wav"] = wav(pcm)
+                files[stem + ".json"] = segment
+                files |= {} if text is None else {stem + ".txt": text.encode()}
+                keys |= {f"{stem}.{extension}": one.key for extension in ("wav", "json", "txt")}
+    return files, keys
+
+
+def read(tree, entry):
+    content = tree.content(entry.inode)
+    data = bytes(content.read(0, content.size))
+    assert content.size == entry.size
+    check_reads(content, data)
+    return data
+
+
+def walk(tree, directory=ROOT, above=""):
+    """Every entry by path. Checks that all ways to an entry agree, and that a listing resumes at every place."""
+    listed = list(tree.entries(directory))
+    assert [name for name, _, _ in listed] == sorted({name for name, _, _ in listed})
+    for i, (name, entry, place) in enumerate(listed):
+        path = above + name.decode()
+        assert tree.find(directory, name) == tree.entry(entry.inode) == tree.resolve(path) == entry
+        assert list(tree.entries(directory, place)) == listed[i + 1 :]
+        yield path, entry
+        if entry.is_directory:
+            yield from walk(tree, entry.inode, path + "/")
+
+
+def shown(path, data):
+    """A segment's JSON as stored: what touchfs adds to it is another test's."""
+    if path.startswith("segments/") and path.endswith(".json"):
+        told = json.loads(data)
+        del told["touchfs"]
+        return told
+    return data
+
+
+@settings(max_examples=60, deadline=None)
+@given(datasets, st.permutations([3, 7, 2**20 - 1]))
+def test_the_tree_is_the_model(dataset, shard_ids):
+    with tempfile.TemporaryDirectory() as place:
+        write_dataset(Path(place), dataset)
+        opened = open_dataset(place, in_place=True)
+        tree = Tree(opened, shard_ids[: len(dataset)])
+        walked = list(walk(tree))
+        entries = dict(walked)
+        files, keys = model(dataset)
+        assert {path: shown(path, read(tree, e)) for path, e in walked if not e.is_directory} == files
+        implied = {str(parent) for path in files for parent in Path(path).parents} - {"."}
+        shards = {f"{view}/{name}" for view in ("shards", "segments") for name in SHARD_NAMES[: len(dataset)]}
+        assert {path for path, e in walked if e.is_directory} == implied | shards | {"shards", "segments"}
+        assert {path: tree.attributes(entries[path].inode)["key"] for path in files} == {p: keys[p] for p in files}
+
+        inodes = [entry.inode for _, entry in walked]
+        assert len({ROOT, *inodes}) == len(inodes) + 1
+        again = Tree(open_dataset(place, in_place=True), shard_ids[: len(dataset)])
+        assert list(walk(again)) == walked, "the same numbers in every process, and after a remount"
+
+        for number in {neighbour for inode in inodes for neighbour in (inode - 1, inode + 1, inode ^ 1 << 52)}:
+            if number not in {ROOT, *inodes}:
+                refuses(tree, number)
+
+
+def refuses(tree, inode):
+    """An inode that is nobody's is said to be so, whatever is asked of it."""
+    for ask in (
+        tree.entry,
+        lambda i: tree.find(i, b"a"),
+        lambda i: list(tree.entries(i)),
+        tree.content,
+        tree.attributes,
+    ):
+        with pytest.raises(ChangedError):
+            ask(inode)
+
+
+SPEECH = [
+    [
+        Spoken(
+            "talks/one", random.Random(1).randbytes(200), "one", True, ((0.0, 0.05, "half"), (0.05, -1, None)), (1, 2)
+        ),
+        Spoken("two", random.Random(2).randbytes(100), None, False, (), ()),
+    ],
+    [Spoken("talks/one", random.Random(3).randbytes(60), "uno", True, (), (3,))],
+]
+
+
+@pytest.fixture
+def speech(tmp_path):
+    write_dataset(tmp_path, SPEECH)
+    return tmp_path
+
+
+@given(st.integers(-(2**64), 2**64))
+def test_numbers_of_nobody(tmp_path_factory, inode):
+    place = tmp_path_factory.getbasetemp() / "nobody"
+    if not place.exists():
+        place.mkdir()
+        write_dataset(place, SPEECH)
+    tree = Tree(open_dataset(os.fspath(place), in_place=True), [1, 2])
+    if inode not in {ROOT, *(entry.inode for _, entry in walk(tree))}:
+        refuses(tree, inode)
+
+
+def test_a_replaced_shard_is_another_one(speech):
+    before = Tree(open_dataset(os.fspath(speech), in_place=True), [1, 2])
+    entry = before.resolve("shards/000000000/talks/one.wav")
+    kept = before.content(entry.inode)
+    shutil.rmtree(speech / "000000000")
+    write_shard(speech / "000000000", SPEECH[1])
+    assert bytes(kept.read(0, 999)) == wav(SPEECH[0][0].pcm), "the open file is still the old one"
+    sleep(VERIFY_SECONDS)
+    for asked in (lambda: kept.read(44, 10), lambda: before.content(entry.inode)):
+        with pytest.raises(ChangedError):
+            asked()
+    dataset = open_dataset(os.fspath(speech), in_place=True)
+    after = Tree(dataset, [3, 2])
+    assert read(after, after.resolve("shards/000000000/talks/one.wav")) == wav(SPEECH[1][0].pcm)
+    refuses(after, entry.inode)
+    unseen = Tree(open_dataset(os.fspath(speech), in_place=True), [3, 2])
+    shutil.rmtree(speech / "1 é")
+    write_shard(speech / "1 é", SPEECH[0])
+    open_dataset(os.fspath(speech), in_place=True)  # which writes the shard's catalog anew
+    with pytest.raises(ChangedError, match="mount again"):
+        unseen.resolve("shards/1 é/talks/one.wav")
+
+
+def test_attributes_say_where_the_bytes_are(speech):
+    tree = Tree(open_dataset(os.fspath(speech), in_place=True), [1, 2])
+    first, second = SPEECH[0]
+
+    def told(path):
+        return tree.attributes(tree.resolve(path).inode)
+
+    one = {"shard": "000000000", "key": "talks/one", "ordinal": "0"}
+    audio = one | {"field": "audio"}
+    metainfo = one | {"field": "metainfo", "offset": "0", "size": str(len(first.metainfo))}
+    assert told("shards/000000000/talks/one.wav") == audio | {"offset": "0", "size": "200"}
+    assert told("segments/000000000/talks/one/0001.wav") == audio | {"offset": "100", "size": "100"}
+    assert told("shards/000000000/talks/one.json") == told("shards/000000000/talks/one.txt") == metainfo
+    pcm = told("shards/000000000/two.pcm")
+    assert "--sample-rate" in pcm.pop("reason")
+    assert pcm == {"shard": "000000000", "field": "audio", "key": "two", "ordinal": "1", "offset": "200", "size": "100"}
+    stored = (speech / "000000000" / "audio.bin").read_bytes()
+    assert stored[int(pcm["offset"]) :][: int(pcm["size"])] == second.pcm
+    for directory in ("", "shards", "shards/000000000", "shards/000000000/talks"):
+        assert told(directory) == {}
+
+
+def test_a_key_is_told_as_it_is(tmp_path):
+    keys = ["../a\n", "%41", "x" * 300, "a\ud800", ""]
+    spoken = [Spoken(key, b"ab", None, True, (), ()) for key in keys]
+    with TouchWriter(tmp_path / "s", MODALITIES) as writer:
+        for one in spoken:
+            metainfo = json.dumps({"key": one.key, "sample_rate": RATE}).encode()
+            writer.add({"audio": one.pcm, "metainfo": metainfo, "tokens": b""})
+    tree = Tree(open_dataset(os.fspath(tmp_path / "s"), in_place=True), [1])
+    told = [tree.attributes(entry.inode) for path, entry in walk(tree) if path.endswith(".wav")]
+    found = {int(each["ordinal"]): each["key"].encode("utf-8", "surrogateescape") for each in told}
+    assert found == {i: (key or "00000004").encode("utf-8", "surrogatepass") for i, key in enumerate(keys)}
+
+
+def test_many_shards_keep_only_some_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(tree_module, "SHARDS_KEPT", 2)
+    for number in range(6):
+        write_shard(tmp_path / f"{number}", [Spoken("a", bytes([number, 0]) * 5, None, True, (), ())])
+    tree = Tree(open_dataset(os.fspath(tmp_path), in_place=True), range(1, 7))
+    inodes = {}
+    held = {}
+    for number in [0, 1, 2, 3, 4, 5, 0, 5, 2, 2, 3]:
+        entry = tree.resolve(f"shards/{number}/a.wav")
+        assert inodes.setdefault(number, entry.inode) == entry.inode
+        held[number] = tree.content(entry.inode)
+    for number, inode in inodes.items():
+        assert bytes(held[number].read(44, 99)) == bytes([number, 0]) * 5
+        assert bytes(tree.content(inode).read(44, 99)) == bytes([number, 0]) * 5
+
+
+def test_a_shard_listed_twice_has_two_directories(speech):
+    (speech / "data.list").write_text("000000000 audio+metainfo\n" * 2)
+    tree = Tree(open_dataset(os.fspath(speech / "data.list"), in_place=True), [1, 2])
+    first, second = (tree.resolve(f"shards/{name}/talks/one.wav") for name in ("000000000", "000000000~2"))
+    assert first.inode != second.inode
+    assert read(tree, first) == read(tree, second)
+
+
+def test_a_damaged_shard_says_so_and_the_others_are_served(speech):
+    (speech / "000000000" / "audio.idx").write_bytes(b"nonsense")
+    tree = Tree(open_dataset(os.fspath(speech), in_place=True), [1, 2])
+    entries = dict(walk(tree))
+    report = entries["shards/000000000/ERROR.txt"]
+    assert b"audio.idx" in read(tree, report)
+    assert tree.attributes(report.inode) == {"shard": "000000000", "field": "error"}
+    assert read(tree, entries["shards/1 é/talks/one.wav"]) == wav(SPEECH[1][0].pcm)
+
+
+def test_directories_are_not_read_and_files_not_listed(speech):
+    tree = Tree(open_dataset(os.fspath(speech), in_place=True), [1, 2])
+    for directory in ("", "segments", "shards/000000000", "shards/000000000/talks"):
+        with pytest.raises(UsageError, match="is a directory"):
+            tree.content(tree.resolve(directory).inode)
+    file = tree.resolve("shards/000000000/talks/one.wav")
+    assert tree.find(file.inode, b"one.wav") is None
+    with pytest.raises(UsageError, match="not a directory"):
+        list(tree.entries(file.inode))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nosuch", "there is no 'nosuch' in /"),
+        ("shards/nosuch/x", "there is no 'nosuch' in /shards"),
+        ("shards/000000000/talks/two", "there is no 'two' in /shards/000000000/talks"),
+        ("shards/000000000/talks/one.wav/x", "/shards/000000000/talks/one.wav is a file"),
+        ("shards/..", "there is no '..' in /shards"),
+        ("segments/000000000/two", "there is no 'two' in /segments/000000000"),
+    ],
+)
+def test_a_path_that_is_not_there_is_told_where_it_ends(speech, path, message):
+    tree = Tree(open_dataset(os.fspath(speech), in_place=True), [1, 2])
+    with pytest.raises(NotFoundError) as caught:
+        tree.resolve(path)
+    assert (caught.value.message, caught.value.path) == (message, path)
+
+
+def test_slashes_around_a_path_do_not_matter(speech):
+    tree = Tree(open_dataset(os.fspath(speech), in_place=True), [1, 2])
+    assert tree.resolve("//shards///000000000/") == tree.resolve("shards/000000000")
+    assert tree.resolve("/").inode == tree.resolve("").inode == ROOT
+
+
+def test_an_id_that_does_not_fit_is_refused(speech):
+    dataset = open_dataset(os.fspath(speech), in_place=True)
+    last = Tree(dataset, [2**20 - 2, 2**20 - 1]).resolve("shards/1 é")
+    assert unpack(last.inode) == (1, 2**20 - 1, 0) and last.inode == pack(1, 2**20 - 1, 0)
+    with pytest.raises(UsageError, match="1048575"):
+        Tree(dataset, [1, 2**20])

@@ -1,0 +1,353 @@
+import os
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from touchfs.errors import StateError
+from touchfs.state.store import StateStore, _file_system
+from touchfs.write.touch import TouchWriter
+
+
+@pytest.fixture
+def path(tmp_path):
+    return os.fspath(tmp_path / "state" / "store.sqlite")
+
+
+@pytest.fixture
+def store(path):
+    opened = StateStore(path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def start():
+    """Starts a process that runs `code` with what it needs imported, and pipes to it and from it."""
+    header = "import os, random, sys, threading, time\nfrom touchfs.state.store import StateStore\n"
+    with ExitStack() as stack:
+
+        def started(code, *arguments):
+            command = [sys.executable, "-c", header + code, *arguments]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            return stack.enter_context(process)
+
+        yield started
+
+
+class TestShardIds:
+    def test_one_for_each_shard_whatever_the_order(self, store, path):
+        shards = [(f"/data/{i}", "x") for i in range(100)]
+        ids = store.shard_ids(shards)
+        assert len(set(ids)) == 100 and min(ids) > 0
+        store.close()
+        again = StateStore(path)
+        assert again.shard_ids(shards[::-1]) == ids[::-1]
+        again.close()
+
+    def test_a_changed_shard_gets_a_new_one_and_the_old_one_its_own_when_it_returns(self, store):
+        (first,) = store.shard_ids([("/data/a", "before")])
+        (second,) = store.shard_ids([("/data/a", "after")])
+        (third,) = store.shard_ids([("/data/b", "before")])
+        assert len({first, second, third}) == 3
+        assert store.shard_ids([("/data/a", "before"), ("/data/a", "after")]) == [first, second]
+
+    def test_a_shard_that_is_listed_twice_has_two(self, store):
+        (once,) = store.shard_ids([("/data/a", "x")])
+        twice = store.shard_ids([("/data/a", "x"), ("/data/b", "x"), ("/data/a", "x")])
+        assert twice[0] == once and len(set(twice)) == 3
+        assert store.shard_ids([("/data/a", "x")] * 3)[:2] == [once, twice[2]]
+
+    def test_a_path_may_be_any_bytes(self, store):
+        paths = ["/data/\udcff", "/data/é\n", "/data/%FF", "/data/é\n\udcff"]
+        ids = store.shard_ids([(path, "x") for path in paths])
+        assert len(set(ids)) == 4
+        assert store.shard_ids([(path, "x") for path in paths]) == ids
+
+    def test_processes_that_begin_at_once_agree(self, start, path):
+        code = """
+shards = [(f"/data/{i}", "x") for i in range(200)]
+random.shuffle(shards)
+sys.stdin.read()
+print(sorted(zip(shards, StateStore(sys.argv[1]).shard_ids(shards))))
+"""
+        processes = [start(code, path) for _ in range(8)]
+        for process in processes:
+            process.stdin.close()
+        told = {process.stdout.read() for process in processes}
+        assert [process.wait() for process in processes] == [0] * 8
+        assert len(told) == 1
+        assert told != {""}
+
+    def test_none_is_given_again_after_kills_at_random_moments(self, start, path):
+        code = """
+store = StateStore(sys.argv[1])
+for turn in range(10**6):
+    shards = [(f"/data/{random.randrange(300)}", f"{turn // 10}") for _ in range(random.randrange(1, 20))]
+    for (shard, identity), given in zip(shards, store.shard_ids(shards)):
+        print(shard, identity, shards.count((shard, identity)), given)
+    sys.stdout.flush()
+"""
+        given = {}
+        dice = random.Random(1)
+        for _ in range(30):
+            process = start(code, path)
+            process.stdout.readline()
+            time.sleep(dice.random() * 0.04)
+            process.send_signal(signal.SIGKILL)
+            *lines, _ = process.stdout.read().split("\n")
+            process.wait()
+            for line in lines:
+                shard, identity, count, number = line.split()
+                if count == "1":
+                    assert given.setdefault((shard, identity), number) == number
+        assert len(set(given.values())) == len(given) > 1000
+        with closing(sqlite3.connect(path)) as connection, connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        store = StateStore(path)
+        (new,) = store.shard_ids([("/data/new", "x")])
+        assert new > max(map(int, given.values()))
+        store.close()
+
+    def test_one_that_was_deleted_is_not_given_again(self, store, path):
+        ids = store.shard_ids([(f"/data/{i}", "x") for i in range(3)])
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DELETE FROM shard")
+        assert store.shard_ids([("/data/9", "x")])[0] > max(ids)
+
+
+class TestOpens:
+    def test_the_text_is_made_at_the_first_read_and_stays(self, store):
+        mount = store.add_mount(os.getpid())
+        first, second = store.open_file(mount, "next"), store.open_file(mount, "next")
+        assert first != second
+        steps = iter([b"one", b"two", b"three"])
+        assert store.text(second, lambda file: file.encode() + next(steps)) == b"nextone"
+        assert store.text(first, lambda file: next(steps)) == b"two"
+        assert store.text(second, lambda file: next(steps)) == b"nextone"
+
+    def test_an_empty_text_is_a_text(self, store):
+        opened = store.open_file(store.add_mount(os.getpid()), "next")
+        assert store.text(opened, lambda file: b"") == b""
+        assert store.text(opened, lambda file: b"another") == b""
+
+    def test_after_release_there_is_no_text_and_none_is_made(self, store):
+        opened = store.open_file(store.add_mount(os.getpid()), "next")
+        store.text(opened, lambda file: b"text")
+        store.release(opened)
+        store.release(opened)
+        made = []
+        assert store.text(opened, lambda file: made.append(file) or b"again") == b""
+        assert not made
+
+    def test_an_error_while_it_is_made_changes_nothing(self, store):
+        opened = store.open_file(store.add_mount(os.getpid()), "next")
+        with pytest.raises(ZeroDivisionError):
+            store.text(opened, lambda file: b"%d" % (1 // 0))
+        assert store.text(opened, lambda file: b"text") == b"text"
+
+    def test_readers_in_many_threads_and_processes_get_one_text(self, store, start, path):
+        mount = store.add_mount(os.getpid())
+        opens = [store.open_file(mount, "next") for _ in range(20)]
+        code = """
+store, opens = StateStore(sys.argv[1]), sys.argv[2].split()
+def make(file):
+    print("made", flush=True)
+    time.sleep(0.002)
+    return f"{os.getpid()} {threading.get_ident()}".encode()
+def read():
+    for one in random.sample(opens, len(opens)):
+        told.add((one, store.text(int(one), make)))
+told, threads = set(), [threading.Thread(target=read) for _ in range(8)]
+sys.stdin.read()
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(*sorted(told), sep="\\n")
+"""
+        processes = [start(code, path, " ".join(map(str, opens))) for _ in range(4)]
+        for process in processes:
+            process.stdin.close()
+        lines = [process.stdout.read().splitlines() for process in processes]
+        assert [process.wait() for process in processes] == [0] * 4
+        assert sum(told.count("made") for told in lines) == 20, "once each"
+        answers = [[line for line in told if line != "made"] for told in lines]
+        assert len(answers[0]) == 20
+        assert answers[1:] == answers[:1] * 3
+
+    def test_threads_of_one_process_open_and_release_at_once(self, store):
+        mount = store.add_mount(os.getpid())
+
+        def turn(number):
+            opened = store.open_file(mount, "next")
+            text = store.text(opened, lambda file: b"%d" % number)
+            assert store.text(opened, lambda file: b"other") == text == b"%d" % number
+            store.release(opened)
+            return opened
+
+        with ThreadPoolExecutor(8) as threads:
+            assert len(set(threads.map(turn, range(200)))) == 200
+
+
+class TestMounts:
+    def test_what_ended_processes_left_is_deleted_and_the_living_stay(self, store, start, path):
+        code = """
+store = StateStore(sys.argv[1])
+print(store.open_file(store.add_mount(os.getpid()), "next"), flush=True)
+sys.stdin.read()
+"""
+        living, killed, ended = (start(code, path) for _ in range(3))
+        opens = {process: int(process.stdout.readline()) for process in (living, killed, ended)}
+        killed.kill()
+        ended.stdin.close()
+        killed.wait()
+        ended.wait()
+        ours = store.open_file(store.add_mount(os.getpid()), "next")
+        store.add_mount(os.getpid())
+        told = {name: store.text(one, lambda file: b"text") for name, one in [*opens.items(), ("ours", ours)]}
+        assert told == {living: b"text", killed: b"", ended: b"", "ours": b"text"}
+        living.stdin.close()
+        assert living.wait() == 0
+
+    def test_a_process_that_has_the_number_of_an_ended_one_is_another(self, store, path):
+        opened = store.open_file(store.add_mount(os.getpid()), "next")
+        with (
+            closing(sqlite3.connect(path)) as connection,
+            connection,
+        ):  # as it was left by an earlier process with our number
+            connection.execute("UPDATE mount SET started = '1'")
+        store.add_mount(os.getpid())
+        assert store.text(opened, lambda file: b"text") == b""
+
+    @pytest.mark.parametrize(("column", "text"), [("boot", b""), ("pids", b"text")])
+    def test_of_another_container_is_deleted_after_a_reboot_only(self, store, path, column, text):
+        opened = store.open_file(store.add_mount(os.getpid()), "next")
+        with (
+            closing(sqlite3.connect(path)) as connection,
+            connection,
+        ):  # as a mount of another pid namespace, or before a reboot, is kept
+            connection.execute(f"UPDATE mount SET pid = 2147483647, started = '1', {column} = 'another'")
+        store.add_mount(os.getpid())
+        assert store.text(opened, lambda file: b"text") == text
+
+    def test_a_mount_that_is_not_there_has_no_opens(self, store):
+        with pytest.raises(StateError):
+            store.open_file(12345, "next")
+
+
+def one_line(caught):
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+class TestPlaces:
+    def test_the_directory_is_made(self, tmp_path):
+        StateStore(os.fspath(tmp_path / "a" / "b" / "store.sqlite")).close()
+        assert (tmp_path / "a" / "b" / "store.sqlite").exists()
+
+    def test_a_path_without_a_directory_is_here(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        StateStore("store.sqlite").close()
+        assert (tmp_path / "store.sqlite").exists()
+
+    # Nobody can make files in /proc, root neither.
+    @pytest.mark.parametrize("path", ["/proc/touchfs/store.sqlite", "/proc/store.sqlite", "/dev/null/store.sqlite"])
+    def test_one_where_nothing_can_be_made_is_refused(self, path):
+        with pytest.raises(StateError) as caught:
+            StateStore(path)
+        assert re.match(r"/.*: cannot be used: .*; choose another --state-dir", one_line(caught))
+
+    def test_a_store_that_cannot_be_written_is_refused(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "store.sqlite")
+            StateStore(path).close()
+            os.chmod(path, 0o444)
+            os.chmod(directory, 0o555)
+            with unprivileged(), pytest.raises(StateError) as caught:
+                StateStore(path)
+            assert one_line(caught).startswith(f"{path}: cannot be used: ")
+            os.chmod(directory, 0o755)
+
+    @pytest.mark.parametrize("kept", [0, 100])
+    def test_a_file_that_is_no_store_is_refused_and_left_alone(self, path, kept):
+        with closing(StateStore(path)) as store:
+            store.shard_ids([("/data/a", "x")])
+        damaged = Path(path).read_bytes()[:kept] + b"not a database" * 1000
+        Path(path).write_bytes(damaged)
+        with pytest.raises(StateError) as caught:
+            StateStore(path)
+        assert re.search(r"damaged \(.*\): unmount what uses it, and delete it", one_line(caught))
+        assert Path(path).read_bytes() == damaged
+
+    def test_one_that_is_damaged_further_on_says_so_when_it_is_used(self, path):
+        with closing(StateStore(path)) as store:
+            store.shard_ids([(f"/data/{i}", "x") for i in range(1000)])
+        with open(path, "r+b") as file:
+            file.seek(4096)
+            file.write(b"\xa5" * (os.path.getsize(path) - 4096))
+        with pytest.raises(StateError, match="damaged"), closing(StateStore(path)) as store:
+            store.shard_ids([(f"/data/{i}", "x") for i in range(1000)])
+
+    def test_the_store_of_another_version_is_refused_and_left_alone(self, path):
+        StateStore(path).close()
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA user_version = 7")
+        with pytest.raises(StateError) as caught:
+            StateStore(path)
+        assert one_line(caught) == f"{path}: made by another touchfs (version 7): choose another --state-dir"
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA user_version").fetchall() == [(7,)]
+
+    def test_one_that_was_closed_says_so(self, store):
+        store.close()
+        with pytest.raises(StateError, match="closed"):
+            store.add_mount(1)
+
+
+class TestFileSystems:
+    @pytest.mark.parametrize(
+        "directory", ["/", "/proc", "/proc/self", "/sys", "/dev", "/dev/shm", os.path.dirname(__file__)]
+    )
+    def test_the_kind_is_that_of_the_mount_that_holds_the_directory(self, directory):
+        findmnt = ["findmnt", "--noheadings", "--first-only", "--output", "FSTYPE", "--target", directory]
+        assert _file_system(directory) == subprocess.run(findmnt, capture_output=True, text=True).stdout.strip()
+
+    def test_one_on_the_network_is_refused(self, tmp_path):
+        """A mount of touchfs is on the list too, and can be had everywhere. Its name has what mountinfo escapes."""
+        (tmp_path / "shards").mkdir()
+        with TouchWriter(tmp_path / "shards" / "0", {"audio": np.dtype("<i2")}) as writer:
+            writer.add({"audio": b"ab"})
+        mount_point = tmp_path / "with space,\ttab and \\"
+        touchfs = os.path.join(os.path.dirname(sys.executable), "touchfs")
+        subprocess.run([touchfs, "mount", "shards", mount_point], cwd=tmp_path, capture_output=True, check=True)
+        try:
+            assert _file_system(os.fspath(mount_point / "shards")) == "fuse.touchfs"
+            (tmp_path / "link").symlink_to(mount_point / "shards")
+            for directory in (mount_point, tmp_path / "link"):
+                with pytest.raises(StateError) as caught:
+                    StateStore(os.fspath(directory / "store.sqlite"))
+                told = f"{directory}: the state cannot be kept on fuse.touchfs: choose a local --state-dir"
+                assert str(caught.value) == told
+        finally:
+            subprocess.run([touchfs, "umount", mount_point], check=True)
+
+
+@contextmanager
+def unprivileged():
+    """As somebody whom permissions hold back."""
+    us = os.geteuid()
+    os.seteuid(us or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(us)

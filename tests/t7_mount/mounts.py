@@ -1,0 +1,119 @@
+"""What the tests of the mount share: mounts made by the real command, their processes, and the dataset in them."""
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+TOUCHFS = str(Path(sys.executable).with_name("touchfs"))
+SPEECH = Path(__file__).parent.parent / "data" / "speech"
+
+
+def touchfs(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command, and return what it wrote and its status."""
+    return subprocess.run([TOUCHFS, *map(str, arguments)], text=True, capture_output=True, check=False, **how)
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """What the condition returns once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "in vain"
+        time.sleep(0.01)
+    return found
+
+
+def mounts_below(path: Path) -> list[Path]:
+    """From mountinfo: a stat would be a request to the mount."""
+    points = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    points = [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point) for point in points]
+    return [Path(point) for point in points if Path(point).is_relative_to(path)]
+
+
+def is_mounted(path: Path) -> bool:
+    return path in mounts_below(path)
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Mount:
+    """A mount in the background. It has ended, and so have its processes, when `end` returns."""
+
+    def __init__(self, path: Path, source: Path, *options: Any) -> None:
+        self.path = path
+        self.source = source
+        done = touchfs("mount", source, path, *options)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"{source} is mounted at {path} ("), done.stdout
+        self.pid: int = self.info()["pid"]
+
+    def info(self) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads((self.path / ".touchfs" / "info").read_bytes())
+        return told
+
+    def workers(self) -> list[int]:
+        return [worker for zygote in children(self.pid) for worker in children(zygote)]
+
+    def processes(self) -> list[int]:
+        return [self.pid, *children(self.pid), *self.workers()]
+
+    def files(self) -> Iterator[Path]:
+        """All data files."""
+        for directory, directories, names in os.walk(self.path):
+            directories[:] = [name for name in directories if name != ".touchfs"]
+            yield from (Path(directory, name) for name in names)
+
+    def end(self) -> None:
+        everyone = self.processes()
+        if is_mounted(self.path):
+            subprocess.run(["fusermount3", "-u", "-z", self.path], check=True)
+        try:
+            wait_until(lambda: not any(map(runs, everyone)))
+        finally:
+            for pid in filter(runs, everyone):
+                os.kill(pid, signal.SIGKILL)
+        assert not is_mounted(self.path)
+
+
+@contextmanager
+def reader_of(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has a file open and has read a byte of it. It goes on reading when its stdin ends."""
+    code = "import sys; f = open(sys.argv[1], 'rb', 0); f.read(1); print(flush=True); sys.stdin.read(); print(len(f.read()))"
+    command = [sys.executable, "-c", code, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+        try:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == b"\n"
+            yield reader
+        finally:
+            reader.kill()
+
+
+def samples_of(shard: Path, modality: str) -> list[bytes]:
+    """The samples of a shard's modality, by the layout that TouchNet documents."""
+    index, data = (shard / f"{modality}.idx").read_bytes(), (shard / f"{modality}.bin").read_bytes()
+    code, count = struct.unpack_from("<BQ", index, 17)
+    lengths = struct.unpack_from(f"<{count}i", index, 34)
+    offsets = struct.unpack_from(f"<{count}q", index, 34 + 4 * count)
+    width = {1: 1, 3: 2, 4: 4, 8: 2}[code]
+    return [data[offset : offset + length * width] for offset, length in zip(offsets, lengths, strict=True)]

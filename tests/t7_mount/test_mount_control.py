@@ -1,0 +1,128 @@
+"""What the mount tells of itself: `.touchfs/info`, extended attributes, statfs, and what the kernel need not ask."""
+
+import contextlib
+import errno
+import json
+import os
+import sqlite3
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from mounts import SPEECH, samples_of, wait_until
+
+MONDAY = "shards/000000000/talks/monday"
+
+
+def errno_of(function, *arguments) -> str:
+    with pytest.raises(OSError) as caught:
+        function(*arguments)
+    return errno.errorcode[caught.value.errno or 0]
+
+
+def test_info(mounted, zoo):
+    told = mounted.info()
+    assert (told["source"], told["mounted_at"]) == (str(zoo), str(mounted.path))
+    assert told["shards"] == len(list(zoo.iterdir()))
+    assert told["samples"] == 10 + 5 + len(os.listdir(mounted.path / "shards" / "wide"))
+    assert (told["workers"], told["loop"]) in [(1, "own"), (2, "own"), (1, "trio")]
+    assert len(mounted.workers()) == told["workers"]
+    assert told["internal_errors"] == 0
+    assert mounted.info()["requests"] > told["requests"] > 0
+
+
+def test_info_is_one_text_for_each_open(mounted):
+    path = mounted.path / ".touchfs" / "info"
+    with open(path, "rb", 0) as first, open(path, "rb", 0) as second:
+        head = first.read(100)
+        for _ in range(3):
+            (mounted.path / "a name that is not there").exists()
+            whole = os.pread(first.fileno(), 1 << 16, 0)
+            assert whole[:100] == head
+            assert b"".join(os.pread(first.fileno(), 7, at) for at in range(0, len(whole), 7)) == whole
+        assert json.loads(second.read())["requests"] > json.loads(whole)["requests"]
+    assert path.stat().st_size == 0
+
+
+def test_many_open_info_at_once(mounted):
+    path = mounted.path / ".touchfs" / "info"
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(16) as threads:
+        files = list(threads.map(lambda _: stack.enter_context(open(path, "rb")), range(100)))
+        texts = list(threads.map(lambda file: json.loads(file.read()), files))
+    assert {told["pid"] for told in texts} == {mounted.pid}
+
+
+def test_the_state_store_forgets_what_is_closed(mount, speech, tmp_path):
+    mounted = mount(speech, "--state-dir", tmp_path / "state")
+    (store,) = (tmp_path / "state").glob("*.sqlite")
+
+    def opens() -> int:
+        with contextlib.closing(sqlite3.connect(store)) as connection:
+            return connection.execute("SELECT count(*) FROM open").fetchone()[0]
+
+    with open(mounted.path / ".touchfs" / "info", "rb") as file:
+        file.read(1)
+        wait_until(lambda: opens() == 1)
+    wait_until(lambda: opens() == 0)
+
+
+def test_attributes_tell_where_bytes_are(mounted, zoo):
+    path = mounted.path / (MONDAY + ".wav")
+    names = {"shard", "field", "key", "ordinal", "offset", "size"}
+    assert set(os.listxattr(path)) == {f"user.touchfs.{name}" for name in names}
+    told = {name: os.getxattr(path, f"user.touchfs.{name}").decode() for name in names}
+    size = len((SPEECH / "wav" / "01.wav").read_bytes()) - 44
+    assert told == {
+        "shard": "000000000",
+        "field": "audio",
+        "key": "talks/monday",
+        "ordinal": "0",
+        "offset": "0",
+        "size": str(size),
+    }
+    assert samples_of(zoo / "000000000", "audio")[0] == path.read_bytes()[44:]
+    reason = os.getxattr(mounted.path / "shards/mixed/no rate.pcm", "user.touchfs.reason").decode()
+    assert "--sample-rate" in reason
+
+
+def test_attributes_that_are_not_there(mounted):
+    for name in (MONDAY + ".wav", "shards", ".touchfs/info", ".touchfs", ""):
+        path = mounted.path / name
+        assert errno_of(os.getxattr, path, "user.touchfs.nothing") == "ENODATA"
+        assert errno_of(os.getxattr, path, "user.other") == "ENODATA"
+        for known in ("system.posix_acl_access", "security.capability", "trusted.x"):
+            assert errno_of(os.getxattr, path, known) == "ENOTSUP"
+    assert os.listxattr(mounted.path / "shards") == []
+    assert os.listxattr(mounted.path / ".touchfs/info") == []
+
+
+def test_without_attributes(mount, speech):
+    path = mount(speech, "--no-xattr").path / (MONDAY + ".wav")
+    assert errno_of(os.getxattr, path, "user.touchfs.shard") == "ENOTSUP"
+    assert errno_of(os.listxattr, path) == "ENOTSUP"
+    assert path.read_bytes() == (SPEECH / "wav" / "01.wav").read_bytes()
+
+
+def test_statfs(mounted, zoo):
+    told = os.statvfs(mounted.path)
+    assert told.f_blocks * told.f_frsize >= sum(path.stat().st_size for path in zoo.glob("[0m]*/*.bin"))
+    assert (told.f_bfree, told.f_bavail, told.f_namemax) == (0, 0, 255)
+    assert told.f_files == mounted.info()["samples"]
+    assert "fuse.touchfs" in subprocess.run(["df", "-T", mounted.path], capture_output=True, text=True).stdout
+
+
+def test_what_the_kernel_knows_it_does_not_ask_again(mounted):
+    """Names that are missing, attributes, and the bytes of a file that was read."""
+    sound, missing = mounted.path / (MONDAY + ".wav"), mounted.path / "shards/000000000/talks/nothing.wav"
+
+    def look() -> None:
+        assert not missing.exists()
+        with open(sound, "rb", 0) as file:  # unbuffered: else Python asks, by an ioctl, whether it is a terminal
+            assert len(file.read()) == sound.stat().st_size
+
+    look()
+    before = mounted.info()["requests"]
+    for _ in range(100):
+        look()
+    # An open and a release for each, and what reading info takes.
+    assert mounted.info()["requests"] - before < 220

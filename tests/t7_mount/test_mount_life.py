@@ -1,0 +1,337 @@
+"""The life of a mount: several at once, workers that die, a daemon that is told to end, and what is left behind."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from mounts import SPEECH, TOUCHFS, Mount, children, is_mounted, reader_of, runs, touchfs, wait_until
+
+MONDAY = "shards/000000000/talks/monday.wav"
+RECORDING = (SPEECH / "wav" / "01.wav").read_bytes()
+
+
+@contextlib.contextmanager
+def in_foreground(source: Path, path: Path, *options: object, **how: object) -> Iterator["subprocess.Popen[str]"]:
+    """`touchfs mount -f`, once it is ready."""
+    command = [TOUCHFS, "mount", "-f", source, path, *map(str, options)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(f"{source} is mounted at {path} (")
+            yield process
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def test_mounts_at_once(mount, speech, zoo):
+    """Two of one dataset, and one of another."""
+    mounts = [mount(speech, name="one"), mount(speech, name="two"), mount(zoo, name="three")]
+    assert len({each.path.stat().st_dev for each in mounts}) == 3
+    files = {str(path.relative_to(mounts[0].path)): path.read_bytes() for path in mounts[0].files()}
+
+    def read(each: Mount) -> dict[str, bytes]:
+        return {name: (each.path / name).read_bytes() for name in files}
+
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(read, mounts)) == [files] * 3
+    assert touchfs("umount", mounts[0].path, mounts[2].path).returncode == 0
+    assert read(mounts[1]) == files
+
+
+def test_inode_numbers_stay(mount, zoo):
+    def inodes(mounted: Mount) -> dict[Path, int]:
+        return {path: path.stat().st_ino for path in [*mounted.files(), mounted.path, *mounted.path.glob("*/*")]}
+
+    mounted = mount(zoo)
+    before = inodes(mounted)
+    assert len(set(before.values())) == len(before)
+    listed = {entry.name: entry.inode() for entry in os.scandir(mounted.path / "shards" / "wide")}
+    assert listed == {path.name: inode for path, inode in before.items() if path.parent.match("shards/wide")}
+    assert touchfs("umount", mounted.path).returncode == 0
+    assert inodes(mount(zoo, "--workers", 2)) == before
+
+
+def test_every_worker_serves(mount, zoo):
+    mounted = mount(zoo, "--workers", 2)
+
+    def read_calls() -> list[int]:
+        told = [Path(f"/proc/{worker}/io").read_text() for worker in mounted.workers()]
+        return [int(re.search(r"syscr: (\d+)", each)[1]) for each in told]
+
+    before = read_calls()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda path: path.read_bytes(), mounted.files()))
+    assert [more - less > 100 for more, less in zip(read_calls(), before, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("way", ["open file", "mapped file", "working directory"])
+def test_unmounting_what_is_in_use(mount, speech, way):
+    mounted = mount(speech)
+    code = {
+        "open file": "import sys; f = open(sys.argv[1]); print(flush=True); sys.stdin.read()",
+        "mapped file": "import sys, mmap; f = open(sys.argv[1]); m = mmap.mmap(f.fileno(), 0, access=1); f.close()\n"
+        "print(flush=True); sys.stdin.read()",
+        "working directory": "import os, sys; os.chdir(os.path.dirname(sys.argv[1])); print(flush=True); sys.stdin.read()",
+    }
+    command = [sys.executable, "-c", code[way], mounted.path / MONDAY]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        assert user.stdout.readline() == b"\n"
+        done = touchfs("umount", mounted.path)
+        name = Path(f"/proc/{user.pid}/comm").read_text().strip()
+        told = f"touchfs: {mounted.path}: in use by {name} ({user.pid}): end them, or use --lazy\n"
+        assert (done.returncode, done.stderr) == (1, told)
+        assert (mounted.path / MONDAY).read_bytes() == RECORDING
+    assert touchfs("umount", mounted.path).returncode == 0
+    assert not any(map(runs, mounted.processes()))
+
+
+def test_lazy_unmounting_lets_readers_go_on(mount, speech):
+    """And whoever mounts there next is left alone by the daemon that still serves them."""
+    old = mount(speech)
+    processes = old.processes()
+    with reader_of(old.path / MONDAY) as reader:
+        assert touchfs("umount", "--lazy", old.path).returncode == 0
+        assert not is_mounted(old.path)
+        new = mount(speech)
+        out, _ = reader.communicate(timeout=20)
+        assert out == f"{len(RECORDING) - 1}\n".encode()
+    wait_until(lambda: not any(map(runs, processes)))
+    assert (new.path / MONDAY).read_bytes() == RECORDING
+    with reader_of(new.path / MONDAY):
+        assert touchfs("umount", "--lazy", old.path).returncode == 0
+        newest = mount(speech)
+        os.kill(new.pid, signal.SIGTERM)
+        wait_until(lambda: not runs(new.pid))
+        assert (newest.path / MONDAY).read_bytes() == RECORDING
+
+
+def test_umount_where_nothing_is_mounted(tmp_path):
+    done = touchfs("umount", tmp_path)
+    assert (done.returncode, done.stderr) == (1, f"touchfs: {tmp_path}: touchfs is not mounted here\n")
+    assert touchfs("umount", "/proc").returncode == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_mount_in_the_foreground(speech, tmp_path, number):
+    with in_foreground(speech, tmp_path / "mnt") as process:
+        assert (tmp_path / "mnt" / MONDAY).read_bytes() == RECORDING
+        process.send_signal(number)
+        assert process.wait(20) == 0
+    assert not (tmp_path / "mnt").exists()
+
+
+def test_a_signal_ends_a_mount_in_use(speech, tmp_path):
+    """The name goes at once; who reads has some seconds, then errors."""
+    with in_foreground(speech, tmp_path / "mnt") as process, reader_of(tmp_path / "mnt" / MONDAY):
+        process.terminate()
+        wait_until(lambda: not is_mounted(tmp_path / "mnt"), 3)
+        assert process.poll() is None
+        assert process.wait(10) == 0
+
+
+def test_a_second_interrupt_does_not_wait(speech, tmp_path):
+    with in_foreground(speech, tmp_path / "mnt") as process, reader_of(tmp_path / "mnt" / MONDAY):
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: not is_mounted(tmp_path / "mnt"))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(3) == 0
+
+
+def test_unmounting_ends_a_mount_in_the_foreground(speech, tmp_path):
+    with in_foreground(speech, tmp_path / "mnt") as process:
+        subprocess.run(["umount", tmp_path / "mnt"], check=True)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+
+
+def test_hanging_up_changes_nothing(mount, speech, tmp_path):
+    mounted = mount(speech, "--log-file", tmp_path / "log", "--workers", 2)
+    everyone = mounted.processes()
+    for pid in everyone:
+        os.kill(pid, signal.SIGHUP)
+    wait_until(lambda: "SIGHUP changes nothing" in (tmp_path / "log").read_text())
+    assert mounted.processes() == everyone
+    assert (mounted.path / MONDAY).read_bytes() == RECORDING
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_killed_during_a_copy_costs_nothing(mount, zoo, tmp_path, workers):
+    mounted = mount(zoo, "--workers", workers, "--log-file", tmp_path / "log")
+    with subprocess.Popen(["cp", "-r", mounted.path / "shards", tmp_path / "copy"], stderr=subprocess.PIPE) as copy:
+        killed = 0
+        while copy.poll() is None:
+            for worker in mounted.workers():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+                    killed += 1
+            time.sleep(0.02)
+        assert (copy.returncode, copy.stderr.read()) == (0, b"")
+    assert killed > 2
+    subprocess.run(["diff", "-r", mounted.path / "shards", tmp_path / "copy"], check=True)
+    wait_until(lambda: len(mounted.workers()) == workers)
+    assert re.search(
+        r"WARNING .* worker \d \(pid \d+\) ended with status -9: starting another", (tmp_path / "log").read_text()
+    )
+
+
+def test_a_worker_is_stuck_only_when_it_is_busy(mount, speech):
+    mounted = mount(speech, "--stuck-seconds", 0.5)
+    (worker,) = mounted.workers()
+
+    def stop() -> str:
+        """Which system call it was stopped in."""
+        os.kill(worker, signal.SIGSTOP)
+        wait_until(lambda: ") T" in Path(f"/proc/{worker}/stat").read_text())
+        return Path(f"/proc/{worker}/syscall").read_text().split()[0]
+
+    time.sleep(0.1)
+    waiting = stop()
+    time.sleep(1.5)  # waiting for requests, it may stay as it is for ever
+    assert mounted.workers() == [worker]
+    os.kill(worker, signal.SIGCONT)
+
+    ask = "import os, sys\nfor i in range(10**9): os.path.exists(f'{sys.argv[1]}/{os.getpid()}-{i}'); i % 1000 or print(flush=True)"
+    command = [sys.executable, "-c", ask, mounted.path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as one, subprocess.Popen(command, stdout=subprocess.PIPE) as two:
+        try:
+            assert one.stdout.readline() == two.stdout.readline() == b"\n"
+            while stop() == waiting:
+                os.kill(worker, signal.SIGCONT)
+            wait_until(lambda: not runs(worker), 5)
+            assert one.stdout.readline() == two.stdout.readline() == b"\n"
+        finally:
+            one.kill()
+            two.kill()
+    assert len(mounted.workers()) == 1
+    assert (mounted.path / MONDAY).read_bytes() == RECORDING
+
+
+def test_a_dead_mount_is_replaced(mount, speech):
+    mounted = mount(speech, "--workers", 2)
+    everyone = mounted.processes()
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none shall outlive another and unmount
+        for pid in everyone:
+            os.kill(pid, number)
+    wait_until(lambda: not any(map(runs, everyone)))
+    assert is_mounted(mounted.path)
+    with pytest.raises(OSError, match="not connected"):
+        os.listdir(mounted.path)
+    again = touchfs("mount", speech, mounted.path)
+    assert again.returncode == 0
+    assert "detaching a mount of" in again.stderr
+    assert (mounted.path / MONDAY).read_bytes() == RECORDING
+    assert touchfs("umount", mounted.path).returncode == 0
+
+
+def test_a_dead_mount_is_unmounted(mount, speech):
+    mounted = mount(speech)
+    everyone = mounted.processes()
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in everyone:
+            os.kill(pid, number)
+    assert touchfs("umount", mounted.path).returncode == 0
+    assert not is_mounted(mounted.path)
+
+
+def test_nothing_of_the_caller_is_kept(speech, tmp_path):
+    """Neither its pipes, those for output and others, nor its directory."""
+    reading, writing = os.pipe()
+    (tmp_path / "here").mkdir()
+    done = touchfs("mount", speech, tmp_path / "mnt", pass_fds=[writing], cwd=tmp_path / "here", timeout=30)
+    try:
+        os.close(writing)
+        assert done.returncode == 0
+        os.set_blocking(reading, False)
+        assert os.read(reading, 1) == b""
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                assert os.readlink(process / "cwd") != str(tmp_path / "here")
+    finally:
+        os.close(reading)
+        assert touchfs("umount", tmp_path / "mnt").returncode == 0
+
+
+def test_programs_that_the_daemon_runs_inherit_nothing(mount, speech):
+    """Every descriptor but the standard ones is closed on exec, the one of FUSE too."""
+    mounted = mount(speech, "--workers", 2)
+    fuse = 0
+    for pid in mounted.processes():
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            flags = re.search(r"flags:\t(\d+)", Path(f"/proc/{pid}/fdinfo/{descriptor.name}").read_text())
+            assert int(descriptor.name) <= 2 or int(flags[1], 8) & os.O_CLOEXEC, os.readlink(descriptor)
+            fuse += os.readlink(descriptor) == "/dev/fuse"
+    assert fuse == 4
+
+
+def test_the_log(mount, speech, tmp_path):
+    """In the state directory, or where one says, and what goes wrong later is in it."""
+    mount(speech, "--state-dir", tmp_path / "state", name="one")
+    (log,) = (tmp_path / "state").glob("*.log")
+    mounted = mount(speech, "--log-file", tmp_path / "log", name="two")
+    (worker,) = mounted.workers()
+    os.kill(worker, signal.SIGKILL)
+    wait_until(
+        lambda: (
+            f"WARNING {mounted.pid} touchfs_mount.daemon: worker 0 (pid {worker}) ended"
+            in (tmp_path / "log").read_text()
+        )
+    )
+    assert "ended with" not in log.read_text()
+
+
+@pytest.fixture
+def stuck_source(mount, zoo) -> Iterator[Path]:
+    """A directory that is there, and whose listing takes for ever: in a mount whose worker is stopped."""
+    mounted = mount(zoo, "--stuck-seconds", 1000, name="stuck")
+    source = mounted.path / "shards"
+    source.stat()
+    (worker,) = mounted.workers()
+    os.kill(worker, signal.SIGSTOP)
+    yield source
+    os.kill(worker, signal.SIGCONT)
+
+
+def test_not_ready_in_time(stuck_source, tmp_path):
+    done = touchfs("mount", stuck_source, tmp_path / "mnt", "--wait-timeout", 1)
+    assert (done.returncode, done.stderr) == (17, "touchfs: not ready after 1 s: given up\n")
+    assert not (tmp_path / "mnt").exists()
+
+
+def test_interrupted_before_it_is_ready(stuck_source, tmp_path):
+    with subprocess.Popen([TOUCHFS, "mount", stuck_source, tmp_path / "mnt"], stderr=subprocess.PIPE) as process:
+        (child,) = wait_until(lambda: children(process.pid))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert not runs(child)
+    assert not (tmp_path / "mnt").exists()
+
+
+@pytest.mark.parametrize("kind", ["path", "abstract"])
+def test_systemd_is_told(speech, tmp_path, kind):
+    name = f"{tmp_path}/notify" if kind == "path" else f"@touchfs-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(name.replace("@", "\0", 1))
+        told.settimeout(10)
+        environment = os.environ | {"NOTIFY_SOCKET": name}
+
+        def next_word() -> bytes:
+            return next(word for word in iter(lambda: told.recv(100), b"") if word != b"WATCHDOG=1")
+
+        with in_foreground(speech, tmp_path / "mnt", env=environment) as process:
+            assert next_word() == b"READY=1"
+            process.terminate()
+            assert next_word() == b"STOPPING=1"
+        with in_foreground(speech, tmp_path / "mnt", env=environment):
+            assert next_word() == b"READY=1"
+            assert touchfs("umount", tmp_path / "mnt").returncode == 0
+            assert next_word() == b"STOPPING=1"

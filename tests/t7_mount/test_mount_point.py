@@ -1,0 +1,218 @@
+"""Where can be mounted, and how it is refused: one line and an exit status for each reason."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from mounts import SPEECH, TOUCHFS, is_mounted, touchfs, wait_until
+
+MONDAY = "shards/000000000/talks/monday.wav"
+
+
+def refused(status: int, *arguments: object, **how: object) -> str:
+    """What `touchfs mount` says when it fails with this status: one line, and nothing is left behind."""
+    done = touchfs("mount", *arguments, **how)
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    assert done.stderr.startswith("touchfs: ") or "Try `touchfs mount --help`" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not is_mounted(arguments[1])
+    return done.stderr
+
+
+def test_a_missing_mount_point_is_made_and_removed(mount, speech):
+    mounted = mount(speech)
+    assert (mounted.path / MONDAY).exists()
+    assert touchfs("umount", mounted.path).returncode == 0
+    assert not mounted.path.exists()
+
+
+def test_one_that_was_there_stays(mount, speech, tmp_path):
+    (tmp_path / "mnt").mkdir()
+    mounted = mount(speech)
+    assert touchfs("umount", mounted.path).returncode == 0
+    assert os.listdir(mounted.path) == []
+
+
+def test_mounting_again_at_once(mount, speech):
+    """The daemon that ends, and removes the mount point it made, is not in the way of the next one."""
+    path = mount(speech).path
+    for unmount in [[TOUCHFS, "umount"], ["fusermount3", "-u"], ["umount"]] * 3:
+        subprocess.run([*unmount, path], check=True)
+        mounted = mount(speech)
+        assert (path / MONDAY).exists()
+    assert touchfs("umount", path).returncode == 0
+    wait_until(lambda: mounted.processes() == [mounted.pid])
+
+
+def test_it_answers_as_soon_as_the_command_returns(speech, tmp_path):
+    script = 'for i in $(seq 20); do "$1" mount "$2" "$3" && ls "$3/shards" && "$1" umount "$3" || exit 1; done >&2'
+    done = subprocess.run(["sh", "-c", script, "sh", TOUCHFS, speech, tmp_path / "mnt"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("000000002\n") == 20
+
+
+@pytest.mark.parametrize("name", ["with space", "with, comma", "back\\slash", "ünïcode", "new\nline", "-o dash"])
+def test_odd_names(mount, speech, tmp_path, name):
+    source = tmp_path / f"source {name}"
+    shutil.copytree(speech, source)
+    path = tmp_path / name
+    done = touchfs("mount", "--", source.name, name, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    try:
+        assert (path / MONDAY).exists()
+        command = ["findmnt", "-no", "SOURCE", path]
+        listed = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LC_ALL": "C.UTF-8"})
+        assert listed.stdout == str(source).replace("\n", "\\x0a") + "\n"
+    finally:
+        done = touchfs("umount", "--", name, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not path.exists()
+
+
+def test_through_a_symlink(mount, speech, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    assert touchfs("mount", speech, tmp_path / "link").returncode == 0
+    assert (tmp_path / "there" / MONDAY).exists()
+    assert touchfs("umount", tmp_path / "link").returncode == 0
+    assert not is_mounted(tmp_path / "there")
+
+
+def test_in_the_way(mount, speech, tmp_path):
+    occupied = tmp_path / "occupied"
+    occupied.mkdir()
+    (occupied / "file").touch()
+    assert "is not empty (it holds 'file')" in refused(10, speech, occupied)
+    assert "is not a directory" in refused(10, speech, occupied / "file")
+    assert "its parent directory does not exist" in refused(10, speech, tmp_path / "no" / "where")
+    mounted = mount(speech)
+    done = touchfs("mount", speech, mounted.path)
+    assert (done.returncode, done.stderr.count("\n")) == (10, 1)
+    assert f"touchfs is already mounted here (from {speech})" in done.stderr
+    assert (mounted.path / MONDAY).exists()
+    done = touchfs("mount", speech, "/proc")
+    assert (done.returncode, done.stderr) == (
+        10,
+        "touchfs: /proc: proc is already mounted here; use another directory\n",
+    )
+
+
+def test_what_the_daemon_needs_is_not_inside_the_mount_point(speech, tmp_path):
+    assert "the source" in refused(10, speech, speech)
+    assert "the source" in refused(10, speech, speech.parent)
+    assert "the state" in refused(10, speech, tmp_path / "mnt", "--state-dir", tmp_path / "mnt" / "state")
+    assert "the log file" in refused(10, speech, tmp_path / "mnt", "--log-file", tmp_path / "mnt" / "log")
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "mnt")}
+    assert "the index" in refused(10, speech, tmp_path / "mnt", env=environment)
+    assert not (tmp_path / "mnt").exists()
+
+
+def test_inside_its_source(mount, copied, tmp_path):
+    assert touchfs("mount", "shards", "shards/mnt", cwd=tmp_path).returncode == 0
+    try:
+        assert (copied / "mnt" / MONDAY).exists()
+    finally:
+        assert touchfs("umount", "shards/mnt", cwd=tmp_path).returncode == 0
+    assert not (copied / "mnt").exists()
+
+
+def test_a_source_that_cannot_be_had(speech, tmp_path):
+    mnt = tmp_path / "mnt"
+    assert "no such file or directory" in refused(11, tmp_path / "nothing", mnt)
+    (tmp_path / "empty").mkdir()
+    assert "no shards here" in refused(11, tmp_path / "empty", mnt)
+    (tmp_path / "data.list").write_text("one\n")
+    assert "line 1 is not" in refused(13, tmp_path / "data.list", mnt)
+    (tmp_path / "file").touch()
+    assert "/proc/self/mem: Input/output error" in refused(12, "/proc/self/mem", mnt)
+    no_cache = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "file")}
+    assert "no index can be written: Not a directory" in refused(14, speech, mnt, env=no_cache)
+    assert "Try `touchfs mount --help`" in refused(2, speech, mnt, "--workers", 0)
+    assert "--loop trio has one worker" in refused(2, speech, mnt, "--workers", 2, "--loop", "trio")
+    assert not mnt.exists()
+
+
+def test_state_and_log_that_cannot_be_written(speech, tmp_path):
+    (tmp_path / "file").touch()
+    mnt = tmp_path / "mnt"
+    assert "choose another --state-dir" in refused(1, speech, mnt, "--state-dir", tmp_path / "file")
+    assert "the log cannot be written: Is a directory" in refused(1, speech, mnt, "--log-file", tmp_path)
+    assert "the log cannot be written: No such file" in refused(1, speech, mnt, "--log-file", tmp_path / "no" / "log")
+    assert not mnt.exists()
+
+
+def in_a_namespace(script: str, *arguments: object, user: str = "root", device: str = "rw"):
+    """Run a script where /dev is another: with nothing in it, or with a fuse device that all may open, or none but root.
+
+    As another user, who may read and enter everything, as Python may be anywhere.
+    """
+    modes = {"missing": "", "rw": "mknod -m 666 /dev/fuse c 10 229;", "private": "mknod -m 600 /dev/fuse c 10 229;"}
+    setup = f"mount -t tmpfs none /dev; {modes[device]} mknod -m 666 /dev/null c 1 3; "
+    if user == "root":
+        setup += 'exec sh -c "$@"'
+    else:
+        capability = "--inh-caps +dac_read_search --ambient-caps +dac_read_search"
+        setup += f'exec setpriv --reuid {user} --regid nogroup --clear-groups {capability} sh -c "$@"'
+    command = ["unshare", "-m", "--propagation", "private", "sh", "-c", setup, "sh", script, "sh", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("device", "user", "status", "told"),
+    [
+        ("missing", "root", 15, "/dev/fuse is missing: run `modprobe fuse`, or give the container --device"),
+        ("private", "nobody", 16, "no permission to open /dev/fuse"),
+    ],
+)
+def test_no_fuse(home, device, user, status, told):
+    done = in_a_namespace('"$1" mount "$2" "$3"', TOUCHFS, home / "shards", home / "mnt", user=user, device=device)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(f"touchfs: {told}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_permission_to_mount(speech, tmp_path):
+    """As in a container without CAP_SYS_ADMIN, where even fusermount3 may not."""
+    script = 'exec setpriv --bounding-set -sys_admin --inh-caps -all "$1" mount "$2" "$3"'
+    done = in_a_namespace(script, TOUCHFS, speech, tmp_path / "mnt")
+    assert (done.returncode, done.stdout) == (16, "")
+    assert "not permitted (in a container, give it --device /dev/fuse --cap-add SYS_ADMIN" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "mnt").exists()
+
+
+@pytest.fixture
+def home(speech):
+    """A directory of user nobody, with the speech in it, where that user can get to."""
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        shutil.copytree(speech, home / "shards")
+        shutil.chown(home, "nobody")
+        home.chmod(0o755)
+        yield home
+
+
+def test_another_user_through_fusermount3(home):
+    """As on a machine where the user is not root; --allow-other too, which needs a line in /etc/fuse.conf."""
+    script = """
+        set -e
+        cd "$2"
+        export XDG_CACHE_HOME=$PWD/cache
+        "$1" mount shards mnt --state-dir state
+        stat -c %U:%a mnt
+        cmp mnt/shards/000000000/talks/monday.wav "$3"
+        ! touch mnt/new
+        ! "$1" umount mnt < mnt/shards/000000000/talks/monday.wav
+        "$1" umount mnt
+        "$1" mount shards mnt --state-dir state --allow-other || echo $?
+        ls
+    """
+    done = in_a_namespace(script, TOUCHFS, home, SPEECH / "wav" / "01.wav", user="nobody")
+    assert done.returncode == 0, done.stderr
+    told = f"shards is mounted at {home}/mnt (3 shards, 10 samples)\nnobody:555\n16\ncache\nshards\nstate\n"
+    assert done.stdout == told
+    assert "--allow-other needs the line `user_allow_other` in /etc/fuse.conf" in done.stderr
+    assert "in use by " in done.stderr

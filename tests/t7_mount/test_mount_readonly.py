@@ -1,0 +1,82 @@
+"""Nothing can be changed through the mount, by root neither: every attempt is EROFS."""
+
+import errno
+import os
+import socket
+import stat
+
+import pytest
+
+
+def fails(number: int, function, *arguments, **keywords) -> bool:
+    with pytest.raises(OSError) as caught:
+        function(*arguments, **keywords)
+    assert errno.errorcode[caught.value.errno or 0] == errno.errorcode[number]
+    return True
+
+
+FILES = ["shards/000000000/talks/monday.wav", "segments/000000000/talks/monday/0000.txt", ".touchfs/info"]
+DIRECTORIES = ["", "shards", "shards/000000000/talks", ".touchfs"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "flags", ["O_WRONLY", "O_RDWR", "O_WRONLY|O_TRUNC", "O_RDONLY|O_TRUNC", "O_WRONLY|O_APPEND", "O_RDWR|O_CREAT"]
+)
+def test_no_file_opens_for_writing(mounted, name, flags):
+    combined = 0
+    for flag in flags.split("|"):
+        combined |= getattr(os, flag)
+    assert fails(errno.EROFS, os.open, mounted.path / name, combined)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_changes(mounted, name):
+    path = mounted.path / name
+    before = path.stat()
+    assert fails(errno.EROFS, os.truncate, path, 0)
+    assert fails(errno.EROFS, os.chmod, path, 0o777)
+    assert fails(errno.EROFS, os.chown, path, 1, 1)
+    assert fails(errno.EROFS, os.utime, path)
+    assert fails(errno.EROFS, os.utime, path, (1, 1))
+    assert fails(errno.EROFS, os.unlink, path)
+    assert fails(errno.EROFS, os.rename, path, path.with_name("other"))
+    assert fails(errno.EROFS, os.rename, path, mounted.path / "other")
+    assert fails(errno.EROFS, os.link, path, path.with_name("other"))
+    assert fails(errno.EROFS, os.setxattr, path, "user.touchfs.key", b"x")
+    assert fails(errno.EROFS, os.setxattr, path, "user.other", b"x")
+    assert fails(errno.EROFS, os.removexattr, path, "user.touchfs.key")
+    assert path.stat() == before
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_no_directory_changes(mounted, name):
+    directory = mounted.path / name
+    new = directory / "new"
+    listed = os.listdir(directory)
+    assert fails(errno.EROFS, os.open, new, os.O_CREAT | os.O_WRONLY)
+    assert fails(errno.EROFS, os.mkdir, new)
+    assert fails(errno.EROFS, os.mkfifo, new)
+    assert fails(errno.EROFS, os.mknod, new, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    assert fails(errno.EROFS, os.symlink, "/", new)
+    with socket.socket(socket.AF_UNIX) as listening:
+        assert fails(errno.EROFS, listening.bind, os.fspath(new))
+    assert fails(errno.EROFS, os.chmod, directory, 0o777)
+    assert fails(errno.EROFS, os.utime, directory)
+    assert fails(errno.EROFS, os.setxattr, directory, "user.other", b"x")
+    if name:
+        assert fails(errno.EROFS, os.rmdir, directory)
+        assert fails(errno.EROFS, os.rename, directory, mounted.path / "other")
+    assert not new.exists()
+    assert os.listdir(directory) == listed
+
+
+def test_modes_say_so(mounted):
+    for path, mode in [
+        ("", 0o555),
+        ("shards", 0o555),
+        (".touchfs", 0o555),
+        (".touchfs/info", 0o444),
+        (FILES[0], 0o444),
+    ]:
+        assert stat.S_IMODE((mounted.path / path).stat().st_mode) == mode

@@ -1,0 +1,334 @@
+"""What each command does with good input."""
+
+import json
+import os
+import re
+import shutil
+import time
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+from speech import SENTENCES, SPEECH
+
+from touchfs.write.touch import TouchWriter
+
+
+def tree(path):
+    return {os.fspath(p.relative_to(path)): p.read_bytes() if p.is_file() else None for p in path.rglob("*")}
+
+
+class TestPack:
+    def test_makes_shards_and_says_how_many(self, here, text):
+        assert text("pack", "touch", SPEECH / "speech.jsonl", "out", "--num-utt-per-shard", "4") == (
+            "out: 3 shards, 10 samples"
+        )
+        assert (here / "out" / "data.list").read_text() == "".join(
+            f"out/{number:09d} audio+metainfo\n" for number in range(3)
+        )
+
+    def test_workers_make_no_difference(self, here, text):
+        for workers in "12":
+            text("pack", "touch", SPEECH / "speech.jsonl", "out", "--num-utt-per-shard", "2", "--num-workers", workers)
+            os.rename("out", workers)
+        assert tree(here / "1") == tree(here / "2")
+
+
+class TestIndex:
+    @pytest.fixture
+    def own(self, here, shards):
+        shutil.copytree(shards, here / "own")
+        (here / "own" / "data.list").unlink()
+        return "own"
+
+    def test_the_second_run_does_nothing(self, own, text):
+        assert text("index", "--in-place", own) == "own: 3 shards, 10 samples; 3 indexed now"
+        before = {path: path.stat().st_mtime_ns for path in Path(own, ".touchfs-index").iterdir()}
+        assert len(before) == 4
+        assert text("index", "--in-place", own) == "own: 3 shards, 10 samples; indexed already"
+        assert {path: path.stat().st_mtime_ns for path in Path(own, ".touchfs-index").iterdir()} == before
+        assert text("index", "--in-place", "--force", own) == "own: 3 shards, 10 samples; 3 indexed now"
+        after = {path: path.stat().st_mtime_ns for path in Path(own, ".touchfs-index").iterdir()}
+        assert after.keys() == before.keys() and all(after[path] > before[path] for path in before)
+
+    def test_only_what_has_changed_is_indexed_again(self, own, text):
+        text("index", own)
+        os.utime("own/000000001/audio.bin")
+        shutil.copytree("own/000000000", "own/000000003")
+        assert text("index", own) == "own: 4 shards, 14 samples; 2 indexed now"
+
+    def test_processes_make_no_difference(self, own, text):
+        made = []
+        for jobs in "12":
+            text("index", "--in-place", "--force", "--jobs", jobs, own)
+            made.append(tree(Path(own, ".touchfs-index")))
+        assert made[0] == made[1]
+
+    def test_several_sources(self, own, text):
+        assert text("index", "own/000000000", "own/000000002").splitlines() == [
+            "own/000000000: 1 shards, 4 samples; 1 indexed now",
+            "own/000000002: 1 shards, 2 samples; 1 indexed now",
+        ]
+
+    def test_shards_with_errors_are_named_on_stderr(self, own, touchfs):
+        Path(own, "000000001", "audio.idx").write_bytes(b"nonsense")
+        done = touchfs("index", own)
+        assert (done.returncode, done.stdout) == (0, b"own: 3 shards, 6 samples; 3 indexed now\n")
+        assert re.fullmatch(
+            r"own: shard 000000001: audio\.idx: .*\nown: See `touchfs cat own:shards/000000001/ERROR.txt`\.\n",
+            done.stderr.decode(),
+        )
+
+
+class TestLs:
+    def test_the_views(self, shards, text):
+        assert text("ls", shards) == text("ls", f"{shards}:") == text("ls", f"{shards}:/") == "segments/\nshards/"
+
+    def test_a_directory(self, shards, text):
+        listed = text("ls", f"{shards}:shards/000000000").splitlines()
+        assert listed == ["numbers.json", "numbers.txt", "numbers.wav", "talks/"]
+        assert text("ls", f"{shards}:/shards//000000000/").splitlines() == listed
+
+    def test_a_file(self, shards, text):
+        assert text("ls", f"{shards}:shards/000000000/talks/monday.wav") == "monday.wav"
+
+    def test_sizes_and_times(self, shards, text):
+        lines = text("ls", "-l", f"{shards}:shards/000000000").splitlines()
+        pattern = re.compile(r" *(\d+) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (.*)")
+        found = {name: (int(size), told) for size, told, name in (pattern.fullmatch(line).groups() for line in lines)}
+        modified = max(path.stat().st_mtime for path in (shards / "000000000").iterdir())
+        told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(modified))
+        assert found["numbers.wav"] == ((SPEECH / "wav" / "04.wav").stat().st_size, told)
+        assert found["talks/"] == (0, told)
+
+
+class TestCat:
+    def test_a_recording_is_the_one_that_was_packed(self, shards, touchfs):
+        done = touchfs("cat", f"{shards}:shards/000000000/talks/monday.wav")
+        assert done.stdout == (SPEECH / SENTENCES[0]["wav"]).read_bytes()
+
+    def test_several_one_after_the_other(self, shards, touchfs):
+        names = [f"{shards}:shards/000000000/talks/{day}.txt" for day in ("monday", "tuesday", "monday")]
+        said = [SENTENCES[i]["txt"].encode() for i in (0, 1, 0)]
+        assert touchfs("cat", *names).stdout == b"".join(said)
+
+    def test_larger_than_a_piece(self, here, text, touchfs):
+        with wave.open("long.wav", "wb") as file:
+            file.setparams((1, 2, 16000, 0, "NONE", ""))
+            file.writeframes(os.urandom(3_000_000))
+        Path("long.jsonl").write_text('{"key": "long", "wav": "long.wav"}')
+        text("pack", "touch", "long.jsonl", "out")
+        assert touchfs("cat", "out:shards/000000000/long.wav").stdout == Path("long.wav").read_bytes()
+
+
+class TestStat:
+    def test_a_file(self, shards, text):
+        lines = text("stat", f"{shards}:segments/000000000/talks/monday/0001.wav").splitlines()
+        told = dict(line.split(maxsplit=1) for line in lines)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", told.pop("modified:"))
+        start, end = (int(SENTENCES[0]["info"]["segments"][1][at] * 16000) for at in ("start", "end"))
+        assert told == {
+            "path:": "/segments/000000000/talks/monday/0001.wav",
+            "type:": "file",
+            "size:": str(44 + 2 * (end - start)),
+            "user.touchfs.key:": "talks/monday",
+            "user.touchfs.shard:": "000000000",
+            "user.touchfs.ordinal:": "0",
+            "user.touchfs.field:": "audio",
+            "user.touchfs.offset:": str(2 * start),
+            "user.touchfs.size:": str(2 * (end - start)),
+        }
+
+    def test_a_directory(self, shards, text):
+        lines = text("stat", f"{shards}:segments/000000000/talks").splitlines()
+        assert [line.split()[:2] for line in lines[:3]] == [
+            ["path:", "/segments/000000000/talks"],
+            ["type:", "directory"],
+            ["size:", "0"],
+        ]
+        assert text("stat", shards).splitlines()[0].split() == ["path:", "/"]
+
+
+class TestCp:
+    def test_a_file(self, shards, here, text):
+        source = f"{shards}:shards/000000000/talks/monday.wav"
+        recording = (SPEECH / SENTENCES[0]["wav"]).read_bytes()
+        assert text("cp", source, "copy.wav") == ""
+        (here / "there").mkdir()
+        text("cp", source, "there")
+        Path("old.wav").write_bytes(b"x" * 1_000_000)
+        text("cp", source, "old.wav")
+        for path in ("copy.wav", "there/monday.wav", "old.wav"):
+            assert Path(path).read_bytes() == recording
+
+    def test_all_is_what_cat_writes(self, shards, here, text, touchfs):
+        text("cp", "-r", shards, "copy")
+        copied = tree(here / "copy")
+        files = {path: data for path, data in copied.items() if data is not None}
+        assert touchfs("cat", *(f"{shards}:{path}" for path in files)).stdout == b"".join(files.values())
+        assert len(files) == 30 + sum(3 * len(s["info"]["segments"]) for s in SENTENCES if "info" in s)
+        text("cp", "-r", f"{shards}:shards/000000000/", "one")
+        assert tree(here / "one") == tree(here / "copy" / "shards" / "000000000")
+
+    def test_a_directory_goes_into_one_that_exists(self, shards, here, text):
+        (here / "there").mkdir()
+        text("cp", "-r", f"{shards}:segments/000000000/talks/monday", "there")
+        assert sorted(os.listdir("there/monday")) == [f"000{i}.{e}" for i in (0, 1) for e in ("json", "txt", "wav")]
+
+    def test_devices_and_pipes_are_written_to_and_not_replaced(self, shards, touchfs):
+        source = f"{shards}:shards/000000000/talks/monday.txt"
+        assert touchfs("cp", source, "/dev/stdout").stdout == SENTENCES[0]["txt"].encode()
+        assert touchfs("cp", source, "/dev/null").returncode == 0
+        assert Path("/dev/null").is_char_device()
+
+
+class TestInfo:
+    def test_it_is_told_to_people(self, shards, text):
+        told = dict(re.split(r": +", line) for line in text("info", shards).splitlines())
+        data = sum(path.stat().st_size for path in shards.glob("*/*.bin"))
+        assert re.fullmatch(r"\d\.\d\d %", told.pop("index overhead"))
+        assert told == {
+            "kind": "TouchDataset (.bin/.idx)",
+            "shards": "3",
+            "samples": "10",
+            "hours": f"0.00 ({seconds():.1f} s)",
+            "data": f"{data:,} bytes",
+        }
+
+    def test_and_to_programs(self, shards, text):
+        told = json.loads(text("info", "--json", shards))
+        overhead = told.pop("index_overhead_percent")
+        assert overhead == pytest.approx(float(re.search(r"overhead: +(.*) %", text("info", shards))[1]), abs=0.01)
+        assert told == {
+            "kind": "TouchDataset (.bin/.idx)",
+            "shards": 3,
+            "samples": 10,
+            "hours": pytest.approx(seconds() / 3600, abs=0.0001),
+            "bytes": sum(path.stat().st_size for path in shards.glob("*/*.bin")),
+            "damaged_samples": 0,
+            "shards_with_errors": [],
+        }
+
+    def test_indexes_are_under_two_percent_of_ordinary_speech(self, here, text):
+        """Five seconds at 16 kHz a sample, with a transcript and two segments."""
+        with wave.open("five.wav", "wb") as file:
+            file.setparams((1, 2, 16000, 0, "NONE", ""))
+            file.writeframes(os.urandom(160_000))
+        words = "the quick brown fox jumps over the lazy dog and then sleeps for a while in the warm sun"
+        segments = [{"start": 0.5, "end": 2.25, "txt": words[:40]}, {"start": 2.5, "end": 4.75, "txt": words[40:]}]
+        lines = [
+            json.dumps({"key": f"corpus/speaker{i % 7}/utterance-{i:08d}", "wav": "five.wav", "txt": words})[:-1]
+            + f', "info": {{"segments": {json.dumps(segments)}}}}}'
+            for i in range(120)
+        ]
+        Path("five.jsonl").write_text("\n".join(lines))
+        text("pack", "touch", "five.jsonl", "five", "--num-utt-per-shard", "60")
+        told = json.loads(text("info", "--json", "five"))
+        assert told["samples"] == 120
+        assert told["hours"] == pytest.approx(120 * 5 / 3600, abs=0.0001)
+        assert 0 < told["index_overhead_percent"] < 2
+
+    def test_it_says_what_is_wrong_with_each_shard(self, shards, here, text):
+        shutil.copytree(shards, here / "a bad one")
+        os.truncate("a bad one/000000000/audio.bin", 50_000)
+        Path("a bad one/000000001/metainfo.idx").unlink()
+        Path("a bad one/data.list").write_text(
+            "".join(f"a bad one/{name} audio+metainfo\n" for name in ("000000000", "000000001", "000000002", "gone"))
+        )
+        lines = text("info", "a bad one").splitlines()
+        assert "shards:         4, 3 with errors" in lines
+        assert "samples:        6, 3 damaged" in lines
+        assert lines[-4:] == [
+            "shard 000000000: 3 of 4 samples are damaged",
+            "shard 000000001: metainfo.bin has no index: the job that wrote this shard did not end",
+            "shard gone: no such shard",
+            "See `touchfs cat 'a bad one:shards/000000000/ERROR.txt'`.",
+        ]
+        told = json.loads(text("info", "--json", "a bad one"))
+        assert (told["damaged_samples"], told["shards_with_errors"]) == (3, ["000000000", "000000001", "gone"])
+        report = text("cat", "a bad one:shards/gone/ERROR.txt")
+        assert "no such shard" in report
+
+
+def seconds():
+    return sum((path.stat().st_size - 44) / 32000 for path in (SPEECH / "wav").iterdir())
+
+
+class TestSources:
+    """What SOURCE may be, before the colon or alone."""
+
+    def shown(self, text, source):
+        return text("ls", f"{source}:shards"), text("cat", f"{source}:shards/000000000/talks/monday.txt")
+
+    def test_a_shard(self, shards, text):
+        assert self.shown(text, shards / "000000000") == ("000000000/", SENTENCES[0]["txt"])
+
+    def test_a_directory_of_shards(self, shards, here, text):
+        shutil.copytree(shards, here / "own", ignore=shutil.ignore_patterns("data.list"))
+        assert self.shown(text, "own") == ("000000000/\n000000001/\n000000002/", SENTENCES[0]["txt"])
+
+    def test_a_list_whose_paths_are_relative_to_it_and_have_spaces(self, shards, here, text):
+        shutil.copytree(shards / "000000000", here / "my data" / "000000000")
+        shutil.copytree(shards / "000000001", here / "my data" / "more shards" / "second one")
+        Path("my data/my list").write_text(
+            "more shards/second one audio+metainfo\n000000000 audio+metainfo\n", encoding="utf-8"
+        )
+        expected = "000000000/\nsecond one/", SENTENCES[0]["txt"]
+        assert self.shown(text, "my data/my list") == expected
+        os.chdir("/")
+        assert self.shown(text, here / "my data" / "my list") == expected
+        assert text("cat", f"{here}/my data/my list:shards/second one/{SENTENCES[4]['key']}.txt") == SENTENCES[4]["txt"]
+
+    def test_a_list_made_elsewhere(self, shards, here, text):
+        shutil.copytree(shards, here / "moved")
+        Path("moved/data.list").write_text("/then/there/000000001 audio+metainfo\nold/000000000 audio+metainfo\n")
+        assert self.shown(text, "moved") == self.shown(text, "moved/data.list")
+        assert self.shown(text, "moved") == ("000000000/\n000000001/", SENTENCES[0]["txt"])
+
+    def test_colons(self, shards, here, text):
+        shutil.copytree(shards / "000000000", here / "a:b" / "000000000")
+        shutil.copytree(shards / "000000000", here / "a" / "000000000")
+        shutil.copytree(shards / "000000001", here / "a" / "000000001")
+        assert self.shown(text, "a:b") == ("000000000/", SENTENCES[0]["txt"])
+        assert self.shown(text, "a") == ("000000000/\n000000001/", SENTENCES[0]["txt"])
+        assert text("ls", "a:b") == "segments/\nshards/"
+
+    def test_a_sample_rate_for_audio_that_names_none(self, here, text):
+        with TouchWriter("bare", {"audio": np.dtype("<i2")}) as writer:
+            writer.add({"audio": b"abcd"})
+        assert text("ls", "bare:shards/bare") == "00000000.pcm"
+        assert "name one with --sample-rate" in text("stat", "bare:shards/bare/00000000.pcm")
+        assert text("ls", "--sample-rate", "8000", "bare:shards/bare") == "00000000.wav"
+        assert "(0.0 s)" in text("info", "--sample-rate", "8000", "bare")
+
+
+class TestNames:
+    def test_a_source_may_be_any_bytes(self, shards, here, touchfs):
+        shutil.copytree(shards, here / "sh\udcff")
+        done = touchfs("index", b"sh\xff/000000000", env=os.environ | {"LC_ALL": "C.UTF-8"})
+        assert done.stdout == b"sh\xff/000000000: 1 shards, 4 samples; 1 indexed now\n"
+        assert touchfs("ls", b"sh\xff:shards/000000000").stdout.startswith(b"numbers.json\n")
+        assert touchfs("cat", b"sh\xff:shards/000000000/numbers.txt").stdout == SENTENCES[3]["txt"].encode()
+        done = touchfs("cp", "-r", b"sh\xff:shards/000000000", b"to\xfe")
+        assert done.returncode == 0 and Path("to\udcfe/numbers.txt").exists()
+        done = touchfs("ls", b"sh\xff:nosuch")
+        assert done.returncode == 1 and done.stderr.count(b"\n") == 1
+
+    def test_names_beyond_ascii_need_no_locale(self, shards, touchfs):
+        path = f"{shards}:shards/000000001"
+        expected = touchfs("ls", path).stdout
+        assert any(byte > 127 for byte in expected)
+        for settings in ({"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0"}):
+            assert touchfs("ls", path, env=os.environ | settings).stdout == expected
+
+    def test_a_key_cannot_command_the_terminal(self, here, text):
+        key = "\x1b[31mred\nline"
+        shutil.copy(SPEECH / "wav" / "01.wav", "a.wav")
+        Path("l.jsonl").write_text(json.dumps({"key": key, "wav": "a.wav"}))
+        text("pack", "touch", "l.jsonl", "out")
+        assert text("ls", "out:shards/000000000").splitlines()[0] == "%1B[31mred%0Aline.json"
+        assert (
+            r"user.touchfs.key:      \x1b[31mred\nline"
+            in text("stat", "out:shards/000000000/%1B[31mred%0Aline.json").splitlines()
+        )

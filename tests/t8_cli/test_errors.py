@@ -1,0 +1,118 @@
+"""What goes wrong is one line that says what and where, and an exit status: 1, or 2 where the command is wrong."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from speech import COMMAND
+
+from touchfs.write.touch import TouchWriter
+
+
+def one_line(done, status):
+    assert done.returncode == status, done
+    line = done.stderr.decode()
+    assert line.startswith("touchfs") and line.endswith("\n") and line.count("\n") == 1, line
+    assert done.stdout == b""
+    return line
+
+
+@pytest.fixture
+def mixed(here, shards):
+    (here / "shards").symlink_to(shards)
+    (here / "empty").mkdir()
+    Path("text").write_text("hello\n")
+    return here
+
+
+CASES = [
+    (["ls", "nosuch"], 1, "nosuch: no such file or directory"),
+    (["info", "nosuch"], 1, "nosuch: no such file or directory"),
+    (["index", "nosuch"], 1, "nosuch: no such file or directory"),
+    (["cat", "nosuch:shards/x"], 1, "nosuch: no such file or directory"),
+    (["ls", ":shards"], 1, ":shards: no such file or directory"),
+    (["ls", ""], 1, "no such file or directory"),
+    (["ls", "empty"], 1, "empty: no shards here: expected .bin/.idx files, directories of them, or a data.list"),
+    (["info", "text"], 1, "text: line 1 is not `SHARD_DIR DATATYPES`: 'hello"),
+    (["ls", "shards:nosuch"], 1, "shards:nosuch: there is no 'nosuch' in /; `touchfs ls shards` shows what there is"),
+    (
+        ["cat", "shards:shards/000000000/no\nsuch.wav"],
+        1,
+        r"there is no 'no\nsuch.wav' in /shards/000000000; `touchfs ls",
+    ),
+    (["stat", "shards:shards/000000000/numbers.wav/x"], 1, "/shards/000000000/numbers.wav is a file"),
+    (["cat", "shards"], 2, "shards: is a directory: name a file in it"),
+    (["cat", "shards:shards/000000000"], 2, "shards:shards/000000000: is a directory: name a file in it"),
+    (["cp", "shards:shards", "x"], 2, "shards:shards: is a directory: copy it with -r"),
+    (["cp", "shards:shards/000000000/numbers.wav", "no/such"], 1, "no/such: No such file or directory"),
+    (["cp", "-r", "shards:shards/000000000", "text"], 1, "text: File exists"),
+    (["cp", "shards:shards/000000000/numbers.wav", "text/x"], 1, "text/x: Not a directory"),
+    (["pack", "touch", "nosuch.jsonl", "out"], 1, "nosuch.jsonl: no such file"),
+    (["pack", "touch", "text", "out"], 1, "text: line 1: not JSON"),
+    (["umount", "empty"], 1, "empty: touchfs is not mounted here"),
+    (["ls", "--nosuch"], 2, "touchfs ls: No such option '--nosuch'. Try `touchfs ls --help`."),
+    (["--nosuch"], 2, "touchfs: No such option '--nosuch'. Try `touchfs --help`."),
+    (["nosuch"], 2, "touchfs: No such command 'nosuch'. Try `touchfs --help`."),
+    (["ls"], 2, "touchfs ls: Missing argument 'SOURCE[:PATH]'. Try `touchfs ls --help`."),
+    (["cp", "shards:x"], 2, "touchfs cp: Missing argument 'DESTINATION'. Try `touchfs cp --help`."),
+    (["pack"], 2, "touchfs pack: Missing command. Try `touchfs pack --help`."),
+    (["pack", "touch"], 2, "touchfs pack touch: Missing argument 'DATA.jsonl'. Try `touchfs pack touch --help`."),
+    (["index", "--jobs", "0", "shards"], 2, "touchfs index: Invalid value for '--jobs': 0 is not in the range"),
+    (["mount", "--loop", "trio", "--workers", "2", "shards", "m"], 2, "touchfs mount: --loop trio has one worker"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "status", "told"), CASES, ids=[" ".join(case[0]) for case in CASES])
+def test_errors(touchfs, mixed, arguments, status, told):
+    assert told in one_line(touchfs(*arguments), status)
+    assert sorted({*os.listdir(mixed)} - {"out"}) == ["empty", "shards", "text"]
+
+
+def test_debug_shows_where_an_error_comes_from(touchfs, here):
+    done = touchfs("--debug", "ls", "nosuch")
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"Traceback") and b"console.py" in done.stderr
+    assert done.stderr.rstrip().endswith(b"NotFoundError: nosuch: no such file or directory")
+
+
+def test_a_shard_that_has_become_shorter_gives_an_error_and_no_other_bytes(touchfs, here):
+    with TouchWriter("s", {"audio": np.dtype("<i2")}) as writer:
+        writer.add({"audio": b"ab" * 1000})
+    location = "s:shards/s/00000000.pcm"
+    assert touchfs("cat", location).stdout == b"ab" * 1000
+    os.truncate("s/audio.bin", 100)
+    assert "there is no '00000000.pcm'" in one_line(touchfs("cat", location), 1)
+
+
+def shell(command, here):
+    environment = os.environ | {"PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
+    return subprocess.run(
+        ["bash", "-c", command], cwd=here, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_reader_that_has_seen_enough(mixed):
+    """More lines than a pipe holds."""
+    with TouchWriter("large", {"audio": np.dtype("<i2")}) as writer:
+        writer.add({"audio": b"a\n" * 1_000_000})
+        for _ in range(5000):
+            writer.add({"audio": b"ab"})
+    for command in ("ls -l large:shards/large", "cat large:shards/large/00000000.pcm"):
+        done = shell(f"touchfs {command} | head -1; echo ${{PIPESTATUS[0]}}", mixed)
+        assert done.stderr == ""
+        assert done.stdout.splitlines()[1:] == ["1"]
+
+
+def test_a_full_disk(mixed):
+    for command in ("ls shards", "cat shards:shards/000000000/numbers.wav", "info shards", "--help"):
+        done = shell(f"touchfs {command} >/dev/full", mixed)
+        assert (done.returncode, done.stderr) == (1, "touchfs: No space left on device\n")
+    done = shell("touchfs cp shards:shards/000000000/numbers.wav /dev/full", mixed)
+    assert (done.returncode, done.stderr) == (1, "touchfs: No space left on device\n")
+
+
+def test_no_stdout_at_all(mixed):
+    done = shell("touchfs ls shards >&-; touchfs index shards >&-", mixed)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,66 @@
+"""Every command explains itself, and what its help shows as an example works."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+from speech import COMMAND, SPEECH
+
+from touchfs.cli import main
+from touchfs.cli.main import COMMANDS, group
+
+
+def commands():
+    yield (), group
+    for name in COMMANDS:
+        command = group.get_command(click.Context(group), name)
+        yield (name,), command
+        if isinstance(command, click.Group):
+            yield from (((name, sub), found) for sub, found in command.commands.items())
+
+
+EXAMPLE = re.compile(r"^ *Examples?:\n((?:    .*\n?)+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("names", [names for names, _ in commands()], ids=" ".join)
+def test_an_example_works(text, tmp_path, names):
+    told = text(*names, "--help")
+    assert text(*names, "-h") == told
+    (example,) = EXAMPLE.findall(told)
+    script = example.replace("/mnt/speech", "mnt")
+    (tmp_path / "data.jsonl").symlink_to(SPEECH / "speech.jsonl")
+    (tmp_path / "wav").symlink_to(SPEECH / "wav")
+    if "pack" not in names:
+        text("pack", "touch", "data.jsonl", "shards", cwd=tmp_path)
+    if names == ("umount",):
+        text("mount", "shards", "mnt", cwd=tmp_path)
+    environment = os.environ | {"PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
+    try:
+        options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+        done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], check=False, **options)
+        assert (done.returncode, done.stderr) == (0, "")
+    finally:
+        if os.path.ismount(tmp_path / "mnt"):
+            subprocess.run(["fusermount3", "-u", "-z", tmp_path / "mnt"], check=True)
+
+
+def test_the_help_names_every_command_in_a_line_that_is_not_cut(text):
+    listed = text("--help").partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed] == list(COMMANDS)
+    assert all(line.endswith(".") and not line.endswith("...") for line in listed)
+
+
+def test_alone_it_shows_its_help(text):
+    assert text() == text("--help")
+
+
+def test_the_version(text):
+    assert re.fullmatch(r"touchfs, version \d\S*", text("--version"))
+
+
+def test_every_command_is_a_file_and_the_other_way_round():
+    files = {path.stem for path in Path(main.__file__).parent.glob("*.py")}
+    assert set(COMMANDS) == files - {"__init__", "main", "console", "terminal"}

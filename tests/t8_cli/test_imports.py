@@ -1,0 +1,56 @@
+"""What is imported is what is needed: commands start at once, and all but mount run without libfuse."""
+
+import subprocess
+import sys
+
+import pytest
+
+from touchfs.cli.main import COMMANDS
+
+RUN = """
+import sys
+from touchfs.cli.main import main
+sys.argv[0] = "touchfs"
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def modules(code, *arguments):
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.decode().splitlines()[-1].split())
+
+
+def test_importing_touchfs_costs_nothing():
+    assert not modules("import sys, touchfs; print(*sys.modules, file=sys.stderr)") & {
+        "click",
+        "numpy",
+        "pyfuse3",
+        "rich",
+        "trio",
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "mount"])
+def test_no_command_but_mount_needs_fuse(shards, tmp_path, name):
+    file = f"{shards}:shards/000000000/numbers.wav"
+    arguments = {
+        "cat": [file],
+        "cp": [file, str(tmp_path / "copy")],
+        "index": ["--force", str(shards)],
+        "info": [str(shards)],
+        "ls": [str(shards)],
+        "pack": ["touch", "--help"],
+        "stat": [file],
+        "umount": ["--help"],
+    }[name]
+    imported = modules(RUN, name, *arguments)
+    assert "touchfs.cli.main" in imported
+    assert not imported & {"pyfuse3", "trio", "pyarrow", "rich"}
+
+
+def test_what_is_indexed_is_listed_without_the_means_to_index_in_parallel(shards):
+    assert not modules(RUN, "ls", str(shards)) & {"multiprocessing", "sqlite3"}

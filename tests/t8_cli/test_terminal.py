@@ -1,0 +1,112 @@
+"""Long work: progress bars where somebody looks, Ctrl-C, and the processes that share the work."""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from speech import COMMAND, SPEECH
+
+
+def on_a_terminal(*arguments):
+    """The status of the command, its stdout, and what it drew on the terminal that its stderr is."""
+    terminal, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen([COMMAND, *arguments], stdout=subprocess.PIPE, stderr=theirs, env=environment)
+    os.close(theirs)
+    drawn = b""
+    with suppress(OSError):  # EIO: nobody has the terminal open any more
+        while data := os.read(terminal, 65536):
+            drawn += data
+    os.close(terminal)
+    with process:
+        return process.stdout.read(), drawn.decode(), process.wait()
+
+
+class TestProgress:
+    @pytest.fixture
+    def own(self, here, shards):
+        shutil.copytree(shards, here / "own [red]")
+        return "own [red]"
+
+    def test_is_drawn_on_a_terminal(self, own):
+        out, drawn, status = on_a_terminal("index", "--jobs", "1", "--force", own)
+        assert (out, status) == (b"own [red]: 3 shards, 10 samples; 3 indexed now\n", 0)
+        assert "indexing own [red]" in drawn and "3/3" in drawn
+
+    def test_packing_too(self, here):
+        out, drawn, status = on_a_terminal("pack", "touch", SPEECH / "speech.jsonl", "out", "--num-workers", "1")
+        assert (out, status) == (b"out: 1 shards, 10 samples\n", 0)
+        assert "packing" in drawn and "10/10" in drawn
+
+    def test_any_command_shows_that_it_indexes_first(self, own):
+        out, drawn, status = on_a_terminal("ls", own)
+        assert (out, status) == (b"segments/\nshards/\n", 0)
+        assert "indexing" in drawn
+
+    def test_is_not_drawn_where_nothing_is_to_be_done(self, own, touchfs):
+        touchfs("index", own)
+        for arguments in (["ls", own], ["index", own], ["info", own]):
+            _, drawn, status = on_a_terminal(*arguments)
+            assert (drawn, status) == ("", 0)
+
+    def test_is_not_drawn_into_a_file(self, own, touchfs):
+        for settings in ({}, {"FORCE_COLOR": "1"}, {"TTY_COMPATIBLE": "1"}):
+            assert touchfs("index", "--force", own, env=os.environ | settings).stderr == b""
+
+
+@pytest.fixture
+def packing(here):
+    """A run of `pack` in two processes, in a session of its own, that takes seconds."""
+    shutil.copy(SPEECH / "wav" / "01.wav", "a.wav")
+    Path("l.jsonl").write_text("".join(json.dumps({"key": f"{i}", "wav": "a.wav"}) + "\n" for i in range(16_000)))
+    process = subprocess.Popen(
+        [COMMAND, "pack", "touch", "l.jsonl", "out", "--num-utt-per-shard", "8000", "--num-workers", "2"],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    while len(list(here.glob("out/.touchfs-tmp-*/audio.bin"))) < 2:  # both are at work
+        assert process.poll() is None
+        time.sleep(0.01)
+    with process:
+        yield process
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def session(number):
+    """The processes of a session that still run."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, _, its_session = stat.read_text().rpartition(")")[2].split()[:4]
+            if its_session == str(number) and state != "Z":
+                yield stat.parent.name
+
+
+def ends(number):
+    """Waits until none of a session is left."""
+    deadline = time.monotonic() + 20
+    while list(session(number)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class TestInterrupts:
+    def test_ctrl_c_ends_it_quietly_and_leaves_no_shard(self, packing, here):
+        os.killpg(packing.pid, signal.SIGINT)
+        out, told = packing.communicate(timeout=20)
+        assert (packing.returncode, out, told.strip()) == (130, b"", b"")
+        assert [path for path in here.rglob("*") if path.name.endswith((".bin", ".idx", "data.list"))] == []
+        ends(packing.pid)
+
+    def test_a_killed_one_leaves_no_process_behind(self, packing):
+        packing.kill()
+        packing.wait()
+        ends(packing.pid)
