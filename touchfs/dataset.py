@@ -61,8 +61,12 @@ class Shard:
 
     @property
     def identity(self) -> str:
-        """A short text that is another one when any file of the shard is: half of what a shard id is given for."""
+        """A short text that is another one when any file of the shard is, or its rows are: what a shard id is given for.
+
+        Rows also depend on what names the catalog (`_digest`): the sample rate, and the version of catalogs.
+        """
         listed = json.dumps({name: [f.size, f.mtime_ns, f.inode] for name, f in self.files.items()})
+        listed += os.path.basename(self.catalog)
         return hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
 
 

@@ -9,6 +9,7 @@
     control     the files of `.touchfs/`
     errnos      the one table from our errors to errnos
     mountpoint  what is mounted where; checks before mounting, and unmounting
+    libfuse     options of a mount, and what is said when it is refused
     background  a daemon process whose parent waits until it is ready
 
 A mount is one tree of processes: supervisor, zygote, workers. None has a thread when it forks.

@@ -30,13 +30,13 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import sdnotify
 import trio
 
 from touchfs.errors import MountError
 from touchfs_mount import mountpoint
+from touchfs_mount.libfuse import MountOptions, refused
 from touchfs_mount.loop import BUSY_SINCE
 from touchfs_mount.workers import Operations, Shared
 from touchfs_mount.zygote import MESSAGE_SIZE, Zygote
@@ -53,53 +53,31 @@ READ_AHEAD_KB = 512
 FAILURES_ALLOWED, FAILURES_SECONDS = 10, 10.0
 
 
-class _Option(str):
-    """An option as pyfuse3 takes it: it asks for the bytes as ASCII, and mounts of `ümlaut/` need more."""
-
-    __slots__ = ()
-
-    def encode(self, encoding: str = "", errors: str = "") -> bytes:
-        return os.fsencode(str(self))
-
-
-@dataclass(frozen=True, slots=True)
-class MountOptions:
-    """How to mount. `path` is resolved (`mountpoint.resolve`), `fsname` is what mountinfo shows as the source."""
-
-    path: str
-    fsname: str
-    workers: int = 1
-    trio_loop: bool = False
-    allow_other: bool = False
-    stuck_seconds: float = 10.0
-    resend: bool = True
-
-    @property
-    def fuse_options(self) -> frozenset[str]:
-        fsname = self.fsname.replace("\\", "\\\\").replace(",", "\\,")
-        options = {f"fsname={fsname}", "subtype=touchfs", "default_permissions", "noatime", "nosuid", "nodev"}
-        return frozenset(map(_Option, options | ({"allow_other"} if self.allow_other else set())))
-
-
 def serve(
-    operations: Operations, shared: Shared, options: MountOptions, ready: Callable[[], None] = lambda: None
+    operations: Operations,
+    shared: Shared,
+    options: MountOptions,
+    ready: Callable[[], None] = lambda: None,
+    mounted: Callable[[], None] = lambda: None,
 ) -> int:
-    """Mount, serve until unmounted, and return the exit status. `ready` is called once the root answers.
+    """Mount, serve until unmounted, and return the exit status.
 
-    To be called in a process without threads (it forks). Raises MountError when the mount cannot be made.
+    `ready` is called here once the root answers, `mounted` in the process that mounts and before it forks others. To
+    be called in a process without threads, as it forks. Raises MountError when the mount cannot be made.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     zygote = os.fork()
     if zygote == 0:
         ours.close()
-        _run_zygote(operations, shared, options, theirs)
+        _run_zygote(Zygote(operations, shared, mounted, trio_loop=options.trio_loop), theirs, options)
     theirs.close()
     os.close(shared.lifeline)
     try:
         message, descriptors, _, _ = socket.recv_fds(ours, MESSAGE_SIZE, 1)
         reply = json.loads(message) if message else {"error": "the mounting process died: its log says why"}
         if "error" in reply:
-            raise _refused(reply["error"], options.path)
+            raise refused(reply["error"], options.path)
+        os.set_inheritable(descriptors[0], False)
         supervisor = _Supervisor(shared, options, ours, descriptors[0], reply["device"], ready)
         try:
             status: int = trio.run(supervisor.run)
@@ -152,9 +130,7 @@ class _Supervisor:
                 while self._pids:
                     await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
-        for pid in self._pids.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self._kill_workers()
         if self._problem is not None:
             raise self._problem
         return self._status
@@ -195,10 +171,8 @@ class _Supervisor:
         if not self._ended.is_set():
             log.error("the zygote is gone: no worker can be started any more")
             self._status = 1
-            for pid in self._pids.values():  # nobody would tell us of their end, and readers must not wait for us
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self._pids.clear()
+            self._kill_workers()  # readers must not wait for us to unmount
+            self._pids.clear()  # nobody will tell us of their end
             self._ended.set()
             await self._unmount()
 
@@ -268,8 +242,14 @@ class _Supervisor:
             self._abort()
 
     def _abort(self) -> None:
-        mountpoint.abort(self._device)
+        """End now. The kernel fails what is unanswered when nobody has the FUSE descriptor any more."""
         self._ended.set()
+        self._kill_workers()
+
+    def _kill_workers(self) -> None:
+        for pid in self._pids.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _stopping(self) -> None:
         if not self._told_stopping:
@@ -282,30 +262,14 @@ def _look_at(path: str) -> None:
     os.listdir(path)
 
 
-def _run_zygote(operations: Operations, shared: Shared, options: MountOptions, supervisor: socket.socket) -> None:
+def _run_zygote(zygote: Zygote, supervisor: socket.socket, options: MountOptions) -> None:
     """In the child. Never returns into the daemon's code."""
     status = 1
     try:
-        Zygote(operations, shared, trio_loop=options.trio_loop).run(supervisor, options.path, options.fuse_options)
+        zygote.run(supervisor, options.path, options.fuse_options)
         status = 0
     except BaseException:  # the last frame of this process: say why it ends, whatever it is
         log.critical("the zygote failed", exc_info=True)
     finally:
         logging.shutdown()
         os._exit(status)
-
-
-def _refused(reason: str, path: str) -> MountError:
-    """What libfuse or fusermount3 said, as an error that says what to do."""
-    reason = " ".join(reason.split())
-    status = mountpoint.EXIT_MOUNT_FAILED
-    if "user_allow_other" in reason:
-        reason = "--allow-other needs the line `user_allow_other` in /etc/fuse.conf"
-        status = mountpoint.EXIT_NOT_PERMITTED
-    elif "modprobe" in reason:
-        status = mountpoint.EXIT_NO_FUSE
-    elif "not permitted" in reason or "denied" in reason:
-        reason += " (in a container, give it --device /dev/fuse --cap-add SYS_ADMIN; on Ubuntu, AppArmor allows "
-        reason += "fusermount3 to mount below the home directory, /mnt, /media and /tmp only)"
-        status = mountpoint.EXIT_NOT_PERMITTED
-    return MountError(reason, path=path, exit_status=status)

@@ -21,7 +21,8 @@ from touchfs.tree.tree import Tree
 from touchfs_mount import mountpoint
 from touchfs_mount.background import Background, in_background
 from touchfs_mount.control import MountFacts
-from touchfs_mount.daemon import MountOptions, serve
+from touchfs_mount.daemon import serve
+from touchfs_mount.libfuse import MountOptions
 from touchfs_mount.operations import TouchOperations
 from touchfs_mount.workers import Shared
 
@@ -59,8 +60,10 @@ class MountRequest:
 
 
 def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: Callable[[str], None]) -> int:
-    """Mount, and return the exit status: at the end of the mount in the foreground, else when the root answers."""
-    _refuse_overlap(request)
+    """Mount, and return the exit status: at the end of the mount in the foreground, else when the root answers.
+
+    In the background only the child looks at the source, so that one which does not answer is given up in time.
+    """
     claim = mountpoint.prepare(request.options.path)
     try:
         if foreground:
@@ -77,6 +80,7 @@ def _serve(
 ) -> int:
     with ExitStack() as until_removed:
         try:
+            _refuse_overlap(request)
             store = StateStore(request.state_path(".sqlite"))
             log_file = None if background is None else _open_log(request.log_path)
             dataset = _open(request)
@@ -90,7 +94,7 @@ def _serve(
                 until_removed.enter_context(mountpoint.alive(request.options.path))
                 say(f"{request.source} is mounted at {request.options.path} ({_summary(dataset)})")
 
-            return serve(operations, shared, request.options, ready)
+            return serve(operations, shared, request.options, ready, mounted=claim.release)
         finally:
             claim.remove()
 
@@ -128,14 +132,9 @@ def _summary(dataset: Dataset) -> str:
 
 
 def _refuse_overlap(request: MountRequest) -> None:
-    """A server that reads its own mount waits for itself."""
-    ours = {
-        "source": request.source,
-        "index": request.index_dir,
-        "state": request.state_path(""),
-        "log file": request.log_path,
-    }
-    for what, path in ours.items():
+    """A daemon that uses its own mount waits for itself. What it reads is not there: a mount point is empty."""
+    written = {"index": request.index_dir, "state": request.state_path(""), "log": request.log_path}
+    for what, path in written.items():
         if _is_inside(os.path.realpath(path), request.options.path):
             raise MountError(
                 f"the {what} {path} is inside the mount point",

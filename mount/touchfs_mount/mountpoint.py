@@ -32,7 +32,7 @@ EXIT_MOUNTPOINT, EXIT_NO_FUSE, EXIT_NOT_PERMITTED, EXIT_TIMEOUT, EXIT_MOUNT_FAIL
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """One line of mountinfo: what is mounted, and the device number that names its FUSE connection."""
+    """One line of mountinfo: what is mounted, and the device number, which no other mount has meanwhile."""
 
     kind: str
     source: str
@@ -101,28 +101,34 @@ class Claim:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.created = False
         self._directory = -1
         deadline = time.monotonic() + CLAIM_SECONDS
-        while True:
-            try:
-                self.created = _make(path)
-                self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except OSError as error:
-                # Not there, and a moment ago it could not be made because it was: removed in between.
-                if error.errno != errno.ENOENT or self._late(deadline):
-                    raise _in_the_way(path, _REASONS.get(error.errno or 0, error.strerror or str(error))) from error
-                continue
-            if not _lock(self._directory):
-                os.close(self._directory)
-                if self._late(deadline):
-                    raise _in_the_way(path, "another `touchfs mount` is about to mount here")
-            elif os.fstat(self._directory).st_nlink:
-                return
-            else:
-                os.close(self._directory)
+        while not self._take():
+            if time.monotonic() > deadline:
+                raise _in_the_way(path, "another `touchfs mount` is about to mount here")
+            time.sleep(0.01)
+
+    def _take(self) -> bool:
+        """Make and lock the directory. False if somebody else has it, or has just removed it."""
+        try:
+            self.created |= _make(self.path)
+        except OSError as error:
+            raise _in_the_way(self.path, f"cannot be made: {error.strerror}") from error
+        try:
+            directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise _in_the_way(self.path, error.strerror or str(error)) from error
+        if _lock(directory) and os.fstat(directory).st_nlink:
+            self._directory = directory
+            return True
+        os.close(directory)
+        return False
 
     def release(self) -> None:
-        """It is mounted on, or will not be. Lets go for all processes that were forked meanwhile."""
+        """It is mounted on, or will not be. Each process that was forked meanwhile has a descriptor to close, too."""
         if self._directory >= 0:
             with contextlib.suppress(OSError):
                 fcntl.flock(self._directory, fcntl.LOCK_UN)
@@ -141,11 +147,6 @@ class Claim:
                     os.rmdir(self.path)
             finally:
                 os.close(directory)
-
-    @staticmethod
-    def _late(deadline: float) -> bool:
-        time.sleep(0.01)
-        return time.monotonic() > deadline
 
 
 def unmount(path: str, *, lazy: bool = False) -> None:
@@ -217,15 +218,6 @@ def wait_for_end(device: str, seconds: float) -> None:
         waiting.recv(1)
 
 
-def abort(device: str) -> None:
-    """Make the kernel fail every request of a connection, now and later. For a mount whose daemon is going."""
-    try:
-        with open(f"/sys/fs/fuse/connections/{device.partition(':')[2]}/abort", "w", encoding="ascii") as control:
-            control.write("1")
-    except OSError:
-        pass  # not ours to write: closing the descriptor at our exit does the same
-
-
 def set_read_ahead(device: str, kilobytes: int) -> None:
     """Ask the kernel to read further ahead on a mount. Needs root; without it the mount is merely slower."""
     try:
@@ -233,9 +225,6 @@ def set_read_ahead(device: str, kilobytes: int) -> None:
             control.write(str(kilobytes))
     except OSError as error:
         log.info("read-ahead of %s stays as it is: %s", device, error.strerror)
-
-
-_REASONS = {errno.ENOTDIR: "is not a directory", errno.ENOENT: "its parent directory does not exist"}
 
 
 def _in_the_way(path: str, reason: str) -> MountError:

@@ -38,11 +38,15 @@ MESSAGE_SIZE = 65536
 
 
 class Zygote:
-    """See the module. `run` is called in a freshly forked process and does not return before the mount's end."""
+    """See the module. `run` is called in a freshly forked process and does not return before the mount's end.
 
-    def __init__(self, operations: Operations, shared: Shared, *, trio_loop: bool) -> None:
+    `mounted` is called when that is so, to let go of what workers need not inherit.
+    """
+
+    def __init__(self, operations: Operations, shared: Shared, mounted: Callable[[], None], *, trio_loop: bool) -> None:
         self._operations = operations
         self._shared = shared
+        self._mounted = mounted
         self._trio_loop = trio_loop
         self._mountpoint = self._device = ""
         self._workers: dict[int, tuple[int, int]] = {}  # pidfd: (pid, number)
@@ -56,6 +60,7 @@ class Zygote:
         except RuntimeError as error:
             supervisor.send(json.dumps({"error": str(error)}).encode())
             return
+        self._mounted()
         socket.send_fds(supervisor, [json.dumps({"device": self._device}).encode()], [descriptor])
         # Everything there is now is shared with the workers: keep the collector from touching, so copying, its pages.
         gc.collect()

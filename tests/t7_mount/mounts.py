@@ -98,8 +98,8 @@ class Mount:
 @contextmanager
 def reader_of(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that has a file open and has read a byte of it. It goes on reading when its stdin ends."""
-    code = "import sys; f = open(sys.argv[1], 'rb', 0); f.read(1); print(flush=True); sys.stdin.read(); print(len(f.read()))"
-    command = [sys.executable, "-c", code, path]
+    code = "f = open(sys.argv[1], 'rb', 0); f.read(1); print(flush=True); sys.stdin.read(); print(len(f.read()))"
+    command = [sys.executable, "-c", f"import sys; {code}", path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
         try:
             assert reader.stdout is not None

@@ -1,9 +1,12 @@
 """A synthetic file system on the real daemon: a million rows whose bytes are arithmetic, and one control file.
 
-`python spike_daemon.py MOUNTPOINT STATE_DIR WORKERS LOOP` serves
+`python spike_daemon.py MOUNTPOINT STATE_DIR WORKERS LOOP [no-resend]` serves
 
     data/0000000 … data/0999999   `size_of(row)` bytes of `bytes_of(row)`; every 16th row is read through a thread
     next                          one open = one step of a counter, kept in SQLite
+    slow-5                        `slow`, after five seconds in a thread; and so on
+
+When it is unmounted it prints how many late replies there were.
 """
 
 import errno
@@ -17,12 +20,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyfuse3
-from touchfs_mount.daemon import MountOptions, serve
+from touchfs_mount.daemon import serve
+from touchfs_mount.libfuse import MountOptions
+from touchfs_mount.loop import LATE_REPLIES
 from touchfs_mount.mountpoint import prepare, resolve
 from touchfs_mount.workers import Environment, Operations, Shared
 
 ROWS = 1_000_000
 DATA, NEXT, FIRST_ROW = 2, 3, 10
+FIRST_SLOW = FIRST_ROW + ROWS
+SLOW = b"slow\n"
 MOUNTED_AT = time.time_ns()
 
 
@@ -62,7 +69,10 @@ class Spike(Operations):
         entry.st_ino = inode
         directory = inode in (pyfuse3.ROOT_INODE, DATA)
         entry.st_mode = stat.S_IFDIR | 0o555 if directory else stat.S_IFREG | 0o444
-        entry.st_size = size_of(inode - FIRST_ROW) if inode >= FIRST_ROW else 0
+        if inode >= FIRST_SLOW:
+            entry.st_size = len(SLOW)
+        elif inode >= FIRST_ROW:
+            entry.st_size = size_of(inode - FIRST_ROW)
         entry.entry_timeout = entry.attr_timeout = 0 if inode == NEXT else 3600
         entry.st_mtime_ns = entry.st_atime_ns = entry.st_ctime_ns = MOUNTED_AT
         return entry
@@ -71,6 +81,8 @@ class Spike(Operations):
         self._entered()
         if parent == pyfuse3.ROOT_INODE and name in (b"data", b"next"):
             return self._attributes(DATA if name == b"data" else NEXT)
+        if parent == pyfuse3.ROOT_INODE and name.startswith(b"slow-"):
+            return self._attributes(FIRST_SLOW + int(name[5:]))
         if parent == DATA and name.isdigit() and int(name) < ROWS:
             return self._attributes(FIRST_ROW + int(name))
         raise pyfuse3.FUSEError(errno.ENOENT)
@@ -99,13 +111,17 @@ class Spike(Operations):
         if inode == NEXT:
             handle = await self._offload(self._open_step)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
-        return pyfuse3.FileInfo(fh=inode, keep_cache=False)
+        # Through the page cache a reader whose read-ahead fails would just ask again.
+        return pyfuse3.FileInfo(fh=inode, direct_io=inode >= FIRST_SLOW, keep_cache=False)
 
     async def read(self, handle, offset, size):
         self._entered()
         if handle >> 62:
             text = await self._offload(self._step, handle)
             return text[offset : offset + size]
+        if handle >= FIRST_SLOW:
+            await self._offload(time.sleep, handle - FIRST_SLOW)
+            return SLOW[offset : offset + size]
         row = handle - FIRST_ROW
         if row % 16 == 0:
             return await self._offload(bytes_of, row, offset, size)
@@ -161,9 +177,13 @@ class Spike(Operations):
 
 
 if __name__ == "__main__":
-    _, where, state, workers, loop = sys.argv
+    _, where, state, workers, loop, *more = sys.argv
     path = resolve(where)
     prepare(path)
     shared = Shared(int(workers))
-    options = MountOptions(path, "spike", workers=int(workers), trio_loop=loop == "trio")
-    sys.exit(serve(Spike(Path(state) / "spike.sqlite"), shared, options, lambda: print("ready", flush=True)))
+    options = MountOptions(
+        path, "spike", workers=int(workers), trio_loop=loop == "trio", resend="no-resend" not in more
+    )
+    status = serve(Spike(Path(state) / "spike.sqlite"), shared, options, lambda: print("ready", flush=True))
+    print(sum(counters[LATE_REPLIES] for counters in shared.counters))
+    sys.exit(status)

@@ -33,7 +33,7 @@ def compare(root: str, choose: random.Random) -> str | None:
 
 def list_some(root: str, choose: random.Random) -> str | None:
     with os.scandir(f"{root}/data") as entries:
-        names = [entry.name for entry, _ in zip(entries, range(20_000), strict=False)]
+        names = [entry.name for entry, _ in zip(entries, range(3_000), strict=False)]
     return None if names == [f"{row:07d}" for row in range(len(names))] else "the listing has gaps"
 
 

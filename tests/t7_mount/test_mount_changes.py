@@ -1,4 +1,4 @@
-"""Data that changes under a mount: errors, never other bytes; the rest goes on, and mounting again serves what is there."""
+"""Data that changes under a mount: errors, never other bytes; the rest goes on; mounting again serves what is there."""
 
 import errno
 import os

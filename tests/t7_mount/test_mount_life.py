@@ -78,12 +78,12 @@ def test_every_worker_serves(mount, zoo):
 def test_unmounting_what_is_in_use(mount, speech, way):
     mounted = mount(speech)
     code = {
-        "open file": "import sys; f = open(sys.argv[1]); print(flush=True); sys.stdin.read()",
-        "mapped file": "import sys, mmap; f = open(sys.argv[1]); m = mmap.mmap(f.fileno(), 0, access=1); f.close()\n"
-        "print(flush=True); sys.stdin.read()",
-        "working directory": "import os, sys; os.chdir(os.path.dirname(sys.argv[1])); print(flush=True); sys.stdin.read()",
+        "open file": "f = open(sys.argv[1])",
+        "mapped file": "f = open(sys.argv[1]); m = mmap.mmap(f.fileno(), 0, access=1); f.close()",
+        "working directory": "os.chdir(os.path.dirname(sys.argv[1]))",
     }
-    command = [sys.executable, "-c", code[way], mounted.path / MONDAY]
+    program = f"import mmap, os, sys; {code[way]}; print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", program, mounted.path / MONDAY]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
         assert user.stdout.readline() == b"\n"
         done = touchfs("umount", mounted.path)
@@ -110,7 +110,9 @@ def test_lazy_unmounting_lets_readers_go_on(mount, speech):
     with reader_of(new.path / MONDAY):
         assert touchfs("umount", "--lazy", old.path).returncode == 0
         newest = mount(speech)
-        os.kill(new.pid, signal.SIGTERM)
+        os.kill(new.pid, signal.SIGINT)
+        time.sleep(0.2)
+        os.kill(new.pid, signal.SIGINT)
         wait_until(lambda: not runs(new.pid))
         assert (newest.path / MONDAY).read_bytes() == RECORDING
 
@@ -195,17 +197,22 @@ def test_a_worker_is_stuck_only_when_it_is_busy(mount, speech):
         return Path(f"/proc/{worker}/syscall").read_text().split()[0]
 
     time.sleep(0.1)
-    waiting = stop()
+    waiting = {stop()}
+    os.kill(worker, signal.SIGCONT)
+    waiting |= {stop()}  # the call is another one when it is resumed
     time.sleep(1.5)  # waiting for requests, it may stay as it is for ever
     assert mounted.workers() == [worker]
     os.kill(worker, signal.SIGCONT)
 
-    ask = "import os, sys\nfor i in range(10**9): os.path.exists(f'{sys.argv[1]}/{os.getpid()}-{i}'); i % 1000 or print(flush=True)"
-    command = [sys.executable, "-c", ask, mounted.path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as one, subprocess.Popen(command, stdout=subprocess.PIPE) as two:
+    ask = "[os.path.exists(f'{sys.argv[1]}/{os.getpid()}-{i}') or i % 1000 or print(flush=True) for i in range(10**9)]"
+    command = [sys.executable, "-c", f"import os, sys; {ask}", mounted.path]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as one,
+        subprocess.Popen(command, stdout=subprocess.PIPE) as two,
+    ):
         try:
             assert one.stdout.readline() == two.stdout.readline() == b"\n"
-            while stop() == waiting:
+            while stop() in waiting:
                 os.kill(worker, signal.SIGCONT)
             wait_until(lambda: not runs(worker), 5)
             assert one.stdout.readline() == two.stdout.readline() == b"\n"
@@ -224,7 +231,7 @@ def test_a_dead_mount_is_replaced(mount, speech):
             os.kill(pid, number)
     wait_until(lambda: not any(map(runs, everyone)))
     assert is_mounted(mounted.path)
-    with pytest.raises(OSError, match="not connected"):
+    with pytest.raises(OSError, match=r"not connected|connection abort"):
         os.listdir(mounted.path)
     again = touchfs("mount", speech, mounted.path)
     assert again.returncode == 0

@@ -25,10 +25,13 @@ from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from touchfs.errors import ChangedError, NotFoundError, SourceError
-from touchfs.extent import Source
+from touchfs.extent import Buffer, Source
 
 VERIFY_SECONDS = 1.0
+UNZEROED_SIZE = 1 << 15
 DESCRIPTORS_MAX = 2**16  # where RLIMIT_NOFILE sets no limit
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # only Linux has it
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
@@ -151,11 +154,12 @@ class LocalFile:
         except OSError as error:
             raise self._failed(error, offset) from error
 
-    def read_nowait(self, offset: int, length: int) -> bytearray | None:
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
         descriptor = self._descriptor
         if descriptor is None or monotonic() >= self._verify_at:
             descriptor = self._verified()
-        buffer = bytearray(length)
+        # A bytearray is zeroed first: of 128 KiB that is a sixth of the whole read, of 1 MiB two fifths.
+        buffer = bytearray(length) if length < UNZEROED_SIZE else np.empty(length, np.uint8).data
         try:
             count = os.preadv(descriptor.number, (buffer,), offset, self._nowait)
         except OSError as error:

@@ -1,0 +1,53 @@
+"""How to mount, in libfuse's words, and what its words mean when it does not."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from touchfs.errors import MountError
+from touchfs_mount.mountpoint import EXIT_MOUNT_FAILED, EXIT_NO_FUSE, EXIT_NOT_PERMITTED
+
+
+class _Option(str):
+    """An option as pyfuse3 takes it: it asks for the bytes as ASCII, and mounts of `ümlaut/` need more."""
+
+    __slots__ = ()
+
+    def encode(self, encoding: str = "", errors: str = "") -> bytes:
+        return os.fsencode(str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class MountOptions:
+    """How to mount. `path` is resolved (`mountpoint.resolve`), `fsname` is what mountinfo shows as the source."""
+
+    path: str
+    fsname: str
+    workers: int = 1
+    trio_loop: bool = False
+    allow_other: bool = False
+    stuck_seconds: float = 10.0
+    resend: bool = True
+
+    @property
+    def fuse_options(self) -> frozenset[str]:
+        fsname = self.fsname.replace("\\", "\\\\").replace(",", "\\,")
+        options = {f"fsname={fsname}", "subtype=touchfs", "default_permissions", "noatime", "nosuid", "nodev"}
+        return frozenset(map(_Option, options | ({"allow_other"} if self.allow_other else set())))
+
+
+def refused(reason: str, path: str) -> MountError:
+    """What libfuse or fusermount3 said, as an error that says what to do."""
+    reason = " ".join(reason.split())
+    status = EXIT_MOUNT_FAILED
+    if "user_allow_other" in reason:
+        reason = "--allow-other needs the line `user_allow_other` in /etc/fuse.conf"
+        status = EXIT_NOT_PERMITTED
+    elif "modprobe" in reason:
+        status = EXIT_NO_FUSE
+    elif "not permitted" in reason or "denied" in reason:
+        reason += " (in a container, give it --device /dev/fuse --cap-add SYS_ADMIN; on Ubuntu, AppArmor allows "
+        reason += "fusermount3 to mount below the home directory, /mnt, /media and /tmp only)"
+        status = EXIT_NOT_PERMITTED
+    return MountError(reason, path=path, exit_status=status)
