@@ -14,8 +14,8 @@ from touchfs.errors import MissingExtraError
 
 
 @click.command("mount", context_settings={"show_default": True})
-@click.argument("source", type=click.Path(readable=False))
-@click.argument("mountpoint", type=click.Path(readable=False))
+@click.argument("source")
+@click.argument("mountpoint")
 @click.option("-f", "--foreground", is_flag=True, help="Stay, and log to stderr. Ctrl-C unmounts.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes that serve requests.")
 @click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio has one worker.")
@@ -62,7 +62,7 @@ def command(
     """
     try:
         from touchfs_mount import mounting
-        from touchfs_mount.daemon import MountOptions
+        from touchfs_mount.libfuse import MountOptions
         from touchfs_mount.mountpoint import resolve
     except ImportError as error:
         raise MissingExtraError(
