@@ -99,11 +99,12 @@ def ends(number):
 
 
 class TestInterrupts:
-    def test_ctrl_c_ends_it_quietly_and_leaves_no_shard(self, packing, here):
+    def test_ctrl_c_ends_it_quietly_and_leaves_whole_shards_to_go_on_with(self, packing, here):
         os.killpg(packing.pid, signal.SIGINT)
         out, told = packing.communicate(timeout=20)
         assert (packing.returncode, out, told.strip()) == (130, b"", b"")
-        assert [path for path in here.rglob("*") if path.name.endswith((".bin", ".idx", "data.list"))] == []
+        assert not list(here.rglob("data.list")) + list(here.rglob(".touchfs-tmp-*"))
+        assert {len(list(shard.iterdir())) for shard in here.glob("out/0*")} <= {4}
         ends(packing.pid)
 
     def test_a_killed_one_leaves_no_process_behind(self, packing):

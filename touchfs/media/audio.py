@@ -2,8 +2,8 @@
 
     ffmpeg -ss 0.0 -i FILE -f s16le -ac 1 -acodec pcm_s16le -ar RATE -
 
-which is how TouchNet's make_data decodes. So everything is as there: the stream chosen, the seek to the start (with
-which MP3 of low rates loses its first frame), what lies before time 0 trimmed, and the filters. Two things differ:
+which is how TouchNet's make_data decodes. So everything is as there: the stream chosen, the seek to the start, what
+lies before time 0 trimmed, and the filters. Two things differ:
 
 - ffmpeg goes on after damage and leaves a part out. Here damage is an error: a packet that cannot be decoded, one the
   demuxer marks, or fewer samples than a format that counts them says. What a format does not tell (an Ogg that lacks

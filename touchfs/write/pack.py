@@ -1,10 +1,10 @@
-"""Packing: audio files and a JSONL that lists them become TouchNet shards.
+"""Packing: files and a JSONL that lists them become TouchNet shards, byte for byte those of TouchNet's `make_data`.
 
-The output is, byte for byte, what TouchNet's `make_data` writes for `audio+metainfo`: shard n holds lines
-`[n * samples_per_shard, (n + 1) * samples_per_shard)`, each line's audio as headerless 16-bit PCM and its JSON with
-`sample_rate` set, and `data.list` names the shards by the path that was typed. Like there, an empty line takes a place
-in its shard but is no sample. Unlike there, a sample that cannot be read ends the run, which then takes back its
-shards: a `data.list`, written last, stands for a whole dataset.
+Shard n holds lines `[n * samples_per_shard, (n + 1) * samples_per_shard)`; `write/making.py` says what a line becomes.
+`data.list` names the shards by the path that was typed. Like there, an empty line takes a place in its shard but is no
+sample. Unlike there, a sample that cannot be read ends the run, or is skipped on request and then told in
+`skipped.jsonl`. Shards appear whole, and `data.list`, last, stands for all of them: until then, the same call again
+makes what is missing (`write/unfinished.py`).
 
 Shards are independent, so each is a task for an executor. It is told where its lines begin, not the lines: nowhere is
 more than one sample in memory.
@@ -12,206 +12,235 @@ more than one sample in memory.
 
 from __future__ import annotations
 
-import io
+import hashlib
 import json
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import BinaryIO, TypeVar
 
 from touchfs import jobs
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.format import wav
+from touchfs.format import mmidx
+from touchfs.media.audio import Arithmetic
 from touchfs.source.atomic import atomic_file
-from touchfs.source.drive import drive
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.write import unfinished
+from touchfs.write.lines import Lines, Part, split
+from touchfs.write.making import DATATYPES, VOCABULARY_MAX, Making, vocabulary_of
 from touchfs.write.touch import TouchWriter
 
-_MODALITIES: dict[str, np.dtype[Any]] = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
-_SHARD_NAME = re.compile(r"\d{9}")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class PackReport:
     shards: int
     samples: int
-    audio_size: int
+    skipped: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """The lines of one shard: where in the JSONL they begin, how many come before them, how many they are."""
+class _Job:
+    """All paths are absolute: a worker may run elsewhere."""
 
-    directory: str
-    offset: int
-    before: int
-    count: int
+    lines: Lines
+    output: Path
+    making: Making
+    skip_bad: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    part: _Part
+    lines: int
     samples: int
-    audio_size: int
 
 
 def pack_touch(
     jsonl: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
+    datatypes: str = "audio+metainfo",
     samples_per_shard: int = 1000,
     rate: int = 16000,
+    arithmetic: Arithmetic = "s16",
+    tokenizer: str | os.PathLike[str] | None = None,
+    vocab_size: int | None = None,
+    skip_bad: bool = False,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PackReport:
     """`progress` is told, as shards are done, how many lines they have and how many there are."""
     output = os.fspath(output)
-    if samples_per_shard < 1 or rate < 1:
-        raise UsageError(f"{samples_per_shard} samples per shard at {rate} Hz: both must be positive")
     if output.split() != [output]:
         raise UsageError("data.list cannot hold a path with spaces: choose another output", path=output)
-    _check_free(output)
-    parts = _split(Path(jsonl), output, samples_per_shard)
-    total = sum(part.count for part in parts)
-    packed: list[_Packed] = []
+    _check(datatypes, samples_per_shard, rate, tokenizer, vocab_size)
+    here = os.getcwd()
+    lines, parts = split(os.path.abspath(jsonl), samples_per_shard)
+    tokenizer = None if tokenizer is None else os.path.abspath(tokenizer)
+    making = Making(datatypes, (here, os.path.dirname(lines.path)), rate, arithmetic, tokenizer)
+    job = _Job(lines, Path(here, output), making, skip_bad)
+    asked = {
+        "jsonl": lines.path,
+        "directory": here,
+        "output": output,
+        "datatypes": datatypes,
+        "num-utt-per-shard": samples_per_shard,
+        "audio-resample": rate,
+        "resample-in": arithmetic,
+        "tokenizer": None if tokenizer is None else f"{tokenizer} (SHA-256 {_sha256(tokenizer)})",
+        "vocab-size": vocab_size,
+        "sha256": lines.sha256,
+    }
+    try:
+        with unfinished.planned(job.output, asked):
+            if datatypes == "texttoken":
+                job = replace(job, making=replace(making, vocabulary=vocab_size or _vocabulary(job, parts, executor)))
+            return _pack(job, parts, output, executor, progress or (lambda lines, total: None))
+    except OSError as error:
+        raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
+
+
+def _check(datatypes: str, samples_per_shard: int, rate: int, tokenizer: object, vocab_size: int | None) -> None:
+    if datatypes not in DATATYPES:
+        raise UsageError(f"cannot make {datatypes}: choose from {', '.join(DATATYPES)}")
+    if samples_per_shard < 1 or rate < 1:
+        raise UsageError(f"{samples_per_shard} samples per shard at {rate} Hz: both must be positive")
+    if datatypes != "texttoken" and (tokenizer, vocab_size) != (None, None):
+        raise UsageError(f"a tokenizer or a size of the vocabulary is of no use for {datatypes}, only for texttoken")
+    if vocab_size is not None and not 0 < vocab_size <= VOCABULARY_MAX:
+        raise UsageError(f"a vocabulary of {vocab_size}: it must be positive, and ids fit into int32")
+
+
+def _sha256(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file", path=path) from error
+    except OSError as error:
+        raise SourceError(f"cannot be read: {error.strerror}", path=path) from error
+
+
+def _vocabulary(job: _Job, parts: list[Part], executor: Executor | None) -> int:
+    """Of the tokenizer, or, without one, such that it has the largest id of all lines."""
+    if job.making.tokenizer is not None:
+        return vocabulary_of(job.making.tokenizer)
+    return 1 + max(jobs.run(partial(_largest_id, job), parts, executor), default=-1)
+
+
+def _largest_id(job: _Job, part: Part) -> int:
+    return max(_each(job, part, job.making.largest_id, lambda line: None), default=-1)
+
+
+def _pack(
+    job: _Job, parts: list[Part], output: str, executor: Executor | None, progress: Callable[[int, int], None]
+) -> PackReport:
     lines = 0
+    total = sum(part.count for part in parts)
+    names = [f"{ordinal:09d}" for ordinal in range(len(parts))]
+    packed: list[_Packed] = []
+    missing: list[tuple[str, Part]] = []
 
     def done(shard: _Packed) -> None:
         nonlocal lines
         packed.append(shard)
-        lines += shard.part.count
-        if progress is not None:
-            progress(lines, total)
+        lines += shard.lines
+        progress(lines, total)
 
+    for name, part in zip(names, parts, strict=True):
+        if not (job.output / name).exists():
+            missing.append((name, part))
+        elif not job.skip_bad and unfinished.skipped_path(job.output, name).exists():
+            raise UsageError("was begun with --skip-bad: go on with it, or remove it and pack again", path=output)
+        else:
+            done(_found(job, name, part))
+    for _ in jobs.run(partial(_pack_part, job), missing, executor, done):
+        pass
+    if not (job.output / "data.list").exists():  # else a run was killed that had only to remove its plan
+        _publish(job, output, names)
+    unfinished.remove_plan(job.output)
+    return PackReport(len(packed), sum(shard.samples for shard in packed), _count(job.output / "skipped.jsonl"))
+
+
+def _found(job: _Job, name: str, part: Part) -> _Packed:
+    """A shard that an earlier run made."""
+    index = job.output / name / f"{next(iter(job.making.modalities))}.idx"
     try:
-        Path(output).mkdir(parents=True, exist_ok=True)
-        for _ in jobs.run(partial(_pack_part, Path.cwd(), Path(jsonl), rate), parts, executor, done):
-            pass
-        with atomic_file(Path(output, "data.list")) as file:
-            file.writelines(os.fsencode(f"{part.directory} {'+'.join(_MODALITIES)}\n") for part in parts)
-    except BaseException as error:
-        for shard in packed:
-            shutil.rmtree(shard.part.directory, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
-        raise
-    return PackReport(len(packed), sum(shard.samples for shard in packed), sum(shard.audio_size for shard in packed))
-
-
-def _check_free(output: str) -> None:
-    try:
-        names = os.listdir(output)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UsageError(f"cannot be the output: {error.strerror}", path=output) from error
-    for name in names:
-        if name == "data.list" or _SHARD_NAME.fullmatch(name):
-            raise UsageError(f"already holds {name}: remove it, or choose another output", path=output)
-
-
-def _split(jsonl: Path, output: str, samples_per_shard: int) -> list[_Part]:
-    """Lines end as in Python's text files: \\n, \\r\\n or \\r."""
-    starts = []
-    offset = count = 0
-    try:
-        # newline="" keeps line ends, so that offsets add up; surrogateescape lets us say which line is not UTF-8.
-        with open(jsonl, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            for line in file:
-                if count % samples_per_shard == 0:
-                    starts.append(offset)
-                offset += len(line.encode("utf-8"))
-                count += 1
-    except UnicodeEncodeError as error:
-        raise FormatError(f"line {count + 1}: not UTF-8", path=str(jsonl), offset=offset) from error
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", path=str(jsonl)) from error
-    except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", path=str(jsonl)) from error
-    befores = range(0, count, samples_per_shard)
-    return [
-        _Part(f"{output}/{ordinal:09d}", offset, before, min(samples_per_shard, count - before))
-        for ordinal, (offset, before) in enumerate(zip(starts, befores, strict=True))
-    ]
-
-
-def _pack_part(here: Path, jsonl: Path, rate: int, part: _Part) -> _Packed:
-    """All paths are relative to `here`: a worker may run elsewhere."""
-    audio_size = 0
-    with TouchWriter(here / part.directory, _MODALITIES) as writer:
-        for number, line in _lines(here / jsonl, part):
-            if not line:
-                continue
-            try:
-                audio, metainfo = _load(line, (here, here / jsonl.parent), rate)
-                writer.add({"audio": audio, "metainfo": metainfo})
-            except TouchfsError as error:
-                raise type(error)(f"line {number}: {error}", path=str(jsonl)) from error
-            audio_size += len(audio)
-        return _Packed(part, len(writer), audio_size)
-
-
-def _lines(jsonl: Path, part: _Part) -> Iterator[tuple[int, str]]:
-    """Numbered from 1 over the whole file."""
-    count = 0
-    with open(jsonl, "rb") as file:
-        file.seek(part.offset)
-        text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape")
-        for count, line in enumerate(islice(text, part.count), 1):
-            yield part.before + count, line.strip()
-    if count != part.count:
-        raise ChangedError("has become shorter while it was packed: pack again", path=str(jsonl))
-
-
-def _load(line: str, places: Sequence[Path], rate: int) -> tuple[bytes, bytes]:
-    """Audio and metainfo of one sample."""
-    try:
-        described = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"not JSON: {error}") from error
-    if not isinstance(described, dict) or not isinstance(described.get("wav"), str):
-        raise FormatError('expected a JSON object with the path of a WAV file as "wav"')
-    audio = _read_audio(_locate(described["wav"], places), rate)
-    described["sample_rate"] = rate
-    try:
-        return audio, json.dumps(described, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"cannot be written as UTF-8: {error}") from error
-
-
-def _locate(path: str, places: Sequence[Path]) -> str:
-    """Relative to where we run, as TouchNet; where that is nothing, relative to the JSONL."""
-    paths = [str(place / path) for place in places]
-    return next(filter(os.path.exists, paths), paths[-1])
-
-
-def _read_audio(path: str, rate: int) -> bytes:
-    try:
-        stat = os.stat(path)
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", path=path) from error
-    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
-        raise SourceError(f"cannot be read: {error}", path=path) from error
-    source = LocalFile(path, FileIdentity.of(stat))
-    try:
-        found = drive(wav.scan(stat.st_size), source)
-        if (found.codec, found.bits, found.channels, found.rate) != (wav.PCM, 16, 1, rate) or found.data_size % 2:
-            codec = "PCM" if found.codec == wav.PCM else f"codec {found.codec:#x}"
-            raise FormatError(
-                f"{codec} of {found.bits} bits, {found.channels} channels, {found.rate} Hz, {found.data_size} bytes"
-            )
-        return source.read(found.data_offset, found.data_size)
+        with open(index, "rb") as file:
+            header = mmidx.parse_header(file.read(mmidx.HEADER_SIZE), os.fstat(file.fileno()).st_size)
     except FormatError as error:
-        expected = f"expected a WAV file of PCM of 16 bits, 1 channel, {rate} Hz"
-        remedy = f"try ffmpeg -i IN -ac 1 -ar {rate} -c:a pcm_s16le OUT.wav"
-        raise FormatError(f"{error.message}; {expected}: {remedy}", path=path, offset=error.offset) from error
-    finally:
-        source.close()
+        raise error.at(str(index)) from None
+    return _Packed(part.count, header.count)
+
+
+def _count(path: Path) -> int:
+    """Lines of a file that there may be."""
+    try:
+        with open(path, "rb") as file:
+            return sum(1 for _ in file)
+    except FileNotFoundError:
+        return 0
+
+
+def _pack_part(job: _Job, task: tuple[str, Part]) -> _Packed:
+    name, part = task
+    path = unfinished.skipped_path(job.output, name)
+    with (
+        unfinished.joined(job.output),
+        TouchWriter(job.output / name, job.making.modalities) as writer,
+        ExitStack() as stack,  # left first: a shard that is there has its list
+    ):
+        path.unlink(missing_ok=True)  # of a run that was killed before the shard appeared
+        file: BinaryIO | None = None
+
+        def skip(line: bytes) -> None:
+            nonlocal file
+            file = file or stack.enter_context(atomic_file(path))
+            file.write(line)
+
+        def add(line: str) -> bool:
+            fields = job.making.make(line)
+            if fields is not None:
+                writer.add(fields)
+            return fields is not None
+
+        samples = sum(_each(job, part, add, skip))
+    return _Packed(part.count, samples)
+
+
+def _each(job: _Job, part: Part, function: Callable[[str], T], skip: Callable[[bytes], None]) -> Iterator[T]:
+    """The function's result for each line that has anything. Those that are bad are skipped, if that is wanted."""
+    for number, line in job.lines.read(part):
+        if not line:
+            continue
+        try:
+            result = function(line)
+        except (FormatError, NotFoundError, SourceError, ChangedError) as error:
+            if not job.skip_bad:
+                raise _at_line(job, number, error) from error
+            told = json.dumps({"line": number, "reason": str(error), "text": line}, ensure_ascii=False)
+            # What is not UTF-8 is a lone surrogate here, and Python's backslash form of it is JSON's.
+            skip(told.encode("utf-8", "backslashreplace") + b"\n")
+        else:
+            yield result
+
+
+def _at_line(job: _Job, number: int, error: TouchfsError) -> TouchfsError:
+    remedy = "mend it and pack again, or skip it with --skip-bad"
+    return type(error)(f"line {number}: {error}; {remedy}", path=job.lines.path)
+
+
+def _publish(job: _Job, output: str, names: list[str]) -> None:
+    lists = [path for name in names if (path := unfinished.skipped_path(job.output, name)).exists()]
+    if lists:
+        with atomic_file(job.output / "skipped.jsonl") as file:
+            for path in lists:
+                with open(path, "rb") as part:
+                    shutil.copyfileobj(part, file)
+    with atomic_file(job.output / "data.list") as file:
+        file.writelines(os.fsencode(f"{output}/{name} {job.making.datatypes}\n") for name in names)

@@ -1,0 +1,84 @@
+"""A JSONL cut into parts of lines. A part is known by where it begins: whoever needs its lines reads them.
+
+Lines end as in Python's text files, on \\n, \\r\\n or \\r. Bytes that are not UTF-8 come as lone surrogates, so that it
+can be said which line has them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from touchfs.errors import ChangedError, NotFoundError, SourceError
+from touchfs.source.local import FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Where its lines begin, how many come before them, how many they are."""
+
+    offset: int
+    before: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    path: str
+    identity: FileIdentity
+    sha256: str
+
+    def read(self, part: Part) -> Iterator[tuple[int, str]]:
+        """Stripped, and numbered from 1 over the whole file."""
+        count = 0
+        try:
+            with open(self.path, "rb") as file:
+                self._check(file.fileno())
+                file.seek(part.offset)
+                text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape")
+                for count, line in enumerate(islice(text, part.count), 1):
+                    yield part.before + count, line.strip()
+                self._check(file.fileno())
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        if count != part.count:
+            raise self._changed()
+
+    def _check(self, descriptor: int) -> None:
+        if not self.identity.matches(os.fstat(descriptor)):
+            raise self._changed()
+
+    def _changed(self) -> ChangedError:
+        return ChangedError("has changed while it was packed: remove what was packed, and pack again", path=self.path)
+
+
+def split(path: str, count: int) -> tuple[Lines, list[Part]]:
+    """Into parts of `count` lines, the last of which may have fewer."""
+    digest = hashlib.sha256()
+    starts = []
+    offset = total = 0
+    try:
+        # newline="" keeps line ends, so that offsets add up.
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            identity = FileIdentity.of(os.fstat(file.fileno()))
+            for line in file:
+                if total % count == 0:
+                    starts.append((offset, total))
+                data = line.encode("utf-8", "surrogateescape")
+                digest.update(data)
+                offset += len(data)
+                total += 1
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    parts = [Part(offset, before, min(count, total - before)) for offset, before in starts]
+    return Lines(path, identity, digest.hexdigest()), parts
+
+
+def _unreadable(path: str, error: OSError) -> NotFoundError | SourceError:
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError("no such file", path=path)
+    return SourceError(f"cannot be read: {error.strerror}", path=path)
