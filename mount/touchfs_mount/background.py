@@ -8,6 +8,7 @@ pipes or directory. Its outcome goes through a pipe of its own, as one JSON line
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import logging
 import os
@@ -40,6 +41,7 @@ class Background:
         os.chdir("/")
 
     def ready(self, message: str) -> None:
+        _end_with_the_parent(False)
         try:
             self._tell({"ready": message})
         except BrokenPipeError:
@@ -101,6 +103,7 @@ def _be_the_child(run: Callable[[Background], int], background: Background) -> N
     status = 1
     try:
         os.setsid()
+        _end_with_the_parent(True)
         _close_inherited()
         status = run(background)
     except TouchfsError as error:
@@ -112,6 +115,11 @@ def _be_the_child(run: Callable[[Background], int], background: Background) -> N
     finally:
         logging.shutdown()
         os._exit(status)
+
+
+def _end_with_the_parent(wanted: bool) -> None:
+    """Whether the kernel sends us SIGTERM when the parent ends, however it does: prctl(PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM if wanted else 0, 0, 0, 0)
 
 
 def _close_inherited() -> None:

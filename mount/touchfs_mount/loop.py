@@ -109,13 +109,13 @@ class Loop:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._finished: deque[tuple[SessionCoroutine, Future[Any]]] = deque()
         self._idle: list[SessionCoroutine] = []
-        self._parked = 0
-        self._poll = select.poll()
-        for watched in (descriptor, self._wake, lifeline):
+        self._poll, self._poll_request, self._poll_parked = select.poll(), select.poll(), select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+        self._poll_request.register(descriptor, select.POLLIN)
+        for watched in (self._wake, lifeline):
             if watched is not None:
                 self._poll.register(watched, select.POLLIN)
-        self._poll_request = select.poll()
-        self._poll_request.register(descriptor, select.POLLIN)
+                self._poll_parked.register(watched, select.POLLIN)
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Serve requests until the session ends (the file system is unmounted) or `until` holds after one of them."""
@@ -157,28 +157,26 @@ class Loop:
         """Wait, then do what came. False when the session has ended."""
         counters = self._counters
         counters[BUSY_SINCE] = 0
-        events = self._poll.poll()
+        # With all session coroutines parked, requests stay in the kernel until one of them ends.
+        events = (self._poll if self._idle else self._poll_parked).poll()
         counters[BUSY_SINCE] = time.monotonic_ns()
         for descriptor, _ in events:
             if descriptor == self._descriptor:
-                # With all session coroutines parked the request stays in the kernel until one of them ends.
-                if self._idle and self._may_read():
+                if self._may_read():
                     counters[REQUESTS] += 1
                     alive = self._step(self._idle.pop(), None)
                     self.entered()
                     if not alive:
                         return False
-                elif not self._idle:
-                    self._wait_for_parked()
             elif descriptor == self._wake:
                 os.eventfd_read(self._wake)
                 while self._finished:
                     coroutine, future = self._finished.popleft()
-                    self._parked -= 1
                     if not self._step(coroutine, future):
                         return False
             else:
                 self._poll.unregister(descriptor)
+                self._poll_parked.unregister(descriptor)
                 if self._orphaned is not None:
                     self._orphaned()
         return True
@@ -192,12 +190,6 @@ class Loop:
             return True
         self.entered()
         return False
-
-    def _wait_for_parked(self) -> None:
-        self._counters[BUSY_SINCE] = 0
-        poll = select.poll()
-        poll.register(self._wake, select.POLLIN)
-        poll.poll()
 
     def _step(self, coroutine: SessionCoroutine, future: Future[Any] | None) -> bool:
         """Run a session coroutine until it waits or parks. False when it ended, because the session has."""
@@ -225,7 +217,6 @@ class Loop:
     def _park(self, coroutine: SessionCoroutine, awaited: _Offload) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix="offload")
-        self._parked += 1
 
         def finished(future: Future[Any]) -> None:
             self._finished.append((coroutine, future))

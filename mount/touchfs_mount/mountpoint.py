@@ -17,9 +17,9 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from touchfs.errors import MountError
+from touchfs.source.mounts import Mounted, mounts
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +28,6 @@ CLAIM_SECONDS = 1.0
 
 # Exit statuses of `touchfs mount`; the command's help tells them all.
 EXIT_MOUNTPOINT, EXIT_NO_FUSE, EXIT_NOT_PERMITTED, EXIT_TIMEOUT, EXIT_MOUNT_FAILED = 10, 15, 16, 17, 32
-
-
-@dataclass(frozen=True, slots=True)
-class Mounted:
-    """One line of mountinfo: what is mounted, and the device number, which no other mount has meanwhile."""
-
-    kind: str
-    source: str
-    device: str
 
 
 def resolve(path: str) -> str:
@@ -49,12 +40,9 @@ def resolve(path: str) -> str:
 def mounted_at(path: str) -> Mounted | None:
     """The topmost mount at exactly this path, or None."""
     found = None
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
-        for line in lines:
-            before, _, after = line.partition(" - ")
-            fields, (kind, source, *_) = before.split(" "), after.split(" ")
-            if _unescape(fields[4]) == path:
-                found = Mounted(kind, _unescape(source), fields[2])
+    for mounted in mounts():
+        if mounted.point == path:
+            found = mounted
     return found
 
 
@@ -264,8 +252,3 @@ def _address(device: str) -> str:
 def _text(path: str) -> str:
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         return file.read()
-
-
-def _unescape(field: str) -> str:
-    """mountinfo writes space, tab, newline and backslash as three octal digits."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)

@@ -60,12 +60,18 @@ class Zygote:
         except RuntimeError as error:
             supervisor.send(json.dumps({"error": str(error)}).encode())
             return
-        self._mounted()
-        socket.send_fds(supervisor, [json.dumps({"device": self._device}).encode()], [descriptor])
-        # Everything there is now is shared with the workers: keep the collector from touching, so copying, its pages.
-        gc.collect()
-        gc.freeze()
-        self._fork_on_request(supervisor, descriptor)
+        try:
+            self._answer_init(descriptor)
+            self._mounted()
+            socket.send_fds(supervisor, [json.dumps({"device": self._device}).encode()], [descriptor])
+            # What there is now is shared with the workers: keep the collector from touching, so copying, its pages.
+            gc.collect()
+            gc.freeze()
+            self._fork_on_request(supervisor, descriptor)
+        except OSError as error:  # the supervisor is gone, and left something unread
+            log.info("the supervisor is gone: %s", error)
+        finally:
+            self._orphaned()  # whatever ends us: a mount that nobody serves is in everybody's way
 
     def _mount(self, mountpoint: str, options: frozenset[str]) -> int:
         before = _fuse_descriptors()
@@ -78,6 +84,9 @@ class Zygote:
         os.set_inheritable(descriptor, False)  # which libfuse leaves open for what we run
         mounted = mounted_at(mountpoint)
         self._mountpoint, self._device = mountpoint, mounted.device if mounted is not None else ""
+        return descriptor
+
+    def _answer_init(self, descriptor: int) -> None:
         answered: list[bool] = []
         self._operations.init = lambda: answered.append(True)  # type: ignore[method-assign]
         if self._trio_loop:
@@ -86,7 +95,6 @@ class Zygote:
             Loop(descriptor, self._shared.counters[0]).run(until=lambda: bool(answered))
         if not answered:
             raise RuntimeError("the kernel closed the session before it began")
-        return descriptor
 
     def _fork_on_request(self, supervisor: socket.socket, descriptor: int) -> None:
         poll = select.poll()
@@ -103,7 +111,6 @@ class Zygote:
                     continue
                 message = supervisor.recv(MESSAGE_SIZE)
                 if not message:
-                    self._orphaned()
                     return
                 command: dict[str, Any] = json.loads(message)
                 pid = os.fork()

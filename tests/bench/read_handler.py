@@ -30,7 +30,9 @@ def main() -> None:
         dataset = open_dataset(str(root / "shards"))
         tree = Tree(dataset, [1])
         counters = memoryview(bytearray(40)).cast("q")
-        operations = TouchOperations(tree, MountFacts("", os.getpid(), "own", [counters]), str(root / "state.sqlite"), 1)
+        operations = TouchOperations(
+            tree, MountFacts("", os.getpid(), "own", [counters]), str(root / "state.sqlite"), 1
+        )
         operations.started(Environment(counters, None, None))
         entry = tree.resolve("shards/000000000/s00000-000100.wav")
         descriptor = os.open(root / "shards/000000000/audio.bin", os.O_RDONLY)

@@ -8,7 +8,7 @@ import click
 
 from touchfs.cli.cat import pieces
 from touchfs.cli.console import open_tree, source_options
-from touchfs.errors import UsageError
+from touchfs.errors import SourceError, UsageError
 from touchfs.tree.tree import Entry, Tree
 
 
@@ -39,5 +39,8 @@ def _copy(tree: Tree, entry: Entry, destination: str) -> None:
             _copy(tree, child, os.path.join(destination, os.fsdecode(name)))
         return
     content = tree.content(entry.inode)
-    with open(destination, "wb") as file:
-        file.writelines(pieces(content))
+    try:
+        with open(destination, "wb") as file:
+            file.writelines(pieces(content))
+    except OSError as error:
+        raise SourceError(f"cannot be written: {error.strerror}", path=destination) from error

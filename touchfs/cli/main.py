@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import resource
 import sys
 
 import click
@@ -14,6 +15,7 @@ import click
 from touchfs.cli.terminal import printable
 from touchfs.errors import MountError, TouchfsError, UsageError
 
+DESCRIPTORS = 1 << 16
 COMMANDS = ("cat", "cp", "index", "info", "ls", "mount", "pack", "stat", "umount")
 
 
@@ -49,6 +51,7 @@ def main() -> None:
     """The entry point: runs the command, and turns errors into a line and an exit status."""
     if sys.stdout is None:  # closed by whoever called us
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    _raise_descriptor_limit()
     status = 0
     try:
         # In standalone mode click would exit by itself, and print tracebacks of our errors.
@@ -69,6 +72,14 @@ def main() -> None:
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
     sys.exit(status)
+
+
+def _raise_descriptor_limit() -> None:
+    """A mapped catalog keeps a descriptor, and so does each open shard: the usual soft limit is for 1,024 in all."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _told(error: click.ClickException | TouchfsError | OSError) -> tuple[str, int]:

@@ -29,6 +29,7 @@ import numpy as np
 
 from touchfs.errors import ChangedError, NotFoundError, SourceError
 from touchfs.extent import Buffer, Source
+from touchfs.source.mounts import mounts
 
 VERIFY_SECONDS = 1.0
 UNZEROED_SIZE = 1 << 15
@@ -120,8 +121,8 @@ class LocalFile:
 
     def open(self) -> None:
         """Open and verify now, so that a file that is gone or changed is known before the first read."""
-        if self._descriptor is None or monotonic() >= self._verify_at:
-            self._verified()
+        self._verify_at = 0.0
+        self._verified()
 
     def close(self) -> None:
         """Give the descriptor up; a further read opens the file again."""
@@ -225,14 +226,9 @@ def _is_in_memory(device: int) -> bool:
     """Whether a mounted device is a file system in memory."""
     number = f"{os.major(device)}:{os.minor(device)}"
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
-            for line in mounts:
-                before, _, after = line.partition(" - ")
-                if before.split()[2] == number:
-                    return after.split()[0] in _IN_MEMORY
+        return any(mounted.device == number and mounted.kind in _IN_MEMORY for mounted in mounts())
     except OSError:
-        pass
-    return False
+        return False
 
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from touchfs.errors import StateError
+from touchfs.source.mounts import mounts
 
 VERSION = 1
 BUSY_SECONDS = 30.0
@@ -196,8 +197,5 @@ def _file_system(directory: str) -> str:
     finally:
         os.close(descriptor)
     number = next(line.split()[1] for line in told.splitlines() if line.startswith("mnt_id:"))
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
-        for line in lines:
-            if line.startswith(number + " "):
-                return line.partition(" - ")[2].split(" ")[0]
-    return ""  # of another mount namespace
+    # None: of another mount namespace
+    return next((mounted.kind for mounted in mounts() if mounted.number == number), "")

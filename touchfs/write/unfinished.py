@@ -48,7 +48,11 @@ def planned(output: Path, asked: Mapping[str, Any]) -> Iterator[None]:
         if begun is not None and _made(output):
             _compare(output, begun, asked)
         else:
-            _check_free(output)
+            try:
+                _check_free(output)
+            except UsageError:
+                remove_plan(output)  # ours, made after another run had ended and removed its own
+                raise
             _write(descriptor, {_KIND: _VERSION, **asked})
         _clean(output)
         # Not at once: in between, another may take it, and then this fails.
