@@ -20,6 +20,8 @@ import pytest
 from touchfs.errors import SourceError
 from touchfs.extent import Buffer, Content, Source
 from touchfs.sample import Sample
+from touchfs.shard.open import open_source
+from touchfs.source.local import FileIdentity
 
 
 def ranges(size: int, count: int = 60, seed: int = 0) -> Iterator[tuple[int, int]]:
@@ -114,6 +116,9 @@ class OpenShard(Protocol):
     @property
     def path(self) -> str: ...
 
+    @property
+    def files(self) -> Mapping[str, FileIdentity]: ...
+
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Sample]: ...
@@ -135,14 +140,10 @@ def check_shard(open_shard: Callable[[], OpenShard], expected: Sequence[Expected
     for ordinal, (sample, wanted) in enumerate(zip(samples, expected, strict=True)):
         assert (sample.key, sample.ordinal) == (wanted.key, ordinal)
         assert bool(sample.problem) == wanted.damaged, sample.problem
-        assert {name: _stored(shard.path, sample, name) for name in sample.fields} == wanted.fields
+        assert {name: _stored(shard, sample, name) for name in sample.fields} == wanted.fields
 
 
-def _stored(directory: str, sample: Sample, name: str) -> bytes:
+def _stored(shard: OpenShard, sample: Sample, name: str) -> bytes:
     field = sample.fields[name]
     assert field.name == name
-    with open(os.path.join(directory, field.source), "rb") as file:
-        file.seek(field.offset)
-        data = file.read(field.size)
-    assert len(data) == field.size
-    return data
+    return bytes(open_source(shard.path, field.source, shard.files).read(field.offset, field.size))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from touchfs.dataset import Dataset
 from touchfs.extent import Content, Extent, Memory
 from touchfs.shard.catalog import DIRECTORY, Catalog, Table
-from touchfs.source.local import LocalFile
+from touchfs.shard.open import open_source
 from touchfs.view.file import presenter
 
 
@@ -33,7 +32,7 @@ def _content(catalog: Catalog, table: Table, row: int, shard: str) -> Content:
     if kind.form == "inline":
         content = Memory(table.inline(row))
     else:
-        source = LocalFile(os.path.join(shard, kind.source), catalog.facts.files[kind.source])
+        source = open_source(shard, kind.source, catalog.facts.files)
         content = presenter(kind.form)(Extent(source, table.offset[row], table.length[row]))
     assert content.size == table.size[row], "stat would tell another size than there are bytes"
     return content

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -29,14 +28,13 @@ from touchfs.format.metainfo import RATE_MAX
 from touchfs.shard.catalog import VERSION, Catalog, Facts
 from touchfs.shard.find import find_shards
 from touchfs.shard.names import assign
-from touchfs.shard.touch import fingerprint
+from touchfs.shard.open import fingerprint, open_source, shard_name
 from touchfs.source.atomic import atomic_file
 from touchfs.source.local import FileIdentity
+from touchfs.source.pieces import StoredFile
 from touchfs.view.catalogs import make_catalog
 
 INDEX_DIRECTORY = ".touchfs-index"
-# Mappings are limited by vm.max_map_count (65,530); a walk over more shards than this maps some again.
-MAPPED_MAX = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +59,17 @@ class Shard:
 
     @property
     def identity(self) -> str:
-        """A short text that is another one when any file of the shard is, or its rows are: what a shard id is given for.
+        """A short text that is another one when a file of the shard is, or its rows are: what a shard id is given for.
 
         Rows also depend on what names the catalog (`_digest`): the sample rate, and the version of catalogs.
         """
         listed = json.dumps({name: [f.size, f.mtime_ns, f.inode] for name, f in self.files.items()})
         listed += os.path.basename(self.catalog)
         return hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
+
+    def source(self, name: str) -> StoredFile:
+        """A file of the shard, by the name that a kind of file in its catalog gives as its source."""
+        return open_source(self.path, name, self.files)
 
 
 _SHARD_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(Shard).items()}
@@ -80,20 +82,17 @@ class Dataset:
         self.source = source
         self.shards = tuple(shards)
         self.by_name = {os.fsencode(shard.name): position for position, shard in enumerate(self.shards)}
-        self._catalogs: OrderedDict[int, Catalog] = OrderedDict()
 
     def catalog(self, position: int) -> Catalog:
-        """The catalog of the shard at a position, mapped at first touch. Raises ChangedError if it is another one's."""
-        catalog = self._catalogs.get(position)
-        if catalog is None:
-            shard = self.shards[position]
-            catalog = Catalog(shard.catalog)
-            if dict(catalog.facts.files) != shard.files:
-                raise ChangedError("its catalog was made anew: mount again", path=shard.path)
-            self._catalogs[position] = catalog
-            if len(self._catalogs) > MAPPED_MAX:
-                self._catalogs.popitem(last=False)
+        """The catalog of the shard at a position, mapped anew. Raises ChangedError if it is another one's by now."""
+        shard = self.shards[position]
+        catalog = Catalog(shard.catalog)
+        if dict(catalog.facts.files) != shard.files:
+            raise ChangedError("its catalog was made anew: mount again", path=shard.path)
         return catalog
+
+    def __str__(self) -> str:
+        return f"{counted(len(self.shards), 'shard')}, {counted(self.samples, 'sample')}"
 
     @property
     def samples(self) -> int:
@@ -159,6 +158,11 @@ def open_dataset(
     return Dataset(source, [replace(shards[path], name=os.fsdecode(name)) for path, name in named])
 
 
+def counted(number: int, what: str) -> str:
+    """`1 sample`, `2 samples`"""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def index_place(source: str, *, in_place: bool = False) -> str:
     """The directory for a source's catalogs."""
     if not in_place:
@@ -168,8 +172,8 @@ def index_place(source: str, *, in_place: bool = False) -> str:
 
 
 def unique_names(paths: Sequence[str]) -> list[bytes]:
-    """The shards' directory names in the tree: the last components of their paths, `~n` for repeated ones."""
-    stems = [os.path.basename(path) for path in paths]
+    """The shards' directory names in the tree: what each is called by its path, `~n` for repeated ones."""
+    stems = [shard_name(path) for path in paths]
     return [name for _, (name,) in assign(stems, [[""] for _ in stems])]
 
 

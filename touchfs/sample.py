@@ -13,8 +13,10 @@ Forms are short strings, because catalogs store them:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 from touchfs.format.metainfo import Metainfo
 
@@ -38,7 +40,8 @@ class Field:
 class Sample:
     """`key` is never empty: samples without one get their ordinal, eight digits wide.
 
-    `problem` says what is wrong with a sample of a damaged shard; the fields it has can be served all the same.
+    `metainfo` was read from the field `metainfo_field`, if it tells anything. `problem` says what is wrong with a
+    sample of a damaged shard; the fields it has can be served all the same.
     """
 
     key: str
@@ -46,3 +49,29 @@ class Sample:
     fields: Mapping[str, Field]
     metainfo: Metainfo = field(default=NO_METAINFO)
     problem: str = ""
+    metainfo_field: str = "metainfo"
+
+
+class Samples(Sequence[Sample]):
+    """All that a sequence of samples has, where a kind of shard says how many there are, and each one."""
+
+    @abstractmethod
+    def sample(self, ordinal: int) -> Sample:
+        """The sample at an ordinal that is surely there."""
+
+    @overload
+    def __getitem__(self, ordinal: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, ordinal: slice) -> list[Sample]: ...
+
+    def __getitem__(self, ordinal: int | slice) -> Sample | list[Sample]:
+        count = len(self)
+        if isinstance(ordinal, slice):
+            return [self.sample(i) for i in range(*ordinal.indices(count))]
+        if not -count <= ordinal < count:
+            raise IndexError(f"sample {ordinal} of {count}")
+        return self.sample(ordinal % count)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return map(self.sample, range(len(self)))

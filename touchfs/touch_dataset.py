@@ -1,4 +1,4 @@
-"""`TouchDataset`: the samples of TouchNet shards as NumPy arrays, by position.
+"""`TouchDataset`: the samples of TouchNet or Megatron-LM shards as NumPy arrays, by position.
 
 Opening reads the 34-byte header of each index, which tells how many samples there are, and nothing else. Where the
 samples are is read from an index in blocks of entries when one of them is first asked for; a block costs 12 bytes a
@@ -25,17 +25,20 @@ from numpy.typing import NDArray
 from touchfs.errors import FormatError, UsageError
 from touchfs.format import mmidx
 from touchfs.format.metainfo import parse_object
+from touchfs.shard import megatron
 from touchfs.shard.find import find_shards
-from touchfs.shard.touch import DATA_SUFFIX, INDEX_SUFFIX, METAINFO_NAMES, fingerprint
+from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
+from touchfs.shard.touch import METAINFO_NAMES, fingerprint
 from touchfs.source.drive import drive
 from touchfs.source.local import LocalFile
+from touchfs.source.pieces import Pieces, StoredFile
 
 # Big enough that reading in order seldom waits for entries, small enough for a random read not to mind a miss.
 BLOCK_SAMPLES = 1024
 # 64 MiB of entries, those of 5.6 million samples of one modality. With its objects a block takes about 13 KiB.
 BLOCKS_MAX = 5120
 
-_Block = tuple[NDArray[np.int32], NDArray[np.int64]]
+_Block = tuple[NDArray[np.signedinteger[Any]], NDArray[np.int64]]
 
 
 class TouchDataset:
@@ -47,7 +50,9 @@ class TouchDataset:
 
     `path` is a shard directory, a directory of shards, or a `data.list` (its datatypes are only a hint). `datatypes`
     names the modalities that will be read, joined with `+`; None means all that the first shard has. Shards may be
-    empty. It can be pickled, which opens it again from `path`; forked; and shared by threads.
+    empty. `path` may also be the `PREFIX.idx` of Megatron-LM or fairseq, or a directory of such: the samples are then
+    its sequences, and the one modality is "tokens". The dataset can be pickled, which opens it again from `path`;
+    forked; and shared by threads.
 
     Raises NotFoundError if nothing is there or a shard lacks a modality; UsageError for datatypes that the first shard
     does not have; FormatError for a damaged index, or modalities with unequal numbers of samples; SourceError. Reading
@@ -168,13 +173,12 @@ class TouchDataset:
 class _Part:
     """One modality of one shard. Its .bin is opened when entries are first loaded, and `data_size` is known then."""
 
-    __slots__ = ("data", "data_size", "header", "index")
+    __slots__ = ("_is_scanned", "data", "data_size", "header", "index")
 
     def __init__(self, shard: str, modality: str) -> None:
-        stem = os.path.join(shard, modality)
-        self.index = LocalFile(stem + INDEX_SUFFIX)
-        self.data = LocalFile(stem + DATA_SUFFIX)
+        self.index, self.data = _open_pair(shard, modality)
         self.data_size = 0
+        self._is_scanned = False
         try:
             size = self.index.size
             self.header = mmidx.parse_header(self.index.read(0, min(size, mmidx.HEADER_SIZE)), size)
@@ -189,7 +193,9 @@ class _Part:
         count = min(BLOCK_SAMPLES, self.header.count - first)
         self.data_size = self.data.size
         try:
-            return drive(mmidx.scan_entries(self.header, first, count), self.index)
+            if not self._is_scanned:
+                self._scan()
+            return drive(mmidx.scan_entries(self.header, first, count, self.data_size), self.index)
         except FormatError as error:
             error.at(self.index.path)
             raise
@@ -197,9 +203,32 @@ class _Part:
             if count == self.header.count:
                 self.index.close()  # all is read: the descriptor is worth more to another shard
 
+    def _scan(self) -> None:
+        """What the header leaves open, once the size of the data is known."""
+        header = drive(mmidx.scan_dtype(self.header, self.data_size), self.index)
+        if isinstance(self.data, Pieces) and header.count:
+            lengths, offsets = drive(mmidx.scan_entries(header, header.count - 1, 1, self.data_size), self.index)
+            megatron.check_pieces_size(self.data, offsets.item(0) + lengths.item(0) * header.dtype.itemsize)
+        self.header = header
+        self._is_scanned = True
+
+
+def _open_pair(shard: str, modality: str) -> tuple[LocalFile, StoredFile]:
+    if not megatron.is_prefix(shard):
+        stem = os.path.join(shard, modality)
+        return LocalFile(stem + INDEX_SUFFIX), LocalFile(stem + DATA_SUFFIX)
+    if modality != megatron.TOKENS:
+        raise _unknown(modality, [megatron.TOKENS], shard)
+    files = megatron.fingerprint(shard)
+    index = LocalFile(shard, files[os.path.basename(shard)])
+    return index, megatron.open_source(shard, megatron.data_name(shard), files)
+
 
 def _datatypes(shard: str, joined: str | None) -> tuple[str, ...]:
-    there = [name.removesuffix(INDEX_SUFFIX) for name in fingerprint(shard) if name.endswith(INDEX_SUFFIX)]
+    if megatron.is_prefix(shard):
+        there = [megatron.TOKENS]
+    else:
+        there = [name.removesuffix(INDEX_SUFFIX) for name in fingerprint(shard) if name.endswith(INDEX_SUFFIX)]
     if not there:
         raise FormatError("no .idx here: not a TouchNet shard", path=shard)
     wanted = there if joined is None else list(dict.fromkeys(joined.split("+")))

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import platformdirs
 
-from touchfs.dataset import Dataset
+from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.state.store import StateStore
 from touchfs.tree.inode import SHARD_IDS_MAX
@@ -127,8 +127,7 @@ def _operations(request: MountRequest, dataset: Dataset, store: StateStore) -> t
 
 def _summary(dataset: Dataset) -> str:
     broken = sum(bool(shard.report) for shard in dataset.shards)
-    warning = f"; {broken} with errors, see ERROR.txt in them" if broken else ""
-    return f"{len(dataset.shards)} shards{warning}, {dataset.samples} samples"
+    return f"{dataset}" + (f"; {counted(broken, 'shard')} with errors, see ERROR.txt in them" if broken else "")
 
 
 def _refuse_overlap(request: MountRequest) -> None:

@@ -2,7 +2,8 @@ import os
 from pathlib import Path
 
 import pytest
-from touchnet import write_speech
+from megatron import INT32, split, tokens, write_prefix
+from touchnet import INT16, UINT8, UINT16, write_shard, write_speech
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError
 from touchfs.shard.find import find_shards
@@ -80,6 +81,69 @@ def test_files_that_are_no_list(tmp_path: Path, content: bytes, words: str) -> N
     assert caught.value.path == str(listing)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
+
+
+def prefix(path: Path) -> str:
+    return write_prefix(path, INT32, [tokens(1, 2), tokens(3)])
+
+
+def test_a_prefix(tmp_path: Path) -> None:
+    """By its index, by its .bin, or as Megatron-LM's own options name it."""
+    index = prefix(tmp_path / "corpus_text_document")
+    for source in ("corpus_text_document.idx", "corpus_text_document.bin", "corpus_text_document"):
+        assert find_shards(str(tmp_path / source)) == [index]
+    split(str(tmp_path / "corpus_text_document"), [5], 2)
+    assert find_shards(str(tmp_path)) == find_shards(str(tmp_path / "corpus_text_document")) == [index]
+    (tmp_path / "corpus_text_document").mkdir()
+    with pytest.raises(NotFoundError, match="no shards here"):
+        find_shards(str(tmp_path / "corpus_text_document"))
+
+
+def test_any_idx_is_taken_for_an_index(tmp_path: Path) -> None:
+    """What is wrong with it is said where it is opened."""
+    (tmp_path / "x.idx").write_bytes(b"v1.2 3\n")
+    assert find_shards(str(tmp_path / "x.idx")) == [str(tmp_path / "x.idx")]
+    with pytest.raises(NotFoundError):
+        find_shards(str(tmp_path / "y.idx"))
+
+
+def test_prefixes_of_a_directory_are_a_shard_each(tmp_path: Path) -> None:
+    names = ["a_text_document", "b_text_sentence", "mm", "train.en-de.en"]
+    paths = [prefix(tmp_path / "flat" / name) for name in names]
+    assert find_shards(str(tmp_path / "flat")) == paths
+    make(tmp_path / "flat/000000000")
+    assert find_shards(str(tmp_path / "flat")) == paths, (
+        "as with a TouchNet shard, its subdirectories are not looked at"
+    )
+    speech = make(tmp_path / "speech")
+    assert find_shards(str(tmp_path)) == [*paths, speech], "but of a directory without any they are"
+
+
+TOUCHNET: list[dict[str, tuple[int, list[bytes]]]] = [
+    {"audio": (INT16, [b"ab"]), "metainfo": (UINT8, [b"{}"])},
+    {"pair_audio": (INT16, [b"ab"]), "pair_text": (UINT8, [b"{}"])},
+    {"metainfo": (UINT8, [b"{}"])},
+    {"texttoken": (UINT16, [b"ab"])},
+    {"audiotoken": (UINT16, [b"ab"])},
+    {"video": (UINT8, [b"{}"]), "label_document": (UINT8, [b"x"])},
+    {"audio": (INT16, [b"ab"]), "x": (UINT8, [b"{}", b"unequal"])},
+]
+
+
+@pytest.mark.parametrize("modalities", TOUCHNET)
+def test_one_modality_of_touchnets_makes_a_directory_a_shard(
+    tmp_path: Path, modalities: dict[str, tuple[int, list[bytes]]]
+) -> None:
+    shard = str(write_shard(tmp_path / "s", **modalities))
+    assert find_shards(shard) == find_shards(str(tmp_path)) == [shard]
+    for name in modalities:
+        assert find_shards(f"{shard}/{name}.idx") == [f"{shard}/{name}.idx"], "that one file was asked for"
+
+
+def test_a_bin_alone_is_no_dataset(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"PK")
+    with pytest.raises(NotFoundError, match="no shards here"):
+        find_shards(str(tmp_path))
 
 
 def test_what_nobody_has_finished_writing_is_not_found(tmp_path: Path) -> None:

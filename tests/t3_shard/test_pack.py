@@ -256,7 +256,7 @@ def test_without_pyav(data: Path) -> None:
     program = "import sys; sys.modules['av'] = None; from touchfs.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "pack", "touch", "list.jsonl", "out", "--num-workers", "1", "--skip-bad"]
     done = subprocess.run(command, cwd=data.parent, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "out: 1 shards, 7 samples\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "out: 1 shard, 7 samples\n"), done.stderr
     data.write_text('{"wav": "x.flac"}\n')
     command[6] = "other"
     done = subprocess.run(command, cwd=data.parent, capture_output=True, text=True, check=False)

@@ -124,7 +124,7 @@ GOOD = index_bytes(INT16, list(map(len, PCM)))
         (b"TNTIDX\0\0" + GOOD[8:], "legacy TNTIDX"),
         (b"v1.1 3\ntar 1 2 3\n" * 9, "DALI"),
         (index_bytes(INT16, list(map(len, PCM)), version=2), "index version 2"),
-        (index_bytes(INT16, list(map(len, PCM)), code=9), "unknown dtype code 9"),
+        (index_bytes(INT16, list(map(len, PCM)), code=11), "unknown dtype code 11"),
         (index_bytes(INT16, list(map(len, PCM)), code=0), "unknown dtype code 0"),
         (index_bytes(INT16, list(map(len, PCM)), count=6), "6 samples"),
         (index_bytes(INT16, list(map(len, PCM)), count=2**63), "has 142|this has 142"),

@@ -14,6 +14,7 @@ import pytest
 from conformance import check_reads
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from megatron import INT32, JPEG, packed, split, tokens, write_prefix
 from shown import contents, files, rows
 from touchnet import INT16, UINT8, UINT16, as_json, index_bytes, write_shard, write_speech
 
@@ -247,6 +248,68 @@ def test_a_rate_for_audio_that_names_none(tmp_path: Path) -> None:
     assert made.files()["a.wav"] == wav(b"ab", 8000)
     assert made.files()["b.wav"] == wav(b"cd", 16000)
     assert made.facts.sample_rate == 8000
+
+
+# Megatron-LM
+
+
+@pytest.mark.parametrize("pieces", [0, 3])
+def test_megatron(tmp_path: Path, pieces: int) -> None:
+    """Documents of one sequence are files, of several directories, of none nothing; images are image files."""
+    sequences = [tokens(1, 2), packed(JPEG), tokens(3), tokens()]
+    path = write_prefix(tmp_path / "mm", INT32, sequences, [0, 2, 2, 3, 4], [0, 1, 0, 0])
+    if pieces:
+        split(str(tmp_path / "mm"), [9, 7, 3], pieces)
+    facts = make_catalog(path, str(tmp_path / "catalog"))
+    catalog = Catalog(str(tmp_path / "catalog"))
+    assert files(catalog, path) == {
+        "00000000/0000.npy": npy(tokens(1, 2)),
+        "00000000/0001.jpg": JPEG,
+        "00000002.npy": npy(tokens(3)),
+        "00000003.npy": npy(tokens()),
+    }
+    assert files(catalog, path, "segments") == {}
+    for name, content in contents(catalog, path, "shards").items():
+        check_reads(content, files(catalog, path)[name])
+    assert (facts.samples, facts.seconds, facts.report) == (4, 0, "")
+    assert facts.index_size == os.path.getsize(path)
+    assert facts.size == sum(each.nbytes for each in sequences)
+    table = catalog.tables["shards"]
+    assert {path: (table.key(row), table.ordinal[row]) for path, row in rows(table)} == {
+        "00000000/0000.npy": ("00000000/0000", 0),
+        "00000000/0001.jpg": ("00000000/0001", 1),
+        "00000002.npy": ("00000002", 2),
+        "00000003.npy": ("00000003", 3),
+    }
+
+
+@pytest.mark.parametrize(
+    ("index", "words"), [(b"TNTIDX\0\0" + bytes(99), "legacy TNTIDX index"), (b"v1.2 3\nwav 512 7 a\n", "DALI index")]
+)
+def test_relatives_that_are_not_read_are_named(tmp_path: Path, index: bytes, words: str) -> None:
+    path = Path(write_prefix(tmp_path / "x", INT32, []))
+    path.write_bytes(index)
+    facts = make_catalog(str(path), str(tmp_path / "catalog"))
+    assert words in facts.report
+    assert files(Catalog(str(tmp_path / "catalog")), str(path)) == {"ERROR.txt": facts.report.encode()}
+
+
+def test_megatron_with_a_short_bin(tmp_path: Path) -> None:
+    path = write_prefix(tmp_path / "x", INT32, [tokens(1), tokens(2, 3)])
+    os.truncate(tmp_path / "x.bin", 8)
+    facts = make_catalog(path, str(tmp_path / "catalog"))
+    assert facts.damaged == 1
+    assert "sample 1 ('00000001'): x.bin ends before this sample does" in facts.report
+    assert set(files(Catalog(str(tmp_path / "catalog")), path)) == {"00000000.npy", "ERROR.txt"}
+
+
+def test_metainfo_under_its_old_name_has_text_and_segments_too(tmp_path: Path) -> None:
+    metainfo = as_json(told("a", txt="x", info={"segments": [{"start": 0, "end": -1, "txt": "y"}]}))
+    write_shard(tmp_path, pair_audio=(INT16, [b"ab"]), pair_text=(UINT8, [metainfo]))
+    made = Made(tmp_path)
+    assert made.files()["a.txt"] == b"x"
+    assert made.files("segments")["a/0000.wav"] == wav(b"ab")
+    assert made.files("segments")["a/0000.txt"] == b"y"
 
 
 # Bad input

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from megatron import INT32, split, tokens, write_prefix
 from shown import dataset_files
 from touchnet import write_speech
 
@@ -173,6 +174,45 @@ def test_the_sample_rate_is_part_of_an_index(source: Path, indexing: Indexing) -
 def test_sample_rates_that_are_none(source: Path, rate: int) -> None:
     with pytest.raises(UsageError, match=f"a sample rate of {rate} Hz"):
         open_dataset(str(source), sample_rate=rate)
+
+
+def test_a_directory_of_megatron_prefixes(tmp_path: Path, indexing: Indexing) -> None:
+    """Each is a shard, called by its prefix, and indexed again when it alone changes."""
+    for count, name in enumerate(["a_text_document", "b_text_document", "c"], 1):
+        write_prefix(tmp_path / "data" / name, INT32, [tokens(*range(count))] * count)
+    split(str(tmp_path / "data/c"), [7], 2)
+    dataset = indexing(tmp_path / "data")
+    assert [(shard.name, shard.samples, shard.size) for shard in dataset.shards] == [
+        ("a_text_document", 1, 4),
+        ("b_text_document", 2, 16),
+        ("c", 3, 36),
+    ]
+    files = dataset_files(dataset)
+    assert [len(data) for _, data in sorted(files.items())] == [128 + 4 * n for n in (1, 2, 2, 3, 3, 3)]
+    assert dataset.shards[2].source("c.bin").read(0, 12) == tokens(0, 1, 2).tobytes()
+    indexing(tmp_path / "data")
+    assert indexing.count == 0
+    (tmp_path / "data/c-00001-of-00002.bin").touch()
+    changed = indexing(tmp_path / "data")
+    assert indexing.count == 1
+    assert changed.shards[2].identity != dataset.shards[2].identity
+    assert dataset_files(changed) == files
+    os.unlink(tmp_path / "data/c-00001-of-00002.bin")
+    assert "has no c-00001-of-00002.bin beside it" in indexing(tmp_path / "data").shards[2].report
+    assert indexing(tmp_path / "data/a_text_document").samples == 1
+    (tmp_path / "data").rename(tmp_path / "moved")
+    indexing(tmp_path / "moved", in_place=True)
+    (tmp_path / "moved").rename(tmp_path / "again")
+    mark(tmp_path / "again/.touchfs-index")
+    assert indexing(tmp_path / "again", in_place=True).samples == 3
+    assert written(tmp_path / "again/.touchfs-index", ".arrow") == 0
+
+
+def test_prefixes_of_one_name(tmp_path: Path) -> None:
+    for name in ("en/train", "de/train", "de/train.idx"):
+        write_prefix(tmp_path / name, INT32, [tokens(1)])
+    dataset = open_dataset(str(tmp_path))
+    assert [shard.name for shard in dataset.shards] == ["train", "train.idx", "train~2"]
 
 
 # A list with shards that are not as they should be
@@ -394,12 +434,3 @@ def test_the_same_shards_from_another_source_are_not_indexed_again(
     (source.parent / "data.list").write_text(f"{source}/000000001 audio\n")
     assert indexing(source.parent / "data.list").samples == 2
     assert written(cache, ".arrow") == 0
-
-
-def test_few_catalogs_are_mapped_at_once(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("touchfs.dataset.MAPPED_MAX", 2)
-    dataset = open_dataset(str(source))
-    for _ in range(2):
-        assert len(dataset_files(dataset)) == 18
-        maps = Path("/proc/self/maps").read_text()
-        assert sum(shard.catalog in maps for shard in dataset.shards) <= 2

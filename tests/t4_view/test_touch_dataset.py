@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import megatron
 import numpy as np
 import pytest
 from hypothesis import given
@@ -322,8 +323,8 @@ def test_what_cannot_be_opened(shard: Path) -> None:
     write_modality(shard, "metainfo", [text({})] * 2, "|u1")
     refused(FormatError, "unequal numbers of samples: audio has 3, metainfo has 2")
     assert len(TouchDataset(shard, "audio")) == 3
-    os.truncate(shard / "metainfo.idx", 50)
-    refused(FormatError, r"metainfo\.idx: an index of 2 samples and 3 documents has 82 bytes, this has 50")
+    os.truncate(shard / "metainfo.idx", 60)
+    refused(FormatError, r"metainfo\.idx: an index of 2 samples and 3 documents has 82 bytes, this has 60")
     os.truncate(shard / "metainfo.idx", 20)
     refused(FormatError, "ends inside its header")
     write_modality(shard.parent / "000000001", "audio", [], "<i2")
@@ -345,6 +346,82 @@ def test_a_bin_that_cannot_be_read(shard: Path) -> None:
     (shard / "audio.bin").mkdir()
     with TouchDataset(shard) as dataset, pytest.raises(SourceError, match=r"audio\.bin: Is a directory"):
         dataset.get(0, "audio")
+
+
+def test_an_index_cut_to_the_size_of_fairseqs(shard: Path) -> None:
+    """Its header tells the number of samples all the same; where they are is not believed."""
+    os.truncate(shard / "audio.idx", 26 + 3 * 12)
+    with TouchDataset(shard) as dataset:
+        assert len(dataset) == 3
+        with pytest.raises(FormatError, match=r"audio\.idx: sample \d .*begin"):
+            dataset.get(0, "audio")
+
+
+SEQUENCES = [megatron.tokens(*range(i % 5)) + 10 * i for i in range(23)]
+
+
+@pytest.mark.parametrize("pieces", [0, 3])
+def test_megatron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int) -> None:
+    monkeypatch.setattr(touchfs.touch_dataset, "BLOCK_SAMPLES", 4)
+    path = megatron.write_prefix(tmp_path / "a_text_document", megatron.INT32, SEQUENCES, [0, 3, 3, 23])
+    if pieces:
+        megatron.split(str(tmp_path / "a_text_document"), [5, 0, 70], pieces)
+    for source in (path, path.removesuffix(".idx"), tmp_path):
+        with TouchDataset(source) as dataset, pickle.loads(pickle.dumps(dataset)) as copy:
+            assert (len(dataset), dataset.datatypes) == (23, ("tokens",))
+            for i, expected in enumerate(SEQUENCES):
+                found = copy.get(i, "tokens")
+                assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
+                assert dataset.get(i, "tokens", 1, 2).tolist() == expected[1:3].tolist()
+                assert dataset.get_idx(i, "tokens") == (4 * sum(map(len, SEQUENCES[:i])), len(expected))
+            with pytest.raises(UsageError, match="'metainfo': there are tokens"):
+                dataset.metainfo(0)
+    with pytest.raises(UsageError, match="no datatype 'audio': there are tokens"):
+        TouchDataset(path, "audio")
+
+
+def test_megatron_shards_of_several_types(tmp_path: Path) -> None:
+    megatron.write_prefix(tmp_path / "a", megatron.UINT16, [megatron.tokens(1, 2, dtype="<u2")], modes=[0])
+    megatron.write_prefix(tmp_path / "b", megatron.FLOAT_7, [megatron.tokens(3, dtype="<f8")], fairseq=True)
+    megatron.write_prefix(tmp_path / "c", megatron.FLOAT_6, [megatron.tokens(dtype="<f4")] * 3000)
+    megatron.write_prefix(tmp_path / "d", megatron.FLOAT_6, [megatron.tokens(4, dtype="<f4")], [0])
+    with TouchDataset(tmp_path) as dataset:
+        assert len(dataset) == 3003
+        found = [dataset.get(i, "tokens") for i in (0, 1, 2, 3001, 3002)]
+        assert [each.dtype.str for each in found] == ["<u2", "<f8", "<f8", "<f8", "<f4"]
+        assert [each.tolist() for each in found] == [[1, 2], [3.0], [], [], [4.0]]
+
+
+def test_megatron_that_cannot_be_read(tmp_path: Path) -> None:
+    path = megatron.write_prefix(tmp_path / "a", megatron.INT32, SEQUENCES)
+    size = os.path.getsize(tmp_path / "a.bin")
+    megatron.split(str(tmp_path / "a"), [40, 40], 3)
+    os.truncate(tmp_path / "a-00001-of-00003.bin", 39)
+    with (
+        TouchDataset(path) as dataset,
+        pytest.raises(FormatError, match=rf"have {size - 1} bytes, the index needs {size}"),
+    ):
+        dataset.get(0, "tokens")
+    os.unlink(tmp_path / "a-00001-of-00003.bin")
+    with pytest.raises(FormatError, match=r"has no a-00001-of-00003\.bin beside it"):
+        TouchDataset(path)
+    Path(path).write_bytes(b"TNTIDX\0\0" + bytes(90))
+    (tmp_path / "a.bin").write_bytes(b"")
+    with pytest.raises(FormatError, match=r"a\.idx: .*legacy TNTIDX"):
+        TouchDataset(path)
+
+
+def test_a_length_that_overflowed(tmp_path: Path) -> None:
+    lengths = [3, 2**31 + 1, 2**31]
+    index = megatron.index_bytes(1, [3, 1 - 2**31, -(2**31)], megatron.begins(lengths))
+    (tmp_path / "x.idx").write_bytes(index)
+    with open(tmp_path / "x.bin", "wb") as file:
+        file.truncate(sum(lengths))
+        file.seek(3 + 2**31)
+        file.write(b"A")
+    with TouchDataset(tmp_path) as dataset:
+        assert [dataset.get_idx(i, "tokens")[1] for i in range(3)] == lengths
+        assert dataset.get(1, "tokens", 2**31 - 1).tolist() == [0, 65]
 
 
 def test_importing_is_cheap() -> None:

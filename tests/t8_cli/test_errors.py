@@ -35,7 +35,9 @@ CASES = [
     (["ls", ":shards"], 1, ":shards: no such file or directory"),
     (["ls", ""], 1, "no such file or directory"),
     (["ls", "empty"], 1, "empty: no shards here: expected .bin/.idx files, directories of them, or a data.list"),
-    (["info", "text"], 1, "text: line 1 is not `SHARD_DIR DATATYPES`: 'hello"),
+    (["info", "text"], 1, "text: is no dataset: line 1 is not `SHARD_DIR DATATYPES`"),
+    (["info", ""], 2, "the source is empty: is a variable unset?"),
+    (["mount", "shards", ""], 2, "touchfs mount: the mount point is empty: is a variable unset?"),
     (["ls", "shards:nosuch"], 1, "shards:nosuch: there is no 'nosuch' in /; `touchfs ls shards` shows what there is"),
     (
         ["cat", "shards:shards/000000000/no\nsuch.wav"],

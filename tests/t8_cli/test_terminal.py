@@ -42,7 +42,7 @@ class TestProgress:
 
     def test_packing_too(self, here):
         out, drawn, status = on_a_terminal("pack", "touch", SPEECH / "speech.jsonl", "out", "--num-workers", "1")
-        assert (out, status) == (b"out: 1 shards, 10 samples\n", 0)
+        assert (out, status) == (b"out: 1 shard, 10 samples\n", 0)
         assert "packing" in drawn and "10/10" in drawn
 
     def test_any_command_shows_that_it_indexes_first(self, own):

@@ -49,12 +49,16 @@ def open_tree(location: str, *, sample_rate: int | None, in_place: bool) -> tupl
 
 
 def _split(location: str) -> tuple[str, str]:
-    """SOURCE may hold colons: the longest one that exists counts."""
-    if os.path.exists(location):
+    """SOURCE may hold colons: the longest one that exists counts. A prefix of shard files exists if its index does."""
+    if _exists(location):
         return location, ""
     parts = location.split(":")
     for count in range(len(parts) - 1, 0, -1):
         source = ":".join(parts[:count])
-        if os.path.exists(source):
+        if _exists(source):
             return source, ":".join(parts[count:])
     raise NotFoundError("no such file or directory", path=parts[0] or location)
+
+
+def _exists(source: str) -> bool:
+    return os.path.exists(source) or os.path.exists(source + ".idx")

@@ -35,6 +35,6 @@ def command(sources: tuple[str, ...], jobs: int, force: bool, sample_rate: int |
                 source, sample_rate=sample_rate, in_place=in_place, force=force, executor=pool, progress=progress
             )
         news = f"{indexed} indexed now" if indexed else "indexed already"
-        say(f"{source}: {len(dataset.shards)} shards, {dataset.samples} samples; {news}")
+        say(f"{source}: {dataset}; {news}")
         for line in troubles(source, dataset):
             click.echo(f"{source}: {line}", err=True)

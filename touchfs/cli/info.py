@@ -11,6 +11,7 @@ import click
 from touchfs.cli.console import open_source, source_options
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import Dataset
+from touchfs.shard.open import kind_name
 
 ERRORS_SHOWN = 10
 
@@ -49,7 +50,7 @@ def command(source: str, as_json: bool, sample_rate: int | None, in_place: bool)
 def facts(dataset: Dataset) -> dict[str, object]:
     """What `info` tells, by name."""
     return {
-        "kind": "TouchDataset (.bin/.idx)",
+        "kind": ", ".join(sorted({kind_name(shard.path) for shard in dataset.shards})) + " (.bin/.idx)",
         "shards": len(dataset.shards),
         "samples": dataset.samples,
         "hours": round(dataset.seconds / 3600, 4),

@@ -69,6 +69,8 @@ def command(
             f"mounting needs the fuse extra ({error.name or error}): install libfuse3-dev, pkg-config and gcc, "
             "then `pip install 'touchfs[fuse]'`"
         ) from error
+    if not mountpoint:
+        raise click.UsageError("the mount point is empty: is a variable unset?")
     if loop == "trio" and workers > 1:
         raise click.UsageError("--loop trio has one worker")
     logging.basicConfig(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from touchfs.cli.terminal import CPUS, executor, progress_bar, say
+from touchfs.dataset import counted
 from touchfs.media.audio import Arithmetic
 from touchfs.write.making import DATATYPES
 from touchfs.write.pack import pack_touch
@@ -88,4 +89,4 @@ def touch(
             progress=progress,
         )
     skipped = f", {report.skipped} lines skipped: see {output}/skipped.jsonl" if report.skipped else ""
-    say(f"{output}: {report.shards} shards, {report.samples} samples{skipped}")
+    say(f"{output}: {counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}{skipped}")

@@ -14,29 +14,34 @@ its index says can: what fits is served, and `Sample.problem` says what is wrong
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import overload
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.format import magic, mmidx
 from touchfs.format.metainfo import parse_metainfo
-from touchfs.sample import NO_METAINFO, Field, Sample
+from touchfs.sample import NO_METAINFO, Field, Sample, Samples
+from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, read_index
 from touchfs.source.local import FileIdentity, LocalFile
 
 # The second names are those of TouchNet before March 2025: the same bytes.
 AUDIO_NAMES = frozenset({"audio", "pair_audio"})
 METAINFO_NAMES = frozenset({"metainfo", "pair_text"})
-INDEX_SUFFIX, DATA_SUFFIX = ".idx", ".bin"
+# By any of these a directory is known to be a TouchNet shard; any other modality may be beside them.
+MODALITIES = AUDIO_NAMES | METAINFO_NAMES | {"audiotoken", "texttoken", "video"}
 # A modality's name becomes part of file names, of at most 255 bytes, in which each of its bytes may take three.
 MODALITY_MAX = 64
 
 
 def is_touch_shard(path: str) -> bool:
-    """Whether a directory has the files of a TouchNet shard. One left by a crashed job may have a .bin only."""
+    """Whether a directory has a modality of TouchNet's, told by the names of its files alone.
+
+    Megatron-LM's pairs of .bin and .idx are the same bytes, but each is named as its user likes, and a directory of
+    them is many shards. A shard left by a crashed job may have a .bin only.
+    """
     try:
         with os.scandir(path) as entries:
-            return any(_is_part(entry) for entry in entries)
+            return any(os.path.splitext(entry.name)[0] in MODALITIES and _is_part(entry) for entry in entries)
     except OSError:
         return False
 
@@ -61,7 +66,12 @@ def fingerprint(path: str) -> dict[str, FileIdentity]:
     return dict(sorted(files.items()))
 
 
-class TouchShard(Sequence[Sample]):
+def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
+    """A file of the shard `path`."""
+    return LocalFile(os.path.join(path, name), files.get(name))
+
+
+class TouchShard(Samples):
     """The samples of one shard directory. `sample_rate` is for audio whose metainfo does not name a rate, in Hz."""
 
     def __init__(self, path: str, sample_rate: int | None = None) -> None:
@@ -96,24 +106,7 @@ class TouchShard(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    @overload
-    def __getitem__(self, ordinal: int) -> Sample: ...
-
-    @overload
-    def __getitem__(self, ordinal: slice) -> list[Sample]: ...
-
-    def __getitem__(self, ordinal: int | slice) -> Sample | list[Sample]:
-        count = len(self)
-        if isinstance(ordinal, slice):
-            return [self._sample(i) for i in range(*ordinal.indices(count))]
-        if not -count <= ordinal < count:
-            raise IndexError(f"sample {ordinal} of {count}")
-        return self._sample(ordinal % count)
-
-    def __iter__(self) -> Iterator[Sample]:
-        return map(self._sample, range(len(self)))
-
-    def _sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> Sample:
         metainfo, problems, fields = NO_METAINFO, [], {}
         told = self._metainfo
         if told is not None and told.complete[ordinal]:
@@ -126,7 +119,8 @@ class TouchShard(Sequence[Sample]):
                 fields[column.modality] = column.field(ordinal, metainfo.rate)
             else:
                 problems.append(f"{column.source} ends before this sample does")
-        return Sample(metainfo.key or f"{ordinal:08d}", ordinal, fields, metainfo, "; ".join(problems))
+        key, metainfo_field = metainfo.key or f"{ordinal:08d}", told.modality if told is not None else ""
+        return Sample(key, ordinal, fields, metainfo, "; ".join(problems), metainfo_field)
 
 
 class _Column:
@@ -139,18 +133,12 @@ class _Column:
             raise FormatError(f"a modality's name has at most {MODALITY_MAX} bytes: {modality!r}", path=path)
         if self.source not in files:
             raise FormatError(f"{modality}{INDEX_SUFFIX} has no {self.source} beside it", path=path)
-        identity = files[modality + INDEX_SUFFIX]
-        index_file = LocalFile(os.path.join(path, modality + INDEX_SUFFIX), identity)
-        try:
-            index = mmidx.parse_index(index_file.read(0, identity.size))
-        except FormatError as error:
-            raise error.at(index_file.path) from error
-        finally:
-            index_file.close()
+        data_size = files[self.source].size
+        index = read_index(os.path.join(path, modality + INDEX_SUFFIX), files[modality + INDEX_SUFFIX], data_size)
         self.data = LocalFile(os.path.join(path, self.source), files[self.source])
         self.offsets = index.offsets.data
         self.sizes = index.sizes.data
-        self.complete = mmidx.complete(index, files[self.source].size).data
+        self.complete = mmidx.complete(index, data_size).data
         self.is_metainfo = modality in METAINFO_NAMES and index.dtype.str == "|u1"
         self._is_audio = modality in AUDIO_NAMES and index.dtype.str == "<i2"
         self._dtype = index.dtype.str

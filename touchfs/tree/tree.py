@@ -11,6 +11,7 @@ the oldest of it is dropped when `SHARDS_KEPT` are there. Used by one thread.
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,12 +19,12 @@ from touchfs.dataset import Dataset, Shard
 from touchfs.errors import ChangedError, NotFoundError, UsageError
 from touchfs.extent import Content, Extent, Memory
 from touchfs.shard.catalog import DIRECTORY, NO_SAMPLE, Kind, Table
-from touchfs.source.local import LocalFile
-from touchfs.tree.inode import FIXED_VIEW, ROOT, ROW_BITS, ROW_MASK, SHARD_IDS_MAX, pack, unpack
+from touchfs.tree.inode import FIXED_VIEW, ROOT, SHARD_IDS_MAX, pack, unpack
 from touchfs.view.catalogs import VIEWS
 from touchfs.view.file import presenter
 
-SHARDS_KEPT = 8192
+# A mapping holds a descriptor (and vm.max_map_count, 65,530, limits mappings): a quarter of them all is for catalogs.
+SHARDS_KEPT = max(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 8192), 16)
 
 
 class Entry(NamedTuple):
@@ -35,23 +36,32 @@ class Entry(NamedTuple):
     mtime_ns: int
 
 
-class _OpenView:
-    """One view of one shard: its table, and how the contents of its kinds are made."""
+class _OpenShard:
+    """What is kept of a shard for all its views: its files, and how the contents of each kind are made."""
 
-    __slots__ = ("base", "kinds", "makers", "mtime_ns", "shard", "sources", "table")
+    __slots__ = ("kinds", "makers", "mtime_ns", "shard", "sources")
 
-    def __init__(self, base: int, shard: Shard, table: Table, kinds: Sequence[Kind]) -> None:
-        self.base = base
+    def __init__(self, shard: Shard, kinds: Sequence[Kind]) -> None:
         self.shard = shard
-        self.table = table
-        self.kinds = kinds
         self.mtime_ns = shard.mtime_ns
-        files = {kind.source for kind in kinds if kind.form != "inline"}
-        sources = {name: LocalFile(os.path.join(shard.path, name), shard.files.get(name)) for name in files}
-        self.sources = [sources.get(kind.source) for kind in kinds]
+        self.kinds = kinds
+        files = {name: shard.source(name) for name in {kind.source for kind in kinds if kind.form != "inline"}}
+        self.sources = [files.get(kind.source) for kind in kinds]
         self.makers: list[Callable[[Extent], Content] | None] = [
             None if kind.form == "inline" else presenter(kind.form) for kind in kinds
         ]
+
+
+class _OpenView:
+    """One view of one shard: its table, and the inode of its row 0."""
+
+    __slots__ = ("base", "mtime_ns", "of", "table")
+
+    def __init__(self, base: int, of: _OpenShard, table: Table) -> None:
+        self.base = base
+        self.of = of
+        self.mtime_ns = of.mtime_ns
+        self.table = table
 
     def entry(self, row: int) -> Entry:
         table = self.table
@@ -61,7 +71,7 @@ class _OpenView:
 
     def content(self, row: int) -> Content:
         kind = self.table.kind[row] - 1
-        source, make = self.sources[kind], self.makers[kind]
+        source, make = self.of.sources[kind], self.of.makers[kind]
         if source is None or make is None:
             return Memory(self.table.inline(row))
         source.open()
@@ -79,7 +89,7 @@ class Tree:
         self._positions = {shard_id: position for position, shard_id in enumerate(shard_ids)}
         self._sorted = sorted(range(len(shard_ids)), key=lambda i: os.fsencode(dataset.shards[i].name))
         self._views = {name.encode(): number for number, name in enumerate(VIEWS, FIXED_VIEW + 1)}
-        self._open: dict[int, _OpenView] = {}
+        self._open: dict[int, tuple[_OpenView, ...]] = {}
         self._mtime_ns = max((shard.mtime_ns for shard in dataset.shards), default=0)
 
     def entry(self, inode: int) -> Entry:
@@ -141,8 +151,8 @@ class Tree:
         if opened is None:
             return {}
         table = opened.table
-        kind = opened.kinds[table.kind[row] - 1]
-        told = {"shard": opened.shard.name, "field": kind.field}
+        kind = opened.of.kinds[table.kind[row] - 1]
+        told = {"shard": opened.of.shard.name, "field": kind.field}
         if table.ordinal[row] != NO_SAMPLE:
             told["key"] = table.key(row)
             told["ordinal"] = str(table.ordinal[row])
@@ -185,22 +195,23 @@ class Tree:
 
     def _view(self, inode: int, row: int) -> _OpenView:
         """The open view that an inode lies in; its table surely has the row."""
-        opened = self._open.get(inode >> ROW_BITS)
-        if opened is None:
-            opened = self._open_view(inode)
-        if row >= opened.table.rows:
-            raise ChangedError("this inode is not of this mount")
-        return opened
-
-    def _open_view(self, inode: int) -> _OpenView:
         view, shard_id, _ = unpack(inode)
+        views = self._open.get(shard_id) or self._open_shard(shard_id)
+        if not FIXED_VIEW < view <= len(views) or row >= views[view - 1].table.rows:
+            raise ChangedError("this inode is not of this mount")
+        return views[view - 1]
+
+    def _open_shard(self, shard_id: int) -> tuple[_OpenView, ...]:
         position = self._positions.get(shard_id)
-        if position is None or not FIXED_VIEW < view <= len(VIEWS):
+        if position is None:
             raise ChangedError("the shard of this inode has changed: look its path up again")
         catalog = self.dataset.catalog(position)
-        table = catalog.tables[VIEWS[view - 1]]
-        opened = _OpenView(inode & ~ROW_MASK, self.dataset.shards[position], table, catalog.kinds)
+        shard = _OpenShard(self.dataset.shards[position], catalog.kinds)
+        views = tuple(
+            _OpenView(pack(view, shard_id, 0), shard, catalog.tables[name])
+            for view, name in enumerate(VIEWS, FIXED_VIEW + 1)
+        )
         if len(self._open) >= SHARDS_KEPT:
             del self._open[next(iter(self._open))]
-        self._open[inode >> ROW_BITS] = opened
-        return opened
+        self._open[shard_id] = views
+        return views

@@ -17,7 +17,7 @@ from touchfs.format.arrow_ipc import Column
 from touchfs.sample import Field, Sample
 from touchfs.shard import names
 from touchfs.shard.catalog import KINDS_MAX, NO_SAMPLE, Facts, Kind, TableBuilder, write_catalog
-from touchfs.shard.touch import TouchShard, fingerprint
+from touchfs.shard.open import fingerprint, open_shard
 from touchfs.source.local import FileIdentity
 from touchfs.view import raw, segments
 from touchfs.view.file import File
@@ -35,8 +35,8 @@ def make_catalog(shard_path: str, catalog_path: str, sample_rate: int | None = N
     made = _Tables()
     try:
         files = fingerprint(shard_path)
-        with closing(TouchShard(shard_path, sample_rate)) as shard:
-            files, size, index_size = shard.files, shard.size, shard.index_size
+        with closing(open_shard(shard_path, sample_rate)) as shard:
+            files, size, index_size = dict(shard.files), shard.size, shard.index_size
             for sample in shard:
                 made.add(sample)
         report = made.report(shard_path)

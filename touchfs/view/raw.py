@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from touchfs.sample import Sample
-from touchfs.shard.touch import METAINFO_NAMES
 from touchfs.view.file import File
 
 
@@ -15,10 +14,5 @@ def files(sample: Sample) -> list[File]:
         extension = f"{field.name}.{field.extension}" if field.extension in shown else field.extension
         shown[extension] = File(extension, field)
     if sample.metainfo.text is not None:
-        shown["txt"] = File.text("txt", sample.fields[metainfo_field(sample)], sample.metainfo.text)
+        shown["txt"] = File.text("txt", sample.fields[sample.metainfo_field], sample.metainfo.text)
     return list(shown.values())
-
-
-def metainfo_field(sample: Sample) -> str:
-    """The name of the field that a sample's metainfo came from."""
-    return next(name for name in sample.fields if name in METAINFO_NAMES)

@@ -12,9 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from touchfs.sample import Field, Sample
-from touchfs.shard.touch import AUDIO_NAMES
 from touchfs.view.file import File
-from touchfs.view.raw import metainfo_field
 
 SAMPLE_SIZE = 2
 # Without the particulars: what differs from file to file is in the .json, and a catalog has few kinds of file.
@@ -25,10 +23,10 @@ def files(sample: Sample) -> list[File]:
     """The files of all segments of a sample, named by `File.extension`: `0000.wav`, …"""
     if not sample.metainfo.segments:
         return []
-    audio = next((field for name, field in sample.fields.items() if name in AUDIO_NAMES), None)
-    if audio is None or not audio.form.startswith("wav/"):
+    audio = next((field for field in sample.fields.values() if field.form.startswith("wav/")), None)
+    if audio is None:
         return []
-    source = sample.fields[metainfo_field(sample)]
+    source = sample.fields[sample.metainfo_field]
     rate = int(audio.form.removeprefix("wav/"))
     shown = []
     for number, segment in enumerate(sample.metainfo.segments):

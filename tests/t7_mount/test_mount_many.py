@@ -1,0 +1,47 @@
+"""More shards than a process may have files open, through a mount and without one."""
+
+import resource
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from mounts import TOUCHFS, touchfs
+
+SHARDS, LIMIT = 1300, 1024
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory) -> Path:
+    """Shards of one sample each: token ids that tell their shard."""
+    root = tmp_path_factory.mktemp("many") / "shards"
+    index = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 4, 1, 2) + struct.pack("<iqqq", 1, 0, 0, 1)
+    for shard in range(SHARDS):
+        directory = root / f"{shard:09d}"
+        directory.mkdir(parents=True)
+        (directory / "texttoken.bin").write_bytes(struct.pack("<i", shard))
+        (directory / "texttoken.idx").write_bytes(index)
+    return root
+
+
+def few_descriptors() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
+
+
+def numbers(root: Path) -> list[int]:
+    return [struct.unpack("<i", path.read_bytes()[-4:])[0] for path in sorted(root.glob("shards/*/*.npy"))]
+
+
+def test_a_mount_with_few_descriptors_serves_them_all(many, tmp_path):
+    made = subprocess.run([TOUCHFS, "mount", many, tmp_path / "m"], preexec_fn=few_descriptors, check=True)
+    assert made.returncode == 0
+    try:
+        assert numbers(tmp_path / "m") == list(range(SHARDS))
+        assert numbers(tmp_path / "m") == list(range(SHARDS))
+    finally:
+        assert touchfs("umount", tmp_path / "m").returncode == 0
+
+
+def test_a_copy_without_a_mount_too(many, tmp_path):
+    subprocess.run([TOUCHFS, "cp", "-r", f"{many}:", tmp_path / "copy"], preexec_fn=few_descriptors, check=True)
+    assert numbers(tmp_path / "copy") == list(range(SHARDS))

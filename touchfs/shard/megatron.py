@@ -1,0 +1,205 @@
+"""A shard of Megatron-LM or fairseq: `PREFIX.idx`, by which it is named, over `PREFIX.bin`.
+
+A sample is a *sequence* of the index; its key says in which document it is:
+
+    00000007          the only sequence of document 7
+    00000008/0000     the first one of several in document 8
+
+Documents without sequences are not shown; the numbers of the others stay. Where an index tells of no documents
+(fairseq's does not), each sequence is one.
+
+A sequence is a one-dimensional array, `.npy`, or if its type is uint8 opaque bytes, with the extension that their
+magic tells. In an index with modes an int32 sequence of mode 1 is an image file, packed as Megatron-LM's
+preprocess_mmdata.py does: the number of bytes that pad it, then the file padded to a multiple of 4. It is shown as that
+file, if its magic is known; else as the array, with a note, for nothing else tells that it is one.
+
+The .bin may have been split into `PREFIX-00000-of-00021.bin` and so on, as public copies of large corpora are. The
+last number is how many pieces there are (Hugging Face), or that of the last one (Pythia). Together they must be as long
+as the index says: it cannot be known which of them is short, and the bytes of all behind that one would be others.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.format import magic, mmidx
+from touchfs.sample import Field, Sample, Samples
+from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, read_index
+from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.source.pieces import Pieces, StoredFile
+
+TOKENS, IMAGE = "tokens", "image"
+_IMAGE_MODE = 1
+_PAD_SIZE = 4
+_PAD_MAX = 3
+_NO_IMAGE = "its mode says that this is an image, but nothing in it does"
+
+_PIECE = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.bin", re.DOTALL)
+
+
+def is_prefix(path: str) -> bool:
+    """Whether the path of a shard is that of an index, and not of a directory."""
+    return path.endswith(INDEX_SUFFIX) and not os.path.isdir(path)
+
+
+def find_prefixes(directory: str) -> list[str]:
+    """The paths of all `PREFIX.idx` in a directory, in name order.
+
+    Other formats have `.idx` files, too: where no .bin is beside one, its magic must tell that one should be.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            # None that is hidden: `._x.idx` holds a Mac's attributes.
+            names = {
+                entry.name
+                for entry in entries
+                if entry.name.endswith((INDEX_SUFFIX, DATA_SUFFIX)) and entry.name[0] != "." and entry.is_file()
+            }
+    except OSError:
+        return []
+    split = {piece[1] for name in names if (piece := _PIECE.fullmatch(name))}
+    prefixes = []
+    for name in sorted(names):
+        stem, path = name.removesuffix(INDEX_SUFFIX), os.path.join(directory, name)
+        if stem != name and (stem + DATA_SUFFIX in names or stem in split or _has_magic(path)):
+            prefixes.append(path)
+    return prefixes
+
+
+def _has_magic(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(mmidx.MAGIC)) == mmidx.MAGIC
+    except OSError:
+        return False
+
+
+def fingerprint(path: str) -> dict[str, FileIdentity]:
+    """The identity of each file of the shard `path`, by name: of the index, and of its .bin or the pieces of it."""
+    directory, name = os.path.split(path)
+    stem = name.removesuffix(INDEX_SUFFIX)
+    files: dict[str, FileIdentity] = {}
+    try:
+        for each in (stem + DATA_SUFFIX, name):
+            _identify(files, os.path.join(directory, each))
+        if name not in files:
+            raise NotFoundError("no such shard", path=path)
+        if len(files) == 1:
+            for each in sorted(os.listdir(directory)):
+                if (piece := _PIECE.fullmatch(each)) and piece[1] == stem:
+                    _identify(files, os.path.join(directory, each))
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), path=path) from error
+    return files
+
+
+def _identify(files: dict[str, FileIdentity], path: str) -> None:
+    with suppress(FileNotFoundError):
+        found = os.stat(path)
+        if stat.S_ISREG(found.st_mode):  # reading a pipe would wait for ever
+            files[os.path.basename(path)] = FileIdentity.of(found)
+
+
+def data_name(path: str) -> str:
+    """The name of the shard's .bin, which the pieces together go by, too."""
+    return os.path.basename(path).removesuffix(INDEX_SUFFIX) + DATA_SUFFIX
+
+
+def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> StoredFile:
+    """A file of the shard `path`. Raises FormatError when it is a split .bin that lacks a piece."""
+    directory, index = os.path.split(path)
+    if name in files:
+        return LocalFile(os.path.join(directory, name), files[name])
+    pieces = {os.path.join(directory, each): identity for each, identity in files.items() if each != index}
+    _check_pieces(list(pieces), path)
+    return Pieces(pieces)
+
+
+def _check_pieces(names: Sequence[str], path: str) -> None:
+    """Whether sorted pieces are all there, numbered from 0."""
+    found = [match for name in names if (match := _PIECE.fullmatch(os.path.basename(name)))]
+    if not found:
+        raise FormatError(f"has no {data_name(path)} beside it", path=path)
+    if len({match[3] for match in found}) > 1:
+        raise FormatError(f"beside it are pieces of two splits: {found[0][0]} and {found[-1][0]}", path=path)
+    count, there = int(found[0][3]), {int(match[2]) for match in found}
+    # Of Pythia's there is one more. Whether it should be there, their size tells.
+    missing = next((number for number in range(max(count, max(there) + 1)) if number not in there), None)
+    if missing is not None:
+        raise FormatError(f"has no {found[0][1]}-{missing:05d}-of-{count:05d}.bin beside it", path=path)
+
+
+def check_pieces_size(pieces: Pieces, end: int) -> None:
+    if pieces.size < end:
+        problem = f"all pieces together have {pieces.size} bytes, the index needs {end}: one is missing or cut off"
+        raise FormatError(problem, path=pieces.path)
+
+
+class MegatronShard(Samples):
+    """The sequences of `PREFIX.idx`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.files = fingerprint(path)
+        self.data_name = data_name(path)
+        self.data = open_source(path, self.data_name, self.files)
+        self.index_size = self.files[os.path.basename(path)].size
+        self.size = sum(identity.size for identity in self.files.values()) - self.index_size
+        index = read_index(path, self.files[os.path.basename(path)], self.size)
+        if isinstance(self.data, Pieces) and len(index):
+            check_pieces_size(self.data, int(index.offsets[-1]) + int(index.sizes[-1]))
+        starts = mmidx.document_starts(index)
+        # As memoryviews, which give ints at a quarter of NumPy's time.
+        self._starts = None if starts is None else starts.data
+        self._modes = None if index.modes is None or index.dtype.str != "<i4" else index.modes.data
+        self._offsets = index.offsets.data
+        self._sizes = index.sizes.data
+        self._complete = mmidx.complete(index, self.size).data
+        self._dtype = index.dtype.str
+
+    def close(self) -> None:
+        """Give the descriptors up; reading a further sample opens its files again."""
+        self.data.close()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def sample(self, ordinal: int) -> Sample:
+        if not self._complete[ordinal]:
+            return Sample(self._key(ordinal), ordinal, {}, problem=f"{self.data_name} ends before this sample does")
+        field = self._field(ordinal)
+        return Sample(self._key(ordinal), ordinal, {field.name: field})
+
+    def _key(self, ordinal: int) -> str:
+        starts = self._starts
+        if starts is None:
+            return f"{ordinal:08d}"
+        document = bisect_right(starts, ordinal) - 1
+        first = starts[document]
+        return f"{document:08d}/{ordinal - first:04d}" if starts[document + 1] - first > 1 else f"{document:08d}"
+
+    def _field(self, ordinal: int) -> Field:
+        offset, size, note = self._offsets[ordinal], self._sizes[ordinal], ""
+        if self._modes is not None and self._modes[ordinal] == _IMAGE_MODE:
+            image = self._image(offset, size)
+            if image is not None:
+                return image
+            note = _NO_IMAGE
+        if self._dtype == "|u1":
+            extension = magic.extension(self.data.read(offset, min(size, magic.MAGIC_SIZE)))
+            return Field(TOKENS, self.data_name, offset, size, "bytes", extension)
+        return Field(TOKENS, self.data_name, offset, size, f"npy/{self._dtype}", "npy", note)
+
+    def _image(self, offset: int, size: int) -> Field | None:
+        head = self.data.read(offset, min(size, _PAD_SIZE + magic.MAGIC_SIZE))
+        pad, extension = int.from_bytes(head[:_PAD_SIZE], "little"), magic.extension(head[_PAD_SIZE:])
+        length = size - _PAD_SIZE - pad
+        if pad > _PAD_MAX or length <= 0 or extension == "bin":
+            return None
+        return Field(IMAGE, self.data_name, offset + _PAD_SIZE, length, "bytes", extension)

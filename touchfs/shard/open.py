@@ -1,0 +1,87 @@
+"""From a path to a shard: which kind it is, told by its suffix.
+
+    PREFIX.idx      Megatron-LM or fairseq: `touchfs.shard.megatron`
+    a directory     TouchNet: `touchfs.shard.touch`, also where nothing is at the path
+
+What a SOURCE has in it is found by `touchfs.shard.find`; from there on a shard is its path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from touchfs.sample import Sample
+from touchfs.shard import megatron, touch
+from touchfs.source.local import FileIdentity
+from touchfs.source.pieces import StoredFile
+
+
+class Shard(Protocol):
+    """An open shard: its samples in order, over files by name."""
+
+    @property
+    def files(self) -> Mapping[str, FileIdentity]: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of data, without indexes."""
+        ...
+
+    @property
+    def index_size(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Sample]: ...
+
+    def close(self) -> None: ...
+
+
+class _Kind(NamedTuple):
+    name: str
+    open: Callable[[str, int | None], Shard]
+    fingerprint: Callable[[str], dict[str, FileIdentity]]
+    open_source: Callable[[str, str, Mapping[str, FileIdentity]], StoredFile]
+
+
+_DIRECTORY = _Kind("TouchDataset", touch.TouchShard, touch.fingerprint, touch.open_source)
+_BY_SUFFIX = {
+    ".idx": _Kind(
+        "Megatron-LM", lambda path, rate: megatron.MegatronShard(path), megatron.fingerprint, megatron.open_source
+    ),
+}
+
+
+def open_shard(path: str, sample_rate: int | None = None) -> Shard:
+    """Open the shard at a path. `sample_rate` (Hz) is for audio that names none, where a kind has such."""
+    return _kind(path).open(path, sample_rate)
+
+
+def fingerprint(path: str) -> dict[str, FileIdentity]:
+    """The identities of a shard's files by name, without a read. Raises NotFoundError or SourceError."""
+    return _kind(path).fingerprint(path)
+
+
+def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> StoredFile:
+    """The file that a field of the shard at `path` names as its source. `files` is the shard's fingerprint."""
+    return _kind(path).open_source(path, name, files)
+
+
+def kind_name(path: str) -> str:
+    """What kind of shard is at a path, in words."""
+    return _kind(path).name
+
+
+def shard_name(path: str) -> str:
+    """What a shard is called: the last component of its path, without the suffix that told its kind."""
+    name = os.path.basename(path)
+    return name if _kind(path) is _DIRECTORY else os.path.splitext(name)[0]
+
+
+def _kind(path: str) -> _Kind:
+    kind = _BY_SUFFIX.get(os.path.splitext(path)[1])
+    return _DIRECTORY if kind is None or os.path.isdir(path) else kind
+
+
+if TYPE_CHECKING:
+    _: list[type[Shard]] = [touch.TouchShard, megatron.MegatronShard]

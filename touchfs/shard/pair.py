@@ -1,0 +1,20 @@
+"""A .bin and its .idx: what the kinds of shards that are made of such pairs have in common."""
+
+from __future__ import annotations
+
+from touchfs.errors import FormatError
+from touchfs.format import mmidx
+from touchfs.source.local import FileIdentity, LocalFile
+
+INDEX_SUFFIX, DATA_SUFFIX = ".idx", ".bin"
+
+
+def read_index(path: str, identity: FileIdentity, bin_size: int) -> mmidx.Index:
+    """All of an index. Raises FormatError, ChangedError, SourceError."""
+    file = LocalFile(path, identity)
+    try:
+        return mmidx.parse_index(file.read(0, identity.size), bin_size)
+    except FormatError as error:
+        raise error.at(path) from error
+    finally:
+        file.close()
