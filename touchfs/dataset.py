@@ -131,6 +131,8 @@ def open_dataset(
     """
     if sample_rate is not None and not 0 < sample_rate <= RATE_MAX:
         raise UsageError(f"a sample rate of {sample_rate} Hz")
+    if not source:
+        raise UsageError("the source is empty: is a variable unset?")
     source = os.path.abspath(source)
     paths = [os.path.abspath(path) for path in find_shards(source)]
     place = index_place(source, in_place=in_place)

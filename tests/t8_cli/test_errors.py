@@ -48,9 +48,9 @@ CASES = [
     (["cat", "shards"], 2, "shards: is a directory: name a file in it"),
     (["cat", "shards:shards/000000000"], 2, "shards:shards/000000000: is a directory: name a file in it"),
     (["cp", "shards:shards", "x"], 2, "shards:shards: is a directory: copy it with -r"),
-    (["cp", "shards:shards/000000000/numbers.wav", "no/such"], 1, "no/such: No such file or directory"),
+    (["cp", "shards:shards/000000000/numbers.wav", "no/such"], 1, "no/such: cannot be written: No such file or directory"),
     (["cp", "-r", "shards:shards/000000000", "text"], 1, "text: File exists"),
-    (["cp", "shards:shards/000000000/numbers.wav", "text/x"], 1, "text/x: Not a directory"),
+    (["cp", "shards:shards/000000000/numbers.wav", "text/x"], 1, "text/x: cannot be written: Not a directory"),
     (["pack", "touch", "nosuch.jsonl", "out"], 1, "nosuch.jsonl: no such file"),
     (["pack", "touch", "text", "out"], 1, "text: line 1: not JSON"),
     (["umount", "empty"], 1, "empty: touchfs is not mounted here"),
@@ -112,7 +112,7 @@ def test_a_full_disk(mixed):
         done = shell(f"touchfs {command} >/dev/full", mixed)
         assert (done.returncode, done.stderr) == (1, "touchfs: No space left on device\n")
     done = shell("touchfs cp shards:shards/000000000/numbers.wav /dev/full", mixed)
-    assert (done.returncode, done.stderr) == (1, "touchfs: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "touchfs: /dev/full: cannot be written: No space left on device\n")
 
 
 def test_no_stdout_at_all(mixed):

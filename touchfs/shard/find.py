@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 
-from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
+from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.touch import is_touch_shard
@@ -33,8 +33,6 @@ _LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 
 def find_shards(source: str) -> list[str]:
     """The paths of the shards of a source, in dataset order. A listed shard is named even if it is not there."""
-    if not source:
-        raise UsageError("the source is empty: is a variable unset?")
     if not os.path.isdir(source):
         if (index := _index_of(source)) is not None:
             return [index]
