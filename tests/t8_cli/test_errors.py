@@ -48,7 +48,7 @@ CASES = [
     (["cat", "shards"], 2, "shards: is a directory: name a file in it"),
     (["cat", "shards:shards/000000000"], 2, "shards:shards/000000000: is a directory: name a file in it"),
     (["cp", "shards:shards", "x"], 2, "shards:shards: is a directory: copy it with -r"),
-    (["cp", "shards:shards/000000000/numbers.wav", "no/such"], 1, "no/such: cannot be written: No such file or directory"),
+    (["cp", "shards:shards/000000000/numbers.wav", "no/x"], 1, "no/x: cannot be written: No such file or directory"),
     (["cp", "-r", "shards:shards/000000000", "text"], 1, "text: File exists"),
     (["cp", "shards:shards/000000000/numbers.wav", "text/x"], 1, "text/x: cannot be written: Not a directory"),
     (["pack", "touch", "nosuch.jsonl", "out"], 1, "nosuch.jsonl: no such file"),
