@@ -24,6 +24,7 @@ import errno
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import struct
@@ -37,7 +38,7 @@ import trio
 from touchfs.errors import MountError
 from touchfs_mount import mountpoint
 from touchfs_mount.libfuse import MountOptions, refused
-from touchfs_mount.loop import BUSY_SINCE
+from touchfs_mount.loop import ALL_PARKED, BUSY_SINCE, REQUESTS
 from touchfs_mount.workers import Operations, Shared
 from touchfs_mount.zygote import MESSAGE_SIZE, Zygote
 
@@ -229,14 +230,22 @@ class _Supervisor:
                     nursery.start_soon(self._unmount)
 
     async def _follow_stuck(self) -> None:
+        """Kill a worker that is busy with one thing for too long, or idle while requests wait and nobody takes any."""
         limit = int(self._options.stuck_seconds * 1e9)
+        requests = select.poll()
+        requests.register(self._descriptor, select.POLLIN)
+        taken, untaken_since = -1, 0
         while True:
             await trio.sleep(min(1.0, self._options.stuck_seconds / 2))
             self._notifier.notify("WATCHDOG=1")
             now = time.monotonic_ns()
+            busy = [counters[BUSY_SINCE] for counters in self._shared.counters]
+            total = sum(counters[REQUESTS] for counters in self._shared.counters)
+            if total != taken or ALL_PARKED in busy or not requests.poll(0):
+                taken, untaken_since = total, now
             for number, pid in self._pids.items():
-                since = self._shared.counters[number][BUSY_SINCE]
-                if since and now - since > limit:
+                since = busy[number] or untaken_since
+                if since > 0 and now - since > limit:
                     log.error("worker %d (pid %d) has been stuck for %.1f s: killing it", number, pid, limit / 1e9)
                     with contextlib.suppress(ProcessLookupError):  # ended, and we are about to hear of it
                         os.kill(pid, signal.SIGKILL)

@@ -39,8 +39,9 @@ SESSION_TASKS = 64
 OFFLOAD_THREADS = 8
 
 # A worker's counters, 64-bit cells in memory that the supervisor sees too. Only the worker writes them, so there is no
-# lock. BUSY_SINCE is CLOCK_MONOTONIC in ns, 0 while it waits; FAILURES counts the requests that ended in a bug of ours,
-# LATE_REPLIES the answers to requests that were sent twice and answered already.
+# lock. BUSY_SINCE is CLOCK_MONOTONIC in ns, 0 while it waits, ALL_PARKED while it can take no more; FAILURES counts the
+# requests that ended in a bug of ours, LATE_REPLIES the answers to requests that were sent twice and answered already.
+ALL_PARKED = -1
 BUSY_SINCE, REQUESTS, LOST_RACES, FAILURES, LATE_REPLIES = range(5)
 CELLS = 5
 
@@ -156,8 +157,8 @@ class Loop:
     def _turn(self) -> bool:
         """Wait, then do what came. False when the session has ended."""
         counters = self._counters
-        counters[BUSY_SINCE] = 0
         # With all session coroutines parked, requests stay in the kernel until one of them ends.
+        counters[BUSY_SINCE] = 0 if self._idle else ALL_PARKED
         events = (self._poll if self._idle else self._poll_parked).poll()
         counters[BUSY_SINCE] = time.monotonic_ns()
         for descriptor, _ in events:

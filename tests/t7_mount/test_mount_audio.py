@@ -29,6 +29,8 @@ def test_every_reader_sees_the_same_sound(mounted, name):
     assert int(run("soxi", "-r", path)) == rate
     raw = subprocess.run(["sox", path, "-t", "raw", "-"], check=True, capture_output=True)
     assert (raw.stdout, raw.stderr) == (data, b"")
+    raw = subprocess.run(["ffmpeg", "-v", "error", "-i", path, "-f", "s16le", "-"], check=True, capture_output=True)
+    assert (raw.stdout, raw.stderr) == (data, b"")
     (stream,) = json.loads(run("ffprobe", "-v", "error", "-show_streams", "-of", "json", path))["streams"]
     assert (stream["codec_name"], stream["sample_rate"], stream["channels"]) == ("pcm_s16le", str(rate), 1)
     assert stream["duration_ts"] == count
