@@ -1,7 +1,7 @@
 """The supervisor: starts the zygote, keeps workers alive, and is who the outside talks to.
 
-It runs trio and holds the FUSE descriptor, but never reads a request from it. What it does with the descriptor is one
-write: when a worker has died and another is forked, `FUSE_NOTIFY_RESEND` makes the kernel (6.9 and later) queue all
+It runs trio and holds the FUSE descriptor, but never reads a request from it. It polls it, to see whether requests wait
+that no worker takes, and it writes one thing to it: when a worker has died and another is forked, `FUSE_NOTIFY_RESEND` makes the kernel (6.9 and later) queue all
 unanswered requests again, so a reader that waited for the dead worker just goes on. *All* of them, also those parked
 in live workers: every request may run twice at once, and handlers are written for that.
 
@@ -14,7 +14,8 @@ How a mount ends:
   `GRACE_SECONDS` before the connection is aborted; a second SIGINT aborts at once. Status 0. SIGHUP changes nothing;
 - the supervisor is killed: the workers go on, one of them (or the zygote) detaches the mount;
 - the zygote is killed, or workers fail by themselves (not by a signal) `FAILURES_ALLOWED` times within
-  `FAILURES_SECONDS`: we unmount and exit with status 1, for a service manager to start us anew.
+  `FAILURES_SECONDS`: we unmount and exit with status 1, for a service manager to start us anew. Workers killed by
+  signals are replaced for ever, but not faster than `ENDS_A_SECOND`.
 """
 
 from __future__ import annotations

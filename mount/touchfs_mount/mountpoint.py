@@ -1,7 +1,7 @@
 """What is mounted where, read from mountinfo; checks before mounting, and the mount point's directory; unmounting.
 
-Nothing here touches a path through our own mount: a daemon that waits for itself hangs. What is in the way is found
-out before the mount is made, and said with the command that helps.
+Nothing that a daemon calls here touches a path through its own mount: it would wait for itself. Only `prepare`, before
+there is one, looks at a mount that is in the way. What that is, is said with the command that helps.
 """
 
 from __future__ import annotations
