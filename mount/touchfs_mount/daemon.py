@@ -1,9 +1,10 @@
 """The supervisor: starts the zygote, keeps workers alive, and is who the outside talks to.
 
 It runs trio and holds the FUSE descriptor, but never reads a request from it. It polls it, to see whether requests
-wait that no worker takes, and it writes one thing to it: when a worker has died and another is forked, `FUSE_NOTIFY_RESEND` makes the kernel (6.9 and later) queue all
-unanswered requests again, so a reader that waited for the dead worker just goes on. *All* of them, also those parked
-in live workers: every request may run twice at once, and handlers are written for that.
+wait that no worker takes, and it writes one thing to it: when a worker has died and another is forked,
+`FUSE_NOTIFY_RESEND` makes the kernel (6.9 and later) queue all unanswered requests again, so a reader that waited for
+the dead worker just goes on. *All* of them, also those parked in live workers: every request may run twice at once, and
+handlers are written for that.
 
 A kernel that refuses the notification gets workers that clone the descriptor instead (`workers.run_worker`).
 
