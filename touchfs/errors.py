@@ -8,6 +8,7 @@
     ├── SourceError       the bytes cannot be had now: permissions, disk, network
     │   └── SourceTimeoutError
     ├── StateError        the state store cannot be used: name another directory for it
+    │   └── FullError     there is no room for more: remove some
     ├── MissingExtraError an optional package is not installed: install it
     └── MountError        the mount cannot be made or undone; carries the exit status of `touchfs mount`
 
@@ -69,6 +70,10 @@ class SourceTimeoutError(SourceError):
 
 class StateError(TouchfsError):
     """The state store cannot be used."""
+
+
+class FullError(StateError):
+    """There is no room for more."""
 
 
 class MissingExtraError(TouchfsError):

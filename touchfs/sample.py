@@ -38,7 +38,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`key` is never empty: samples without one get their ordinal, eight digits wide.
+    """`key` is never empty: a sample without one (`is_keyed` is False) is named by where it is, as `00000012`.
 
     `metainfo` was read from the field `metainfo_field`, if it tells anything. `problem` says what is wrong with a
     sample of a damaged shard; the fields it has can be served all the same.
@@ -50,6 +50,7 @@ class Sample:
     metainfo: Metainfo = field(default=NO_METAINFO)
     problem: str = ""
     metainfo_field: str = "metainfo"
+    is_keyed: bool = True
 
 
 class Samples(Sequence[Sample]):

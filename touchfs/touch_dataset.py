@@ -22,9 +22,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.dataset import Dataset, counted
+from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.format import mmidx
 from touchfs.format.metainfo import parse_object
+from touchfs.indexing import open_dataset
 from touchfs.shard import megatron
 from touchfs.shard.find import find_shards
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
@@ -47,6 +49,7 @@ class TouchDataset:
         with TouchDataset("/data/train", "audio+metainfo") as dataset:
             waveform = dataset.get(7, "audio", offset=16000, length=8000)
             text = dataset.metainfo(7)["txt"]
+            i = dataset.find("BAC009S0764W0121")
 
     `path` is a shard directory, a directory of shards, or a `data.list` (its datatypes are only a hint). `datatypes`
     names the modalities that will be read, joined with `+`; None means all that the first shard has. Shards may be
@@ -62,6 +65,7 @@ class TouchDataset:
     def __init__(self, path: str | os.PathLike[str], datatypes: str | None = None) -> None:
         self._parts: dict[str, list[_Part]] = {}
         self._blocks: OrderedDict[tuple[_Part, int], _Block] = OrderedDict()
+        self._keys: Dataset | None = None
         self.path = os.path.abspath(path)
         self._options = datatypes
         shards = [os.path.abspath(shard) for shard in find_shards(self.path)]
@@ -110,6 +114,22 @@ class TouchDataset:
             return parse_object(part.data.read(start, count * part.header.dtype.itemsize))
         except FormatError as error:
             raise FormatError(f"sample {ordinal}: {error.message}", path=part.data.path, offset=start) from error
+
+    def find(self, key: str, nth: int = 0) -> int:
+        """The position of the sample with this key; of several, in dataset order, the `nth`, from 0.
+
+        The first call opens the index of keys, which `touchfs index` makes; if it is not there or not of the shards as
+        they are, this makes it, which reads all metainfo. Raises NotFoundError where there is no such sample;
+        UsageError for a negative `nth` or a closed dataset; ChangedError; SourceError.
+        """
+        if nth < 0 or not self._parts:
+            raise UsageError("nth is negative" if nth < 0 else "the dataset is closed", path=self.path)
+        if self._keys is None:
+            self._keys = open_dataset(self.path)
+        holders = self._keys.find(key)
+        if nth >= len(holders):
+            raise NotFoundError(f"{counted(len(holders), 'sample')} with this key", path=self.path, key=key)
+        return self._starts[holders[nth].position] + holders[nth].ordinal
 
     def get_idx(self, i: int, datatype: str) -> tuple[int, int]:
         """Where sample `i` is in its shard's .bin: `(offset in bytes, length in elements)`. Raises as `get`."""

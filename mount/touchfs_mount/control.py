@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,7 +25,7 @@ from touchfs_mount.loop import CELLS, FAILURES, LATE_REPLIES, LOST_RACES, REQUES
 NAME = b".touchfs"
 DIRECTORY = pack(FIXED_VIEW, 0, 2)
 INFO = pack(FIXED_VIEW, 0, 3)
-HANDLE_TAG = 1 << 62
+HANDLE_TAG = 1 << 63
 
 ENTRY_SECONDS = 1.0
 
@@ -65,16 +66,9 @@ class Control:
         told = {
             "touchfs": version("touchfs"),
             "source": os.path.abspath(dataset.source),
+            **dataset.facts(),
             "mounted_at": self._facts.path,
             "pid": self._facts.pid,
-            "shards": len(dataset.shards),
-            "samples": dataset.samples,
-            "hours": round(dataset.seconds / 3600, 6),
-            "bytes": dataset.size,
-            "index_overhead_percent": round(100 * dataset.overhead, 4),
-            "damaged_samples": sum(shard.damaged for shard in dataset.shards),
-            "shards_with_errors": [shard.name for shard in dataset.shards if shard.report],
-            "by_key": "absent: this version of touchfs has no index of keys yet",
             "loop": self._facts.loop,
             "workers": len(self._facts.counters),
             "requests": totals[REQUESTS],
@@ -93,7 +87,7 @@ def is_control(inode: int) -> bool:
 
 
 def entry(inode: int, mtime_ns: int) -> Entry:
-    return Entry(inode, inode == DIRECTORY, 0, mtime_ns)
+    return Entry(inode, stat.S_IFDIR if inode == DIRECTORY else stat.S_IFREG, 0, mtime_ns)
 
 
 def find(directory: int, name: bytes, mtime_ns: int) -> Entry | None:

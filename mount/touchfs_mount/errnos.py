@@ -7,6 +7,7 @@ import errno
 from touchfs.errors import (
     ChangedError,
     FormatError,
+    FullError,
     NotFoundError,
     SourceError,
     SourceTimeoutError,
@@ -22,6 +23,7 @@ _ERRNOS: tuple[tuple[type[TouchfsError], int], ...] = (
     (FormatError, errno.EIO),
     (SourceTimeoutError, errno.ETIMEDOUT),
     (SourceError, errno.EIO),
+    (FullError, errno.ENOSPC),
     (StateError, errno.EIO),
     (UsageError, errno.EINVAL),
 )

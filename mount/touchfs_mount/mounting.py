@@ -15,6 +15,7 @@ import platformdirs
 
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.state.plans import RegisteredPlans
 from touchfs.state.store import StateStore
 from touchfs.tree.inode import SHARD_IDS_MAX
 from touchfs.tree.tree import Tree
@@ -121,7 +122,8 @@ def _operations(request: MountRequest, dataset: Dataset, store: StateStore) -> t
     options = request.options
     shared = Shared(options.workers)
     facts = MountFacts(options.path, os.getpid(), "trio" if options.trio_loop else "own", shared.counters)
-    operations = TouchOperations(Tree(dataset, shard_ids), facts, store.path, mount_id, xattrs=request.xattrs)
+    tree = Tree(dataset, shard_ids, RegisteredPlans(store.path))
+    operations = TouchOperations(tree, facts, store.path, mount_id, xattrs=request.xattrs)
     return operations, shared
 
 

@@ -47,6 +47,8 @@ XATTR_PREFIX = b"user.touchfs."
 # The most that readers ask for in one request, and what Python's open() buffers.
 PREFERRED_READ = 1 << 17
 
+_MODES = {stat.S_IFDIR: stat.S_IFDIR | 0o555, stat.S_IFREG: stat.S_IFREG | 0o444, stat.S_IFLNK: stat.S_IFLNK | 0o777}
+
 # The control directory is the last entry of the root, after all the views there can be.
 CONTROL_PLACE = 1 << 12
 
@@ -122,10 +124,10 @@ class TouchOperations(Operations):
         self._control = Control(self._tree.dataset, self._facts, self._mount, StateStore(self._store_path))
 
     def _attributes(self, entry: Entry, seconds: float = FOREVER_SECONDS) -> pyfuse3.EntryAttributes:
-        inode, is_directory, size, mtime_ns = entry
+        inode, kind, size, mtime_ns = entry
         attributes = pyfuse3.EntryAttributes()
         attributes.st_ino = inode
-        attributes.st_mode = stat.S_IFDIR | 0o555 if is_directory else stat.S_IFREG | 0o444
+        attributes.st_mode = _MODES[kind]
         attributes.st_size = size
         attributes.st_blocks = -(-size // BLOCK_SIZE)
         attributes.st_blksize = PREFERRED_READ
@@ -141,21 +143,32 @@ class TouchOperations(Operations):
         attributes.entry_timeout = seconds
         return attributes
 
+    def _seconds(self, directory: int) -> float:
+        """How long the kernel may remember what is, or is not, in a directory."""
+        return FOREVER_SECONDS if self._tree.is_lasting(directory) else control.ENTRY_SECONDS
+
     @_handler
     async def lookup(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         if parent == ROOT and name == control.NAME:
             return self._attributes(control.entry(control.DIRECTORY, self._mtime_ns), control.ENTRY_SECONDS)
         if control.is_control(parent):
             found, seconds = control.find(parent, name, self._mtime_ns), control.ENTRY_SECONDS
+        elif self._tree.may_wait(parent):
+            found, seconds = await self._offload(self._tree.find, parent, name), FOREVER_SECONDS
         else:
-            found, seconds = self._tree.find(parent, name), FOREVER_SECONDS
+            found, seconds = self._tree.find(parent, name), self._seconds(parent)
         return self._missing(seconds) if found is None else self._attributes(found, seconds)
 
     @_handler
     async def getattr(self, inode: int, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         if control.is_control(inode):
             return self._attributes(control.entry(inode, self._mtime_ns), control.ENTRY_SECONDS)
-        return self._attributes(self._tree.entry(inode))
+        entry = self._tree.entry(inode)
+        return self._attributes(entry, control.ENTRY_SECONDS if entry.is_link else FOREVER_SECONDS)
+
+    @_handler
+    async def readlink(self, inode: int, context: pyfuse3.RequestContext) -> bytes:
+        return self._tree.link(inode)
 
     @_handler
     async def opendir(self, inode: int, context: pyfuse3.RequestContext) -> int:
@@ -169,8 +182,9 @@ class TouchOperations(Operations):
                 if place > start and not pyfuse3.readdir_reply(token, file.encode(), attributes, place):
                     return
             return
+        seconds = self._seconds(handle)
         for name, entry, place in self._tree.entries(handle, start):
-            if not pyfuse3.readdir_reply(token, name, self._attributes(entry), place):
+            if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), place):
                 return
         if handle == ROOT and start < CONTROL_PLACE:
             entry = control.entry(control.DIRECTORY, self._mtime_ns)

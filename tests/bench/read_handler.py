@@ -15,7 +15,7 @@ from touchfs_mount.control import MountFacts
 from touchfs_mount.operations import TouchOperations
 from touchfs_mount.workers import Environment
 
-from touchfs.dataset import open_dataset
+from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 
 BLOCKS, CALLS = 60, 500

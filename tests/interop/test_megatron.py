@@ -8,8 +8,8 @@ import pytest
 from shown import dataset_files
 
 from touchfs import TouchDataset
-from touchfs.dataset import open_dataset
 from touchfs.format import mmidx
+from touchfs.indexing import open_dataset
 
 MEGATRON = Path(__file__).parent.parent / "data/megatron"
 

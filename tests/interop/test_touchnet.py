@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from touchfs import TouchDataset
-from touchfs.dataset import open_dataset
 from touchfs.format import mmidx
+from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 from touchfs.write.pack import pack_touch
 

@@ -27,7 +27,7 @@ def build(paths: list[bytes]) -> dict[str, arrow_ipc.Column]:
     """Of each path another entry, so that it can be told whose it is."""
     table = TableBuilder()
     for i in range(len(paths)):
-        table.add(i % 2 + 1, i, i % 3, i * 2**33, i * 10, 2**40 + i, b"key %d" % i, bytes([i % 256]) * (i % 2))
+        table.add(i % 2 + 1, i, i % 3, i * 2**33, i * 10, 2**40 + i, i % 5, b"key %d" % i, bytes([i % 256]) * (i % 2))
     assert len(table) == len(paths)
     return table.columns((path.rpartition(b"/")[0], path.rpartition(b"/")[2]) for path in paths)
 
@@ -67,6 +67,9 @@ def check_table(table: Table, paths: list[bytes]) -> None:
         assert (table.kind[row], table.ordinal[row], table.part[row]) == (i % 2 + 1, i, i % 3)
         assert (table.offset[row], table.length[row], table.size[row]) == (i * 2**33, i * 10, 2**40 + i)
         assert table.key(row) == f"key {i}"
+        assert table.suffix[row] == i % 5
+        assert table.files(i) == [row]
+        assert table.path(row) == path
         assert table.inline(row) == bytes([i % 256]) * (i % 2)
 
 
@@ -101,7 +104,7 @@ def test_other_programs_can_read_it(tmp_path: Path) -> None:
 
 def test_keys_that_are_not_utf8(tmp_path: Path) -> None:
     table = TableBuilder()
-    table.add(1, 0, 0, 0, 0, 0, "\ud800 é".encode("utf-8", "surrogatepass"))
+    table.add(1, 0, 0, 0, 0, 0, 0, "\ud800 é".encode("utf-8", "surrogatepass"))
     write_catalog(str(tmp_path / "x"), {"shards": table.columns([(b"", b"x")])}, KINDS, FACTS)
     key = Catalog(str(tmp_path / "x")).tables["shards"].key(1)
     assert os.fsencode(key) == b"\xed\xa0\x80 \xc3\xa9"
@@ -196,10 +199,10 @@ def foreign(columns: Mapping[str, str], text: str) -> bytes:
         foreign({"name": "binary"}, "not JSON"),
         foreign({"name": "binary"}, "[]"),
         foreign({"name": "binary"}, "[" * 100_000),
-        foreign({"name": "binary"}, '{"version": 1, "views": ["shards"]}'),
+        foreign({"name": "binary"}, '{"version": 2, "views": ["shards"]}'),
         foreign(
             {"name": "binary", "key": "binary", "inline": "binary", "parent": "binary"},
-            '{"version": 1, "views": ["v"]}',
+            '{"version": 2, "views": ["v"]}',
         ),
     ],
 )
@@ -224,6 +227,6 @@ def test_more_names_than_a_column_holds(monkeypatch: pytest.MonkeyPatch) -> None
     table = TableBuilder()
     text = bytes(2**20)
     for i in range(2**11):
-        table.add(1, i, 0, 0, 0, 0, b"", text)
+        table.add(1, i, 0, 0, 0, 0, 0, b"", text)
     with pytest.raises(FormatError, match="2 GiB"):
         table.columns((b"", b"%d" % i) for i in range(2**11))

@@ -11,8 +11,10 @@ from megatron import INT32, split, tokens, write_prefix
 from shown import dataset_files
 from touchnet import write_speech
 
-from touchfs.dataset import Dataset, open_dataset
+from touchfs.dataset import Dataset
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
+from touchfs.indexing import open_dataset
+from touchfs.shard.keys import Keys
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +76,8 @@ def test_a_dataset(source: Path) -> None:
     assert dataset.size == sum(path.stat().st_size for path in source.glob("*/*.bin"))
     indexes = sum(path.stat().st_size for path in source.glob("*/*.idx"))
     catalog_size = sum(os.path.getsize(shard.catalog) for shard in dataset.shards)
-    assert dataset.overhead == pytest.approx((indexes + catalog_size) / dataset.size)
+    assert isinstance(dataset.keys, Keys)
+    assert dataset.overhead == pytest.approx((indexes + catalog_size + dataset.keys.size) / dataset.size)
 
 
 def test_an_indexed_dataset_opens_without_a_write(source: Path, cache: Path, indexing: Indexing) -> None:
@@ -404,7 +407,7 @@ def test_a_cache_that_is_full_of_something_else(source: Path, cache: Path) -> No
 def test_in_place(source: Path, cache: Path, indexing: Indexing) -> None:
     files = dataset_files(indexing(source, in_place=True))
     assert not cache.exists()
-    assert len(os.listdir(source / ".touchfs-index")) == 4
+    assert len(os.listdir(source / ".touchfs-index")) == 5
     assert dataset_files(indexing(source, in_place=True)) == files
     assert indexing.count == 0
 

@@ -104,10 +104,11 @@ def segmented(*stored: dict[str, Any], **others: Any) -> dict[str, File]:
     return {file.extension: file for file in files}
 
 
-def test_a_segment_is_three_files() -> None:
+def test_a_segment_is_a_few_files() -> None:
     files = segmented({"start": 0.25, "end": 0.5, "txt": "hello", "speaker": "é"}, {"start": 0.5, "end": -1})
-    assert list(files) == ["0000.wav", "0000.json", "0000.txt", "0001.wav", "0001.json"]
+    assert list(files) == ["0000.wav", "0000.json", "0000.txt", "0000.speaker.txt", "0001.wav", "0001.json"]
     assert files["0000.txt"].inline == b"hello"
+    assert files["0000.speaker.txt"].inline == "é".encode()
     assert json.loads(files["0000.json"].inline or b"") == {
         "start": 0.25,
         "end": 0.5,
@@ -157,6 +158,75 @@ def test_a_segment_nested_so_deep_that_it_can_be_read_but_not_written(depth: int
     )
     _, told = segments.files(sample)
     assert json.loads(told.inline or b"")["touchfs"]["problem"]
+
+
+def texts(**stored: Any) -> dict[str, str]:
+    """The text files of a segment that is stored so."""
+    files = segmented(stored)
+    assert list(files)[:2] == ["0000.wav", "0000.json"]
+    return {name: (files[name].inline or b"").decode() for name in list(files)[2:]}
+
+
+def test_versions_of_a_text() -> None:
+    assert texts(start="0", end="1", txt="a", text="b", speaker="c") == {
+        "0000.txt": "a",
+        "0000.text.txt": "b",
+        "0000.speaker.txt": "c",
+    }
+    assert texts(text="b", whisper="") == {"0000.txt": "b", "0000.whisper.txt": ""}
+    assert texts(txt={"whisper": "a", "start": "b", "n": 1}, text="c") == {
+        "0000.txt": "c",
+        "0000.whisper.txt": "a",
+        "0000.start.txt": "b",
+    }
+    assert texts(txts={"w": "a"}, texts={"w": "b", "p": "c"}, p="d", text={"q": "e"}) == {
+        "0000.p.txt": "d",
+        "0000.q.txt": "e",
+        "0000.w.txt": "a",
+    }
+    assert texts(words=["a"], score=1, others={"x": "y"}, txts="a", none=None) == {"0000.txts.txt": "a"}
+    assert texts() == {}
+
+
+def test_names_of_versions() -> None:
+    stored = {"wav": "1", "json": "2", "txt": "3", "a/b": "4", "a%2Fb": "5", "\n": "6", ".": "7", "touchfs": "8"}
+    assert texts(**stored) == {
+        "0000.wav.txt": "1",
+        "0000.json.txt": "2",
+        "0000.txt": "3",
+        "0000.a%2Fb.txt": "4",
+        "0000.a%252Fb.txt": "5",
+        "0000.%0A.txt": "6",
+        "0000...txt": "7",
+        "0000.touchfs.txt": "8",
+    }
+    assert texts(txts={"txt": "a", "": "b", "\udfff": "c"}) == {"0000.txt.txt": "a"}
+    fitting = {"a" * 200: "a", "é" * 100: "b", "/" * 66: "c"}
+    assert list(texts(**fitting).values()) == ["a", "b", "c"]
+    assert texts(**{"a" * 201: "a", "é" * 101: "b", "/" * 67: "c"}) == {}
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters() | st.sampled_from("%/.\ud800\udced\udcbf\udfff"), max_size=6)
+        | st.sampled_from(["txt", "text", "txts", "texts", "start", "end", "wav", "json", ".", "a" * 201]),
+        st.text(max_size=3) | st.dictionaries(st.text(max_size=3) | st.just("txt"), st.text(max_size=3) | st.none()),
+    )
+)
+def test_every_version_has_a_file_of_its_own(stored: dict[str, Any]) -> None:
+    [segment] = parse_metainfo(json.dumps({"info": {"segments": [stored]}}).encode()).segments
+    versions = segments.text_versions(segment)
+    assert versions.get("") == segment.text
+    files = segments.files(speech({"info": {"segments": [stored]}}))
+    names = [file.extension for file in files]
+    assert len(set(names)) == len(names) == 2 + len(versions)
+    for name, text in zip(names[2:], versions.values(), strict=True):
+        assert name.startswith("0000.") and name.endswith(".txt")
+        assert len(name.encode()) <= 255
+        assert not set(name).intersection("/\0\n")
+        assert (segmented(stored)[name].inline or b"").decode("utf-8") == text.encode("utf-16", "surrogatepass").decode(
+            "utf-16", "replace"
+        )
 
 
 def test_ten_thousand_segments_and_more() -> None:

@@ -45,7 +45,7 @@ class TestIndex:
     def test_the_second_run_does_nothing(self, own, text):
         assert text("index", "--in-place", own) == "own: 3 shards, 10 samples; 3 indexed now"
         before = {path: path.stat().st_mtime_ns for path in Path(own, ".touchfs-index").iterdir()}
-        assert len(before) == 4
+        assert len(before) == 5
         assert text("index", "--in-place", own) == "own: 3 shards, 10 samples; indexed already"
         assert {path: path.stat().st_mtime_ns for path in Path(own, ".touchfs-index").iterdir()} == before
         assert text("index", "--in-place", "--force", own) == "own: 3 shards, 10 samples; 3 indexed now"
@@ -83,7 +83,8 @@ class TestIndex:
 
 class TestLs:
     def test_the_views(self, shards, text):
-        assert text("ls", shards) == text("ls", f"{shards}:") == text("ls", f"{shards}:/") == "segments/\nshards/"
+        shown = "by-key/\nmerged/\nsegments/\nshards/"
+        assert text("ls", shards) == text("ls", f"{shards}:") == text("ls", f"{shards}:/") == shown
 
     def test_a_directory(self, shards, text):
         listed = text("ls", f"{shards}:shards/000000000").splitlines()
@@ -167,7 +168,10 @@ class TestCp:
         copied = tree(here / "copy")
         files = {path: data for path, data in copied.items() if data is not None}
         assert touchfs("cat", *(f"{shards}:{path}" for path in files)).stdout == b"".join(files.values())
+        files = {path: data for path, data in files.items() if not path.startswith("by-key")}
         assert len(files) == 30 + sum(3 * len(s["info"]["segments"]) for s in SENTENCES if "info" in s)
+        links = {path.name: os.readlink(path) for path in Path("copy", "by-key").iterdir()}
+        assert sorted(links.values()) == sorted(f"../{path}" for path in files if path.startswith("shards"))
         text("cp", "-r", f"{shards}:shards/000000000/", "one")
         assert tree(here / "one") == tree(here / "copy" / "shards" / "000000000")
 
@@ -194,6 +198,7 @@ class TestInfo:
             "samples": "10",
             "hours": f"0.00 ({seconds():.1f} s)",
             "data": f"{data:,} bytes",
+            "keys": "10",
         }
 
     def test_and_to_programs(self, shards, text):
@@ -206,6 +211,7 @@ class TestInfo:
             "samples": 10,
             "hours": pytest.approx(seconds() / 3600, abs=0.0001),
             "bytes": sum(path.stat().st_size for path in shards.glob("*/*.bin")),
+            "by_key": 10,
             "damaged_samples": 0,
             "shards_with_errors": [],
         }
@@ -292,7 +298,7 @@ class TestSources:
         shutil.copytree(shards / "000000001", here / "a" / "000000001")
         assert self.shown(text, "a:b") == ("000000000/", SENTENCES[0]["txt"])
         assert self.shown(text, "a") == ("000000000/\n000000001/", SENTENCES[0]["txt"])
-        assert text("ls", "a:b") == "segments/\nshards/"
+        assert text("ls", "a:b") == "by-key/\nmerged/\nsegments/\nshards/"
 
     def test_a_sample_rate_for_audio_that_names_none(self, here, text):
         with TouchWriter("bare", {"audio": np.dtype("<i2")}) as writer:

@@ -43,6 +43,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path, name):
         "index": ["--force", str(shards)],
         "info": [str(shards)],
         "ls": [str(shards)],
+        "meta": ["get", str(shards)],
         "pack": ["touch", "--help"],
         "stat": [file],
         "umount": ["--help"],

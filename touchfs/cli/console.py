@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from touchfs.cli.terminal import progress_bar
-from touchfs.dataset import Dataset, open_dataset
+from touchfs.dataset import Dataset
 from touchfs.errors import NotFoundError
+from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Entry, Tree
 
 Command = TypeVar("Command", bound=Callable[..., Any])

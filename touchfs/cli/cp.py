@@ -38,9 +38,21 @@ def _copy(tree: Tree, entry: Entry, destination: str) -> None:
         for name, child, _ in tree.entries(entry.inode):
             _copy(tree, child, os.path.join(destination, os.fsdecode(name)))
         return
+    if entry.is_link:
+        _link(tree.link(entry.inode), destination)
+        return
     content = tree.content(entry.inode)
     try:
         with open(destination, "wb") as file:
             file.writelines(pieces(content))
     except OSError as error:
         raise SourceError(f"cannot be written: {error.strerror}", path=destination) from error
+
+
+def _link(target: bytes, path: str) -> None:
+    try:
+        if os.path.islink(path):
+            os.unlink(path)
+        os.symlink(os.fsdecode(target), path)
+    except OSError as error:
+        raise SourceError(f"cannot be written: {error.strerror}", path=path) from error

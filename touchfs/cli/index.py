@@ -7,7 +7,7 @@ import click
 from touchfs.cli.console import source_options
 from touchfs.cli.info import troubles
 from touchfs.cli.terminal import CPUS, executor, progress_bar, say
-from touchfs.dataset import open_dataset
+from touchfs.indexing import open_dataset
 
 
 @click.command("index")

@@ -11,7 +11,6 @@ import click
 from touchfs.cli.console import open_source, source_options
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import Dataset
-from touchfs.shard.open import kind_name
 
 ERRORS_SHOWN = 10
 
@@ -28,7 +27,7 @@ def command(source: str, as_json: bool, sample_rate: int | None, in_place: bool)
       touchfs info shards/
     """
     dataset = open_source(source, sample_rate=sample_rate, in_place=in_place)
-    told = facts(dataset)
+    told = dataset.facts()
     if as_json:
         say(json.dumps(told))
         return
@@ -39,26 +38,13 @@ def command(source: str, as_json: bool, sample_rate: int | None, in_place: bool)
         "samples": f"{dataset.samples:,}" + (f", {damaged:,} damaged" if damaged else ""),
         "hours": f"{dataset.seconds / 3600:,.2f} ({dataset.seconds:,.1f} s)",
         "data": f"{dataset.size:,} bytes",
+        "keys": printable(str(told["by_key"])) if isinstance(dataset.keys, str) else f"{len(dataset.keys):,}",
         "index overhead": f"{100 * dataset.overhead:.2f} %",
     }
     for name, value in lines.items():
         say(f"{name + ':':<15} {value}")
     for line in troubles(source, dataset):
         say(line)
-
-
-def facts(dataset: Dataset) -> dict[str, object]:
-    """What `info` tells, by name."""
-    return {
-        "kind": ", ".join(sorted({kind_name(shard.path) for shard in dataset.shards})) + " (.bin/.idx)",
-        "shards": len(dataset.shards),
-        "samples": dataset.samples,
-        "hours": round(dataset.seconds / 3600, 4),
-        "bytes": dataset.size,
-        "index_overhead_percent": round(100 * dataset.overhead, 3),
-        "damaged_samples": sum(shard.damaged for shard in dataset.shards),
-        "shards_with_errors": [shard.name for shard in dataset.shards if shard.report],
-    }
 
 
 def troubles(source: str, dataset: Dataset) -> Iterator[str]:

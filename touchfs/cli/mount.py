@@ -9,8 +9,8 @@ import sys
 import click
 
 from touchfs.cli.console import open_source, source_options
-from touchfs.dataset import index_place
 from touchfs.errors import MissingExtraError
+from touchfs.indexing import index_place
 
 
 @click.command("mount", context_settings={"show_default": True})

@@ -30,6 +30,10 @@ class Segment:
     text: str | None
     fields: dict[str, Any]
 
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Segment:
+        return cls(fields.get("start"), fields.get("end"), _text(fields), fields)
+
     def span(self, rate: int, length: int) -> tuple[int, int, str | None]:
         """`(offset, length, problem)` in samples of a recording with `length` samples.
 
@@ -105,7 +109,7 @@ def parse_metainfo(data: Buffer) -> Metainfo:
         text=_text(fields),
         rate=rate if type(rate) is int and 0 < rate <= RATE_MAX else None,
         segments=tuple(
-            Segment(segment.get("start"), segment.get("end"), _text(segment), segment)
+            Segment.of(segment)
             for segment in (segments if isinstance(segments, list) else ())
             if isinstance(segment, dict)
         ),

@@ -8,7 +8,10 @@ A catalog is an uncompressed Arrow IPC file with one record batch a view, all of
     ordinal  the sample it shows, part: which piece of it (a segment's number)
     offset, length   where its bytes are in the kind's source; of a directory: its first child's row, and how many
     size     the file's size in bytes
-    key      the raw key of its sample (half a surrogate pair, which JSON can spell, as UTF-8 would have it)
+    suffix   how many bytes at the end of its path do not come from the key: those of `.wav`, or of `/0000.wav`
+    order    apart from the other columns: the rows of all files, by sample, and a sample's files as its view has them
+    key      the raw key of its sample (half a surrogate pair, which JSON can spell, as UTF-8 would have it); empty if
+             the sample has none and was named by us
     inline   the bytes themselves, where they are not a range of the shard but computed from it (a transcript)
 
 Row 0 is the view's directory of the shard. Rows go level by level, and within a directory by name, so a directory's
@@ -24,6 +27,7 @@ import mmap
 import os
 import struct
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -36,7 +40,7 @@ from touchfs.format import arrow_ipc
 from touchfs.source.atomic import atomic_file
 from touchfs.source.local import FileIdentity
 
-VERSION = 1
+VERSION = 2
 DIRECTORY = 0
 NO_SAMPLE = 2**32 - 1
 ROWS_MAX = 2**32 - 1
@@ -51,6 +55,8 @@ _SCHEMA = {
     "offset": "int64",
     "length": "int64",
     "size": "int64",
+    "suffix": "uint16",
+    "order": "uint32",
     "key": "binary",
     "inline": "binary",
 }
@@ -66,7 +72,7 @@ class Kind:
     note: str = ""
 
 
-_NUMBER_COLUMNS = ("kind", "ordinal", "part", "offset", "length", "size")
+_NUMBER_COLUMNS = ("kind", "ordinal", "part", "offset", "length", "size", "suffix")
 _NUMBERS = struct.Struct(f"{len(_NUMBER_COLUMNS)}q")
 
 
@@ -84,11 +90,19 @@ class Facts:
     report: str
 
 
+def encode_key(key: str) -> bytes:
+    """A raw key as catalogs keep it: what is not UTF-8 in a name as it was, half a surrogate pair as UTF-8 would be."""
+    try:
+        return key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return key.encode("utf-8", "surrogatepass")
+
+
 class TableBuilder:
     """Collects the files of one view."""
 
     def __init__(self) -> None:
-        self._numbers = bytearray()  # 48 bytes a file, where a tuple of ints would take 250
+        self._numbers = bytearray()  # 56 bytes a file, where a tuple of ints would take 280
         self._keys: list[bytes] = []
         self._inlines: list[bytes] = []
 
@@ -100,11 +114,12 @@ class TableBuilder:
         offset: int,
         length: int,
         size: int,
+        suffix: int = 0,
         key: bytes = b"",
         inline: bytes = b"",
     ) -> None:
-        """A file. All but `key` and `inline` are as in its row."""
-        self._numbers += _NUMBERS.pack(kind, ordinal, part, offset, length, size)
+        """A file, its columns as in the module. Files are added by sample, in the order that `order` keeps."""
+        self._numbers += _NUMBERS.pack(kind, ordinal, part, offset, length, size, suffix)
         self._keys.append(key)
         self._inlines.append(inline)
 
@@ -123,7 +138,7 @@ class TableBuilder:
         if len(nodes) > ROWS_MAX:
             raise FormatError(f"{len(nodes)} files in one shard; at most {ROWS_MAX} fit")
         files = np.frombuffer(self._numbers, np.int64).reshape(len(self), len(_NUMBER_COLUMNS))
-        directories = np.array([(DIRECTORY, NO_SAMPLE, 0, first, count, 0) for first, count in spans], np.int64)
+        directories = np.array([(DIRECTORY, NO_SAMPLE, 0, first, count, 0, 0) for first, count in spans], np.int64)
         keys, inlines = self._keys + [b""] * len(spans), self._inlines + [b""] * len(spans)
         columns: dict[str, arrow_ipc.Column] = {
             "name": arrow_ipc.BinaryColumn.of(tree.names[node] for node in nodes),
@@ -132,6 +147,7 @@ class TableBuilder:
             "inline": arrow_ipc.BinaryColumn.of(inlines[node] for node in nodes),
         }
         order = np.array(nodes)
+        columns["order"] = np.argsort(order).astype(np.uint32)
         for i, column in enumerate(_NUMBER_COLUMNS):
             columns[column] = np.concatenate((files[:, i], directories[:, i]))[order].astype(_SCHEMA[column])
         return columns
@@ -194,11 +210,13 @@ class Table:
         "kind",
         "length",
         "offset",
+        "order",
         "ordinal",
         "parent",
         "part",
         "rows",
         "size",
+        "suffix",
     )
 
     def __init__(self, batch: arrow_ipc.Batch) -> None:
@@ -227,13 +245,34 @@ class Table:
         self.offset = numbers("offset")
         self.length = numbers("length")
         self.size = numbers("size")
+        self.suffix = numbers("suffix")
+        self.order = numbers("order")
 
     def name(self, row: int) -> bytes:
         return bytes(self._data[self._starts[row] : self._starts[row + 1]])
 
+    def path(self, row: int) -> bytes:
+        """The path of a row from the view's directory of the shard, which is row 0."""
+        components = []
+        while row:
+            components.append(self.name(row))
+            row = self.parent[row]
+        return b"/".join(reversed(components))
+
     def key(self, row: int) -> str:
-        """The raw key of the row's sample; what is not UTF-8 in it as in `os.fsdecode`."""
-        return self._keys[row].decode("utf-8", "surrogateescape")
+        """The raw key of a file's sample, or what we named the sample. What is not UTF-8 in it as in `os.fsdecode`."""
+        key = self._keys[row] or self.path(row)[: -self.suffix[row]]
+        return key.decode("utf-8", "surrogateescape")
+
+    def own_key(self, row: int) -> bytes:
+        """The raw key of a file's sample as it is kept; empty where we named the sample."""
+        return self._keys[row]
+
+    def files(self, ordinal: int) -> list[int]:
+        """The rows of a sample's files, as the view has them."""
+        order, ordinals = self.order, self.ordinal
+        first = bisect_left(order, ordinal, key=ordinals.__getitem__)
+        return list(order[first : bisect_right(order, ordinal, first, key=ordinals.__getitem__)])
 
     def inline(self, row: int) -> bytes:
         return self._inline[row]

@@ -172,9 +172,10 @@ class MegatronShard(Samples):
 
     def sample(self, ordinal: int) -> Sample:
         if not self._complete[ordinal]:
-            return Sample(self._key(ordinal), ordinal, {}, problem=f"{self.data_name} ends before this sample does")
+            problem = f"{self.data_name} ends before this sample does"
+            return Sample(self._key(ordinal), ordinal, {}, problem=problem, is_keyed=False)
         field = self._field(ordinal)
-        return Sample(self._key(ordinal), ordinal, {field.name: field})
+        return Sample(self._key(ordinal), ordinal, {field.name: field}, is_keyed=False)
 
     def _key(self, ordinal: int) -> str:
         starts = self._starts

@@ -24,7 +24,7 @@ from functools import lru_cache
 NAME_MAX = 255
 # Of PATH_MAX, 4096 bytes, the mount point takes some; and many programs recurse, a level of the stack a directory.
 DIRECTORY_MAX = 1024
-_HASH_DIGITS = 16
+HASH_DIGITS = 16
 
 _QUOTED = re.compile(r"[\x00-\x1f\x7f/\ud800-\udfff]|%(?=[0-9A-Fa-f]{2}|~)")
 _WHOLE = {"": b"%2F", ".": b"%2E", "..": b"%2E%2E", ".touchfs": b"%2Etouchfs"}
@@ -42,12 +42,17 @@ def _quote_character(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in data)
 
 
+def hash_of(name: bytes) -> int:
+    """64 bits: what a name that was cut ends in, and what keys are found by."""
+    return int.from_bytes(hashlib.blake2b(name, digest_size=HASH_DIGITS // 2).digest(), "big")
+
+
 def shorten(name: bytes, suffix: bytes) -> bytes:
     """`name + suffix`, with the name cut and hashed where both together are over 255 bytes."""
     if len(name) + len(suffix) <= NAME_MAX:
         return name + suffix
-    digest = hashlib.blake2b(name, digest_size=_HASH_DIGITS // 2).hexdigest().encode()
-    kept = name[: NAME_MAX - len(suffix) - _HASH_DIGITS - 2]
+    digest = b"%0*x" % (HASH_DIGITS, hash_of(name))
+    kept = name[: NAME_MAX - len(suffix) - HASH_DIGITS - 2]
     # Not in the middle of a character, nor of a %XX.
     kept = kept.decode("utf-8", "ignore").encode()
     kept = re.sub(rb"%[0-9A-Fa-f]?$", b"", kept)
@@ -110,6 +115,24 @@ def _paths(directory: bytes, stem: str, extensions: Sequence[str], number: int) 
         doubled = suffix and stem.endswith(suffix) and stem != suffix
         paths.append(start + shorten(quote(stem.removesuffix(suffix)) if doubled else whole, mark + quoted))
     return paths
+
+
+def suffix_size(extension: str) -> int:
+    """How many bytes at the end of a file's name are its extension's, the dot among them."""
+    return len(_suffix(extension)[1])
+
+
+def flat(key: str, suffix: bytes, number: int) -> bytes:
+    """The name of a sample's file among those of all keys, in one directory: the slashes of the key quoted.
+
+    `suffix` is what the extension adds to it, quoted, `number` the sample's among those of its name; both are told by
+    the last `~` of a name, so no two samples get one name by their numbers. A name that is too long ends in the hash of
+    `quote(key)`, before the suffix.
+    """
+    whole = quote(key)
+    if number > 1:
+        return shorten(whole, b"~%d" % number + suffix.replace(b"~", b"%7E"))
+    return whole if whole.endswith(suffix) and len(whole) <= NAME_MAX else shorten(whole, suffix)
 
 
 @lru_cache

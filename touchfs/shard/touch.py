@@ -119,8 +119,15 @@ class TouchShard(Samples):
                 fields[column.modality] = column.field(ordinal, metainfo.rate)
             else:
                 problems.append(f"{column.source} ends before this sample does")
-        key, metainfo_field = metainfo.key or f"{ordinal:08d}", told.modality if told is not None else ""
-        return Sample(key, ordinal, fields, metainfo, "; ".join(problems), metainfo_field)
+        return Sample(
+            metainfo.key or f"{ordinal:08d}",
+            ordinal,
+            fields,
+            metainfo,
+            "; ".join(problems),
+            told.modality if told is not None else "",
+            is_keyed=metainfo.key is not None,
+        )
 
 
 class _Column:

@@ -18,6 +18,8 @@ from typing import BinaryIO
 from touchfs.errors import SourceError, UsageError
 
 TEMPORARY_PREFIX = ".touchfs-tmp-"
+# Of a directory that is about to take another one's place (`touchfs.write.swapped`): only who swaps may delete it.
+SWAP_PREFIX = f"{TEMPORARY_PREFIX}swap-"
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """The state store: one small SQLite file for each dataset, and the only thing about a mount that changes.
 
-It holds which id each shard was given, and the opens of control files. Any number of processes use it at once, each
-on a connection of its own, made after any fork. Within a process one thread at a time: while one thread's statement is
-open on a connection, another thread's transaction on it is not committed yet, although it looks so (found by killing
-workers: an open was answered, and its row was gone).
+It holds which id each shard was given, the plans under `merged/`, and the opens of control files. Any number of
+processes use it at once, each on a connection of its own, made after any fork. Within a process one thread at a time:
+while one thread's statement is open on a connection, another thread's transaction on it is not committed yet, although
+it looks so (found by killing workers: an open was answered, and its row was gone).
 
 Shard ids are given for (path, identity of the files) and never again for anything else, so an inode number of a shard
 that has changed is never that of the new one. A shard that a dataset lists twice has two.
@@ -23,10 +23,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from touchfs.errors import StateError
+from touchfs.errors import FullError, StateError
 from touchfs.source.mounts import mounts
 
-VERSION = 1
+VERSION = 2
+PLANS_MAX = 1000
 BUSY_SECONDS = 30.0
 
 # File systems on which SQLite's locks or its shared memory file cannot be relied on.
@@ -42,6 +43,10 @@ CREATE TABLE shard (
     identity TEXT NOT NULL,
     nth      INTEGER NOT NULL,
     UNIQUE (path, identity, nth)
+);
+CREATE TABLE plan (
+    number INTEGER PRIMARY KEY,
+    name   TEXT NOT NULL UNIQUE
 );
 CREATE TABLE mount (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -118,7 +123,10 @@ class StateStore:
         return ids
 
     def add_mount(self, pid: int) -> int:
-        """The number of a new mount, served by this process. Opens of mounts whose process has ended are deleted."""
+        """The number of a new mount, served by this process.
+
+        Opens of mounts whose process has ended are deleted, and all plans if there is no other mount.
+        """
         boot, pids = _system()
         with self._transaction() as connection:
             known = connection.execute("SELECT id, pid, started, boot, pids FROM mount").fetchall()
@@ -126,9 +134,27 @@ class StateStore:
                 # Of a process in another container, which we cannot see, only a reboot tells that it has ended.
                 if its_boot != boot or (its_pids == pids and _started(other) != started):
                     connection.execute("DELETE FROM mount WHERE id = ?", (mount,))
+            if not connection.execute("SELECT 1 FROM mount").fetchone():
+                connection.execute("DELETE FROM plan")
             told = pid, _started(pid), boot, pids
             inserted = connection.execute("INSERT INTO mount (pid, started, boot, pids) VALUES (?, ?, ?, ?)", told)
             return int(inserted.lastrowid or 0)
+
+    def plan_number(self, name: str) -> int:
+        """The number of a plan, from 1 on; a new one is given here. Raises FullError when `PLANS_MAX` are given."""
+        with self._transaction() as connection:
+            known = connection.execute("SELECT number FROM plan WHERE name = ?", (name,)).fetchone()
+            if known is None:
+                (count,) = connection.execute("SELECT count(*) FROM plan").fetchone()
+                if count >= PLANS_MAX:
+                    raise FullError(f"{PLANS_MAX} plans are registered: unmount and mount again")
+                known = (connection.execute("INSERT INTO plan (name) VALUES (?)", (name,)).lastrowid,)
+            return int(known[0])
+
+    def plans(self) -> list[tuple[str, int]]:
+        """All plans with their numbers, in the order they were registered."""
+        with self._transaction() as connection:
+            return list(connection.execute("SELECT name, number FROM plan ORDER BY number"))
 
     def open_file(self, mount: int, file: str) -> int:
         """The id of a new open of a control file."""
@@ -182,11 +208,12 @@ def _system() -> tuple[str, str]:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks since boot."""
+    """When a process began, in ticks since boot. One that only waits for its parent to hear of its end has ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+        told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
         return "ended"
+    return "ended" if told[0] in "ZX" else told[19]
 
 
 def _file_system(directory: str) -> str:

@@ -16,7 +16,7 @@ from touchfs.errors import FormatError, SourceError, TouchfsError
 from touchfs.format.arrow_ipc import Column
 from touchfs.sample import Field, Sample
 from touchfs.shard import names
-from touchfs.shard.catalog import KINDS_MAX, NO_SAMPLE, Facts, Kind, TableBuilder, write_catalog
+from touchfs.shard.catalog import KINDS_MAX, NO_SAMPLE, Facts, Kind, TableBuilder, encode_key, write_catalog
 from touchfs.shard.open import fingerprint, open_shard
 from touchfs.source.local import FileIdentity
 from touchfs.view import raw, segments
@@ -62,7 +62,7 @@ class _Tables:
         self._kinds: dict[tuple[str, str, str, str], int] = {}
         self._keys: list[str] = []
         self._problems: list[str] = []
-        self._views = _View(raw.files), _View(segments.files)
+        self._views = _View(raw.files, names.suffix_size), _View(segments.files, _within_size)
 
     @property
     def samples(self) -> int:
@@ -74,10 +74,10 @@ class _Tables:
 
     def add(self, sample: Sample) -> None:
         self._keys.append(sample.key)
-        key = sample.key.encode("utf-8", "surrogatepass")
+        key = encode_key(sample.key) if sample.is_keyed else b""
         for view in self._views:
             for file in view.show(sample):
-                self._add(view.table, file, sample.ordinal, key)
+                self._add(view, file, sample.ordinal, key)
         if sample.problem:
             self.damaged += 1
             if self.damaged <= REPORTED_MAX:
@@ -108,7 +108,7 @@ class _Tables:
         if report:
             nothing = Field("error", "", 0, 0, "inline", REPORT_EXTENSION)
             file = File(REPORT_EXTENSION, nothing, inline=report.encode("utf-8", "replace"))
-            self._add(shards.table, file, NO_SAMPLE, b"")
+            self._add(shards, file, NO_SAMPLE, b"")
             reports.append(next(assigned))
         # Named among all samples, also those without segments: a repeated key has the same ~n here as in shards/.
         directories = names.assign(self._keys, [("",)] * self.samples) if len(segmented.table) else iter(())
@@ -118,7 +118,7 @@ class _Tables:
         )
         return dict(zip(VIEWS, tables, strict=True))
 
-    def _add(self, table: TableBuilder, file: File, ordinal: int, key: bytes) -> None:
+    def _add(self, view: _View, file: File, ordinal: int, key: bytes) -> None:
         field = file.field
         told = (field.name, field.source, file.form, field.note if file.inline is None else "")
         kind = self._kinds.get(told)
@@ -126,14 +126,19 @@ class _Tables:
             kind = self._kinds[told] = len(self._kinds) + 1
             if kind > KINDS_MAX:
                 raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
-        table.add(kind, ordinal, file.part, field.offset, field.size, file.size, key, file.inline or b"")
+        suffix = view.suffix_size(file.extension)
+        view.table.add(kind, ordinal, file.part, field.offset, field.size, file.size, suffix, key, file.inline or b"")
 
 
 class _View:
-    """One view of a shard: its table, and for each sample what its files' names end in."""
+    """One view of a shard: its table, and for each sample what its files' names end in.
 
-    def __init__(self, files: Callable[[Sample], list[File]]) -> None:
+    `suffix_size` is how long what an extension adds to the path of its sample is.
+    """
+
+    def __init__(self, files: Callable[[Sample], list[File]], suffix_size: Callable[[str], int]) -> None:
         self.table = TableBuilder()
+        self.suffix_size = suffix_size
         self.extensions: list[tuple[str, ...]] = []
         self._files = files
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -160,3 +165,7 @@ def _within(
         directory = parent + b"/" + name if parent else name
         for extension in each:
             yield directory, extension.encode()
+
+
+def _within_size(extension: str) -> int:
+    return 1 + len(extension.encode())

@@ -3,6 +3,12 @@
 The `.wav` is a header and a range of the recording's PCM: nothing is decoded or copied. The `.json` is the segment as
 stored, and under `touchfs` what was made of it. A segment with nothing in it is a valid `.wav` without samples, and
 its `.json` says why. Samples without PCM at a known rate, or without segments, are not in this view.
+
+Text comes in versions. The default one is `0000.txt`; every other string of a segment but its times is one too, as
+`0000.<field>.txt`, and so are the strings of an object that maps versions to texts:
+
+    {"start": 0, "end": 1.5, "txt": "…", "speaker": "…", "txts": {"whisper": "…"}}
+        0000.txt  0000.speaker.txt  0000.whisper.txt
 """
 
 from __future__ import annotations
@@ -11,10 +17,14 @@ import json
 from functools import lru_cache
 from typing import Any
 
+from touchfs.format.metainfo import Segment
 from touchfs.sample import Field, Sample
+from touchfs.shard.names import quote
 from touchfs.view.file import File
 
 SAMPLE_SIZE = 2
+# Quoted, in bytes: a file's name has 255, and a number and `.txt` are in it too.
+VERSION_MAX = 200
 # Without the particulars: what differs from file to file is in the .json, and a catalog has few kinds of file.
 NOTE = "not all that the segment asks for: its .json says why"
 
@@ -36,17 +46,49 @@ def files(sample: Sample) -> list[File]:
         made = {"key": sample.key, "segment": number, "sample_rate": rate, "offset": first, "length": length}
         if problem:
             made["problem"] = problem
-        wav, told, text = _names(number)
-        shown.append(File(wav, pcm, number))
-        shown.append(File.text(told, source, _json(segment.fields, made), number))
-        if segment.text is not None:
-            shown.append(File.text(text, source, segment.text, number))
+        shown.append(File(_name(number, "wav"), pcm, number))
+        shown.append(File.text(_name(number, "json"), source, _json(segment.fields, made), number))
+        for version, text in text_versions(segment).items():
+            shown.append(File.text(_name(number, extension(version)), source, text, number))
     return shown
 
 
-@lru_cache(10_000)
-def _names(number: int) -> tuple[str, str, str]:
-    return f"{number:04d}.wav", f"{number:04d}.json", f"{number:04d}.txt"
+def text_versions(segment: Segment) -> dict[str, str]:
+    """The texts of a segment by the name of their version; that of the default text is "".
+
+    The others are its fields, then what is in its objects of texts. Of those with one name, the first counts.
+    """
+    fields = segment.fields
+    default = "txt" if isinstance(fields.get("txt"), str) else "text"
+    of_fields = [(name, text) for name, text in fields.items() if name not in ("start", "end", default)]
+    objects = [fields.get(name) for name in ("txt", "text", "txts", "texts")]
+    of_objects = [each for texts in objects if isinstance(texts, dict) for each in texts.items()]
+    versions = {} if segment.text is None else {"": segment.text}
+    for version, text in of_fields + of_objects:
+        if isinstance(text, str) and is_version(version):
+            versions.setdefault(version, text)
+    return versions
+
+
+@lru_cache
+def is_version(name: str) -> bool:
+    """Whether a version of a text can be called so: a file's name must hold it, and no two may be quoted alike."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return name != "" and len(extension(name)[: -len(".txt")].encode()) <= VERSION_MAX
+
+
+@lru_cache
+def extension(version: str) -> str:
+    """What the name of a segment's text ends in, of the version of this name."""
+    return quote(f"{version}.txt").decode() if version else "txt"
+
+
+@lru_cache(40_000)
+def _name(number: int, extension: str) -> str:
+    return f"{number:04d}.{extension}"
 
 
 def _json(fields: dict[str, Any], made: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from touchfs.errors import ChangedError, SourceError, UsageError
-from touchfs.source.atomic import TEMPORARY_PREFIX
+from touchfs.source.atomic import SWAP_PREFIX, TEMPORARY_PREFIX
 
 PLAN = ".touchfs-pack.json"
 _SKIPPED = ".touchfs-pack-{}.jsonl"
@@ -170,6 +170,8 @@ def _made(output: Path) -> list[str]:
 
 def _clean(output: Path) -> None:
     for path in output.glob(f"{TEMPORARY_PREFIX}*"):
+        if path.name.startswith(SWAP_PREFIX):
+            continue  # another one's, who may be at work
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -1,0 +1,165 @@
+"""`by-key/`: every file of every sample with a key once, under a name that says which it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from touchfs import TouchDataset
+from touchfs.errors import ChangedError, NotFoundError
+from touchfs.indexing import open_dataset
+from touchfs.shard import key_builder, names
+from touchfs.tree import by_key
+from touchfs.tree.inode import ROOT
+from touchfs.tree.tree import Tree
+from touchfs.write.touch import TouchWriter
+
+MODALITIES = {"metainfo": np.dtype("u1"), "tokens": np.dtype("<u2")}
+LONG = "x" * 300
+ODD = ["a", "a.json", "a.tokens", "a~2", "a~2.json", "a/b", "a%2Fb", "/abs/é.wav", "..", "\n", LONG, LONG + "y", 7, "7"]
+ODD += ["", ".", "a.json~2", "语料", "a\ud800", LONG + ".json", "a.tokens~2"]
+KEYS = st.sampled_from(ODD) | st.text("a.~2/%j", min_size=1, max_size=6)
+DATASETS = st.lists(st.lists(KEYS, max_size=8), min_size=1, max_size=3)
+
+
+def write(place: Path, dataset: list[list[str | int]], first: int = 0) -> None:
+    for number, keys in enumerate(dataset, first):
+        with TouchWriter(place / f"{number}", MODALITIES) as writer:
+            for ordinal, key in enumerate(keys):
+                writer.add({"metainfo": json.dumps({"key": key}).encode(), "tokens": bytes([number, ordinal])})
+
+
+def opened(place: Path) -> Tree:
+    dataset = open_dataset(os.fspath(place), in_place=True)
+    return Tree(dataset, range(1, len(dataset.shards) + 1))
+
+
+def listed(tree: Tree) -> dict[bytes, str]:
+    """What each name leads to. Checks that all ways agree, and that a listing resumes at every place."""
+    found = tree.find(ROOT, b"by-key")
+    if found is None:
+        return {}
+    entries = list(tree.entries(found.inode))
+    targets = {}
+    for i, (name, entry, place) in enumerate(entries):
+        assert entry.is_link and tree.find(found.inode, name) == tree.entry(entry.inode) == entry
+        assert list(tree.entries(found.inode, place)) == entries[i + 1 :]
+        targets[name] = os.fsdecode(tree.link(entry.inode))
+        assert entry.size == len(tree.link(entry.inode))
+        assert len(name) <= 255 and b"/" not in name
+        name.decode()
+        assert targets[name].startswith("../shards/")
+        assert not tree.resolve("by-key/" + os.fsdecode(name)).is_link
+    assert len(targets) == len(entries), "every name once"
+    return targets
+
+
+@settings(max_examples=80, deadline=None)
+@given(DATASETS)
+@example([["a", "a.json", "a.json", "a"]])
+@example([["a.json", "a"], ["a", "a~2", "a"]])
+@example([[LONG, LONG + "y", LONG], [LONG]])
+@example([["a.json~2", "a.json", "a.json"]])
+def test_every_file_once(dataset: list[list[str | int]]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        write(Path(place), dataset)
+        tree = opened(Path(place))
+        targets = listed(tree)
+        samples = {}
+        for number, keys in enumerate(dataset):
+            for ordinal, key in enumerate(keys):
+                for name in (b"json", b"tokens.npy"):
+                    samples[number, ordinal, name] = str(key)
+        reached = {}
+        for name, target in targets.items():
+            attributes = tree.attributes(tree.resolve("by-key/" + os.fsdecode(name)).inode)
+            extension = b"json" if attributes["field"] == "metainfo" else b"tokens.npy"
+            assert name.endswith(extension)
+            sample = int(attributes["shard"]), int(attributes["ordinal"]), extension
+            assert sample not in reached
+            reached[sample] = target
+            if ("a" not in attributes["key"] and "~" not in attributes["key"]) and len(attributes["key"]) < 200:
+                # with no other key that could want its name
+                nth = sum(str(key) == attributes["key"] for keys in dataset for key in keys)
+                stem = names.quote(attributes["key"])
+                natural = {stem + b".json", stem + b".tokens.npy", stem}
+                assert name in natural or nth > 1
+        assert set(reached) == {sample for sample, key in samples.items() if key}
+        with TouchDataset(place) as touch:
+            flat = [(number, ordinal) for number, keys in enumerate(dataset) for ordinal in range(len(keys))]
+            for key in {str(key) for keys in dataset for key in keys if key != ""}:
+                of_key = [(n, o) for n, o in flat if str(dataset[n][o]) == key]
+                for nth, (number, ordinal) in enumerate(of_key):
+                    assert touch.get(touch.find(key, nth), "tokens").tobytes() == bytes([number, ordinal])
+                with pytest.raises(NotFoundError):
+                    touch.find(key, len(of_key))
+
+
+def test_names_a_person_expects(tmp_path: Path) -> None:
+    write(tmp_path, [["one", "a/b", "x~2", 12], ["one", "x", "x"]])
+    targets = listed(opened(tmp_path))
+    assert {name.decode(): target for name, target in targets.items() if name.endswith(b".json")} == {
+        "one.json": "../shards/0/one.json",
+        "one~2.json": "../shards/1/one.json",
+        "a%2Fb.json": "../shards/0/a/b.json",
+        "x~2.json": "../shards/0/x~2.json",
+        "12.json": "../shards/0/12.json",
+        "x.json": "../shards/1/x.json",
+        "x~3.json": "../shards/1/x~2.json",
+    }
+
+
+def test_keys_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (names, by_key, key_builder):
+        monkeypatch.setattr(module, "hash_of", lambda name: 7)
+    monkeypatch.setattr("touchfs.dataset.hash_of", lambda name: 7)
+    write(tmp_path, [["one", "two", "a.json"], ["two", "a", "one"]])
+    tree = opened(tmp_path)
+    assert len(listed(tree)) == 12
+    assert tree.dataset.find("two") == [(0, 1), (1, 0)]
+    assert tree.dataset.find("three") == []
+
+
+def test_names_stay_when_a_shard_is_added_at_the_end(tmp_path: Path) -> None:
+    write(tmp_path, [["one", "two", "two", "语料"]])
+    before = listed(opened(tmp_path))
+    write(tmp_path, [["two", "three", "two~3"]], first=1)
+    after = listed(opened(tmp_path))
+    assert before.items() <= after.items()
+    assert len(after) == len(before) + 6
+
+
+def test_a_shard_that_is_gone(tmp_path: Path) -> None:
+    write(tmp_path, [["one"], ["two"]])
+    tree = opened(tmp_path)
+    entry = tree.find(tree.resolve("by-key").inode, b"two.json")
+    assert entry is not None
+    shutil.rmtree(tmp_path / "1")
+    left = opened(tmp_path)
+    assert set(listed(left)) == {b"one.json", b"one.tokens.npy"}
+    with pytest.raises(ChangedError):
+        left.entry(entry.inode)
+
+
+def test_no_keys_no_directory(tmp_path: Path) -> None:
+    write(tmp_path, [["", ""]])
+    tree = opened(tmp_path)
+    assert tree.find(ROOT, b"by-key") is None
+    assert tree.dataset.facts()["by_key"] == "absent: no sample has a key of its own"
+
+
+def test_only_the_first_of_very_many_samples_with_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_key, "HOLDERS_MAX", 3)
+    write(tmp_path, [["same"] * 6 + ["other"]])
+    found = set(listed(opened(tmp_path)))
+    assert {name for name in found if name.endswith(b".json")} == {
+        b"same.json", b"same~2.json", b"same~3.json", b"other.json"
+    }  # fmt: skip

@@ -1,0 +1,100 @@
+"""`by-key/` and `merged/` through the kernel: symbolic links, and directories that are there once they are named."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import wave
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from mounts import wait_until
+
+
+def test_by_key_leads_to_every_sample(mount, speech):
+    mounted = mount(speech, "--workers", 2)
+    links = {entry.name: os.readlink(entry.path) for entry in os.scandir(mounted.path / "by-key")}
+    files = {f"../{path.relative_to(mounted.path)}" for path in (mounted.path / "shards").rglob("*") if path.is_file()}
+    assert sorted(links.values()) == sorted(files)
+    assert mounted.info()["by_key"] == 10
+    for name, target in links.items():
+        path = mounted.path / "by-key" / name
+        assert path.lstat().st_size == len(os.fsencode(target))
+        assert path.read_bytes() == (mounted.path / "by-key" / target).read_bytes()
+    assert links["talks%2Fmonday.wav"] == "../shards/000000000/talks/monday.wav"
+    with pytest.raises(FileNotFoundError):
+        (mounted.path / "by-key" / "talks%2Fnever.wav").stat()
+    with pytest.raises(OSError, match="Read-only"):
+        (mounted.path / "by-key" / "new").symlink_to("x")
+    listed = subprocess.run(["ls", mounted.path / "by-key"], capture_output=True, text=True, check=True).stdout
+    assert sorted(listed.splitlines()) == sorted(links)
+
+
+def merged(path):
+    """Seconds and text of the files of a directory."""
+    told = []
+    for name in sorted(os.listdir(path)):
+        if name.endswith(".wav"):
+            with wave.open(str(path / name)) as file:
+                seconds = file.getnframes() / file.getframerate()
+            told.append((seconds, json.loads((path / name).with_suffix(".json").read_bytes())))
+    return told
+
+
+def test_a_plan_is_there_when_it_is_named(mount, speech):
+    mounted = mount(speech, "--workers", 2)
+    assert os.listdir(mounted.path / "merged") == []
+    of_monday = mounted.path / "merged" / "max=30,gap=30" / "000000000" / "talks" / "monday"
+    ((seconds, told),) = merged(of_monday)
+    parts = sorted((mounted.path / "segments" / "000000000" / "talks" / "monday").glob("*.txt"))
+    assert len(told["parts"]) == len(parts) > 1
+    assert seconds == pytest.approx(told["end"] - told["start"])
+    assert (of_monday / "0000.txt").read_text() == " ".join(path.read_text() for path in parts) == told["text"]
+    assert os.listdir(mounted.path / "merged") == ["max=30,gap=30"]
+    assert os.readlink(mounted.path / "merged" / "gap=30,max=30.0") == "max=30,gap=30"
+    assert merged(mounted.path / "merged" / "gap=30,max=30.0" / "000000000" / "talks" / "monday") == [(seconds, told)]
+    assert len(merged(mounted.path / "merged" / "max=0.1" / "000000000" / "talks" / "monday")) == len(parts)
+    found = subprocess.run(["find", mounted.path / "merged", "-type", "f"], capture_output=True, text=True, check=True)
+    assert len(found.stdout.splitlines()) > 2 * len(parts)
+    assert os.getxattr(of_monday / "0000.wav", "user.touchfs.plan") == b"max=30,gap=30"
+    for name in ("max", "max=-1", "nonsense"):
+        with pytest.raises(FileNotFoundError):
+            os.stat(mounted.path / "merged" / name)
+
+
+def test_workers_agree_on_plans_and_a_new_one_knows_them(mount, speech):
+    mounted = mount(speech, "--workers", 2)
+    names = [f"max={number}" for number in range(1, 60)]
+
+    def inode(name: str) -> int:
+        return os.stat(mounted.path / "merged" / name / "000000000").st_ino
+
+    with ThreadPoolExecutor(8) as threads:
+        inodes = list(threads.map(inode, names))
+        assert len(set(inodes)) == len(names)
+        assert list(threads.map(inode, reversed(names))) == inodes[::-1]
+    before = mounted.workers()
+    for worker in before:
+        os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: len(mounted.workers()) == 2 and not set(mounted.workers()) & set(before))
+    with open(mounted.path / "merged" / names[0] / "000000000" / "talks" / "monday" / "0000.wav", "rb") as file:
+        assert file.read(4) == b"RIFF"
+    assert [inode(name) for name in names] == inodes
+
+
+def test_there_is_an_end_to_plans(mount, speech, tmp_path):
+    mounted = mount(speech, "--state-dir", tmp_path / "state")
+    for number in range(1, 1001):
+        os.stat(mounted.path / "merged" / f"max={number}")
+    with pytest.raises(OSError) as caught:
+        os.stat(mounted.path / "merged" / "max=1001")
+    assert caught.value.errno == errno.ENOSPC
+    os.stat(mounted.path / "merged" / "max=1000.0")
+    assert len(os.listdir(mounted.path / "merged")) == 1000
+    mounted.end()
+    again = mount(speech, "--state-dir", tmp_path / "state")
+    assert os.listdir(again.path / "merged") == []
+    os.stat(again.path / "merged" / "max=1001")

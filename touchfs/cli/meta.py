@@ -1,0 +1,81 @@
+"""touchfs meta"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import click
+
+from touchfs.cli.terminal import say
+from touchfs.dataset import counted
+from touchfs.errors import NotFoundError
+from touchfs.format.mmidx import LENGTH_LIMIT
+from touchfs.shard.find import find_shards
+from touchfs.shard.megatron import is_prefix
+from touchfs.shard.pair import INDEX_SUFFIX
+from touchfs.shard.touch import METAINFO_NAMES, fingerprint
+from touchfs.write.annotations import Annotations, get_annotations, put_annotations
+
+
+@click.group("meta", no_args_is_help=False)
+def command() -> None:
+    """Take annotations out of TouchNet shards, and put them in.
+
+    \b
+    Example:
+      touchfs meta get shards/ | sed 's/colour/color/g' | touchfs meta put shards/
+    """
+
+
+@command.command("get")
+@click.argument("source", type=click.Path())
+def get(source: str) -> None:
+    """Write the metainfo of all samples to stdout, in order, a line each.
+
+    The bytes are those stored. Only where they are several lines, these are joined.
+
+    \b
+    Example:
+      touchfs meta get shards/ > samples.jsonl
+    """
+    for line in get_annotations(_shards(source)):
+        sys.stdout.buffer.write(line + b"\n")
+
+
+@command.command("put")
+@click.argument("source", type=click.Path())
+@click.option("--ignore-unknown", is_flag=True, help="Leave out lines for no sample.")
+@click.option("--keep-missing", is_flag=True, help="Leave samples without a line as they are.")
+def put(source: str, ignore_unknown: bool, keep_missing: bool) -> None:
+    """Replace the metainfo of samples by lines from stdin, each a JSON object.
+
+    A line is for the sample with its key; where a key is repeated, the first line for the first sample. Nothing is
+    written before all lines are read and fit. Then each shard in which something differs is replaced as a whole, by a
+    directory with the same recordings (hard links) and new metainfo; a process that works in the directory of a shard
+    has to enter it anew. Interrupted, the same command again goes on.
+
+    \b
+    Example:
+      touchfs meta get shards/ > samples.jsonl
+      touchfs meta put shards/ < samples.jsonl
+    """
+    if sys.stdin is None:
+        raise click.UsageError("stdin is closed: the lines are read from there.")
+    lines = iter(partial(sys.stdin.buffer.readline, LENGTH_LIMIT + 1), b"")
+    report = put_annotations(_shards(source), lines, ignore_unknown=ignore_unknown, keep_missing=keep_missing)
+    ignored = f", {counted(report.ignored, 'line')} ignored" if report.ignored else ""
+    kept = f", {counted(report.kept, 'sample')} without a line" if report.kept else ""
+    say(f"{source}: {counted(report.samples, 'sample')} changed in {counted(report.shards, 'shard')}{ignored}{kept}")
+
+
+def _shards(source: str) -> list[Annotations]:
+    return [Annotations(path, _modality(path)) for path in find_shards(source)]
+
+
+def _modality(path: str) -> str:
+    names = () if is_prefix(path) else fingerprint(path)
+    for name in names:
+        if name.endswith(INDEX_SUFFIX) and name.removesuffix(INDEX_SUFFIX) in METAINFO_NAMES:
+            return name.removesuffix(INDEX_SUFFIX)
+    raise NotFoundError(f"no metainfo{INDEX_SUFFIX} here: only TouchNet's shards have annotations", path=path)

@@ -1,0 +1,211 @@
+"""Opening a dataset, and indexing what of it is not indexed yet.
+
+Opening one that is indexed costs a listing and a few stats a shard, and the reading of one small file, the *dataset
+file*, which keeps for each shard what it was (its files' identities) when its catalog was made. No catalog is touched
+before something in its shard is. Where a shard is new, or is another one by now, its catalog is made first; that is
+all that `touchfs index` does. A dataset file is only a summary: without it, catalogs are opened to see whose they are.
+
+What has which key is told by the index of keys, one file over all shards, made last. Without it all else works.
+
+All these live in the user's cache directory, named by a hash of the shard's or source's path and of what else they
+depend on, or with `in_place` in `.touchfs-index/` beside the data, where paths are relative and all may be moved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any, get_origin, get_type_hints
+
+import platformdirs
+
+from touchfs import jobs
+from touchfs.dataset import Dataset, Shard
+from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.format.metainfo import RATE_MAX
+from touchfs.shard.catalog import VERSION, Catalog, Facts
+from touchfs.shard.find import find_shards
+from touchfs.shard.key_builder import KeyedShard, build_keys
+from touchfs.shard.keys import Keys, joined
+from touchfs.shard.names import assign
+from touchfs.shard.open import fingerprint, shard_name
+from touchfs.source.atomic import atomic_file
+from touchfs.source.local import FileIdentity
+from touchfs.view.catalogs import make_catalog
+
+INDEX_DIRECTORY = ".touchfs-index"
+_SHARD_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(Shard).items()}
+
+
+def open_dataset(
+    source: str,
+    *,
+    sample_rate: int | None = None,
+    in_place: bool = False,
+    force: bool = False,
+    executor: Executor | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Dataset:
+    """Open a dataset, and index what of it is not indexed yet, or all of it with `force`.
+
+    `sample_rate` (Hz) is for audio whose metainfo names none. `progress` is told shards indexed and to index. Raises
+    UsageError, NotFoundError or FormatError for the source as a whole, SourceError where no index can be written;
+    what is wrong with one shard is in its `report`.
+    """
+    if sample_rate is not None and not 0 < sample_rate <= RATE_MAX:
+        raise UsageError(f"a sample rate of {sample_rate} Hz")
+    if not source:
+        raise UsageError("the source is empty: is a variable unset?")
+    source = os.path.abspath(source)
+    paths = [os.path.abspath(path) for path in find_shards(source)]
+    place = index_place(source, in_place=in_place)
+
+    def indexed(path: str, suffix: str) -> str:
+        """Where the index of a shard or source is."""
+        told = os.path.relpath(path, place) if in_place else path
+        return os.path.join(place, _digest(f"{VERSION}\0{sample_rate}\0{told}") + suffix)
+
+    dataset_file = indexed(source, ".dataset.json")
+    known = {} if force else _load(dataset_file)
+    shards = {path: shard for path in paths if (shard := known.get(path)) is not None and _is_current(shard)}
+    tasks = [
+        _Task(path, indexed(path, ".arrow"), sample_rate, force) for path in dict.fromkeys(paths) if path not in shards
+    ]
+    if tasks:
+        progress(0, len(tasks))
+        for done, shard in enumerate(jobs.run(_index, tasks, executor), 1):
+            shards[shard.path] = shard
+            progress(done, len(tasks))
+    if tasks or known.keys() != shards.keys():
+        with suppress(SourceError):  # what has been indexed is known from the catalogs, too
+            _save(dataset_file, source, shards.values())
+    named = [
+        replace(shards[path], name=os.fsdecode(name)) for path, name in zip(paths, unique_names(paths), strict=True)
+    ]
+    return Dataset(source, named, _open_keys(indexed(source, ".keys"), named, executor, force=force))
+
+
+def _open_keys(path: str, shards: Sequence[Shard], executor: Executor | None, *, force: bool) -> Keys | str:
+    """The index of keys at `path`, made if it is not that of these shards; or why there is none."""
+    identities = [shard.identity for shard in shards]
+    known = None
+    if not force:
+        with suppress(NotFoundError, FormatError, SourceError):
+            known = Keys(path)
+    if known is None or known.identities != joined(identities):
+        named = zip(identities, shards, strict=True)
+        keyed = [KeyedShard(identity, shard.samples, shard.catalog) for identity, shard in named]
+        try:
+            build_keys(path, keyed, known, executor)
+            known = Keys(path)
+        except TouchfsError as error:
+            return str(error)
+    return known if len(known) else "no sample has a key of its own"
+
+
+def index_place(source: str, *, in_place: bool = False) -> str:
+    """The directory for a source's catalogs."""
+    if not in_place:
+        return os.path.join(platformdirs.user_cache_dir("touchfs"), "index")
+    source = os.path.abspath(source)
+    return os.path.join(source if os.path.isdir(source) else os.path.dirname(source), INDEX_DIRECTORY)
+
+
+def unique_names(paths: Sequence[str]) -> list[bytes]:
+    """The shards' directory names in the tree: what each is called by its path, `~n` for repeated ones."""
+    stems = [shard_name(path) for path in paths]
+    return [name for _, (name,) in assign(stems, [[""] for _ in stems])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    path: str
+    catalog: str
+    sample_rate: int | None
+    force: bool
+
+
+def _index(task: _Task) -> Shard:
+    facts = None if task.force else _known_facts(task)
+    if facts is None:
+        try:
+            os.makedirs(os.path.dirname(task.catalog), exist_ok=True)
+        except OSError as error:
+            told = f"no index can be written: {error.strerror}; $XDG_CACHE_HOME or --in-place name another place"
+            raise SourceError(told, path=os.path.dirname(task.catalog)) from error
+        facts = make_catalog(task.path, task.catalog, task.sample_rate)
+    return Shard(
+        name="",
+        path=task.path,
+        files=dict(facts.files),
+        catalog=task.catalog,
+        samples=facts.samples,
+        seconds=facts.seconds,
+        size=facts.size,
+        index_size=facts.index_size,
+        catalog_size=os.path.getsize(task.catalog),
+        damaged=facts.damaged,
+        report=facts.report,
+    )
+
+
+def _known_facts(task: _Task) -> Facts | None:
+    """What the catalog tells that is there already, if it is of this shard as it is."""
+    try:
+        facts = Catalog(task.catalog).facts
+    except TouchfsError:
+        return None
+    return facts if facts.files == _files(task.path) else None
+
+
+def _is_current(shard: Shard) -> bool:
+    try:
+        return _files(shard.path) == shard.files and os.path.getsize(shard.catalog) == shard.catalog_size
+    except OSError:
+        return False
+
+
+def _files(path: str) -> dict[str, FileIdentity] | None:
+    """The identities of a shard's files: none of a shard that is not there, and None where that cannot be known."""
+    try:
+        return fingerprint(path)
+    except NotFoundError:
+        return {}
+    except TouchfsError:
+        return None
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+
+def _load(path: str) -> dict[str, Shard]:
+    """The shards of a dataset file by path; nothing where there is none that can be used, which costs time only."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            told = json.load(file)
+        if told["version"] != VERSION:
+            return {}
+        return {shard.path: shard for shard in map(_parse_shard, told["shards"])}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}
+
+
+def _parse_shard(told: dict[str, Any]) -> Shard:
+    files = {name: FileIdentity(**identity) for name, identity in told["files"].items()}
+    shard = Shard(**{**told, "files": files})
+    for name, kind in _SHARD_TYPES.items():
+        if not isinstance(getattr(shard, name), kind):
+            raise TypeError(f"{name} is not of {kind}")
+    return shard
+
+
+def _save(path: str, source: str, shards: Iterable[Shard]) -> None:
+    told = {"version": VERSION, "source": source, "shards": [asdict(shard) for shard in shards]}
+    with atomic_file(path) as file:
+        file.write(json.dumps(told).encode())

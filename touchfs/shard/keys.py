@@ -1,0 +1,116 @@
+"""The index of keys: which sample of a dataset has this key.
+
+One mapped file over all shards, 16 bytes a sample with a key, sorted:
+
+    0       8s  "TOUCHKEY"   u32 version   u32 shards   u64 entries   zeros up to 64
+    64      16 bytes a shard: its identity, in dataset order
+    then    entries: u64 hash of the key, u32 ordinal, u32 position of the shard (so as one u64: by shard, by ordinal)
+
+All little-endian. The hash is `names.hash_of` of the whole quoted key, the one that cut file names end in. As hashes
+are spread evenly, where one is can be guessed; a guess is off by about the root of what is left, so a few probes find
+it among a hundred million. Different keys may have one hash: whoever finds an entry compares the key itself.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterable
+from math import isqrt
+from typing import NamedTuple
+
+from touchfs.errors import FormatError, NotFoundError, SourceError
+
+HEADER = struct.Struct("<8sIIQ40x")
+MAGIC = b"TOUCHKEY"
+VERSION = 1
+IDENTITY_SIZE = 16
+ENTRY_SIZE = 16
+HASHES = 1 << 64
+# A run of probes this short is bisected: guessing costs more than it saves.
+_SHORT = 64
+
+
+class Holder(NamedTuple):
+    """A sample that may have the key: the position of its shard in the dataset, and its ordinal there."""
+
+    position: int
+    ordinal: int
+
+
+class Keys:
+    """A mapped index of keys. Raises NotFoundError if there is none, FormatError if it is damaged."""
+
+    __slots__ = ("_words", "identities", "path", "size")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                self.size = os.fstat(file.fileno()).st_size
+                mapping = mmap.mmap(file.fileno(), self.size, prot=mmap.PROT_READ) if self.size else b""
+        except FileNotFoundError:
+            raise NotFoundError("no index of keys", path=path) from None
+        except OSError as error:
+            raise SourceError(error.strerror or str(error), path=path) from error
+        if self.size < HEADER.size:
+            raise FormatError("not an index of keys", path=path, offset=0)
+        data = memoryview(mapping)
+        magic, version, shards, entries = HEADER.unpack_from(data)
+        start = HEADER.size + shards * IDENTITY_SIZE
+        if magic != MAGIC or version != VERSION or self.size != start + entries * ENTRY_SIZE:
+            raise FormatError("not an index of keys", path=path, offset=0)
+        self.identities = bytes(data[HEADER.size : start])
+        self._words = data[start:].cast("Q")
+
+    def __len__(self) -> int:
+        return len(self._words) // 2
+
+    def hash(self, place: int) -> int:
+        """The hash of the entry at a place, 0 to `len`."""
+        return self._words[2 * place]
+
+    def holder(self, place: int) -> Holder:
+        word = self._words[2 * place + 1]
+        return Holder(word >> 32, word & 0xFFFFFFFF)
+
+    def find(self, hash_: int) -> range:
+        """The places of a hash: of all samples whose key has it, in dataset order."""
+        first = self._first(hash_)
+        last, count, words = first, len(self), self._words
+        while last < count and words[2 * last] == hash_:
+            last += 1
+        return range(first, last)
+
+    def _first(self, hash_: int) -> int:
+        """The place of the first entry whose hash is at least this."""
+        words = self._words
+        low, high = 0, len(self)
+        floor, ceiling = 0, HASHES
+        while high - low > _SHORT and floor < ceiling:
+            guess = low + (hash_ - floor) * (high - low) // (ceiling - floor)
+            margin = 2 * isqrt(high - low)
+            left, right = max(guess - margin, low), min(guess + margin, high - 1)
+            before = high - low
+            if words[2 * right] < hash_:
+                low, floor = right + 1, words[2 * right]
+            elif words[2 * left] >= hash_:
+                high, ceiling = left, words[2 * left]
+            else:
+                floor, ceiling = words[2 * left], words[2 * right]
+                low, high = left + 1, right
+            if 2 * (high - low) > before:
+                break  # not spread evenly: somebody chose these keys
+        while low < high:
+            middle = (low + high) // 2
+            if words[2 * middle] < hash_:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def joined(identities: Iterable[str]) -> bytes:
+    """The identities of a dataset's shards as an index of keys has them."""
+    return bytes.fromhex("".join(identities))

@@ -1,0 +1,34 @@
+"""Two files or directories swapped in one step: Linux's `renameat2` with RENAME_EXCHANGE, which Python does not offer.
+
+Neither path is ever without one of the two, where two renames would leave a moment in which nothing is there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+from touchfs.errors import SourceError
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+# The manual names EINVAL; kernels and FUSE daemons that are older than the call have the others.
+_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+
+
+def exchange(first: str, second: str) -> None:
+    """Swap what is at two paths of one file system. The swap is on the disk when their directories are flushed."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        raise SourceError("the system's C library cannot swap two paths: it has no renameat2", path=first) from None
+    renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
+        return
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        problem = "this file system cannot swap two paths (RENAME_EXCHANGE): use one that can, as ext4, XFS and Btrfs"
+    else:
+        problem = f"cannot be swapped with {os.path.basename(second)}: {os.strerror(number)}"
+    raise SourceError(problem, path=first)

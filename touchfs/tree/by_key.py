@@ -1,0 +1,189 @@
+"""`by-key/`: all files of all samples that have a key, in one directory, as symbolic links into `shards/`.
+
+A link is called `<key>.<extension>`, the slashes of the key quoted; the nth sample of a key, in dataset order, has `~n`
+before its extensions. Where two keys make one name (`a` with a field `b.wav`, `a.b` with a field `wav`), the longer key
+has it and the other gets a number; numbers skip names that some key has by nature. Entries come in the order of the
+keys' hashes, which takes no memory, and a name is found by hashing what its key can be: the name up to any of its dots.
+
+Of a key that over `HOLDERS_MAX` samples have, only the first ones are here: it names nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from touchfs.errors import ChangedError, UsageError
+from touchfs.extent import Content
+from touchfs.shard.catalog import DIRECTORY, Table
+from touchfs.shard.keys import Keys
+from touchfs.shard.names import HASH_DIGITS, flat, hash_of, quote
+from touchfs.tree.entry import Entry
+from touchfs.tree.inode import pack, unpack
+from touchfs.tree.open_shards import OpenShard, OpenShards
+
+NAME = "by-key"
+HOLDERS_MAX = 1000
+_RUNS_KEPT = 64
+# A place in the listing is that of the key and the file's number among those of its sample.
+_FILE_BITS = 16
+_CUT = re.compile(rb"%%~([0-9a-f]{%d})" % HASH_DIGITS)
+_MARK = re.compile(rb"~[0-9]+")
+
+
+class _Sample(NamedTuple):
+    shard: OpenShard
+    rows: list[int]
+    key: str
+
+    @property
+    def table(self) -> Table:
+        return self.shard.tables["shards"]
+
+    def suffix(self, row: int) -> bytes:
+        name = self.table.name(row)
+        return name[len(name) - self.table.suffix[row] :]
+
+    def names(self, number: int) -> list[bytes]:
+        return [flat(self.key, self.suffix(row), number) for row in self.rows]
+
+
+class ByKey:
+    """The directory `by-key`, whose inodes have the view `number`."""
+
+    def __init__(self, shards: OpenShards, keys: Keys, number: int) -> None:
+        self._shards = shards
+        self._keys = keys
+        self._root = Entry(pack(number, 0, 0), stat.S_IFDIR, 0, shards.mtime_ns)
+        self._number = number
+        self._runs: dict[int, list[tuple[_Sample, int]]] = {}
+
+    def entry(self, inode: int) -> Entry:
+        if inode == self._root.inode:
+            return self._root
+        return self._link_entry(*self._row(inode))
+
+    def _row(self, inode: int) -> tuple[OpenShard, int]:
+        _, shard_id, row = unpack(inode)
+        shard = self._shards.get(shard_id)
+        table = shard.tables["shards"]
+        if row >= table.rows or table.kind[row] == DIRECTORY:
+            raise ChangedError("this inode is not of this mount")
+        return shard, row
+
+    def _link_entry(self, shard: OpenShard, row: int) -> Entry:
+        inode = pack(self._number, shard.shard_id, row)
+        return Entry(inode, stat.S_IFLNK, len(_target(shard, row)), shard.mtime_ns)
+
+    def find(self, directory: int, name: bytes) -> Entry | None:
+        if directory != self._root.inode:
+            self._row(directory)
+            return None
+        for hash_ in _key_hashes(name):
+            for sample, number in self._numbered(hash_):
+                for row, called in zip(sample.rows, sample.names(number), strict=True):
+                    if called == name:
+                        return self._link_entry(sample.shard, row)
+        return None
+
+    def entries(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
+        if directory != self._root.inode:
+            self._row(directory)
+            raise UsageError("not a directory")
+        place, first_file = divmod(after, 1 << _FILE_BITS)
+        while place < len(self._keys):
+            hash_ = self._keys.hash(place)
+            run = self._keys.find(hash_)
+            for (sample, number), of in zip(self._numbered(hash_), run, strict=False):
+                if of < place:
+                    continue
+                for i, name in enumerate(sample.names(number)):
+                    if i >= first_file:
+                        yield name, self._link_entry(sample.shard, sample.rows[i]), (of << _FILE_BITS) + i + 1
+                first_file = 0
+            place = run.stop
+
+    def content(self, inode: int) -> Content:
+        self.entry(inode)
+        raise UsageError("is no file")
+
+    def attributes(self, inode: int) -> dict[str, str]:
+        self.entry(inode)
+        return {}  # the kernel asks for none of a symbolic link's
+
+    def link(self, inode: int) -> bytes:
+        if inode == self._root.inode:
+            raise UsageError("is no symbolic link")
+        return _target(*self._row(inode))
+
+    def _samples(self, hash_: int) -> Iterator[_Sample]:
+        for place in self._keys.find(hash_)[:HOLDERS_MAX]:
+            position, ordinal = self._keys.holder(place)
+            shard = self._shards.at(position)
+            table = shard.tables["shards"]
+            rows = table.files(ordinal)[: 1 << _FILE_BITS]
+            yield _Sample(shard, rows, table.key(rows[0]))
+
+    def _numbered(self, hash_: int) -> list[tuple[_Sample, int]]:
+        """The samples of a hash in dataset order, each with the number in its names."""
+        known = self._runs.get(hash_)
+        if known is not None:
+            return known
+        numbered: list[tuple[_Sample, int]] = []
+        last: dict[str, int] = {}
+        for sample in self._samples(hash_):
+            number = last.get(sample.key, 0) + 1
+            while self._is_taken(sample, number):
+                number += 1
+            last[sample.key] = number
+            numbered.append((sample, number))
+        if len(self._runs) >= _RUNS_KEPT:
+            self._runs.clear()
+        self._runs[hash_] = numbered
+        return numbered
+
+    def _is_taken(self, sample: _Sample, number: int) -> bool:
+        """Whether another key has one of these names by nature: any other for a numbered name, else a longer one."""
+        own = len(quote(sample.key))
+        return any(
+            name in other.names(1)
+            for name in sample.names(number)
+            for head in _heads(name)
+            if number > 1 or len(head) > own
+            for other in self._samples(_key_hash(head))
+            if other.key != sample.key
+        )
+
+
+def _target(shard: OpenShard, row: int) -> bytes:
+    return b"/".join(
+        (b"..", b"shards", shard.shard.name.encode(errors="surrogateescape"), shard.tables["shards"].path(row))
+    )
+
+
+def _heads(name: bytes) -> Iterator[bytes]:
+    """All that a name's key can be: the name, and what is before any of its dots."""
+    yield name
+    dot = name.rfind(b".")
+    while dot > 0:
+        yield name[:dot]
+        dot = name.rfind(b".", 0, dot)
+
+
+def _key_hashes(name: bytes) -> set[int]:
+    """The hashes of all keys that a name can be made of."""
+    hashes = set()
+    for head in _heads(name):
+        hashes.add(_key_hash(head))
+        start = head.rfind(b"~")
+        if start > 0 and _MARK.fullmatch(head, start):
+            hashes.add(_key_hash(head[:start]))
+    return hashes
+
+
+def _key_hash(head: bytes) -> int:
+    """The hash of the key that is quoted like this, or cut like this."""
+    cut = _CUT.fullmatch(head[-HASH_DIGITS - 2 :])
+    return int(cut[1], 16) if cut is not None else hash_of(head)

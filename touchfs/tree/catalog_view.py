@@ -1,0 +1,77 @@
+"""`shards/` and `segments/`: the shards in name order, in each the rows of the view's table in its catalog."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+
+from touchfs.errors import ChangedError, UsageError
+from touchfs.extent import Content
+from touchfs.shard.catalog import DIRECTORY, Table
+from touchfs.tree.entry import Entry
+from touchfs.tree.inode import pack, unpack
+from touchfs.tree.open_shards import OpenShard, OpenShards
+
+
+class CatalogView:
+    """The view of this name, which has this number."""
+
+    def __init__(self, shards: OpenShards, name: str, number: int) -> None:
+        self._shards = shards
+        self._name = name
+        self._number = number
+
+    def _row(self, inode: int) -> tuple[OpenShard, Table, int]:
+        """Where an inode's row is. It is surely there."""
+        _, shard_id, row = unpack(inode)
+        shard = self._shards.get(shard_id)
+        table = shard.tables[self._name]
+        if row >= table.rows:
+            raise ChangedError("this inode is not of this mount")
+        return shard, table, row
+
+    def _entry(self, shard: OpenShard, table: Table, row: int) -> Entry:
+        inode = pack(self._number, shard.shard_id, row)
+        if table.kind[row] == DIRECTORY:
+            return Entry(inode, stat.S_IFDIR, 0, shard.mtime_ns)
+        return Entry(inode, stat.S_IFREG, table.size[row], shard.mtime_ns)
+
+    def entry(self, inode: int) -> Entry:
+        return self._entry(*self._row(inode)) if inode != pack(self._number, 0, 0) else self._root()
+
+    def _root(self) -> Entry:
+        return Entry(pack(self._number, 0, 0), stat.S_IFDIR, 0, self._shards.mtime_ns)
+
+    def find(self, directory: int, name: bytes) -> Entry | None:
+        if directory == pack(self._number, 0, 0):
+            return self._shards.find(self._number, name)
+        shard, table, row = self._row(directory)
+        found = table.find(row, name) if table.kind[row] == DIRECTORY else None
+        return None if found is None else self._entry(shard, table, found)
+
+    def entries(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
+        if directory == pack(self._number, 0, 0):
+            yield from self._shards.entries(self._number, after)
+            return
+        shard, table, row = self._row(directory)
+        if table.kind[row] != DIRECTORY:
+            raise UsageError("not a directory")
+        children = table.children(row)
+        for child in children[after:]:
+            yield table.name(child), self._entry(shard, table, child), child - children.start + 1
+
+    def content(self, inode: int) -> Content:
+        if inode == pack(self._number, 0, 0):
+            raise UsageError("is a directory")
+        shard, table, row = self._row(inode)
+        return shard.content(table, row)
+
+    def attributes(self, inode: int) -> dict[str, str]:
+        if inode == pack(self._number, 0, 0):
+            return {}
+        shard, table, row = self._row(inode)
+        return shard.attributes(table, row)
+
+    def link(self, inode: int) -> bytes:
+        self.entry(inode)
+        raise UsageError("is no symbolic link")

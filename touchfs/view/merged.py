@@ -1,0 +1,63 @@
+"""The view `merged/<plan>/`: the segments of a sample merged by a plan, as `<key>/0000.wav`, `.json` and `.txt`.
+
+All comes from the catalog's table of segments: of each segment the `.wav`'s range and what the `.json` tells. So no
+audio and no metainfo is read, and a plan that nobody has thought of before costs no index. Each file is known by the
+row of one of its parts' files, so it has an inode number without a table: a `.wav` and a `.json` by those of the run's
+first part, a `.txt` by that of the first part that has the text.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from touchfs.format.metainfo import Segment
+from touchfs.shard.catalog import Table
+from touchfs.view.plan import Plan, Span, as_json, joined_text, merge, span_of
+from touchfs.view.segments import SAMPLE_SIZE, extension, text_versions
+
+
+class MergedFile(NamedTuple):
+    """A file, and the row of the table of segments that it is known by.
+
+    Its bytes are `data`; where that is None, `length` bytes from `offset` of the source of the row's kind.
+    """
+
+    name: bytes
+    row: int
+    run: list[int]
+    data: bytes | None = None
+    offset: int = 0
+    length: int = 0
+
+
+def merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
+    """The files of a sample under a plan, by number, from the table of segments of its shard."""
+    rows = {(table.part[row], table.name(row)): row for row in table.files(ordinal)}
+    segments: list[Segment] = []
+    spans: list[Span] = []
+    key, rate = "", 0
+    while (row := rows.get((len(segments), b"%04d.json" % len(segments)))) is not None:
+        told = json.loads(table.inline(row))
+        made = told.pop("touchfs")
+        key, rate = made["key"], made["sample_rate"]
+        segments.append(Segment.of(told))
+        spans.append((made["offset"], made["length"]))
+    files = []
+    for number, run in enumerate(merge(plan, key, spans, rate)):
+        first, length = run[0], span_of(spans, run)[1] * SAMPLE_SIZE
+        wav, stem = rows[first, b"%04d.wav" % first], b"%04d" % number
+        files.append(MergedFile(stem + b".wav", wav, run, offset=table.offset[wav], length=length))
+        text = joined_text(plan, segments, run)
+        told = json.dumps(as_json(plan, key, number, spans, rate, run, text), ensure_ascii=False) + "\n"
+        files.append(MergedFile(stem + b".json", rows[first, b"%04d.json" % first], run, _encoded(told)))
+        if text is not None:
+            part = next(part for part in run if plan.text in text_versions(segments[part]))
+            named = rows[part, b"%04d." % part + extension(plan.text).encode()]
+            files.append(MergedFile(stem + b".txt", named, run, _encoded(text)))
+    return files
+
+
+def _encoded(text: str) -> bytes:
+    """Half a surrogate pair, which JSON can spell, becomes U+FFFD, as in the segments' own files."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

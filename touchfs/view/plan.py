@@ -1,0 +1,255 @@
+"""Plans: how adjacent segments of a recording are merged into longer ones, said by a name in a path.
+
+    merged/max=30,gap=0.5/<shard>/<key>/0000.wav
+
+A plan is `name=value`, comma-separated, in any order, each once:
+
+    max     seconds that a merged segment has at most; the only one that must be there
+    min     seconds that it has at least, shorter ones are left out; 0 unless said
+    gap     seconds of the longest pause that is merged over; 1 unless said
+    text    which version of the text is joined (`segments.text_versions`); the default text unless said
+    seed    draws another length from `min` to `max` for each merged segment; `max` for all unless said
+    epoch   draws others again, with the same seed; 0 unless said
+
+What lies between two segments was not transcribed, and may be speech all the same, left out for its quality. Over a
+second of it is more than a breath, so to merge over that has to be asked for; `gap` as large as `max` merges over
+everything. Numbers are plain decimals. In `text`, a comma, a slash, a percent sign and control characters are
+written like in a URL (`%2C`).
+
+A run is the segments that become one merged segment: their numbers, in the order of time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.format.metainfo import Segment
+from touchfs.shard.names import NAME_MAX
+from touchfs.view.segments import is_version, text_versions
+
+SECONDS_MAX = 10**9
+WHOLE_MAX = 2**63 - 1
+_DRAWN_BITS = 53  # what a float holds, so that any program can draw the same
+
+# Offset and length in samples. A length of 0: a segment with nothing in it, which is part of no run.
+Span = tuple[int, int]
+
+_SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,6})?")
+_WHOLE = re.compile(r"[0-9]{1,19}")
+_QUOTED = re.compile(r"[\x00-\x1f\x7f%,/]")
+_NOT_QUOTED = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_HEXADECIMAL = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`str()` is the canonical name: in this order, without what is as by default. Equal plans have the same."""
+
+    max: Decimal
+    min: Decimal = Decimal(0)
+    gap: Decimal = Decimal(1)
+    text: str = ""
+    seed: int | None = None
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max", "min", "gap"):
+            _parse_seconds(name, _decimal(getattr(self, name)))
+        for name, whole in (("seed", self.seed), ("epoch", self.epoch)):
+            if whole is not None:
+                _parse_whole(name, str(whole))
+        if self.max == 0:
+            raise UsageError("max is 0: a merged segment needs some seconds, such as max=30")
+        if self.min > self.max:
+            raise UsageError(f"min is {_decimal(self.min)}, more than max, {_decimal(self.max)}")
+        if self.epoch and self.seed is None:
+            raise UsageError("epoch needs a seed: without one nothing is drawn")
+        if self.text and not is_version(self.text):
+            raise UsageError(f"no version of a text can be called {self.text[:80]!r}")
+        if len(str(self).encode()) > NAME_MAX:
+            raise UsageError(f"a plan's name is over {NAME_MAX} bytes: that of its text is too long")
+
+    def __str__(self) -> str:
+        values = [(each.name, getattr(self, each.name), each.default) for each in fields(self)]
+        return ",".join(f"{name}={_build_value(value)}" for name, value, default in values if value != default)
+
+
+def _build_value(value: Decimal | str | int) -> str:
+    if isinstance(value, Decimal):
+        return _decimal(value)
+    return _QUOTED.sub(lambda match: f"%{ord(match[0]):02X}", str(value))
+
+
+def _decimal(value: Decimal) -> str:
+    """The shortest plain decimal."""
+    written = f"{value:f}"
+    return written.rstrip("0").rstrip(".") if "." in written else written
+
+
+def parse_plan(text: str) -> Plan:
+    """The plan of a name, canonical or not. Raises UsageError, with what is wrong."""
+    if len(text.encode("utf-8", "surrogatepass")) > NAME_MAX:
+        raise UsageError(f"a plan's name is over {NAME_MAX} bytes: {text[:80]!r}…")
+    values: dict[str, Any] = {}
+    try:
+        for part in text.split(","):
+            name, equals, value = part.partition("=")
+            if name not in _PARSERS or not equals:
+                raise UsageError(f"{part!r} is none of {'=, '.join(_PARSERS)}=")
+            if name in values:
+                raise UsageError(f"{name} is there twice")
+            values[name] = _PARSERS[name](name, value)
+        if "max" not in values:
+            raise UsageError("max is missing, the seconds that a merged segment has at most, such as max=30")
+        if "epoch" in values and "seed" not in values:  # also of 0, so that the next epoch is no surprise
+            raise UsageError("epoch needs a seed: without one nothing is drawn")
+        return Plan(**values)
+    except UsageError as error:
+        raise UsageError(f"plan {text!r}: {error.message}") from error
+
+
+def _parse_seconds(name: str, value: str) -> Decimal:
+    if not _SECONDS.fullmatch(value) or Decimal(value) > SECONDS_MAX:
+        raise UsageError(
+            f"{name} is {value!r}, not seconds as a plain decimal such as 30 or 0.5, "
+            f"at most {SECONDS_MAX}, with at most 6 decimals"
+        )
+    return Decimal(value)
+
+
+def _parse_whole(name: str, value: str) -> int:
+    if not _WHOLE.fullmatch(value) or int(value) > WHOLE_MAX:
+        raise UsageError(f"{name} is {value!r}, not a whole number from 0 to {WHOLE_MAX}")
+    return int(value)
+
+
+def _parse_text(name: str, value: str) -> str:
+    if not value:
+        raise UsageError(f"{name} names no version: leave it out for the default text")
+    if _NOT_QUOTED.search(value):
+        raise UsageError(f"{name} {value!r} has a % that is not followed by two hex digits: write %25")
+    try:
+        return _HEXADECIMAL.sub(
+            lambda match: bytes([int(match[1], 16)]), value.encode("utf-8", "surrogatepass")
+        ).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} {value!r} is not UTF-8") from error
+
+
+_PARSERS: dict[str, Callable[[str, str], Decimal | int | str]] = {
+    "max": _parse_seconds,
+    "min": _parse_seconds,
+    "gap": _parse_seconds,
+    "text": _parse_text,
+    "seed": _parse_whole,
+    "epoch": _parse_whole,
+}
+
+
+def merge(plan: Plan, key: str, spans: Sequence[Span], rate: int) -> list[list[int]]:
+    """The runs of a recording.
+
+    Segments are taken in the order of their starts, those of one start by number. A run begins with the first segment
+    that is not used yet. The next one joins it while the pause before it is at most `gap`, and all from the run's
+    start to its latest end is at most the target; else it begins the next run. Between segments that overlap is no
+    pause. So every segment is in one run, and one longer than the target is a run of its own. At last, runs shorter
+    than `min` are left out.
+
+    The target is `max`. With a seed it is drawn for each run, evenly from `min` to `max`: the first 53 bits of the
+    BLAKE2b-64 of `SEED EPOCH RUN KEY` (numbers in decimal, RUN counts from 0 with those left out later; the key in
+    UTF-8), times the number of lengths to choose from, shifted right by 53, are the samples over `min`.
+
+    Lengths are compared in whole samples: `max` and `gap` rounded down to them, `min` up.
+    """
+    longest, pause = floor(_samples(plan.max, rate)), floor(_samples(plan.gap, rate))
+    shortest = ceil(_samples(plan.min, rate))
+    least = min(shortest, longest)  # rounded, a `min` like `max` may be a sample more
+    runs: list[list[int]] = []
+    first = last = target = 0
+    # The sort is stable, so equal starts stay in the order of their numbers.
+    for number in sorted((i for i, (_, length) in enumerate(spans) if length > 0), key=lambda i: spans[i][0]):
+        offset, length = spans[number]
+        end = max(last, offset + length)
+        if runs and offset - last <= pause and end - first <= target:
+            runs[-1].append(number)
+            last = end
+        else:
+            drawn = None if plan.seed is None else _draw(plan.seed, plan.epoch, len(runs), key)
+            target = longest if drawn is None else least + (drawn * (longest - least + 1) >> _DRAWN_BITS)
+            runs.append([number])
+            first, last = offset, offset + length
+    return [run for run in runs if span_of(spans, run)[1] >= shortest]
+
+
+def _samples(seconds: Decimal, rate: int) -> Fraction:
+    """Exact: decimals multiply to the precision of whatever context the caller has."""
+    return Fraction(seconds) * rate
+
+
+def _draw(seed: int, epoch: int, run: int, key: str) -> int:
+    told = f"{seed} {epoch} {run} {key}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big") >> 64 - _DRAWN_BITS
+
+
+def span_of(spans: Sequence[Span], run: Sequence[int]) -> Span:
+    """Of the audio of a run: all from its first start to its latest end, pauses too."""
+    offset = spans[run[0]][0]
+    return offset, max(sum(spans[number]) for number in run) - offset
+
+
+def joined_text(plan: Plan, segments: Sequence[Segment], run: Sequence[int]) -> str | None:
+    """The texts of a run, in order. None if no segment of it has the version that the plan asks for.
+
+    White space around a text is dropped, and one space is put between two texts; none where the characters on both
+    sides are of scripts that are written without.
+    """
+    texts = [text_versions(segments[number]).get(plan.text) for number in run]
+    told = [text.strip() for text in texts if text is not None]
+    joined: list[str] = []
+    for text in filter(None, told):
+        if joined and not (_is_unspaced(joined[-1][-1]) and _is_unspaced(text[0])):
+            joined.append(" ")
+        joined.append(text)
+    return "".join(joined) if told else None
+
+
+def _is_unspaced(character: str) -> bool:
+    """Whether a character is of Chinese or Japanese.
+
+    It is if Unicode gives it the width of an ideograph, or half of it as to katakana, and it is a letter without case,
+    a mark, a number such as 〇, or punctuation. Korean, of the same width, is written with spaces; emoji are symbols,
+    and Latin letters have a case in any width.
+    """
+    return (
+        unicodedata.east_asian_width(character) in ("W", "F", "H")
+        and (unicodedata.category(character) in ("Lo", "Lm", "Mn", "Nl") or unicodedata.category(character)[0] == "P")
+        and "HANGUL" not in unicodedata.name(character, "")
+    )
+
+
+def as_json(
+    plan: Plan, key: str, number: int, spans: Sequence[Span], rate: int, run: Sequence[int], text: str | None
+) -> dict[str, Any]:
+    """What the `.json` of a merged segment tells: offsets and lengths in samples, `start` and `end` in seconds."""
+    offset, length = span_of(spans, run)
+    return {
+        "key": key,
+        "plan": str(plan),
+        "number": number,
+        "sample_rate": rate,
+        "offset": offset,
+        "length": length,
+        "start": offset / rate,
+        "end": (offset + length) / rate,
+        "parts": [{"segment": part, "offset": spans[part][0], "length": spans[part][1]} for part in run],
+        "text": text,
+    }
