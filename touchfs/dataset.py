@@ -16,6 +16,9 @@ from touchfs.shard.open import kind_name, open_source
 from touchfs.source.local import FileIdentity
 from touchfs.source.pieces import StoredFile
 
+# Each holds a descriptor.
+_TABLES_KEPT = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -59,6 +62,7 @@ class Dataset:
         self.source = source
         self.shards = tuple(shards)
         self.keys = keys
+        self._tables: dict[int, Table] = {}
         self.by_name = {os.fsencode(shard.name): position for position, shard in enumerate(self.shards)}
 
     def catalog(self, position: int) -> Catalog:
@@ -73,15 +77,21 @@ class Dataset:
         """The samples with this key, in dataset order. Raises SourceError where there is no index of keys."""
         if isinstance(self.keys, str):
             raise SourceError(f"keys cannot be found: {self.keys}", path=self.source)
-        wanted, catalogs = encode_key(key), dict[int, Table]()
-        found = []
+        wanted, found = encode_key(key), []
         for holder in map(self.keys.holder, self.keys.find(hash_of(quote(key)))):
-            table = catalogs.get(holder.position)
-            if table is None:
-                table = catalogs[holder.position] = self.catalog(holder.position).tables["shards"]
+            table = self._table(holder.position)
             if table.own_key(table.files(holder.ordinal)[0]) == wanted:
                 found.append(holder)
         return found
+
+    def _table(self, position: int) -> Table:
+        """The table of all files of a shard; of those asked for last, mapped already."""
+        table = self._tables.get(position)
+        if table is None:
+            table = self._tables[position] = self.catalog(position).tables["shards"]
+            if len(self._tables) > _TABLES_KEPT:
+                del self._tables[next(iter(self._tables))]
+        return table
 
     def __str__(self) -> str:
         return f"{counted(len(self.shards), 'shard')}, {counted(self.samples, 'sample')}"

@@ -45,6 +45,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path, name):
         "ls": [str(shards)],
         "meta": ["get", str(shards)],
         "pack": ["touch", "--help"],
+        "reload": ["--help"],
         "stat": [file],
         "umount": ["--help"],
     }[name]

@@ -32,7 +32,7 @@ class MergedFile(NamedTuple):
 
 
 def merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
-    """The files of a sample under a plan, by number, from the table of segments of its shard."""
+    """The files of a sample under a plan, in name order, from the table of segments of its shard."""
     rows = {(table.part[row], table.name(row)): row for row in table.files(ordinal)}
     segments: list[Segment] = []
     spans: list[Span] = []
@@ -55,7 +55,7 @@ def merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
             part = next(part for part in run if plan.text in text_versions(segments[part]))
             named = rows[part, b"%04d." % part + extension(plan.text).encode()]
             files.append(MergedFile(stem + b".txt", named, run, _encoded(text)))
-    return files
+    return sorted(files, key=lambda file: file.name)
 
 
 def _encoded(text: str) -> bytes:
