@@ -70,7 +70,7 @@ class Dataset:
         shard = self.shards[position]
         catalog = Catalog(shard.catalog)
         if dict(catalog.facts.files) != shard.files:
-            raise ChangedError("its catalog was made anew: mount again", path=shard.path)
+            raise ChangedError("its catalog was made anew: `touchfs reload`, or mount again", path=shard.path)
         return catalog
 
     def find(self, key: str) -> list[Holder]:

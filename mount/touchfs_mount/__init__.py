@@ -2,8 +2,10 @@
 
     mounting    from a source to a running mount: composes all the others
     daemon      the supervisor (trio): starts the zygote, keeps workers alive, signals, readiness, unmounting
+    reloading   reading the dataset anew on SIGHUP: the supervisor's part
     zygote      the process that mounted and answered INIT; it does nothing but fork workers
     workers     one worker: what it shares with its supervisor, and its life from fork to exit
+    notifications  what the kernel is told without having asked
     loop        the event loop pyfuse3 runs on in a worker, in place of trio
     operations  FUSE requests to the tree and back: numbers and names in, attributes and errnos out
     control     the files of `.touchfs/`

@@ -21,6 +21,7 @@ from touchfs.state.store import StateStore
 from touchfs.tree.inode import FIXED_VIEW, pack
 from touchfs.tree.tree import Entry
 from touchfs_mount.loop import CELLS, FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
+from touchfs_mount.workers import Reloads
 
 NAME = b".touchfs"
 DIRECTORY = pack(FIXED_VIEW, 0, 2)
@@ -38,6 +39,7 @@ class MountFacts:
     pid: int
     loop: str
     counters: list[memoryview[int]]
+    reloads: Reloads
 
 
 class Control:
@@ -69,6 +71,7 @@ class Control:
             **dataset.facts(),
             "mounted_at": self._facts.path,
             "pid": self._facts.pid,
+            **self._facts.reloads.told(),
             "loop": self._facts.loop,
             "workers": len(self._facts.counters),
             "requests": totals[REQUESTS],

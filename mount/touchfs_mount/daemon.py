@@ -12,11 +12,13 @@ How a mount ends:
 - unmounted from outside: the workers' sessions end, they exit with status 0, and so do we; detached lazily, that is
   when the last user is gone. By then another mount may be at the path, so what we unmount is known by its device;
 - SIGTERM or SIGINT: we unmount; when it is busy the name goes at once (lazy), and whoever still has files open has
-  `GRACE_SECONDS` before the connection is aborted; a second SIGINT aborts at once. Status 0. SIGHUP changes nothing;
+  `GRACE_SECONDS` before the connection is aborted; a second SIGINT aborts at once. Status 0;
 - the supervisor is killed: the workers go on, one of them (or the zygote) detaches the mount;
 - the zygote is killed, or workers fail by themselves (not by a signal) `FAILURES_ALLOWED` times within
   `FAILURES_SECONDS`: we unmount and exit with status 1, for a service manager to start us anew. Workers killed by
   signals are replaced for ever, but not faster than `ENDS_A_SECOND`.
+
+SIGHUP does not end it: the dataset is read anew (`reloading`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import time
 from collections import deque
 from collections.abc import Callable
@@ -41,13 +42,12 @@ from touchfs.errors import MountError
 from touchfs_mount import mountpoint
 from touchfs_mount.libfuse import MountOptions, refused
 from touchfs_mount.loop import ALL_PARKED, BUSY_SINCE, REQUESTS
-from touchfs_mount.workers import Operations, Shared
-from touchfs_mount.zygote import MESSAGE_SIZE, Zygote
+from touchfs_mount.notifications import resend
+from touchfs_mount.reloading import Reloading
+from touchfs_mount.workers import DRAINED, SESSION_ENDED, Operations, Shared
+from touchfs_mount.zygote import MESSAGE_SIZE, Renewal, Zygote, be_the_child
 
 log = logging.getLogger(__name__)
-
-# struct fuse_out_header {u32 len; s32 error; u64 unique}: an unsolicited message, FUSE_NOTIFY_RESEND = 7
-RESEND = struct.pack("<IiQ", 16, 7, 0)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -61,6 +61,7 @@ ENDS_A_SECOND = 40
 
 def serve(
     operations: Operations,
+    renewal: Renewal,
     shared: Shared,
     options: MountOptions,
     ready: Callable[[], None] = lambda: None,
@@ -76,8 +77,8 @@ def serve(
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     zygote = os.fork()
     if zygote == 0:
-        ours.close()
-        _run_zygote(Zygote(operations, shared, mounted, trio_loop=options.trio_loop), theirs, options)
+        made = Zygote(operations, renewal, shared, mounted, trio_loop=options.trio_loop)
+        be_the_child(lambda: made.run(theirs, options.path, options.fuse_options), [ours.fileno()])
     theirs.close()
     os.close(shared.lifeline)
     try:
@@ -125,6 +126,8 @@ class _Supervisor:
 
     async def run(self) -> int:
         self._ended = trio.Event()
+        self._answers, self._answer = trio.open_memory_channel[str | None](1)
+        self._reloading = Reloading(self._shared, self._pids, self._ask, self._notifier)
         self._zygote = trio.socket.from_stdlib_socket(self._zygote_socket)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_zygote)
@@ -140,6 +143,7 @@ class _Supervisor:
                     await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
         self._kill_workers()
+        await self._tell({"end": True})
         if self._problem is not None:
             raise self._problem
         return self._status
@@ -162,21 +166,34 @@ class _Supervisor:
         mountpoint.set_read_ahead(self._device, READ_AHEAD_KB)
         self._ready()
         self._notifier.notify("READY=1")
+        await self._reloading.run()
 
     async def _fork(self, number: int) -> None:
+        self._shared.undrain(number)
+        await self._tell({"fork": number, "clone": self._clone})
+
+    async def _ask(self, what: str) -> str | None:
+        """Have the zygote do something that has an end, and return what went wrong."""
+        await self._tell({what: True})
+        return await self._answer.receive()
+
+    async def _tell(self, command: dict[str, object]) -> None:
         with contextlib.suppress(OSError):  # the zygote is gone: `_follow_zygote` sees it
-            await self._zygote.send(json.dumps({"fork": number, "clone": self._clone}).encode())
+            await self._zygote.send(json.dumps(command).encode())
 
     async def _follow_zygote(self) -> None:
         while message := await self._hear():
             news = json.loads(message)
-            if "started" in news:
-                self._pids[news["started"]] = news["pid"]
-                # In order: the new worker is there before the requests of the dead one are queued again.
-                if not self._clone:
-                    self._resend()
-            else:
-                await self._worker_ended(news["ended"], news["status"])
+            match news:
+                case {"started": number, "pid": pid}:
+                    self._pids[number] = pid
+                    # In order: the new worker is there before the requests of the dead one are queued again.
+                    if not self._clone:
+                        self._resend()
+                case {"ended": number, "status": status}:
+                    await self._worker_ended(number, status)
+                case {"reloaded": error} | {"invalidated": error}:
+                    await self._answers.send(error)
         if not self._ended.is_set():
             log.error("the zygote is gone: no worker can be started any more")
             self._status = 1
@@ -195,10 +212,12 @@ class _Supervisor:
     async def _worker_ended(self, number: int, status: int) -> None:
         pid = self._pids.pop(number)
         self._shared.counters[number][BUSY_SINCE] = 0
-        if status == 0:
+        if status == SESSION_ENDED:
             self._ended.set()
-            return
         if self._ended.is_set():
+            return
+        if status == DRAINED:
+            await self._fork(number)
             return
         if status > 0:
             self._failures.append(time.monotonic())
@@ -215,7 +234,7 @@ class _Supervisor:
 
     def _resend(self) -> bool:
         try:
-            os.write(self._descriptor, RESEND)
+            resend(self._descriptor)
         except OSError as error:
             return error.errno == errno.ENODEV  # unmounted meanwhile: nothing is left to send again
         return True
@@ -225,7 +244,7 @@ class _Supervisor:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             async for number in signals:
                 if number == signal.SIGHUP:
-                    log.warning("SIGHUP changes nothing: this version of touchfs cannot re-read a dataset; mount again")
+                    self._reloading.want()
                 elif self._unmounting and number == signal.SIGINT:
                     self._abort()
                 elif not self._unmounting:
@@ -281,16 +300,3 @@ class _Supervisor:
 def _look_at(path: str) -> None:
     os.stat(path)
     os.listdir(path)
-
-
-def _run_zygote(zygote: Zygote, supervisor: socket.socket, options: MountOptions) -> None:
-    """In the child. Never returns into the daemon's code."""
-    status = 1
-    try:
-        zygote.run(supervisor, options.path, options.fuse_options)
-        status = 0
-    except BaseException:  # the last frame of this process: say why it ends, whatever it is
-        log.critical("the zygote failed", exc_info=True)
-    finally:
-        logging.shutdown()
-        os._exit(status)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from touchfs.errors import MountError
 from touchfs_mount.mountpoint import EXIT_MOUNT_FAILED, EXIT_NO_FUSE, EXIT_NOT_PERMITTED
+
+_SAID_SIZE = 1 << 16
 
 
 class _Option(str):
@@ -51,3 +55,28 @@ def refused(reason: str, path: str) -> MountError:
         reason += "fusermount3 to mount below the home directory, /mnt, /media and /tmp only)"
         status = EXIT_NOT_PERMITTED
     return MountError(reason, path=path, exit_status=status)
+
+
+@contextmanager
+def stderr_of_libfuse() -> Iterator[Callable[[], str]]:
+    """libfuse and fusermount3 write the reason of a failure to descriptor 2, and only there."""
+    kept = os.dup(2)
+    with open(os.memfd_create("touchfs-stderr"), "rb") as captured:
+        os.dup2(captured.fileno(), 2)
+        try:
+            yield lambda: os.pread(captured.fileno(), _SAID_SIZE, 0).decode("utf-8", "replace").strip()
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def fuse_descriptors() -> set[int]:
+    """This process's: libfuse does not tell which is its session's."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{name}") == "/dev/fuse":
+                found.add(int(name))
+        except FileNotFoundError:
+            continue
+    return found

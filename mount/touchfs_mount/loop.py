@@ -16,7 +16,8 @@ and waits again. `run` polls, and steps one of them for each request.
   tried would spin as long as another one reads (the prototype: 400,000 failed tries in 20 s).
 - What EAGAIN remains is a request withdrawn between poll and read. A new session coroutine takes over; it is counted.
 
-The loop notes since when it is busy in a slot that the supervisor watches, and ends when the session does.
+The loop notes since when it is busy in a slot that the supervisor watches. It ends when the session does, or when it
+is told to *drain*: then it takes no more requests, and answers those that are parked.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class Loop:
     """One worker's loop over the FUSE descriptor, which must not block.
 
     `read_lock` is a descriptor for flock, opened after the fork, or None for a single worker. At the end of file on
-    `lifeline` the supervisor is gone: `orphaned` is called once, and the loop goes on until the session ends.
+    `lifeline` the supervisor is gone: `orphaned` is called once, and the loop goes on until the session ends. When
+    `drain` becomes readable, the loop drains.
     """
 
     def __init__(
@@ -98,13 +100,16 @@ class Loop:
         *,
         read_lock: int | None = None,
         lifeline: int | None = None,
+        drain: int | None = None,
         orphaned: Callable[[], None] | None = None,
     ) -> None:
         self._descriptor = descriptor
         self._counters = counters
         self._read_lock = read_lock
         self._holds_lock = False
-        self._lifeline = lifeline
+        self._drain = drain
+        self._draining = False
+        self._parked = 0
         self._orphaned = orphaned
         self._pool: ThreadPoolExecutor | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -113,13 +118,15 @@ class Loop:
         self._poll, self._poll_request, self._poll_parked = select.poll(), select.poll(), select.poll()
         self._poll.register(descriptor, select.POLLIN)
         self._poll_request.register(descriptor, select.POLLIN)
-        for watched in (self._wake, lifeline):
+        for watched in (self._wake, lifeline, drain):
             if watched is not None:
                 self._poll.register(watched, select.POLLIN)
                 self._poll_parked.register(watched, select.POLLIN)
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Serve requests until the session ends (the file system is unmounted) or `until` holds after one of them."""
+        """Serve requests until the session ends (the file system is unmounted), or all is drained, or `until` holds
+        after one of them.
+        """
         namespace = types.SimpleNamespace
         task = namespace(name="session")
         stand_in = namespace(
@@ -137,7 +144,7 @@ class Loop:
         vars(pyfuse3)["trio"] = stand_in
         try:
             self._start_session()
-            while self._turn() and not until():
+            while not self.drained and self._turn() and not until():
                 pass
         finally:
             self.entered()
@@ -147,6 +154,11 @@ class Loop:
                 self._pool.shutdown(wait=False, cancel_futures=True)
             os.close(self._wake)
             vars(pyfuse3)["trio"] = library
+
+    @property
+    def drained(self) -> bool:
+        """Whether it was told to drain, and has answered all that it took."""
+        return self._draining and not self._parked
 
     def entered(self) -> None:
         """To be called where a handler begins: the request is ours, so another worker may read the next one."""
@@ -158,8 +170,9 @@ class Loop:
         """Wait, then do what came. False when the session has ended."""
         counters = self._counters
         # With all session coroutines parked, requests stay in the kernel until one of them ends.
-        counters[BUSY_SINCE] = 0 if self._idle else ALL_PARKED
-        events = (self._poll if self._idle else self._poll_parked).poll()
+        takes_more = self._idle and not self._draining
+        counters[BUSY_SINCE] = 0 if takes_more else ALL_PARKED
+        events = (self._poll if takes_more else self._poll_parked).poll()
         counters[BUSY_SINCE] = time.monotonic_ns()
         for descriptor, _ in events:
             if descriptor == self._descriptor:
@@ -173,12 +186,15 @@ class Loop:
                 os.eventfd_read(self._wake)
                 while self._finished:
                     coroutine, future = self._finished.popleft()
+                    self._parked -= 1
                     if not self._step(coroutine, future):
                         return False
             else:
                 self._poll.unregister(descriptor)
                 self._poll_parked.unregister(descriptor)
-                if self._orphaned is not None:
+                if descriptor == self._drain:
+                    self._draining = True
+                elif self._orphaned is not None:
                     self._orphaned()
         return True
 
@@ -223,6 +239,7 @@ class Loop:
             self._finished.append((coroutine, future))
             os.eventfd_write(self._wake, 1)
 
+        self._parked += 1
         self._pool.submit(awaited.function, *awaited.arguments).add_done_callback(finished)
 
     def _start_session(self) -> None:
@@ -238,5 +255,6 @@ class Loop:
     def start_soon(self, function: Callable[..., SessionCoroutine], *arguments: Any, name: str = "") -> None:
         # Stepped to its wait at once: pyfuse3 then counts it as waiting and makes no other before this one is used.
         coroutine = function(*arguments)
-        coroutine.send(None)
-        self._idle.append(coroutine)
+        with contextlib.suppress(StopIteration):  # it ends at once where what was just read is the session's end
+            coroutine.send(None)
+            self._idle.append(coroutine)

@@ -24,8 +24,10 @@ from touchfs_mount.background import Background, in_background
 from touchfs_mount.control import MountFacts
 from touchfs_mount.daemon import serve
 from touchfs_mount.libfuse import MountOptions
+from touchfs_mount.notifications import invalidate
 from touchfs_mount.operations import TouchOperations
 from touchfs_mount.workers import Shared
+from touchfs_mount.zygote import Renewal
 
 # The exit status of `touchfs mount` when the source cannot be opened: the first class that fits counts.
 _SOURCE_STATUSES: tuple[tuple[type[TouchfsError], int], ...] = (
@@ -39,10 +41,10 @@ EXIT_INDEX = 14
 
 @dataclass(frozen=True, slots=True)
 class MountRequest:
-    """What a user asked for. `open_dataset` opens the source and indexes what is not indexed yet, in `index_dir`."""
+    """What a user asked for. `open_dataset` opens a source and indexes what is not indexed yet, in `index_dir`."""
 
     source: str
-    open_dataset: Callable[[], Dataset]
+    open_dataset: Callable[[str], Dataset]
     index_dir: str
     options: MountOptions
     state_dir: str | None = None
@@ -95,7 +97,8 @@ def _serve(
                 until_removed.enter_context(mountpoint.alive(request.options.path))
                 say(f"{request.source} is mounted at {request.options.path} ({_summary(dataset)})")
 
-            return serve(operations, shared, request.options, ready, mounted=claim.release)
+            renewal = _renewal(request, dataset.source, operations, store.path)
+            return serve(operations, renewal, shared, request.options, ready, mounted=claim.release)
         finally:
             claim.remove()
 
@@ -103,7 +106,7 @@ def _serve(
 def _open(request: MountRequest) -> Dataset:
     """The dataset. Raises MountError with the exit status that the error stands for."""
     try:
-        return request.open_dataset()
+        return request.open_dataset(request.source)
     except TouchfsError as error:
         if isinstance(error, SourceError) and _is_inside(error.path or "", request.index_dir):
             status = EXIT_INDEX
@@ -114,17 +117,42 @@ def _open(request: MountRequest) -> Dataset:
 
 def _operations(request: MountRequest, dataset: Dataset, store: StateStore) -> tuple[TouchOperations, Shared]:
     """The handlers and what their processes share. Closes the store: each worker opens its own after the fork."""
-    shard_ids = store.shard_ids([(shard.path, shard.identity) for shard in dataset.shards])
-    if max(shard_ids, default=0) > SHARD_IDS_MAX:
-        raise MountError(f"over {SHARD_IDS_MAX} shard ids were given: delete the state store {store.path}")
+    shard_ids = _shard_ids(dataset, store)
     mount_id = store.add_mount(os.getpid())
     store.close()
     options = request.options
     shared = Shared(options.workers)
-    facts = MountFacts(options.path, os.getpid(), "trio" if options.trio_loop else "own", shared.counters)
+    loop = "trio" if options.trio_loop else "own"
+    facts = MountFacts(options.path, os.getpid(), loop, shared.counters, shared.reloads)
     tree = Tree(dataset, shard_ids, RegisteredPlans(store.path))
     operations = TouchOperations(tree, facts, store.path, mount_id, xattrs=request.xattrs)
     return operations, shared
+
+
+def _shard_ids(dataset: Dataset, store: StateStore) -> list[int]:
+    shard_ids = store.shard_ids([(shard.path, shard.identity) for shard in dataset.shards])
+    if max(shard_ids, default=0) > SHARD_IDS_MAX:
+        raise MountError(f"over {SHARD_IDS_MAX} shard ids were given: delete the state store {store.path}")
+    return shard_ids
+
+
+def _renewal(request: MountRequest, source: str, operations: TouchOperations, store_path: str) -> Renewal:
+    """How the mount comes to another generation of the dataset. `source` is absolute, unlike the one asked for."""
+
+    def reopen() -> tuple[Dataset, list[int]]:
+        dataset = request.open_dataset(source)
+        store = StateStore(store_path)
+        try:
+            return dataset, _shard_ids(dataset, store)
+        finally:
+            store.close()
+
+    def adopt(generation: tuple[Dataset, list[int]]) -> Callable[[int], None]:
+        after = Tree(*generation, RegisteredPlans(store_path))
+        before = operations.reload(after)
+        return lambda descriptor: invalidate(descriptor, before, after)
+
+    return Renewal(reopen, adopt)
 
 
 def _summary(dataset: Dataset) -> str:

@@ -117,6 +117,12 @@ class TouchOperations(Operations):
         self.entered: Callable[[], None] | None = None
         self.refusals = _Refusals()
 
+    def reload(self, tree: Tree) -> Tree:
+        """Serve another tree from now on; returns the one before. In the zygote, so for workers yet to be forked."""
+        before, self._tree = self._tree, tree
+        self._mtime_ns = tree.entry(ROOT).mtime_ns
+        return before
+
     def started(self, environment: Environment) -> None:
         self._offload = environment.offload
         self.counters = environment.counters

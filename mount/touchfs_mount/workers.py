@@ -1,7 +1,8 @@
 """One worker: what it shares with its supervisor, and its life from fork to exit.
 
 Workers hold no state that matters: any may be killed at any instant, and the requests it had are sent again to
-another one (`daemon`). What they share (`Shared`) is made before the first fork.
+another one (`daemon`). What they share (`Shared`) is made before the first fork. A worker that is to be replaced is
+told to drain: it takes no more requests, answers those it has, and ends.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import mmap
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pyfuse3
@@ -26,6 +28,11 @@ log = logging.getLogger(__name__)
 # struct fuse_dev_ioctl: FUSE_DEV_IOC_CLONE = _IOR(229, 0, uint32_t)
 FUSE_DEV_IOC_CLONE = 0x8004E500
 
+# How a worker ends by itself: the session has ended, or it has drained. Any other exit status is a failure.
+SESSION_ENDED, DRAINED = 0, 3
+
+_ERROR_SIZE = 2048
+
 
 class Shared:
     """What all processes of a mount share. Made by the daemon before it forks.
@@ -36,12 +43,26 @@ class Shared:
     def __init__(self, workers: int) -> None:
         cells = memoryview(mmap.mmap(-1, 8 * CELLS * workers)).cast("q")
         self.counters = [cells[number * CELLS : (number + 1) * CELLS] for number in range(workers)]
+        self.reloads = Reloads()
+        self._drains = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         self._lock = os.memfd_create("touchfs-read-lock", os.MFD_CLOEXEC)
         self.lifeline, self.lifeline_held = os.pipe2(os.O_CLOEXEC)
 
     def open_read_lock(self) -> int:
         """A descriptor of its own for flock, which belongs to the open file and not to the process."""
         return os.open(f"/proc/self/fd/{self._lock}", os.O_RDWR | os.O_CLOEXEC)
+
+    def drain(self, number: int) -> None:
+        """Tell a worker to drain. It cannot miss it: what it polls stays readable until `undrain`."""
+        os.eventfd_write(self._drains[number], 1)
+
+    def undrain(self, number: int) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._drains[number])
+
+    def draining(self, number: int) -> int:
+        """A descriptor that is readable when this worker is to drain."""
+        return self._drains[number]
 
     def claim_unmount(self) -> bool:
         """True for one process only, as long as it lives: who unmounts after the supervisor has died."""
@@ -51,6 +72,41 @@ class Shared:
         except OSError:
             return False
         return True
+
+
+class Reloads:
+    """How often the dataset was read anew, and how that ended the last time. Only the supervisor writes it.
+
+    Numbers that grow, so that who asks for a reload can tell whether one that began later has ended.
+    """
+
+    def __init__(self) -> None:
+        memory = memoryview(mmap.mmap(-1, 3 * 8 + _ERROR_SIZE))
+        self._numbers = memory[: 3 * 8].cast("q")  # begun, ended, generations after the first
+        self._error = memory[3 * 8 :]
+
+    def begin(self) -> None:
+        self._numbers[0] += 1
+
+    def advance(self) -> None:
+        """All workers serve the next generation."""
+        self._numbers[2] += 1
+
+    def end(self, error: str | None) -> None:
+        """The text is there before the number, for whoever sees the number."""
+        self._error[:] = (error or "").encode("utf-8", "replace")[:_ERROR_SIZE].ljust(_ERROR_SIZE, b"\0")
+        self._numbers[1] += 1
+
+    def told(self) -> dict[str, object]:
+        """For `.touchfs/info`."""
+        begun, ended, advanced = self._numbers
+        error = bytes(self._error).rstrip(b"\0").decode("utf-8", "replace")
+        return {
+            "generation": 1 + advanced,
+            "reloads_begun": begun,
+            "reloads_ended": ended,
+            "reload_error": error or None,
+        }
 
 
 class Environment:
@@ -96,8 +152,9 @@ def run_worker(
     trio_loop: bool,
     clone: bool,
     orphaned: Callable[[], None],
-) -> None:
-    """The life of a worker, in the child that the zygote forked, until the session ends.
+) -> int:
+    """The life of a worker, in the child that the zygote forked, until the session ends or it has drained: which of
+    the two is its exit status.
 
     With `clone` (kernels that cannot re-send requests) the worker reads from a clone of the descriptor that nobody
     else holds, so that the kernel fails its requests at once when it dies, instead of leaving them to hang.
@@ -105,9 +162,7 @@ def run_worker(
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     if clone:
-        cloned = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-        fcntl.ioctl(cloned, FUSE_DEV_IOC_CLONE, descriptor.to_bytes(4, "little"))
-        os.dup2(cloned, descriptor, inheritable=False)
+        clone_session(descriptor)
     counters = shared.counters[number]
     logging.getLogger("pyfuse3").addFilter(_LateReplies(counters))
     if trio_loop:
@@ -116,22 +171,42 @@ def run_worker(
             counters[REQUESTS] += 1  # which our own loop does by itself
 
         operations.started(Environment(counters, entered, trio.to_thread.run_sync))
-        trio.run(_serve_under_trio, shared.lifeline, orphaned)
-        return
+        return trio.run(_serve_under_trio, shared.lifeline, shared.draining(number), orphaned)
     os.set_blocking(descriptor, False)
     read_lock = shared.open_read_lock() if len(shared.counters) > 1 else None
-    loop = Loop(descriptor, counters, read_lock=read_lock, lifeline=shared.lifeline, orphaned=orphaned)
+    watched = {"lifeline": shared.lifeline, "drain": shared.draining(number)}
+    loop = Loop(descriptor, counters, read_lock=read_lock, **watched, orphaned=orphaned)
     operations.started(Environment(counters, None if read_lock is None else loop.entered, offload))
     gc.collect()
     loop.run()
+    return DRAINED if loop.drained else SESSION_ENDED
 
 
-async def _serve_under_trio(lifeline: int, orphaned: Callable[[], None]) -> None:
+def clone_session(descriptor: int) -> None:
+    """Put a clone of the FUSE descriptor, of the same session but with its own requests, in its place."""
+    cloned = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    fcntl.ioctl(cloned, FUSE_DEV_IOC_CLONE, descriptor.to_bytes(4, "little"))
+    os.dup2(cloned, descriptor, inheritable=False)
+    os.close(cloned)
+
+
+async def _serve_under_trio(lifeline: int, drain: int, orphaned: Callable[[], None]) -> int:
+    """To drain here is to cancel. The rare request that is lost by it is sent again, as one of a killed worker."""
+    status = SESSION_ENDED
+
     async def watch_lifeline() -> None:
         await trio.lowlevel.wait_readable(lifeline)
         orphaned()
 
+    async def watch_drain() -> None:
+        nonlocal status
+        await trio.lowlevel.wait_readable(drain)
+        status = DRAINED
+        nursery.cancel_scope.cancel()
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch_lifeline)
+        nursery.start_soon(watch_drain)
         await pyfuse3.main()
         nursery.cancel_scope.cancel()
+    return status

@@ -6,9 +6,17 @@ reads exactly one request, INIT: before it libfuse has no splice pipe yet, so ev
 a killed one cannot leave half a request in a pipe that others read from.
 
 It talks to its supervisor over a SOCK_SEQPACKET pair, one message a packet: it sends `{"device": …}` with the FUSE
-descriptor, or `{"error": …}`; then each `{"fork": number, "clone": …}` it is sent makes a worker, answered by
-`{"started": number, "pid": …}`; each worker's end is told as `{"ended": number, "status": …}`. At the end of file on
-the pair it ends too.
+descriptor, or `{"error": …}`. Then it does what it is sent, and never waits for it:
+
+    {"fork": number, "clone": …}   makes a worker: {"started": number, "pid": …}, and at its end
+                                   {"ended": number, "status": …}
+    {"reload": true}               has a child read the dataset anew, and forks workers of the new generation from when
+                                   it says {"reloaded": null}; or the old one stays: {"reloaded": "why"}
+    {"invalidate": true}           then, when no worker of the old generation is left, has a child tell the kernel what
+                                   is not so any more: {"invalidated": null}, or "why not"
+    {"end": true}                  the mount is over, as it should be
+
+At the end of file on the pair without that word the supervisor has died, and the mount is detached.
 """
 
 from __future__ import annotations
@@ -17,24 +25,41 @@ import gc
 import json
 import logging
 import os
+import pickle
 import select
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyfuse3
 import trio
 
+from touchfs.errors import TouchfsError
+from touchfs_mount.libfuse import fuse_descriptors, stderr_of_libfuse
 from touchfs_mount.loop import Loop
 from touchfs_mount.mountpoint import mounted_at
-from touchfs_mount.workers import Operations, Shared, run_worker
+from touchfs_mount.workers import Operations, Shared, clone_session, run_worker
 
 log = logging.getLogger(__name__)
 
 MESSAGE_SIZE = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """How the operations come to another generation of what they serve.
+
+    `reopen` is called in a child of the zygote, where it may take its time; what it returns goes, pickled, to `adopt`
+    in the zygote. What that returns is called in a child again, with the FUSE descriptor, once workers of the old
+    generation are gone.
+    """
+
+    reopen: Callable[[], Any]
+    adopt: Callable[[Any], Callable[[int], None]]
 
 
 class Zygote:
@@ -43,15 +68,28 @@ class Zygote:
     `mounted` is called when that is so, to let go of what workers need not inherit.
     """
 
-    def __init__(self, operations: Operations, shared: Shared, mounted: Callable[[], None], *, trio_loop: bool) -> None:
+    def __init__(
+        self,
+        operations: Operations,
+        renewal: Renewal,
+        shared: Shared,
+        mounted: Callable[[], None],
+        *,
+        trio_loop: bool,
+    ) -> None:
         self._operations = operations
+        self._renewal = renewal
         self._shared = shared
         self._mounted = mounted
         self._trio_loop = trio_loop
         self._mountpoint = self._device = ""
-        self._workers: dict[int, tuple[int, int]] = {}  # pidfd: (pid, number)
+        self._over = False
+        self._reopening: int | None = None
+        self._invalidate: Callable[[int], None] = _nothing
+        self._poll = select.poll()
+        self._children: dict[int, tuple[int, Callable[[int], None]]] = {}  # pidfd: (pid, called with its exit status)
 
-    def run(self, supervisor: socket.socket, mountpoint: str, options: frozenset[str]) -> None:
+    def run(self, supervisor: socket.socket, mountpoint: str, options: frozenset[str]) -> int:
         for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
         os.close(self._shared.lifeline_held)
@@ -59,28 +97,31 @@ class Zygote:
             descriptor = self._mount(mountpoint, options)
         except RuntimeError as error:
             supervisor.send(json.dumps({"error": str(error)}).encode())
-            return
+            return 0
         try:
             self._answer_init(descriptor)
             self._mounted()
             socket.send_fds(supervisor, [json.dumps({"device": self._device}).encode()], [descriptor])
-            # What there is now is shared with the workers: keep the collector from touching, so copying, its pages.
-            gc.collect()
-            gc.freeze()
-            self._fork_on_request(supervisor, descriptor)
+            self._supervisor, self._descriptor = supervisor, descriptor
+            _freeze()
+            self._follow_supervisor()
         except OSError as error:  # the supervisor is gone, and left something unread
             log.info("the supervisor is gone: %s", error)
         finally:
-            self._orphaned()  # whatever ends us: a mount that nobody serves is in everybody's way
+            if self._reopening is not None:
+                os.kill(self._reopening, signal.SIGKILL)
+            if not self._over:
+                self._orphaned()  # whatever ends us: a mount that nobody serves is in everybody's way
+        return 0
 
     def _mount(self, mountpoint: str, options: frozenset[str]) -> int:
-        before = _fuse_descriptors()
-        with _stderr_of_libfuse() as said:
+        before = fuse_descriptors()
+        with stderr_of_libfuse() as said:
             try:
                 pyfuse3.init(self._operations, mountpoint, set(options))
             except RuntimeError as error:
                 raise RuntimeError(said() or str(error)) from error
-        (descriptor,) = _fuse_descriptors() - before
+        (descriptor,) = fuse_descriptors() - before
         os.set_inheritable(descriptor, False)  # which libfuse leaves open for what we run
         mounted = mounted_at(mountpoint)
         self._mountpoint, self._device = mountpoint, mounted.device if mounted is not None else ""
@@ -96,33 +137,110 @@ class Zygote:
         if not answered:
             raise RuntimeError("the kernel closed the session before it began")
 
-    def _fork_on_request(self, supervisor: socket.socket, descriptor: int) -> None:
-        poll = select.poll()
-        poll.register(supervisor, select.POLLIN)
-        while True:
-            for ready, _ in poll.poll():
-                if ready != supervisor.fileno():
-                    poll.unregister(ready)
-                    pid, number = self._workers.pop(ready)
-                    os.close(ready)
-                    _, status = os.waitpid(pid, 0)
-                    ended = {"ended": number, "status": os.waitstatus_to_exitcode(status)}
-                    supervisor.send(json.dumps(ended).encode())
-                    continue
-                message = supervisor.recv(MESSAGE_SIZE)
-                if not message:
+    def _follow_supervisor(self) -> None:
+        """Until it says that the mount is over, or is gone."""
+        self._poll.register(self._supervisor, select.POLLIN)
+        while not self._over:
+            for ready, _ in self._poll.poll():
+                if ready in self._children:
+                    self._child_ended(ready)
+                elif message := self._supervisor.recv(MESSAGE_SIZE):
+                    self._obey(json.loads(message))
+                else:
                     return
-                command: dict[str, Any] = json.loads(message)
-                pid = os.fork()
-                if pid == 0:
-                    supervisor.close()
-                    for watched in self._workers:
-                        os.close(watched)
-                    self._work(descriptor, command["fork"], command["clone"])
-                watched = os.pidfd_open(pid)
-                self._workers[watched] = (pid, command["fork"])
-                poll.register(watched, select.POLLIN)
-                supervisor.send(json.dumps({"started": command["fork"], "pid": pid}).encode())
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        match command:
+            case {"fork": number, "clone": clone}:
+                ended = partial(self._worker_ended, number)
+                self._tell({"started": number, "pid": self._fork(partial(self._work, number, clone), ended)})
+            case {"reload": _}:
+                outcome = os.memfd_create("touchfs-generation", os.MFD_CLOEXEC)
+                self._reopening = self._fork_aside(partial(self._reopen, outcome), partial(self._reopened, outcome))
+            case {"invalidate": _}:
+                self._fork_aside(self._tell_the_kernel, self._told_the_kernel)
+            case {"end": _}:
+                self._over = True
+
+    def _tell(self, news: dict[str, object]) -> None:
+        self._supervisor.send(json.dumps(news).encode())
+
+    def _fork(self, run: Callable[[], int], ended: Callable[[int], None]) -> int:
+        """The pid of a child that runs a function and exits with what it returns; `ended` is told its status."""
+        pid = os.fork()
+        if pid == 0:
+            be_the_child(run, [self._supervisor.fileno(), *self._children])
+        watched = os.pidfd_open(pid)
+        self._children[watched] = pid, ended
+        self._poll.register(watched, select.POLLIN)
+        return pid
+
+    def _fork_aside(self, run: Callable[[], int], ended: Callable[[int], None]) -> int | None:
+        """As `_fork`, for what the mount can do without: where no child can be made, it is as if one had failed."""
+        try:
+            return self._fork(run, ended)
+        except OSError:
+            log.exception("no child can be forked")
+            ended(1)
+            return None
+
+    def _child_ended(self, watched: int) -> None:
+        pid, ended = self._children.pop(watched)
+        self._poll.unregister(watched)
+        os.close(watched)
+        _, status = os.waitpid(pid, 0)
+        ended(os.waitstatus_to_exitcode(status))
+
+    def _work(self, number: int, clone: bool) -> int:
+        return run_worker(
+            self._operations,
+            self._descriptor,
+            number,
+            self._shared,
+            trio_loop=self._trio_loop,
+            clone=clone,
+            orphaned=self._orphaned,
+        )
+
+    def _worker_ended(self, number: int, status: int) -> None:
+        self._tell({"ended": number, "status": status})
+
+    def _reopen(self, outcome: int) -> int:
+        os.close(self._descriptor)  # or the mount would not end before we do, whoever dies
+        with open(outcome, "wb") as file:
+            try:
+                pickle.dump(self._renewal.reopen(), file)
+            except TouchfsError as error:
+                file.write(str(error).encode("utf-8", "replace"))
+                return 1
+        return 0
+
+    def _reopened(self, outcome: int, status: int) -> None:
+        self._reopening = None
+        with open(outcome, "rb") as file:
+            file.seek(0)
+            if status:
+                told = file.read().decode("utf-8", "replace") if status > 0 else ""
+                self._tell({"reloaded": told or f"the process that read it ended with status {status}"})
+                return
+            try:
+                self._invalidate = self._renewal.adopt(pickle.load(file))
+            except TouchfsError as error:
+                self._tell({"reloaded": str(error)})
+                return
+        _freeze()
+        self._tell({"reloaded": None})
+
+    def _tell_the_kernel(self) -> int:
+        # Should all others die while we wait for a directory's lock, its holder's request must fail: so it must not
+        # have come through a descriptor that we have, too.
+        clone_session(self._descriptor)
+        self._invalidate(self._descriptor)
+        return 0
+
+    def _told_the_kernel(self, status: int) -> None:
+        self._invalidate = _nothing
+        self._tell({"invalidated": f"the process that tells it ended with status {status}" if status else None})
 
     def _orphaned(self) -> None:
         """The supervisor is gone: who sees it first detaches. Not waited for: that may need this very worker."""
@@ -130,49 +248,29 @@ class Zygote:
         if self._shared.claim_unmount() and mounted is not None and mounted.device == self._device:
             subprocess.Popen(["fusermount3", "-u", "-z", "--", self._mountpoint], stderr=subprocess.DEVNULL)
 
-    def _work(self, descriptor: int, number: int, clone: bool) -> None:
-        """In the child. Never returns into the zygote's code."""
-        status = 1
-        try:
-            run_worker(
-                self._operations,
-                descriptor,
-                number,
-                self._shared,
-                trio_loop=self._trio_loop,
-                clone=clone,
-                orphaned=self._orphaned,
-            )
-            status = 0
-        except BaseException:  # the last frame of this process: say why it ends, whatever it is
-            log.critical("a worker failed", exc_info=True)
-        finally:
-            logging.shutdown()
-            os._exit(status)
+
+def be_the_child(run: Callable[[], int], not_ours: list[int]) -> None:
+    """In a child: run it with these descriptors closed, and exit with what it returns. Never returns."""
+    status = 1
+    try:
+        for descriptor in not_ours:
+            os.close(descriptor)
+        status = run()
+    except BaseException:  # the last frame of this process: say why it ends, whatever it is
+        log.critical("process %d failed", os.getpid(), exc_info=True)
+    finally:
+        logging.shutdown()
+        os._exit(status)
 
 
-@contextmanager
-def _stderr_of_libfuse() -> Iterator[Callable[[], str]]:
-    """libfuse and fusermount3 write the reason of a failure to descriptor 2, and only there."""
-    kept = os.dup(2)
-    with open(os.memfd_create("touchfs-stderr"), "rb") as captured:
-        os.dup2(captured.fileno(), 2)
-        try:
-            yield lambda: os.pread(captured.fileno(), MESSAGE_SIZE, 0).decode("utf-8", "replace").strip()
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+def _freeze() -> None:
+    """What there is now is shared with the workers: keep the collector from touching, so copying, its pages."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
-def _fuse_descriptors() -> set[int]:
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            if os.readlink(f"/proc/self/fd/{name}") == "/dev/fuse":
-                found.add(int(name))
-        except FileNotFoundError:
-            continue
-    return found
+def _nothing(descriptor: int) -> None: ...
 
 
 async def _answer_init_under_trio(answered: list[bool]) -> None:

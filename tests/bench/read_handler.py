@@ -13,7 +13,7 @@ from pathlib import Path
 from harness import TOUCHFS, make_shards, own_cache_and_state, report
 from touchfs_mount.control import MountFacts
 from touchfs_mount.operations import TouchOperations
-from touchfs_mount.workers import Environment
+from touchfs_mount.workers import Environment, Reloads
 
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
@@ -31,7 +31,7 @@ def main() -> None:
         tree = Tree(dataset, [1])
         counters = memoryview(bytearray(40)).cast("q")
         operations = TouchOperations(
-            tree, MountFacts("", os.getpid(), "own", [counters]), str(root / "state.sqlite"), 1
+            tree, MountFacts("", os.getpid(), "own", [counters], Reloads()), str(root / "state.sqlite"), 1
         )
         operations.started(Environment(counters, None, None))
         entry = tree.resolve("shards/000000000/s00000-000100.wav")

@@ -78,9 +78,9 @@ class Mount:
         return [self.pid, *children(self.pid), *self.workers()]
 
     def files(self) -> Iterator[Path]:
-        """All data files."""
+        """All data files, each once: without the links in `by-key/`."""
         for directory, directories, names in os.walk(self.path):
-            directories[:] = [name for name in directories if name != ".touchfs"]
+            directories[:] = [name for name in directories if name not in (".touchfs", "by-key")]
             yield from (Path(directory, name) for name in names)
 
     def end(self) -> None:

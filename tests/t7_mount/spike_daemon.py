@@ -25,6 +25,7 @@ from touchfs_mount.libfuse import MountOptions
 from touchfs_mount.loop import LATE_REPLIES
 from touchfs_mount.mountpoint import prepare, resolve
 from touchfs_mount.workers import Environment, Operations, Shared
+from touchfs_mount.zygote import Renewal
 
 ROWS = 1_000_000
 DATA, NEXT, FIRST_ROW = 2, 3, 10
@@ -184,6 +185,8 @@ if __name__ == "__main__":
     options = MountOptions(
         path, "spike", workers=int(workers), trio_loop=loop == "trio", resend="no-resend" not in more
     )
-    status = serve(Spike(Path(state) / "spike.sqlite"), shared, options, lambda: print("ready", flush=True))
+    nothing_new = Renewal(reopen=lambda: None, adopt=lambda generation: lambda descriptor: None)
+    operations = Spike(Path(state) / "spike.sqlite")
+    status = serve(operations, nothing_new, shared, options, lambda: print("ready", flush=True))
     print(sum(counters[LATE_REPLIES] for counters in shared.counters))
     sys.exit(status)

@@ -280,7 +280,7 @@ class TestSources:
         Path("my data/my list").write_text(
             "more shards/second one audio+metainfo\n000000000 audio+metainfo\n", encoding="utf-8"
         )
-        expected = "000000000/\nsecond one/", SENTENCES[0]["txt"]
+        expected = "second one/\n000000000/", SENTENCES[0]["txt"]
         assert self.shown(text, "my data/my list") == expected
         os.chdir("/")
         assert self.shown(text, here / "my data" / "my list") == expected

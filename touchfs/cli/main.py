@@ -16,7 +16,7 @@ from touchfs.cli.terminal import printable
 from touchfs.errors import MountError, TouchfsError, UsageError
 
 DESCRIPTORS = 1 << 16
-COMMANDS = ("cat", "cp", "index", "info", "ls", "meta", "mount", "pack", "stat", "umount")
+COMMANDS = ("cat", "cp", "index", "info", "ls", "meta", "mount", "pack", "reload", "stat", "umount")
 
 
 class _Commands(click.Group):

@@ -78,7 +78,7 @@ def command(
     )
     request = mounting.MountRequest(
         source=source,
-        open_dataset=lambda: open_source(source, sample_rate=sample_rate, in_place=in_place),
+        open_dataset=lambda source: open_source(source, sample_rate=sample_rate, in_place=in_place),
         index_dir=index_place(source, in_place=in_place),
         options=MountOptions(
             path=resolve(mountpoint),

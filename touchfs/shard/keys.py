@@ -16,11 +16,11 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import isqrt
 from typing import NamedTuple
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
 
 HEADER = struct.Struct("<8sIIQ40x")
 MAGIC = b"TOUCHKEY"
@@ -63,6 +63,9 @@ class Keys:
             raise FormatError("not an index of keys", path=path, offset=0)
         self.identities = bytes(data[HEADER.size : start])
         self._words = data[start:].cast("Q")
+
+    def __reduce__(self) -> tuple[Callable[[str, bytes], Keys], tuple[str, bytes]]:
+        return _map_again, (self.path, self.identities)
 
     def __len__(self) -> int:
         return len(self._words) // 2
@@ -109,6 +112,14 @@ class Keys:
             else:
                 high = middle
         return low
+
+
+def _map_again(path: str, identities: bytes) -> Keys:
+    """In another process. Raises ChangedError for the index of other shards, which was made meanwhile."""
+    keys = Keys(path)
+    if keys.identities != identities:
+        raise ChangedError("was made anew for other shards", path=path)
+    return keys
 
 
 def joined(identities: Iterable[str]) -> bytes:

@@ -1,4 +1,4 @@
-"""`shards/` and `segments/`: the shards in name order, in each the rows of the view's table in its catalog."""
+"""`shards/` and `segments/`: the shards, in each the rows of the view's table in its catalog."""
 
 from __future__ import annotations
 

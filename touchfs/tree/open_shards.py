@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import stat
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from touchfs.dataset import Dataset, Shard
@@ -83,7 +84,7 @@ class OpenShards:
         self.mtime_ns = max((shard.mtime_ns for shard in dataset.shards), default=0)
         self._shard_ids = tuple(shard_ids)
         self._positions = {shard_id: position for position, shard_id in enumerate(shard_ids)}
-        self._sorted = sorted(range(len(shard_ids)), key=lambda i: os.fsencode(dataset.shards[i].name))
+        self._sorted = sorted(shard_ids)
         self._open: dict[int, OpenShard] = {}
 
     def get(self, shard_id: int) -> OpenShard:
@@ -116,11 +117,7 @@ class OpenShards:
         return None if position is None else self.entry(view, self._shard_ids[position])
 
     def entries(self, view: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
-        """A view's directories of all shards, in name order."""
-        for place in range(after, len(self._sorted)):
-            position = self._sorted[place]
-            yield (
-                os.fsencode(self.dataset.shards[position].name),
-                self.entry(view, self._shard_ids[position]),
-                place + 1,
-            )
+        """A view's directories of all shards, each at the place that is its id: a listing may go on after a reload."""
+        for shard_id in self._sorted[bisect_right(self._sorted, after) :]:
+            name = self.dataset.shards[self._positions[shard_id]].name
+            yield os.fsencode(name), self.entry(view, shard_id), shard_id

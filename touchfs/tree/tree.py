@@ -1,7 +1,7 @@
 """The tree of a dataset: look-ups, listings, attributes and contents, all by inode number.
 
     /                         row 1 of view 0
-    /shards/ /segments/       a view: its shards in name order, in each the rows of its table (`catalog_view`)
+    /shards/ /segments/       a view: its shards, in each the rows of its table (`catalog_view`)
     /by-key/                  symbolic links to all samples that have a key (`by_key`)
     /merged/                  segments merged by a plan that the path names (`merged`)
 

@@ -26,6 +26,7 @@ VIEWS = ("shards", "segments")
 REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
 REPORTED_MAX = 1000
 _KEY_TOLD_MAX = 80
+_THEN = "then `touchfs reload`, or mount again."
 
 
 def make_catalog(shard_path: str, catalog_path: str, sample_rate: int | None = None) -> Facts:
@@ -46,7 +47,7 @@ def make_catalog(shard_path: str, catalog_path: str, sample_rate: int | None = N
             files = {}  # as those of no shard, so that the next opening tries again
         size = index_size = 0
         made = _Tables()
-        report = f"This shard cannot be served.\n\n{error}\n\nRepair it or make it again, then mount again.\n"
+        report = f"This shard cannot be served.\n\n{error}\n\nRepair it or make it again, {_THEN}\n"
         tables = made.columns(report)
     facts = Facts(files, sample_rate, made.samples, made.seconds, size, index_size, made.damaged, report)
     write_catalog(catalog_path, tables, made.kinds, facts)
@@ -92,9 +93,7 @@ class _Tables:
             return ""
         head = f"{self.damaged} of the {self.samples} samples of {path} are damaged; the others are served."
         more = [f"… and {self.damaged - REPORTED_MAX} more"] if self.damaged > REPORTED_MAX else []
-        return "\n".join(
-            [head, "", *self._problems, *more, "", "Repair the shard or make it again, then mount again.", ""]
-        )
+        return "\n".join([head, "", *self._problems, *more, "", f"Repair the shard or make it again, {_THEN}", ""])
 
     def columns(self, report: str) -> dict[str, dict[str, Column]]:
         """The tables, with `report` as a file if there is any."""
