@@ -8,7 +8,7 @@ from touchfs.dataset import Dataset
 from touchfs.extent import Content, Extent, Memory
 from touchfs.shard.catalog import DIRECTORY, Catalog, Table
 from touchfs.shard.open import open_source
-from touchfs.view.file import presenter
+from touchfs.view.form import presenter
 
 
 def contents(catalog: Catalog, shard: str, view: str) -> dict[str, Content]:
@@ -33,7 +33,7 @@ def _content(catalog: Catalog, table: Table, row: int, shard: str) -> Content:
         content = Memory(table.inline(row))
     else:
         source = open_source(shard, kind.source, catalog.facts.files)
-        content = presenter(kind.form)(Extent(source, table.offset[row], table.length[row]))
+        content = presenter(kind.form)(Extent(source, table.offset[row], table.length[row]), table.inline(row))
     assert content.size == table.size[row], "stat would tell another size than there are bytes"
     return content
 

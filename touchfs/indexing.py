@@ -27,12 +27,12 @@ import platformdirs
 from touchfs import jobs
 from touchfs.dataset import Dataset, Shard
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.format.metainfo import RATE_MAX
 from touchfs.shard.catalog import VERSION, Catalog, Facts
 from touchfs.shard.find import find_shards
 from touchfs.shard.key_builder import KeyedShard, build_keys
 from touchfs.shard.keys import Keys, joined
 from touchfs.shard.names import assign
+from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.open import fingerprint, shard_name
 from touchfs.source.atomic import atomic_file
 from touchfs.source.local import FileIdentity
@@ -45,7 +45,7 @@ _SHARD_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(
 def open_dataset(
     source: str,
     *,
-    sample_rate: int | None = None,
+    options: Options = DEFAULT,
     in_place: bool = False,
     force: bool = False,
     executor: Executor | None = None,
@@ -57,8 +57,6 @@ def open_dataset(
     UsageError, NotFoundError or FormatError for the source as a whole, SourceError where no index can be written;
     what is wrong with one shard is in its `report`.
     """
-    if sample_rate is not None and not 0 < sample_rate <= RATE_MAX:
-        raise UsageError(f"a sample rate of {sample_rate} Hz")
     if not source:
         raise UsageError("the source is empty: is a variable unset?")
     source = os.path.abspath(source)
@@ -68,13 +66,13 @@ def open_dataset(
     def indexed(path: str, suffix: str) -> str:
         """Where the index of a shard or source is."""
         told = os.path.relpath(path, place) if in_place else path
-        return os.path.join(place, _digest(f"{VERSION}\0{sample_rate}\0{told}") + suffix)
+        return os.path.join(place, _digest(f"{VERSION}\0{options}\0{told}") + suffix)
 
     dataset_file = indexed(source, ".dataset.json")
     known = {} if force else _load(dataset_file)
     shards = {path: shard for path in paths if (shard := known.get(path)) is not None and _is_current(shard)}
     tasks = [
-        _Task(path, indexed(path, ".arrow"), sample_rate, force) for path in dict.fromkeys(paths) if path not in shards
+        _Task(path, indexed(path, ".arrow"), options, force) for path in dict.fromkeys(paths) if path not in shards
     ]
     if tasks:
         progress(0, len(tasks))
@@ -126,7 +124,7 @@ def unique_names(paths: Sequence[str]) -> list[bytes]:
 class _Task:
     path: str
     catalog: str
-    sample_rate: int | None
+    options: Options
     force: bool
 
 
@@ -138,7 +136,7 @@ def _index(task: _Task) -> Shard:
         except OSError as error:
             told = f"no index can be written: {error.strerror}; $XDG_CACHE_HOME or --in-place name another place"
             raise SourceError(told, path=os.path.dirname(task.catalog)) from error
-        facts = make_catalog(task.path, task.catalog, task.sample_rate)
+        facts = make_catalog(task.path, task.catalog, task.options)
     return Shard(
         name="",
         path=task.path,

@@ -5,10 +5,13 @@ A field does not hold bytes, only where they are (`source`, a file of the shard;
 
 Forms are short strings, because catalogs store them:
 
-    bytes           the bytes are the file
-    wav/RATE        headerless PCM, 16 bit little-endian, mono
-    npy/DTYPE       elements of a NumPy dtype, one-dimensional
-    inline          the catalog holds the bytes, which were computed from the field
+    bytes                    the bytes are the file
+    wav/RATE[/CHANNELS]      headerless PCM, 16 bit little-endian, mono unless said
+    npy/DTYPE                elements of a NumPy dtype, one-dimensional
+    sparse                   pieces of a file with holes, end to end; the detail says where they belong (`shard.holes`)
+    decoded/RATE/CHANNELS    a recording in any coding; the file is a WAV of the samples that the detail names
+    lilcom/ROWS/COLUMNS      a lilcom matrix; the file is its .npy of 32-bit floats
+    inline                   the catalog holds the bytes, which were computed from the field
 """
 
 from __future__ import annotations
@@ -25,7 +28,10 @@ NO_METAINFO = Metainfo(key=None, text=None, rate=None, segments=())
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`note` says why a field has this form and not a better one; it is shown as `user.touchfs.reason`."""
+    """`note` says why a field has this form and not a better one; it is shown as `user.touchfs.reason`.
+
+    `detail` is what differs from field to field of one form, for forms that need more than a range.
+    """
 
     name: str
     source: str
@@ -34,14 +40,32 @@ class Field:
     form: str
     extension: str
     note: str = ""
+    detail: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Recording:
+    """What segments are cut from: `length` samples at `rate` Hz of each channel, PCM (`wav/…`) or coded (`bytes`)."""
+
+    field: Field
+    rate: int
+    channels: int
+    length: int
+
+
+class _WithOrigin:
+    """Room for the token that an iterator hangs on a sample. It is no field, so it is never saved."""
+
+    __slots__ = ("_graph_origin",)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(_WithOrigin):
     """`key` is never empty: a sample without one (`is_keyed` is False) is named by where it is, as `00000012`.
 
     `metainfo` was read from the field `metainfo_field`, if it tells anything. `problem` says what is wrong with a
-    sample of a damaged shard; the fields it has can be served all the same.
+    sample of a damaged shard; the fields it has can be served all the same. Where `recording` is None, it is the first
+    field of PCM.
     """
 
     key: str
@@ -51,6 +75,7 @@ class Sample:
     problem: str = ""
     metainfo_field: str = "metainfo"
     is_keyed: bool = True
+    recording: Recording | None = None
 
 
 class Samples(Sequence[Sample]):

@@ -7,6 +7,7 @@ median of the ratios within each round.
     decode   waveforms as float32: WAV read by soundfile | int16 / 32768
     bytes    waveforms as int16:   WAV bytes without header | `get` as it is
     random   as bytes, in random order: the members looked up by name, after the tar was scanned | `get`
+    by key   the same, where only the key is known: a dictionary of all members, made before | `find`, then `get`
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from harness import report
+from harness import own_cache_and_state, report
 from numpy.typing import NDArray
 
 from touchfs import TouchDataset
@@ -109,6 +110,17 @@ def tar_at_random(members: list[tuple[tarfile.TarFile, str]], order: Iterable[in
         yield stripped(wav.read()), text.read().decode()
 
 
+def touch_by_key(dataset: TouchDataset, keys: list[str], order: Iterable[int]) -> Iterator[Sample]:
+    for i in order:
+        position = dataset.find(keys[i])
+        yield dataset.get(position, "audio"), dataset.metainfo(position)["txt"]
+
+
+def tar_by_key(tars: dict[str, tarfile.TarFile], keys: list[str], order: Iterable[int]) -> Iterator[Sample]:
+    for i in order:
+        yield from tar_at_random([(tars[keys[i]], keys[i])], [0])
+
+
 def check_equal(one: Iterator[Sample], other: Iterator[Sample]) -> None:
     for (waveform, text), (expected, words) in zip(one, other, strict=True):
         assert text == words
@@ -143,15 +155,18 @@ def overhead(dataset: TouchDataset, shard: Path) -> tuple[float, float]:
 def main() -> None:
     np.empty(FREED_ONCE, np.uint8)
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
+        own_cache_and_state(Path(temporary))
         tars = make(Path(temporary))
         dataset = stack.enter_context(TouchDataset(Path(temporary) / "touch"))
         order = random.Random(0).sample(range(len(dataset)), len(dataset))
         opened = [stack.enter_context(tarfile.open(path)) for path in tars]
         members = [(tar, name[:-4]) for tar in opened for name in tar.getnames() if name.endswith(".txt")]
+        keys, by_key = [key for _, key in members], {key: tar for tar, key in members}
         pairs: dict[str, tuple[Callable[[], Iterator[Sample]], Callable[[], Iterator[Sample]]]] = {
             "decode": (lambda: tar_samples(tars, decoded), lambda: touch_samples(dataset, decode=True)),
             "bytes": (lambda: tar_samples(tars, stripped), lambda: touch_samples(dataset)),
             "random": (lambda: tar_at_random(members, order), lambda: touch_samples(dataset, order=order)),
+            "by key": (lambda: tar_by_key(by_key, keys, order), lambda: touch_by_key(dataset, keys, order)),
         }
         for tar, touch in pairs.values():
             check_equal(touch(), tar())
@@ -159,7 +174,12 @@ def main() -> None:
             {name: (seconds(tar()), seconds(touch())) for name, (tar, touch) in pairs.items()} for _ in range(ROUNDS)
         ]
         rows = []
-        for name, wanted in (("decode", "wanted: at least 5x"), ("bytes", "wanted: at least 1.5x"), ("random", "")):
+        for name, wanted in (
+            ("decode", "wanted: at least 5x"),
+            ("bytes", "wanted: at least 1.5x"),
+            ("random", ""),
+            ("by key", ""),
+        ):
             tar_us, touch_us = (
                 statistics.median(r[name][side] for r in rounds) / len(dataset) * 1e6 for side in (0, 1)
             )

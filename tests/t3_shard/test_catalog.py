@@ -16,7 +16,7 @@ from touchfs.shard.catalog import DIRECTORY, NO_SAMPLE, Catalog, Facts, Kind, Ta
 from touchfs.source.local import FileIdentity
 
 KINDS = [Kind("audio", "audio.bin", "wav/16000"), Kind("metainfo", "metainfo.bin", "inline", "a note")]
-FACTS = Facts({"audio.bin": FileIdentity(5, 6, 7)}, None, 3, 1.5, 5, 6, 1, "ERROR é \udcff")
+FACTS = Facts({"audio.bin": FileIdentity(5, 6, 7)}, 3, 1.5, 5, 6, 1, "ERROR é \udcff")
 NAMES = st.binary(min_size=1, max_size=3).filter(lambda name: b"/" not in name and b"\0" not in name)
 PATHS = st.sets(
     st.lists(NAMES | st.sampled_from([b"a", b"b", b"a~2"]), min_size=1, max_size=4).map(b"/".join), max_size=25
@@ -199,10 +199,10 @@ def foreign(columns: Mapping[str, str], text: str) -> bytes:
         foreign({"name": "binary"}, "not JSON"),
         foreign({"name": "binary"}, "[]"),
         foreign({"name": "binary"}, "[" * 100_000),
-        foreign({"name": "binary"}, '{"version": 2, "views": ["shards"]}'),
+        foreign({"name": "binary"}, '{"version": 3, "views": ["shards"]}'),
         foreign(
             {"name": "binary", "key": "binary", "inline": "binary", "parent": "binary"},
-            '{"version": 2, "views": ["v"]}',
+            '{"version": 3, "views": ["v"]}',
         ),
     ],
 )

@@ -111,12 +111,21 @@ def test_prefixes_of_a_directory_are_a_shard_each(tmp_path: Path) -> None:
     names = ["a_text_document", "b_text_sentence", "mm", "train.en-de.en"]
     paths = [prefix(tmp_path / "flat" / name) for name in names]
     assert find_shards(str(tmp_path / "flat")) == paths
-    make(tmp_path / "flat/000000000")
-    assert find_shards(str(tmp_path / "flat")) == paths, (
-        "as with a TouchNet shard, its subdirectories are not looked at"
-    )
+    below = make(tmp_path / "flat/000000000")
+    assert find_shards(str(tmp_path / "flat")) == [*paths, below]
     speech = make(tmp_path / "speech")
-    assert find_shards(str(tmp_path)) == [*paths, speech], "but of a directory without any they are"
+    assert find_shards(str(tmp_path)) == [*paths, speech], "one level down"
+
+
+def test_shards_of_all_kinds_in_one_directory(tmp_path: Path) -> None:
+    for name in ("b.tar", "a.jsonl", ".hidden.tar", "notes.txt", "b.tar.idx", "sub/c.tar", "sub/deeper/d.tar"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "e.tar").mkdir()
+    corpus, speech = prefix(tmp_path / "corpus"), make(tmp_path / "speech")
+    paths = [str(tmp_path / name) for name in ("a.jsonl", "b.tar")]
+    assert find_shards(str(tmp_path)) == [*paths, corpus, speech, str(tmp_path / "sub" / "c.tar")]
+    assert find_shards(paths[1]) == [paths[1]]
 
 
 TOUCHNET: list[dict[str, tuple[int, list[bytes]]]] = [

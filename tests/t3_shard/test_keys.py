@@ -18,7 +18,7 @@ from touchfs.shard.key_builder import KeyedShard, build_keys
 from touchfs.shard.keys import Keys
 from touchfs.shard.names import hash_of, quote
 
-FACTS = Facts({}, None, 1, 1.0, 1, 1, 0, "")
+FACTS = Facts({}, 1, 1.0, 1, 1, 0, "")
 
 # For each sample its key, empty for none, and how many files it has.
 KEYS = st.sampled_from(["", "a", "b", "x~2", "ü/一", "../..", "\n"]) | st.text(max_size=4)

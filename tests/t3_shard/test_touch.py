@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from touchnet import INT16, INT32, UINT8, UINT16, as_json, index_bytes, write_modality, write_shard, write_speech
 
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError
+from touchfs.shard.options import Options
 from touchfs.shard.touch import TouchShard, fingerprint, is_touch_shard
 from touchfs.write.touch import TouchWriter
 
@@ -73,7 +74,7 @@ def test_modalities_of_all_kinds(tmp_path: Path) -> None:
     )
 
     def forms(ordinal: int, sample_rate: int | None = None) -> dict[str, tuple[str, str]]:
-        sample = TouchShard(str(path), sample_rate)[ordinal]
+        sample = TouchShard(str(path), Options(sample_rate))[ordinal]
         return {name: (field.form, field.extension) for name, field in sample.fields.items()}
 
     assert forms(0) == {

@@ -15,6 +15,7 @@ from touchfs.dataset import Dataset
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.shard.keys import Keys
+from touchfs.shard.options import Options
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +168,7 @@ def test_force_indexes_all(source: Path, cache: Path, indexing: Indexing) -> Non
 def test_the_sample_rate_is_part_of_an_index(source: Path, indexing: Indexing) -> None:
     write_speech(source / "000000000", [({"key": "a"}, b"ab")])
     assert "000000000/a.pcm" in dataset_files(indexing(source))
-    assert "000000000/a.wav" in dataset_files(indexing(source, sample_rate=24000))
+    assert "000000000/a.wav" in dataset_files(indexing(source, options=Options(24000)))
     assert indexing.count == 3
     assert "000000000/a.pcm" in dataset_files(indexing(source))
     assert indexing.count == 0
@@ -176,7 +177,7 @@ def test_the_sample_rate_is_part_of_an_index(source: Path, indexing: Indexing) -
 @pytest.mark.parametrize("rate", [0, -1, 2**31])
 def test_sample_rates_that_are_none(source: Path, rate: int) -> None:
     with pytest.raises(UsageError, match=f"a sample rate of {rate} Hz"):
-        open_dataset(str(source), sample_rate=rate)
+        open_dataset(str(source), options=Options(rate))
 
 
 def test_a_directory_of_megatron_prefixes(tmp_path: Path, indexing: Indexing) -> None:

@@ -15,7 +15,8 @@ from touchfs.extent import Content, Extent
 from touchfs.format.metainfo import Metainfo, Segment, parse_metainfo
 from touchfs.sample import NO_METAINFO, Field, Sample
 from touchfs.view import raw, segments
-from touchfs.view.file import File, presenter, size_of
+from touchfs.view.file import File
+from touchfs.view.form import presenter, size_of
 
 FORMS = ["bytes", "wav/8000", "wav/2147483647", "npy/<i2", "npy/<f8", "npy/<u2", "npy/|i1", "npy/<i8"]
 PCM = np.arange(-4000, 4000, dtype="<i2")
@@ -23,11 +24,11 @@ PCM = np.arange(-4000, 4000, dtype="<i2")
 
 def shown(form: str, data: bytes) -> Content:
     """A field's content, with neighbours in its source."""
-    return presenter(form)(Extent(MemorySource(b"before" + data + b"behind"), 6, len(data)))
+    return presenter(form)(Extent(MemorySource(b"before" + data + b"behind"), 6, len(data)), b"")
 
 
 def content(file: File, source: MemorySource) -> Content:
-    return presenter(file.form)(Extent(source, file.field.offset, file.field.size))
+    return presenter(file.form)(Extent(source, file.field.offset, file.field.size), file.field.detail)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -56,7 +57,7 @@ def test_other_programs_read_the_files() -> None:
 def test_sizes_are_known_without_a_read(form: str, count: int) -> None:
     width = 2 if form.startswith("wav/") else np.dtype(form.removeprefix("npy/")).itemsize
     nothing_to_read = Extent(MemorySource(b""), 0, count * width)
-    assert presenter(form)(nothing_to_read).size == size_of(form, count * width)
+    assert presenter(form)(nothing_to_read, b"").size == size_of(form, count * width)
 
 
 @pytest.mark.parametrize("form", ["inline", "flac", ""])
@@ -105,15 +106,15 @@ def segmented(*stored: dict[str, Any], **others: Any) -> dict[str, File]:
 
 
 def test_a_segment_is_a_few_files() -> None:
-    files = segmented({"start": 0.25, "end": 0.5, "txt": "hello", "speaker": "é"}, {"start": 0.5, "end": -1})
-    assert list(files) == ["0000.wav", "0000.json", "0000.txt", "0000.speaker.txt", "0001.wav", "0001.json"]
+    files = segmented({"start": 0.25, "end": 0.5, "txt": "hello", "paraformer": "é"}, {"start": 0.5, "end": -1})
+    assert list(files) == ["0000.wav", "0000.json", "0000.txt", "0000.paraformer.txt", "0001.wav", "0001.json"]
     assert files["0000.txt"].inline == b"hello"
-    assert files["0000.speaker.txt"].inline == "é".encode()
+    assert files["0000.paraformer.txt"].inline == "é".encode()
     assert json.loads(files["0000.json"].inline or b"") == {
         "start": 0.25,
         "end": 0.5,
         "txt": "hello",
-        "speaker": "é",
+        "paraformer": "é",
         "touchfs": {"key": "utt", "segment": 0, "sample_rate": 8000, "offset": 2000, "length": 2000},
     }
     assert "é" in (files["0000.json"].inline or b"").decode(), "escaped: grep would not find it"
@@ -168,10 +169,10 @@ def texts(**stored: Any) -> dict[str, str]:
 
 
 def test_versions_of_a_text() -> None:
-    assert texts(start="0", end="1", txt="a", text="b", speaker="c") == {
+    assert texts(start="0", end="1", txt="a", text="b", paraformer="c") == {
         "0000.txt": "a",
         "0000.text.txt": "b",
-        "0000.speaker.txt": "c",
+        "0000.paraformer.txt": "c",
     }
     assert texts(text="b", whisper="") == {"0000.txt": "b", "0000.whisper.txt": ""}
     assert texts(txt={"whisper": "a", "start": "b", "n": 1}, text="c") == {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from shlex import quote
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -13,32 +15,46 @@ from touchfs.cli.terminal import progress_bar
 from touchfs.dataset import Dataset
 from touchfs.errors import NotFoundError
 from touchfs.indexing import open_dataset
+from touchfs.shard.options import FIRST_DOT, LAST_DOT, Options
 from touchfs.tree.tree import Entry, Tree
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a source is to be read, and where its index is."""
+
+    options: Options
+    in_place: bool
 
 
-def source_options(function: Command) -> Command:
-    """The options of every command that opens a source."""
-    options = (
-        click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Rate of audio that names none."),
-        click.option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ beside the data."),
+def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that opens a source, which gets them as one argument, `reading`."""
+
+    @click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Rate of audio that names none.")
+    @click.option(
+        "--key-rule",
+        type=click.Choice([FIRST_DOT, LAST_DOT]),
+        default=FIRST_DOT,
+        help="Where the key of a tar's member ends: at the first dot (WebDataset) or the last (WeNet).",
     )
-    for option in options:
-        function = option(function)
-    return function
+    @click.option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ beside the data.")
+    @wraps(function)
+    def command(sample_rate: int | None, key_rule: str, in_place: bool, **others: Any) -> Any:
+        return function(**others, reading=Reading(Options(sample_rate, key_rule), in_place))
+
+    return command
 
 
-def open_source(source: str, *, sample_rate: int | None, in_place: bool) -> Dataset:
+def open_source(source: str, reading: Reading) -> Dataset:
     """Open a source, showing progress where it has to be indexed first."""
     with progress_bar("indexing") as progress:
-        return open_dataset(source, sample_rate=sample_rate, in_place=in_place, progress=progress)
+        return open_dataset(source, options=reading.options, in_place=reading.in_place, progress=progress)
 
 
-def open_tree(location: str, *, sample_rate: int | None, in_place: bool) -> tuple[Tree, Entry, str]:
+def open_tree(location: str, reading: Reading) -> tuple[Tree, Entry, str]:
     """The tree of SOURCE[:PATH], and the entry and path that PATH names; the root without one."""
     source, path = _split(location)
-    dataset = open_source(source, sample_rate=sample_rate, in_place=in_place)
+    dataset = open_source(source, reading)
     # Without a mount inode numbers go nowhere: positions serve as shard ids.
     tree = Tree(dataset, range(1, len(dataset.shards) + 1))
     try:

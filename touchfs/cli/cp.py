@@ -7,7 +7,7 @@ import os
 import click
 
 from touchfs.cli.cat import pieces
-from touchfs.cli.console import open_tree, source_options
+from touchfs.cli.console import Reading, open_tree, source_options
 from touchfs.errors import SourceError, UsageError
 from touchfs.tree.tree import Entry, Tree
 
@@ -17,14 +17,14 @@ from touchfs.tree.tree import Entry, Tree
 @click.argument("destination", type=click.Path())
 @click.option("-r", "--recursive", is_flag=True, help="Copy a directory and all below it.")
 @source_options
-def command(location: str, destination: str, recursive: bool, sample_rate: int | None, in_place: bool) -> None:
+def command(location: str, destination: str, recursive: bool, reading: Reading) -> None:
     """Copy files out of a dataset, without mounting it. What DESTINATION holds is overwritten, as cp does.
 
     \b
     Example:
       touchfs cp -r shards/:segments/000000000/talks/monday ./monday
     """
-    tree, entry, path = open_tree(location, sample_rate=sample_rate, in_place=in_place)
+    tree, entry, path = open_tree(location, reading)
     if entry.is_directory and not recursive:
         raise UsageError("is a directory: copy it with -r", path=location)
     if os.path.isdir(destination) and path:

@@ -8,7 +8,7 @@ from shlex import quote
 
 import click
 
-from touchfs.cli.console import open_source, source_options
+from touchfs.cli.console import Reading, open_source, source_options
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import Dataset
 
@@ -19,14 +19,14 @@ ERRORS_SHOWN = 10
 @click.argument("source", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @source_options
-def command(source: str, as_json: bool, sample_rate: int | None, in_place: bool) -> None:
+def command(source: str, as_json: bool, reading: Reading) -> None:
     """Tell how much a dataset holds, and what is wrong with it.
 
     \b
     Example:
       touchfs info shards/
     """
-    dataset = open_source(source, sample_rate=sample_rate, in_place=in_place)
+    dataset = open_source(source, reading)
     told = dataset.facts()
     if as_json:
         say(json.dumps(told))

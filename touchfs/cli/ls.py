@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from touchfs.cli.console import open_tree, source_options
+from touchfs.cli.console import Reading, open_tree, source_options
 from touchfs.cli.stat import told_time
 
 
@@ -15,14 +15,14 @@ from touchfs.cli.stat import told_time
 @click.argument("location", metavar="SOURCE[:PATH]")
 @click.option("-l", "long", is_flag=True, help="Size and time too.")
 @source_options
-def command(location: str, long: bool, sample_rate: int | None, in_place: bool) -> None:
+def command(location: str, long: bool, reading: Reading) -> None:
     """List a directory of a dataset, without mounting it.
 
     \b
     Example:
       touchfs ls -l shards/:segments/000000000
     """
-    tree, entry, path = open_tree(location, sample_rate=sample_rate, in_place=in_place)
+    tree, entry, path = open_tree(location, reading)
     listed = tree.entries(entry.inode) if entry.is_directory else [(os.fsencode(os.path.basename(path)), entry, 0)]
     for name, child, _ in listed:
         before = f"{child.size:>12} {told_time(child.mtime_ns)} ".encode() if long else b""

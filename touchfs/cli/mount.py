@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from touchfs.cli.console import open_source, source_options
+from touchfs.cli.console import Reading, open_source, source_options
 from touchfs.errors import MissingExtraError
 from touchfs.indexing import index_place
 
@@ -38,12 +38,11 @@ def command(
     log_file: str | None,
     stuck_seconds: float,
     wait_timeout: float,
-    sample_rate: int | None,
-    in_place: bool,
+    reading: Reading,
 ) -> int:
     """Mount a dataset as a directory of ordinary files.
 
-    SOURCE is a shard directory, a directory of shards, or a data.list. What is not indexed yet is indexed first. The
+    SOURCE is a shard, a directory of shards, or a data.list. What is not indexed yet is indexed first. The
     command returns when the mount answers; it goes on in the background.
 
     \b
@@ -78,8 +77,8 @@ def command(
     )
     request = mounting.MountRequest(
         source=source,
-        open_dataset=lambda source: open_source(source, sample_rate=sample_rate, in_place=in_place),
-        index_dir=index_place(source, in_place=in_place),
+        open_dataset=lambda source: open_source(source, reading),
+        index_dir=index_place(source, in_place=reading.in_place),
         options=MountOptions(
             path=resolve(mountpoint),
             fsname=os.path.abspath(source),

@@ -6,21 +6,21 @@ import datetime
 
 import click
 
-from touchfs.cli.console import open_tree, source_options
+from touchfs.cli.console import Reading, open_tree, source_options
 from touchfs.cli.terminal import printable, say
 
 
 @click.command("stat")
 @click.argument("location", metavar="SOURCE[:PATH]")
 @source_options
-def command(location: str, sample_rate: int | None, in_place: bool) -> None:
+def command(location: str, reading: Reading) -> None:
     """Tell what is known of a file: size, key, place in its shard.
 
     \b
     Example:
       touchfs stat shards/:shards/000000000/talks/monday.wav
     """
-    tree, entry, path = open_tree(location, sample_rate=sample_rate, in_place=in_place)
+    tree, entry, path = open_tree(location, reading)
     told = {
         "path": "/" + path,
         "type": "directory" if entry.is_directory else "file",

@@ -40,7 +40,7 @@ from touchfs.format import arrow_ipc
 from touchfs.source.atomic import atomic_file
 from touchfs.source.local import FileIdentity
 
-VERSION = 2
+VERSION = 3
 DIRECTORY = 0
 NO_SAMPLE = 2**32 - 1
 ROWS_MAX = 2**32 - 1
@@ -81,7 +81,6 @@ class Facts:
     """What a catalog says of its shard as a whole. `report` is the text of ERROR.txt, empty when all is well."""
 
     files: Mapping[str, FileIdentity]
-    sample_rate: int | None
     samples: int
     seconds: float
     size: int

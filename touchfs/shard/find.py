@@ -2,9 +2,11 @@
 
     a directory     with a modality of TouchNet's (`audio.idx`, `metainfo.bin`, …): that shard
                     with a `data.list`: what it lists
-                    with pairs named otherwise (`corpus_text_document.idx` and `.bin`): each a shard of Megatron-LM's
-                    else: those of its subdirectories, one level down
+                    with files that are shards: each of them, in name order (a tar; a JSONL; of `PREFIX.idx` and `.bin`
+                    named otherwise, one of Megatron-LM's)
+                    and the shards of its subdirectories, one level down
     PREFIX.idx      and `PREFIX.bin` or `PREFIX`, where that is no other file: the one shard
+    a .tar, .jsonl  the one shard
     another file    a `data.list`
 
 Names alone decide, so hundreds of shards are found without a read.
@@ -28,12 +30,16 @@ LIST_NAME = "data.list"
 # A path of 4096 bytes, which is the longest there is, and datatypes. What has longer lines is no list.
 LINE_MAX = 8192
 
+FILE_SUFFIXES = (".tar", ".jsonl")
+
 _LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 
 
 def find_shards(source: str) -> list[str]:
     """The paths of the shards of a source, in dataset order. A listed shard is named even if it is not there."""
     if not os.path.isdir(source):
+        if source.endswith(FILE_SUFFIXES) and os.path.isfile(source):
+            return [source]
         if (index := _index_of(source)) is not None:
             return [index]
         if os.path.isfile(source):
@@ -46,19 +52,28 @@ def find_shards(source: str) -> list[str]:
     listing = os.path.join(source, LIST_NAME)
     if os.path.isfile(listing):
         return _listed(listing)
-    if prefixes := find_prefixes(source):
-        return prefixes
+    shards = _in_directory(source)
     try:
         # A hidden directory is what somebody has not finished writing.
         names = sorted(name for name in os.listdir(source) if not name.startswith("."))
     except OSError as error:
         raise SourceError(error.strerror or str(error), path=source) from error
-    paths = (os.path.join(source, name) for name in names)
-    shards = [shard for path in paths for shard in ([path] if is_touch_shard(path) else find_prefixes(path))]
+    for path in (os.path.join(source, name) for name in names):
+        shards += [path] if is_touch_shard(path) else _in_directory(path)
     if not shards:
-        expected = "expected .bin/.idx files, directories of them, or a data.list"
+        expected = "expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list"
         raise NotFoundError(f"no shards here: {expected}", path=source)
     return shards
+
+
+def _in_directory(path: str) -> list[str]:
+    """The files of a directory that are shards."""
+    try:
+        with os.scandir(path) as entries:
+            names = [e.name for e in entries if e.name.endswith(FILE_SUFFIXES) and e.name[0] != "." and e.is_file()]
+    except OSError:
+        return []  # no directory, or none that we may look into
+    return sorted([*find_prefixes(path), *(os.path.join(path, name) for name in names)])
 
 
 def _index_of(source: str) -> str | None:

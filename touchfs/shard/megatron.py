@@ -30,6 +30,7 @@ from contextlib import suppress
 from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.format import magic, mmidx
 from touchfs.sample import Field, Sample, Samples
+from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, read_index
 from touchfs.source.local import FileIdentity, LocalFile
 from touchfs.source.pieces import Pieces, StoredFile
@@ -144,7 +145,9 @@ def check_pieces_size(pieces: Pieces, end: int) -> None:
 class MegatronShard(Samples):
     """The sequences of `PREFIX.idx`."""
 
-    def __init__(self, path: str) -> None:
+    problems = ()
+
+    def __init__(self, path: str, options: Options = DEFAULT) -> None:
         self.path = path
         self.files = fingerprint(path)
         self.data_name = data_name(path)

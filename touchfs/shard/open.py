@@ -1,6 +1,8 @@
 """From a path to a shard: which kind it is, told by its suffix.
 
     PREFIX.idx      Megatron-LM or fairseq: `touchfs.shard.megatron`
+    NAME.tar        a tar: `touchfs.shard.tar`
+    NAME.jsonl      JSON lines: `touchfs.shard.jsonl`
     a directory     TouchNet: `touchfs.shard.touch`, also where nothing is at the path
 
 What a SOURCE has in it is found by `touchfs.shard.find`; from there on a shard is its path.
@@ -9,11 +11,12 @@ What a SOURCE has in it is found by `touchfs.shard.find`; from there on a shard 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from touchfs.sample import Sample
-from touchfs.shard import megatron, touch
+from touchfs.shard import jsonl, megatron, single, tar, touch
+from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.local import FileIdentity
 from touchfs.source.pieces import StoredFile
 
@@ -32,6 +35,11 @@ class Shard(Protocol):
     @property
     def index_size(self) -> int: ...
 
+    @property
+    def problems(self) -> Sequence[str]:
+        """What cannot be shown of it, a line each, beside the problems of samples."""
+        ...
+
     def __iter__(self) -> Iterator[Sample]: ...
 
     def close(self) -> None: ...
@@ -39,22 +47,22 @@ class Shard(Protocol):
 
 class _Kind(NamedTuple):
     name: str
-    open: Callable[[str, int | None], Shard]
+    open: Callable[[str, Options], Shard]
     fingerprint: Callable[[str], dict[str, FileIdentity]]
     open_source: Callable[[str, str, Mapping[str, FileIdentity]], StoredFile]
 
 
-_DIRECTORY = _Kind("TouchDataset", touch.TouchShard, touch.fingerprint, touch.open_source)
+_DIRECTORY = _Kind("TouchDataset (.bin/.idx)", touch.TouchShard, touch.fingerprint, touch.open_source)
 _BY_SUFFIX = {
-    ".idx": _Kind(
-        "Megatron-LM", lambda path, rate: megatron.MegatronShard(path), megatron.fingerprint, megatron.open_source
-    ),
+    ".idx": _Kind("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprint, megatron.open_source),
+    ".tar": _Kind("tar", tar.TarShard, single.fingerprint, single.open_source),
+    ".jsonl": _Kind("JSON lines", jsonl.JsonlShard, single.fingerprint, single.open_source),
 }
 
 
-def open_shard(path: str, sample_rate: int | None = None) -> Shard:
-    """Open the shard at a path. `sample_rate` (Hz) is for audio that names none, where a kind has such."""
-    return _kind(path).open(path, sample_rate)
+def open_shard(path: str, options: Options = DEFAULT) -> Shard:
+    """Open the shard at a path."""
+    return _kind(path).open(path, options)
 
 
 def fingerprint(path: str) -> dict[str, FileIdentity]:
@@ -84,4 +92,4 @@ def _kind(path: str) -> _Kind:
 
 
 if TYPE_CHECKING:
-    _: list[type[Shard]] = [touch.TouchShard, megatron.MegatronShard]
+    _: list[type[Shard]] = [touch.TouchShard, megatron.MegatronShard, tar.TarShard, jsonl.JsonlShard]

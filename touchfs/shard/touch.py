@@ -21,6 +21,7 @@ from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.format import magic, mmidx
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.sample import NO_METAINFO, Field, Sample, Samples
+from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, read_index
 from touchfs.source.local import FileIdentity, LocalFile
 
@@ -72,9 +73,11 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Loca
 
 
 class TouchShard(Samples):
-    """The samples of one shard directory. `sample_rate` is for audio whose metainfo does not name a rate, in Hz."""
+    """The samples of one shard directory."""
 
-    def __init__(self, path: str, sample_rate: int | None = None) -> None:
+    problems = ()
+
+    def __init__(self, path: str, options: Options = DEFAULT) -> None:
         self.path = path
         self.files = fingerprint(path)
         self.modalities = sorted(name.removesuffix(INDEX_SUFFIX) for name in self.files if name.endswith(INDEX_SUFFIX))
@@ -83,7 +86,7 @@ class TouchShard(Samples):
                 raise FormatError(f"{name} has no index: the job that wrote this shard did not end", path=path)
         if not self.modalities:
             raise FormatError("no .idx here: not a TouchNet shard", path=path)
-        self._columns = [_Column(path, modality, self.files, sample_rate) for modality in self.modalities]
+        self._columns = [_Column(path, modality, self.files, options.sample_rate) for modality in self.modalities]
         if len({len(column) for column in self._columns}) > 1:
             unequal = ", ".join(f"{column.modality} has {len(column)}" for column in self._columns)
             raise FormatError(f"the modalities have unequal numbers of samples: {unequal}", path=path)

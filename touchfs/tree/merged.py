@@ -20,7 +20,7 @@ from touchfs.shard.catalog import DIRECTORY, Table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import pack, unpack
 from touchfs.tree.open_shards import OpenShard, OpenShards
-from touchfs.view.file import size_of
+from touchfs.view.form import size_of
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import Plan, parse_plan
 
@@ -134,7 +134,7 @@ class Merged:
         if file.data is not None:
             size = len(file.data)
         else:
-            size = size_of(place.shard.kinds[place.table.kind[file.row] - 1].form, file.length)
+            size = size_of(place.shard.kinds[place.table.kind[file.row] - 1].form, file.length, file.detail)
         return Entry(place.inode(file.row), stat.S_IFREG, size, place.shard.mtime_ns)
 
     def _file(self, place: _Place) -> MergedFile:
@@ -224,7 +224,7 @@ class Merged:
         file = self._file(place)
         if file.data is not None:
             return Memory(file.data)
-        return place.shard.present(place.table.kind[file.row] - 1, file.offset, file.length)
+        return place.shard.present(place.table.kind[file.row] - 1, file.offset, file.length, file.detail)
 
     def attributes(self, inode: int) -> dict[str, str]:
         if self._of_plan(inode) is not None:

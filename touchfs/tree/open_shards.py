@@ -10,7 +10,7 @@ import os
 import resource
 import stat
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from touchfs.dataset import Dataset, Shard
 from touchfs.errors import ChangedError, UsageError
@@ -18,7 +18,7 @@ from touchfs.extent import Content, Extent, Memory
 from touchfs.shard.catalog import DIRECTORY, NO_SAMPLE, Kind, Table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import SHARD_IDS_MAX, pack
-from touchfs.view.file import presenter
+from touchfs.view.form import Presenter, presenter
 
 # A quarter of all descriptors is for catalogs.
 SHARDS_KEPT = max(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 8192), 16)
@@ -38,7 +38,7 @@ class OpenShard:
         self.tables = tables
         files = {name: shard.source(name) for name in {kind.source for kind in kinds if kind.form != "inline"}}
         self._sources = [files.get(kind.source) for kind in kinds]
-        self._makers: list[Callable[[Extent], Content] | None] = [
+        self._makers: list[Presenter | None] = [
             None if kind.form == "inline" else presenter(kind.form) for kind in kinds
         ]
 
@@ -49,15 +49,15 @@ class OpenShard:
         kind = table.kind[row] - 1
         if self._makers[kind] is None:
             return Memory(table.inline(row))
-        return self.present(kind, table.offset[row], table.length[row])
+        return self.present(kind, table.offset[row], table.length[row], table.inline(row))
 
-    def present(self, kind: int, offset: int, length: int) -> Content:
+    def present(self, kind: int, offset: int, length: int, detail: bytes) -> Content:
         """A range of the source of a kind, in the form of that kind. For all but `inline`."""
         source, make = self._sources[kind], self._makers[kind]
         if source is None or make is None:
             raise UsageError("is no range of a file")
         source.open()
-        return make(Extent(source, offset, length))
+        return make(Extent(source, offset, length), detail)
 
     def attributes(self, table: Table, row: int) -> dict[str, str]:
         if table.kind[row] == DIRECTORY:

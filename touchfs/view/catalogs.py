@@ -8,7 +8,7 @@ Samples are seen once, in order. What is kept of each is its key, its rows, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
 
@@ -18,6 +18,7 @@ from touchfs.sample import Field, Sample
 from touchfs.shard import names
 from touchfs.shard.catalog import KINDS_MAX, NO_SAMPLE, Facts, Kind, TableBuilder, encode_key, write_catalog
 from touchfs.shard.open import fingerprint, open_shard
+from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.local import FileIdentity
 from touchfs.view import raw, segments
 from touchfs.view.file import File
@@ -29,18 +30,18 @@ _KEY_TOLD_MAX = 80
 _THEN = "then `touchfs reload`, or mount again."
 
 
-def make_catalog(shard_path: str, catalog_path: str, sample_rate: int | None = None) -> Facts:
+def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT) -> Facts:
     """Index one shard. A damaged shard is not an error: its catalog says what is wrong."""
     files: dict[str, FileIdentity] = {}
     size = index_size = 0
     made = _Tables()
     try:
         files = fingerprint(shard_path)
-        with closing(open_shard(shard_path, sample_rate)) as shard:
+        with closing(open_shard(shard_path, options)) as shard:
             files, size, index_size = dict(shard.files), shard.size, shard.index_size
             for sample in shard:
                 made.add(sample)
-        report = made.report(shard_path)
+            report = made.report(shard_path, shard.problems)
         tables = made.columns(report)
     except TouchfsError as error:
         if isinstance(error, SourceError):
@@ -49,7 +50,7 @@ def make_catalog(shard_path: str, catalog_path: str, sample_rate: int | None = N
         made = _Tables()
         report = f"This shard cannot be served.\n\n{error}\n\nRepair it or make it again, {_THEN}\n"
         tables = made.columns(report)
-    facts = Facts(files, sample_rate, made.samples, made.seconds, size, index_size, made.damaged, report)
+    facts = Facts(files, made.samples, made.seconds, size, index_size, made.damaged, report)
     write_catalog(catalog_path, tables, made.kinds, facts)
     return facts
 
@@ -83,17 +84,21 @@ class _Tables:
             self.damaged += 1
             if self.damaged <= REPORTED_MAX:
                 self._problems.append(f"sample {sample.ordinal} ({sample.key[:_KEY_TOLD_MAX]!r}): {sample.problem}")
-        for field in sample.fields.values():
-            if field.form.startswith("wav/"):
-                self.seconds += field.size / segments.SAMPLE_SIZE / int(field.form.removeprefix("wav/"))
+        recording = segments.recording_in(sample)
+        if recording is not None:
+            self.seconds += recording.length / recording.rate
 
-    def report(self, path: str) -> str:
-        """The text of ERROR.txt; empty when nothing is wrong."""
-        if not self.damaged:
+    def report(self, path: str, problems: Sequence[str]) -> str:
+        """The text of ERROR.txt, where `problems` are those of the shard; empty when nothing is wrong."""
+        if not self.damaged and not problems:
             return ""
         head = f"{self.damaged} of the {self.samples} samples of {path} are damaged; the others are served."
-        more = [f"… and {self.damaged - REPORTED_MAX} more"] if self.damaged > REPORTED_MAX else []
-        return "\n".join([head, "", *self._problems, *more, "", f"Repair the shard or make it again, {_THEN}", ""])
+        if not self.damaged:
+            head = f"Not all of {path} can be shown; {self.samples} samples are served."
+        left = sum(max(count - REPORTED_MAX, 0) for count in (len(problems), self.damaged))
+        more = [f"… and {left} more"] if left else []
+        told = [*problems[:REPORTED_MAX], *self._problems, *more]
+        return "\n".join([head, "", *told, "", f"Repair the shard or make it again, {_THEN}", ""])
 
     def columns(self, report: str) -> dict[str, dict[str, Column]]:
         """The tables, with `report` as a file if there is any."""
@@ -126,7 +131,7 @@ class _Tables:
             if kind > KINDS_MAX:
                 raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
         suffix = view.suffix_size(file.extension)
-        view.table.add(kind, ordinal, file.part, field.offset, field.size, file.size, suffix, key, file.inline or b"")
+        view.table.add(kind, ordinal, file.part, field.offset, field.size, file.size, suffix, key, file.kept)
 
 
 class _View:

@@ -6,16 +6,10 @@ bytes, such as a transcript, is computed by the view and kept (`inline`) in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
-from touchfs.errors import FormatError
-from touchfs.extent import Content, Extent, Memory, Rope
-from touchfs.format import npy, wav
 from touchfs.sample import Field
+from touchfs.view.form import size_of
 
 
 class File(NamedTuple):
@@ -43,34 +37,10 @@ class File(NamedTuple):
         return "inline" if self.inline is not None else self.field.form
 
     @property
+    def kept(self) -> bytes:
+        """What the catalog keeps of it besides numbers: its bytes, or its field's detail."""
+        return self.field.detail if self.inline is None else self.inline
+
+    @property
     def size(self) -> int:
-        return len(self.inline) if self.inline is not None else size_of(self.field.form, self.field.size)
-
-
-def size_of(form: str, length: int) -> int:
-    """The size of the file that `length` bytes make in a form."""
-    if form.startswith("wav/"):
-        return wav.header_size(length) + length
-    if form.startswith("npy/"):
-        return _npy_header_size(form.removeprefix("npy/")) + length
-    return length
-
-
-@cache
-def _npy_header_size(dtype: str) -> int:
-    """That of any one-dimensional array: the header has room for the length to grow."""
-    return len(npy.build_header(np.dtype(dtype), (0,)))
-
-
-def presenter(form: str) -> Callable[[Extent], Content]:
-    """What makes the content of a form from its extent. For all forms but `inline`."""
-    kind, _, parameter = form.partition("/")
-    if kind == "wav":
-        rate = int(parameter)
-        return lambda extent: Rope((Memory(wav.build_header(extent.size, rate)), extent))
-    if kind == "npy":
-        dtype = np.dtype(parameter)
-        return lambda extent: Rope((Memory(npy.build_header(dtype, (extent.size // dtype.itemsize,))), extent))
-    if kind == "bytes":
-        return lambda extent: extent
-    raise FormatError(f"the catalog names a form {form!r} that this touchfs does not know")
+        return size_of(self.form, self.field.size, self.kept)

@@ -13,14 +13,16 @@ from typing import NamedTuple
 
 from touchfs.format.metainfo import Segment
 from touchfs.shard.catalog import Table
+from touchfs.view.form import stretched
 from touchfs.view.plan import Plan, Span, as_json, joined_text, merge, span_of
-from touchfs.view.segments import SAMPLE_SIZE, extension, text_versions
+from touchfs.view.segments import extension, text_versions
 
 
 class MergedFile(NamedTuple):
     """A file, and the row of the table of segments that it is known by.
 
-    Its bytes are `data`; where that is None, `length` bytes from `offset` of the source of the row's kind.
+    Its bytes are `data`; where that is None, what `length` bytes from `offset` of the source of the row's kind make,
+    with this detail.
     """
 
     name: bytes
@@ -29,6 +31,7 @@ class MergedFile(NamedTuple):
     data: bytes | None = None
     offset: int = 0
     length: int = 0
+    detail: bytes = b""
 
 
 def merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
@@ -45,9 +48,10 @@ def merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
         spans.append((made["offset"], made["length"]))
     files = []
     for number, run in enumerate(merge(plan, key, spans, rate)):
-        first, length = run[0], span_of(spans, run)[1] * SAMPLE_SIZE
-        wav, stem = rows[first, b"%04d.wav" % first], b"%04d" % number
-        files.append(MergedFile(stem + b".wav", wav, run, offset=table.offset[wav], length=length))
+        first, stem = run[0], b"%04d" % number
+        wav = rows[first, b"%04d.wav" % first]
+        begun = table.offset[wav], table.length[wav], table.inline(wav)
+        files.append(MergedFile(stem + b".wav", wav, run, None, *stretched(*begun, spans[first], span_of(spans, run))))
         text = joined_text(plan, segments, run)
         told = json.dumps(as_json(plan, key, number, spans, rate, run, text), ensure_ascii=False) + "\n"
         files.append(MergedFile(stem + b".json", rows[first, b"%04d.json" % first], run, _encoded(told)))

@@ -4,11 +4,12 @@ The `.wav` is a header and a range of the recording's PCM: nothing is decoded or
 stored, and under `touchfs` what was made of it. A segment with nothing in it is a valid `.wav` without samples, and
 its `.json` says why. Samples without PCM at a known rate, or without segments, are not in this view.
 
-Text comes in versions. The default one is `0000.txt`; every other string of a segment but its times is one too, as
-`0000.<field>.txt`, and so are the strings of an object that maps versions to texts:
+Text comes in versions. The default one is `0000.txt`; every other string of a segment is one too, as
+`0000.<field>.txt`, but those that are known to be something else (`NO_TEXTS`); and so are the strings of an object that
+maps versions to texts:
 
-    {"start": 0, "end": 1.5, "txt": "…", "speaker": "…", "txts": {"whisper": "…"}}
-        0000.txt  0000.speaker.txt  0000.whisper.txt
+    {"start": 0, "end": 1.5, "txt": "…", "paraformer": "…", "txts": {"whisper": "…"}}
+        0000.txt  0000.paraformer.txt  0000.whisper.txt
 """
 
 from __future__ import annotations
@@ -18,39 +19,41 @@ from functools import lru_cache
 from typing import Any
 
 from touchfs.format.metainfo import Segment
-from touchfs.sample import Field, Sample
+from touchfs.sample import Recording, Sample
 from touchfs.shard.names import quote
 from touchfs.view.file import File
+from touchfs.view.form import piece, recording_of
 
 SAMPLE_SIZE = 2
 # Quoted, in bytes: a file's name has 255, and a number and `.txt` are in it too.
 VERSION_MAX = 200
+NO_TEXTS = frozenset({"start", "end", "id", "key", "recording_id", "speaker", "gender", "language", "lang", "type"})
 # Without the particulars: what differs from file to file is in the .json, and a catalog has few kinds of file.
 NOTE = "not all that the segment asks for: its .json says why"
 
 
 def files(sample: Sample) -> list[File]:
     """The files of all segments of a sample, named by `File.extension`: `0000.wav`, …"""
-    if not sample.metainfo.segments:
+    recording = recording_in(sample) if sample.metainfo.segments else None
+    if recording is None:
         return []
-    audio = next((field for field in sample.fields.values() if field.form.startswith("wav/")), None)
-    if audio is None:
-        return []
-    source = sample.fields[sample.metainfo_field]
-    rate = int(audio.form.removeprefix("wav/"))
+    source, rate = sample.fields[sample.metainfo_field], recording.rate
     shown = []
     for number, segment in enumerate(sample.metainfo.segments):
-        first, length, problem = segment.span(rate, audio.size // SAMPLE_SIZE)
-        offset, size = audio.offset + first * SAMPLE_SIZE, length * SAMPLE_SIZE
-        pcm = Field(audio.name, audio.source, offset, size, audio.form, "wav", NOTE if problem else "")
+        first, length, problem = segment.span(rate, recording.length)
         made = {"key": sample.key, "segment": number, "sample_rate": rate, "offset": first, "length": length}
         if problem:
             made["problem"] = problem
-        shown.append(File(_name(number, "wav"), pcm, number))
+        shown.append(File(_name(number, "wav"), piece(recording, first, length, NOTE if problem else ""), number))
         shown.append(File.text(_name(number, "json"), source, _json(segment.fields, made), number))
         for version, text in text_versions(segment).items():
             shown.append(File.text(_name(number, extension(version)), source, text, number))
     return shown
+
+
+def recording_in(sample: Sample) -> Recording | None:
+    """The recording of a sample: its first field of PCM, unless it says another one."""
+    return sample.recording or next(filter(None, map(recording_of, sample.fields.values())), None)
 
 
 def text_versions(segment: Segment) -> dict[str, str]:
@@ -60,7 +63,7 @@ def text_versions(segment: Segment) -> dict[str, str]:
     """
     fields = segment.fields
     default = "txt" if isinstance(fields.get("txt"), str) else "text"
-    of_fields = [(name, text) for name, text in fields.items() if name not in ("start", "end", default)]
+    of_fields = [(name, text) for name, text in fields.items() if name not in NO_TEXTS and name != default]
     objects = [fields.get(name) for name in ("txt", "text", "txts", "texts")]
     of_objects = [each for texts in objects if isinstance(texts, dict) for each in texts.items()]
     versions = {} if segment.text is None else {"": segment.text}

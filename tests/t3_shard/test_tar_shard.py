@@ -1,0 +1,204 @@
+"""A tar as a shard: what Python's tarfile puts in comes out, under the same paths."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import tempfile
+from pathlib import Path
+
+import pytest
+from conformance import Expected, check_shard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from shown import files
+
+from touchfs.shard.catalog import Catalog
+from touchfs.shard.options import LAST_DOT, Options
+from touchfs.shard.tar import TarShard, split_name
+from touchfs.view.catalogs import make_catalog
+
+FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+
+
+def member(name: str, data: bytes = b"", **told: object) -> tuple[tarfile.TarInfo, bytes]:
+    made = tarfile.TarInfo(name)
+    made.size = len(data)
+    for attribute, value in told.items():
+        setattr(made, attribute, value)
+    return made, data
+
+
+def write(path: Path, members: list[tuple[tarfile.TarInfo, bytes]], form: int = tarfile.PAX_FORMAT) -> Path:
+    with tarfile.open(path, "w", format=form, encoding="utf-8") as tar:
+        for made, data in members:
+            tar.addfile(made, io.BytesIO(data))
+    return path
+
+
+def shown(path: Path, options: Options = Options()) -> tuple[dict[str, bytes], str]:  # noqa: B008
+    """The files that are shown, and the report."""
+    catalog = str(path.parent / "catalog.arrow")
+    facts = make_catalog(str(path), catalog, options)
+    return {
+        name: data for name, data in files(Catalog(catalog), str(path)).items() if name != "ERROR.txt"
+    }, facts.report
+
+
+def test_samples(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.tar",
+        [
+            member("a/b.wav", b"one"),
+            member("a/b.JSON", b"{}"),
+            member("a/b.seg.png", b"p" * 1000),
+            member("d", type=tarfile.DIRTYPE),
+            member("c.wav", b"two"),
+            member("a/b.txt", b"late"),
+            member("c.wav", b"again"),
+            member("README", b"no field"),
+            member(".hidden", b"h"),
+        ],
+    )
+    check_shard(
+        lambda: TarShard(str(path), Options()),
+        [
+            Expected("a/b", {"wav": b"one", "JSON": b"{}", "seg.png": b"p" * 1000, "txt": b"late"}),
+            Expected("c", {"wav": b"two"}),
+            Expected("c", {"wav": b"again"}),
+            Expected("README", {"": b"no field"}),
+            Expected(".hidden", {"": b"h"}),
+        ],
+    )
+    check_shard(
+        lambda: TarShard(str(path), Options(key_rule=LAST_DOT)),
+        [
+            Expected("a/b", {"wav": b"one", "JSON": b"{}", "txt": b"late"}),
+            Expected("a/b.seg", {"png": b"p" * 1000}),
+            Expected("c", {"wav": b"two"}),
+            Expected("c", {"wav": b"again"}),
+            Expected("README", {"": b"no field"}),
+            Expected(".hidden", {"": b"h"}),
+        ],
+    )
+    assert shown(path) == (
+        {
+            "a/b.wav": b"one",
+            "a/b.JSON": b"{}",
+            "a/b.seg.png": b"p" * 1000,
+            "a/b.txt": b"late",
+            "c.wav": b"two",
+            "c~2.wav": b"again",
+            "README": b"no field",
+            ".hidden": b"h",
+        },
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("a.b.c", ("a", "b.c"), ("a.b", "c")),
+        ("x.d/a.b", ("x.d/a", "b"), ("x.d/a", "b")),
+        ("x.d/a", ("x.d/a", ""), ("x.d/a", "")),
+        (".a.b", (".a.b", ""), (".a", "b")),
+        ("a.", ("a", ""), ("a", "")),
+    ],
+)
+def test_rules(name: str, first: tuple[str, str], last: tuple[str, str]) -> None:
+    assert (split_name(name), split_name(name, LAST_DOT)) == (first, last)
+
+
+components = st.sampled_from(["a", "b", "A", "a.wav", "a.json", "x.tar.gz", "语料", "é", "n" * 120]) | st.text(
+    "ab.~%é/", min_size=1, max_size=5
+)
+names = (
+    st.lists(components, min_size=1, max_size=3)
+    .map("/".join)
+    .filter(lambda name: all(part not in ("", ".", "..") for part in name.split("/")))
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(names, st.binary(max_size=1200)), max_size=12), st.sampled_from(FORMATS), st.sampled_from([0, 1])
+)
+@example([("a.wav", b"1"), ("a.wav", b"2"), ("a.wav/b", b"3")], tarfile.PAX_FORMAT, 0)
+def test_every_member_is_shown_once(members: list[tuple[str, bytes]], form: int, rule: int) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        if form == tarfile.USTAR_FORMAT:
+            members = [(name, data) for name, data in members if len(name.encode()) <= 100]
+        path = write(Path(place) / "x.tar", [member(name, data) for name, data in members], form)
+        found, report = shown(path, Options(key_rule=("first-dot", LAST_DOT)[rule]))
+        assert report == ""
+        assert sorted(found.values()) == sorted(data for _, data in members)
+        of_name: dict[str, list[bytes]] = {}
+        for name, data in members:
+            of_name.setdefault(name, []).append(data)
+        directories = {name[:i] for name, _ in members for i in range(len(name)) if name[i] == "/"}
+        for name, data in of_name.items():
+            if len(data) == 1 and name not in directories and "%" not in name and "~" not in name and name[-1] != ".":
+                same = [n for n in of_name if split_name(n, ("first-dot", LAST_DOT)[rule])[0] == split_name(n)[0]]
+                if len({n for n in of_name if n.startswith(name.split(".")[0])}) == 1 and same:
+                    assert found.get(name) == data[0]
+
+
+def test_links_and_sparse_files(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.tar",
+        [
+            member("data/a.wav", b"sound"),
+            member("hard.wav", type=tarfile.LNKTYPE, linkname="data/a.wav"),
+            member("data/soft.wav", type=tarfile.SYMTYPE, linkname="../hard.wav"),
+            member("out.wav", type=tarfile.SYMTYPE, linkname="../../etc/passwd"),
+            member("abs.wav", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+            member("loop.wav", type=tarfile.SYMTYPE, linkname="loop.wav"),
+            member("null", type=tarfile.CHRTYPE, devmajor=1, devminor=3),
+        ],
+    )
+    found, report = shown(path)
+    assert found == {"data/a.wav": b"sound", "hard.wav": b"sound", "data/soft.wav": b"sound"}
+    assert report.count("which is not in the archive") == 3 and "'null' is a device" in report
+    assert all(f"(at byte {offset})" in report for offset in (2048, 2560, 3072))
+
+    os.truncate(tmp_path / "x.tar", 0)
+    holes = tmp_path / "holes.bin"
+    with open(holes, "wb") as file:
+        for offset in (5000, 200_000):
+            file.seek(offset)
+            file.write(b"x" * 700)
+        file.truncate(300_000)
+    status = os.system(f"tar -C {tmp_path} --sparse -cf {path} holes.bin")
+    assert status == 0 and path.stat().st_size < 100_000
+    assert shown(path) == ({"holes.bin": holes.read_bytes()}, "")
+
+
+def test_damage_says_where_and_what_comes_before_is_served(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [member(f"{i}.txt", b"%d" % i) for i in range(6)])
+    data = bytearray(path.read_bytes())
+    data[4 * 1024 + 150] ^= 0xFF
+    path.write_bytes(data)
+    found, report = shown(path)
+    assert found == {f"{i}.txt": b"%d" % i for i in range(4)}
+    assert "(at byte 4096)" in report
+    path.write_bytes(data[: 3 * 1024 + 512])
+    found, report = shown(path)
+    assert found == {f"{i}.txt": b"%d" % i for i in range(3)}
+    assert "(at byte 3072)" in report
+
+
+def test_archives_strung_together_and_what_follows_them(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.tar", [member("a.txt", b"1")]).read_bytes()
+    second = write(tmp_path / "2.tar", [member("b.txt", b"2"), member("a.txt", b"3")]).read_bytes()
+    (tmp_path / "x.tar").write_bytes(first + second + b"garbage" * 200)
+    found, report = shown(tmp_path / "x.tar")
+    assert found == {"a.txt": b"1", "b.txt": b"2", "a~2.txt": b"3"}
+    assert "1400 bytes after the end of the archive are no tar" in report
+
+
+def test_a_sample_has_its_text_from_its_own_member_only(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [member("a.json", json.dumps({"txt": "x"}).encode()), member("a.txt", b"own")])
+    assert shown(path)[0] == {"a.json": b'{"txt": "x"}', "a.txt": b"own"}

@@ -1,0 +1,134 @@
+"""Going on with another number of ranks: the states of all old ranks become one that fits any new ones.
+
+Defined on the epoch's global order: what no old rank has come to, the new ranks share (`touchfs.node.remainder`), so
+each remaining sample comes exactly once. One rank's own state does not tell where the others were, so it is refused at
+another world size; where ranks step in lock step over one partitioned dataset, `cursor="global"` says that they were
+where this one was. A rank that finished its epoch while others did not has come to its end.
+
+Nodes that hold items back, or count over what a rank sees, have no meaning for other ranks and are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from touchfs.errors import UsageError
+from touchfs.node.partition import Partition
+from touchfs.node.remainder import Stage, read_stage, remainders
+from touchfs.node.saved import Saved
+from touchfs.node.state import open_envelope
+from touchfs.token import State
+
+
+def merge_states(states: Sequence[State], cursor: Literal["ranks", "global"] = "ranks") -> State:
+    """One state of the states of all ranks, in any order; with `cursor="global"`, of the state of one."""
+    if cursor not in ("ranks", "global"):
+        raise UsageError(f"a cursor is of all ranks or global, not {cursor!r}")
+    envelopes = list(map(open_envelope, states))
+    if not envelopes or (cursor == "global" and len(envelopes) > 1):
+        raise UsageError(f"{len(envelopes)} states: give those of all old ranks, or one with cursor='global'")
+    for envelope in envelopes:
+        if envelope["graph"] != envelopes[0]["graph"]:
+            raise UsageError(f"states of different graphs: {envelope['graph']} and {envelopes[0]['graph']}")
+    merged = _merge([Saved(envelope["state"]) for envelope in envelopes], cursor == "global")
+    return {**envelopes[0], "state": merged}
+
+
+def _merge(ranks: list[Saved], lock_step: bool) -> State:
+    if all(rank.only("source") for rank in ranks):
+        # A node written elsewhere that saves its source and nothing else.
+        return {"source": _merge([rank.child("source") for rank in ranks], lock_step)}
+    kinds = {str(rank.get("node")) for rank in ranks}
+    if len(kinds) > 1:
+        raise UsageError(f"{ranks[0].where}: states of different nodes, {' and '.join(sorted(kinds))}")
+    epoch = min(rank.integer("epoch") for rank in ranks)
+    if any(rank.integer("epoch") > epoch + 1 for rank in ranks):
+        raise UsageError(f"{ranks[0].where}: the ranks are more than one epoch apart")
+    (kind,) = kinds
+    if all(rank.only("node", "epoch", "state") for rank in ranks):
+        inner = _merge([rank.child("state") for rank in ranks], lock_step)
+        return {"node": kind, "epoch": epoch, "state": inner}
+    config = ranks[0].child("config").fields()
+    for rank in ranks:
+        if rank.child("config").fields() != config:
+            raise UsageError(f"{rank.where}: the ranks' states are of different {kind}: {rank.get('config')}, {config}")
+    state = {"node": kind, "config": config, "epoch": epoch}
+    if all(rank.has("partition") for rank in ranks):
+        return {**state, **_merge_ordered(ranks, epoch, lock_step)}
+    if kind == "LazyMapper" or (kind == "LazyFilter" and not lock_step):
+        return {**state, "source": _merge([rank.child("source") for rank in ranks], lock_step)}
+    if kind == "LazyIteratorChain" and not lock_step:
+        return {**state, **_merge_chain(ranks, epoch)}
+    if kind == "LazyIteratorMultiplexer" and not lock_step:
+        return {**state, **_merge_multiplexer(ranks, epoch)}
+    how = "with cursor='global'" if lock_step else "with another number of ranks"
+    raise UsageError(f"{ranks[0].where}: a {kind} cannot go on {how}: what it keeps is one rank's own")
+
+
+def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
+    parts = [_partition(rank) for rank in ranks]
+    old = parts[0]
+    if lock_step:
+        parts = [Partition(rank, old.world_size, old.kind, old.tail) for rank in range(old.world_size)]
+        ranks = ranks * old.world_size
+    if sorted(part.rank for part in parts) != list(range(old.world_size)):
+        raise UsageError(
+            f"{ranks[0].where}: of {old.world_size} ranks there are states of {sorted(part.rank for part in parts)}: "
+            "each is needed, once"
+        )
+    if {(part.world_size, part.kind, part.tail) for part in parts} != {(old.world_size, old.kind, old.tail)}:
+        raise UsageError(f"{ranks[0].where}: the ranks were of different partitions")
+    within = [rank for rank in ranks if rank.integer("epoch") == epoch]
+    stages = _stages(within[0])
+    if any(_stages(rank) != stages for rank in within):
+        raise UsageError(f"{ranks[0].where}: the ranks went on from different states")
+    length = within[0].child("config").integer("length")
+    size = ([length] + [left.size for left in remainders(length, stages)])[-1]
+    cursors = [0] * old.world_size
+    for rank, part in zip(ranks, parts, strict=True):
+        count, position = part.count(size), rank.integer("position")
+        if rank.integer("epoch") > epoch:
+            if position or _stages(rank):
+                raise UsageError(f"{rank.where}: rank {part.rank} has begun epoch {epoch + 1}, others are in {epoch}")
+            position = count
+        cursors[part.rank] = min(position, count)
+    if any(cursors):
+        stages = [*stages, Stage(old.kind, old.tail, tuple(cursors))]
+    return {"position": 0, "partition": None, "stages": [stage.as_json() for stage in stages]}
+
+
+def _merge_chain(ranks: list[Saved], epoch: int) -> State:
+    current = min(rank.integer("current") for rank in ranks if rank.integer("epoch") == epoch)
+    return {"current": current, "sources": _merge_sources(ranks)}
+
+
+def _merge_multiplexer(ranks: list[Saved], epoch: int) -> State:
+    within = [rank for rank in ranks if rank.integer("epoch") == epoch]
+    if len(within) < len(ranks) and within[0].child("config").flag("stop_early"):
+        raise UsageError(f"{ranks[0].where}: some ranks have stopped early, so what is left for all is not defined")
+    sources = _merge_sources(ranks)
+    flags = [rank.flags("drained", len(sources)) for rank in within]
+    return {
+        "sources": sources,
+        "drained": [all(column) for column in zip(*flags, strict=True)],
+        "drawn": max(rank.integer("drawn") for rank in within),
+    }
+
+
+def _merge_sources(ranks: list[Saved]) -> list[State]:
+    children = [rank.children("sources") for rank in ranks]
+    if len({len(of_rank) for of_rank in children}) > 1:
+        raise UsageError(f"{ranks[0].where}: the ranks' states have different numbers of sources")
+    return [_merge(list(column), lock_step=False) for column in zip(*children, strict=True)]
+
+
+def _partition(rank: Saved) -> Partition:
+    if rank.get("partition") is None:
+        raise UsageError(f"{rank.where} is merged already, and no rank has gone on from it: it fits any ranks as it is")
+    part = rank.child("partition")
+    return Partition(part.integer("rank"), part.integer("world_size"), str(part.get("kind")), str(part.get("tail")))
+
+
+def _stages(rank: Saved) -> list[Stage]:
+    return [read_stage(stage) for stage in rank.children("stages")]

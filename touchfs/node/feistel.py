@@ -1,0 +1,76 @@
+"""A seeded permutation of n ordinals that needs no memory and can be asked at any position, both ways.
+
+Six rounds of a balanced Feistel network permute the smallest even number of bits that holds n; a result of n or more
+is permuted again until it is less ("cycle walking"), at most four times on average. Keys and round function are
+those of Lhotse's shuffled range, so the order is the same for a seed. Seeds count modulo 2**32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROUNDS = 6
+# Ordinals permuted at a time: three such arrays of eight bytes each stay in the processor's cache.
+BLOCK = 1 << 14
+
+
+@lru_cache(maxsize=64)
+def round_keys(seed: int) -> tuple[int, ...]:
+    random = np.random.RandomState(seed & 0xFFFFFFFF)
+    return tuple(int(random.randint(0, 2**63, dtype=np.int64)) for _ in range(ROUNDS))
+
+
+class Feistel:
+    __slots__ = ("_half", "_keys", "size")
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.size = size
+        self._half = max(1, (max(size - 1, 0).bit_length() + 1) // 2)
+        self._keys = round_keys(seed & 0xFFFFFFFF)
+
+    def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ordinals at these positions."""
+        return self._walk(positions, self._keys, swap=False)
+
+    def inverse(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions of these ordinals: the same rounds backwards, which is forwards with the halves swapped."""
+        return self._walk(ordinals, self._keys[::-1], swap=True)
+
+    def _walk(self, values: NDArray[np.int64], keys: Sequence[int], swap: bool) -> NDArray[np.int64]:
+        result = np.empty(len(values), np.int64)
+        for start in range(0, len(values), BLOCK):
+            block = self._cipher(values[start : start + BLOCK].astype(np.uint64), keys, swap)
+            outside = np.flatnonzero(block >= self.size)
+            while len(outside):
+                block[outside] = self._cipher(block[outside], keys, swap)
+                outside = outside[block[outside] >= self.size]
+            result[start : start + BLOCK] = block
+        return result
+
+    def _cipher(self, x: NDArray[np.uint64], keys: Sequence[int], swap: bool) -> NDArray[np.uint64]:
+        u = np.uint64
+        half, mask = u(self._half), u((1 << self._half) - 1)
+        left, right = x >> half, x & mask
+        if swap:
+            left, right = right, left
+        h: NDArray[Any] = np.empty_like(x)
+        shifted = np.empty_like(x)
+        for key in keys:
+            np.bitwise_xor(right, u(key), out=h)
+            np.multiply(h, u(2654435761), out=h)
+            np.right_shift(h, u(17), out=shifted)
+            np.bitwise_xor(h, shifted, out=h)
+            np.multiply(h, u(0xBF58476D1CE4E5B9), out=h)
+            np.right_shift(h, u(31), out=shifted)
+            np.bitwise_xor(h, shifted, out=h)
+            np.bitwise_and(h, mask, out=h)
+            np.bitwise_xor(left, h, out=left)
+            left, right = right, left
+        if swap:
+            left, right = right, left
+        return (left << half) | right

@@ -1,0 +1,108 @@
+"""Children of any kind: nodes of this package, nodes written elsewhere, and plain iterables.
+
+A node written elsewhere yields items with their tokens on them. If it claims that tokens rebuild its items, an item
+without one is an error here and now: saved without it, the item could never come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.node.base import (
+    Iteration,
+    IteratorNode,
+    Pair,
+    PairNode,
+    kind_of,
+    refuse_state,
+    same,
+    supports_graph_restore,
+)
+from touchfs.node.origin import get_graph_origin
+from touchfs.node.saved import FRESH, Saved
+from touchfs.node.scope import Scope
+from touchfs.token import State, Token, normalize_graph_token
+
+
+def begin(source: Iterable[Any], epoch: int, saved: Saved = FRESH) -> Iteration:
+    if isinstance(source, PairNode):
+        return source.begin(epoch, saved)
+    return ForeignIteration(source, epoch, saved)
+
+
+def maker(source: Iterable[Any]) -> Callable[[Token], Any]:
+    """What makes the item of a token."""
+    if isinstance(source, PairNode):
+        return source.make
+    if isinstance(source, IteratorNode):
+        return source.__getitem__
+    return partial(_cannot_rebuild, source)
+
+
+def locate(source: Any, token: Token, epoch: int) -> State:
+    if isinstance(source, PairNode):
+        return source.locate(token, epoch)
+    raise UsageError(f"{kind_of(source)} cannot be positioned at a token: only a state tells where it is")
+
+
+def is_checkpointable(source: object) -> bool:
+    return bool(getattr(source, "is_checkpointable", False))
+
+
+def is_indexed(source: object) -> bool:
+    return bool(getattr(source, "is_indexed", False))
+
+
+class ForeignIteration(Iteration):
+    def __init__(self, source: Any, epoch: int, saved: Saved) -> None:
+        if not saved.fresh:
+            if saved.get("node") != kind_of(source):
+                raise UsageError(f"{saved.where} is one of a {saved.get('node')}, not of a {kind_of(source)}")
+            epoch = saved.integer("epoch")
+        super().__init__(source, epoch)
+        self.source = source
+        self.scope = Scope(epoch)
+        if not saved.fresh:
+            if not is_checkpointable(source):
+                refuse_state(source)
+            with self.scope.entered():
+                source.load_state_dict(saved.child("state").fields())
+
+    def walk(self) -> Iterator[Pair]:
+        restorable = isinstance(self.source, IteratorNode) and supports_graph_restore(self.source)
+        with self.scope.entered():
+            items = iter(self.source)
+        while True:
+            with self.scope.entered():
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+            token = None
+            if restorable:
+                token = get_graph_origin(item)
+                if token is None:
+                    raise UsageError(
+                        f"{kind_of(self.source)} yields {item!r:.80} without a token, though it says that tokens "
+                        "rebuild its items: attach_graph_origin to what it yields"
+                    )
+                token = normalize_graph_token(token)
+            yield token, partial(same, item)
+
+    def position(self) -> State:
+        raise NotImplementedError
+
+    def state(self) -> State:
+        if not is_checkpointable(self.source):
+            refuse_state(self.source)
+        if self.ended:
+            return ForeignIteration(self.source, self.epoch + 1, FRESH).state()
+        with self.scope.entered():
+            return {"node": kind_of(self.source), "epoch": self.epoch, "state": self.source.state_dict()}
+
+
+def _cannot_rebuild(source: object, token: Token) -> Any:
+    raise UsageError(f"{kind_of(source)} cannot rebuild an item from a token")

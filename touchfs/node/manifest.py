@@ -1,0 +1,70 @@
+"""The leaf of a graph: any sequence, whose ordinals are the tokens.
+
+A token needs no seed and no epoch: the same ordinal is the same sample in any order. What is known of the sequence goes
+into every state: its length, and its `fingerprint` where it has one, a string that differs when the data does.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Protocol, cast
+
+from touchfs.node.base import Pair, kind_of
+from touchfs.node.order import Order, OrderedNode, OrderIteration
+from touchfs.node.partition import Partition
+from touchfs.node.saved import Saved
+from touchfs.token import State, Token
+
+
+class Indexed(Protocol):
+    """What a leaf goes over: a list, a range, a shard, a dataset."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, ordinal: int, /) -> Any: ...
+
+
+class LazyIndexedManifestIterator(OrderedNode):
+    is_checkpointable = True
+    is_indexed = True
+    has_constant_time_access = True
+
+    def __init__(
+        self,
+        samples: Indexed,
+        shuffle: bool = False,
+        seed: int = 0,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        partition: str = "stride",
+        tail: str = "keep",
+    ) -> None:
+        self.samples = samples
+        self.order = Order(len(samples), seed if shuffle else None, Partition(rank, world_size, partition, tail))
+
+    def iteration(self, epoch: int, saved: Saved) -> OrderIteration:
+        return OrderIteration(self, epoch, saved)
+
+    def pair_at(self, ordinal: int, epoch: int) -> Pair:
+        return ordinal, partial(self.samples.__getitem__, ordinal)
+
+    def token_of(self, ordinal: int) -> int:
+        return ordinal
+
+    def ordinal_of(self, token: Token) -> int:
+        return cast(int, token)
+
+    def make(self, token: Token) -> Any:
+        if type(token) is not int:
+            raise TypeError(f"{kind_of(self)} expects tokens that are integers, the ordinal of a sample, not {token!r}")
+        if not 0 <= token < self.order.size:
+            raise IndexError(f"sample {token} is out of range: {kind_of(self)} has {self.order.size}")
+        return self.samples[token]
+
+    def config(self) -> State:
+        return {**self.order.config(), "fingerprint": getattr(self.samples, "fingerprint", None)}
+
+    def __len__(self) -> int:
+        """How many samples an epoch of this rank has."""
+        return self.order.count()

@@ -1,0 +1,72 @@
+"""A source several times, or without end. Each time is an epoch of the source, so a shuffled one comes in a new order.
+
+A token is `(repeat, source_token)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.node.base import Pair, kind_of
+from touchfs.node.foreign import begin
+from touchfs.node.saved import LARGEST, Saved
+from touchfs.node.transform import TransformIteration, TransformNode
+from touchfs.token import State, Token
+
+
+class LazyRepeater(TransformNode):
+    """`times` is None for an endless one. It ends all the same when its source has nothing."""
+
+    def __init__(self, source: Any, times: int | None = None) -> None:
+        if times is not None and times < 1:
+            raise UsageError(f"a source is repeated 1 or more times, not {times}")
+        super().__init__(source)
+        self.times = times
+
+    def iteration(self, epoch: int, saved: Saved) -> RepeaterIteration:
+        return RepeaterIteration(self, epoch, saved)
+
+    def make(self, token: Token) -> Any:
+        if not isinstance(token, tuple) or len(token) != 2 or type(token[0]) is not int:
+            raise TypeError(f"{kind_of(self)} expects tokens shaped like (repeat, source_token), not {token!r}")
+        if token[0] < 0 or (self.times is not None and token[0] >= self.times):
+            raise IndexError(f"repeat {token[0]} is out of range: {kind_of(self)} repeats {self.times} times")
+        return super().make(token[1])
+
+    def config(self) -> State:
+        return {"times": self.times}
+
+    def __len__(self) -> int:
+        if self.times is None:
+            raise TypeError("an endless LazyRepeater has no length")
+        return self.times * len(self.source)
+
+
+class RepeaterIteration(TransformIteration):
+    node: LazyRepeater
+
+    def __init__(self, node: LazyRepeater, epoch: int, saved: Saved) -> None:
+        # The source's epochs follow each other over those of the repeater too.
+        self.first = epoch * (node.times or 1)
+        super().__init__(node, epoch, saved, self.first)
+        self.repeat = saved.integer("repeat", LARGEST if node.times is None else node.times - 1)
+        # Resumed behind the last item of a repeat, that repeat looks empty, which says nothing of the source.
+        self.resumed = not saved.fresh
+
+    def walk(self) -> Iterator[Pair]:
+        times = self.node.times
+        while True:
+            empty = not self.resumed
+            for token, make in self.source.pairs:
+                empty = False
+                yield None if token is None else (self.repeat, token), make
+            if empty or self.repeat + 1 == times:
+                return
+            self.resumed = False
+            self.repeat += 1
+            self.source = begin(self.node.source, self.first + self.repeat)
+
+    def position(self) -> State:
+        return {**super().position(), "repeat": self.repeat}

@@ -1,0 +1,72 @@
+"""A shuffle through a buffer, for sources whose order cannot be permuted.
+
+The buffer is filled, then one of it is taken at random each time. It holds tokens, and each item is made when it is
+taken, so resuming decodes nothing. The state is the buffer's tokens: where the source is one indexed dataset,
+`LazyIndexedManifestIterator(…, shuffle=True)` shuffles all of it, with a state of one integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.node.base import Pair
+from touchfs.node.draws import draws
+from touchfs.node.foreign import maker
+from touchfs.node.saved import Saved
+from touchfs.node.transform import HoldingNode, TransformIteration
+from touchfs.token import State
+
+
+class LazyShuffler(HoldingNode):
+    def __init__(self, source: Any, buffer_size: int = 10_000, seed: int = 0) -> None:
+        if buffer_size < 1:
+            raise UsageError(f"a shuffle buffer has 1 or more items, not {buffer_size}")
+        super().__init__(source)
+        self.buffer_size = buffer_size
+        self.seed = seed
+
+    def iteration(self, epoch: int, saved: Saved) -> ShufflerIteration:
+        return ShufflerIteration(self, epoch, saved)
+
+    def config(self) -> State:
+        return {"buffer_size": self.buffer_size, "seed": self.seed}
+
+
+class ShufflerIteration(TransformIteration):
+    """`drained`: the source has ended, and its state is that of its next epoch."""
+
+    node: LazyShuffler
+
+    def __init__(self, node: LazyShuffler, epoch: int, saved: Saved) -> None:
+        super().__init__(node, epoch, saved)
+        make = maker(node.source)
+        self.buffer: list[Pair] = [(token, partial(make, token)) for token in saved.tokens("buffer", node.buffer_size)]
+        self.drained = saved.flag("drained")
+        self.drawn = saved.integer("drawn")
+
+    def walk(self) -> Iterator[Pair]:
+        buffer, size, source = self.buffer, self.node.buffer_size, self.source.pairs
+        for number in draws(self.node.seed, self.epoch, self.drawn):
+            while len(buffer) < size and not self.drained:
+                pair = next(source, None)
+                if pair is None:
+                    self.drained = True
+                else:
+                    buffer.append(pair)
+            if not buffer:
+                return
+            taken = int(number * len(buffer))
+            buffer[taken], buffer[-1] = buffer[-1], buffer[taken]
+            self.drawn += 1
+            yield buffer.pop()
+
+    def position(self) -> State:
+        return {
+            **super().position(),
+            "buffer": [token for token, _ in self.buffer],
+            "drained": self.drained,
+            "drawn": self.drawn,
+        }

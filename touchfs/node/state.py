@@ -1,0 +1,82 @@
+"""A graph's state from outside: an envelope with a version, and files that hold one.
+
+`node.state_dict()` tells a node and its parameters by itself, wherever it stands in a graph. The envelope adds what
+only the whole can tell: the version of all this, and which kinds of nodes there are, those included that were written
+elsewhere and save what they like. Nothing is guessed: what does not fit is an error, never a replay from the start.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
+from touchfs.node.base import IteratorNode, children_of, kind_of, refuse_state
+from touchfs.node.foreign import locate
+from touchfs.source.atomic import atomic_file
+from touchfs.token import State, from_json, normalize_graph_token, to_json
+
+VERSION = 1
+
+
+def collect_state_dict(node: IteratorNode) -> State:
+    """The state of a graph, from its root."""
+    if not getattr(node, "is_checkpointable", False):
+        refuse_state(node)
+    return _enclosed(node, node.state_dict())
+
+
+def restore_state_dict(node: IteratorNode, state: State) -> None:
+    """The next `iter(node)` begins where the state says."""
+    if not getattr(node, "is_checkpointable", False):
+        refuse_state(node)
+    opened = open_envelope(state)
+    if opened["graph"] != graph_of(node):
+        raise UsageError(f"the state is of the graph {opened['graph']}, and this is {graph_of(node)}")
+    node.load_state_dict(opened["state"])
+
+
+def state_at(node: IteratorNode, token: Any, epoch: int = 0) -> State:
+    """The state from which the item of a token comes next, in an epoch that nothing was taken from."""
+    return _enclosed(node, locate(node, normalize_graph_token(token), epoch))
+
+
+def save_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
+    text = to_json(collect_state_dict(node))
+    with atomic_file(path) as file:
+        file.write(text.encode() + b"\n")
+
+
+def load_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file", path=os.fspath(path)) from error
+    except OSError as error:
+        raise SourceError(f"cannot be read: {error.strerror or error}", path=os.fspath(path)) from error
+    try:
+        restore_state_dict(node, from_json(text))
+    except (FormatError, UsageError) as error:
+        raise error.at(os.fspath(path)) from None
+
+
+def open_envelope(state: object) -> State:
+    if not isinstance(state, dict) or "touchfs_state" not in state:
+        raise FormatError("not a state of touchfs: collect_state_dict makes one")
+    if state["touchfs_state"] != VERSION:
+        raise FormatError(f"a state of version {state['touchfs_state']!r:.20}: this touchfs reads version {VERSION}")
+    for name, kind in (("graph", str), ("state", dict)):
+        if not isinstance(state.get(name), kind):
+            raise FormatError(f"the state lacks {name!r}: it is damaged")
+    return state
+
+
+def graph_of(node: object) -> str:
+    """The kinds of nodes: LazyMapper(LazyIndexedManifestIterator)."""
+    children = ", ".join(map(graph_of, children_of(node)))
+    return f"{kind_of(node)}({children})" if children else kind_of(node)
+
+
+def _enclosed(node: object, state: State) -> State:
+    return {"touchfs_state": VERSION, "graph": graph_of(node), "state": state}

@@ -1,0 +1,47 @@
+"""What nodes over one source share: they promise what their source does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from touchfs.node.base import Iteration, PairNode, resolve_iterator_source, supports_graph_restore
+from touchfs.node.foreign import begin, is_checkpointable, is_indexed, maker
+from touchfs.node.saved import Saved
+from touchfs.token import State, Token
+
+
+class TransformNode(PairNode):
+    is_checkpointable = True
+
+    def __init__(self, source: Any) -> None:
+        self.source = resolve_iterator_source(source)
+
+    @property
+    def is_indexed(self) -> bool:
+        return is_indexed(self.source)
+
+    @property
+    def has_constant_time_access(self) -> bool:
+        return supports_graph_restore(self.source)
+
+    def make(self, token: Token) -> Any:
+        return maker(self.source)(token)
+
+
+class HoldingNode(TransformNode):
+    """One that holds back items of its source. A state has their tokens, so the source must rebuild items."""
+
+    @property
+    def is_checkpointable(self) -> bool:  # type: ignore[override]
+        return is_checkpointable(self.source) and supports_graph_restore(self.source)
+
+
+class TransformIteration(Iteration):
+    """The source's position is all there is, unless a subclass has more."""
+
+    def __init__(self, node: Any, epoch: int, saved: Saved, source_epoch: int | None = None) -> None:
+        super().__init__(node, epoch)
+        self.source = begin(node.source, epoch if source_epoch is None else source_epoch, saved.child("source"))
+
+    def position(self) -> State:
+        return {"source": self.source.state()}

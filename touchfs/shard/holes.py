@@ -1,0 +1,48 @@
+"""A file with holes as a catalog keeps it (form `sparse`): its size, and where each of its pieces belongs.
+
+`u64 size`, then for each piece `u64 offset, u64 size`, little-endian; the pieces are stored end to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from touchfs.errors import FormatError
+from touchfs.extent import Content, Extent, Rope
+
+
+class Hole:
+    """Zeros."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes(max(min(length, self.size - offset), 0))
+
+    read_nowait = read
+
+
+def pack(size: int, pieces: Iterable[tuple[int, int]]) -> bytes:
+    return np.array([size, *(number for piece in pieces for number in piece)], "<u8").tobytes()
+
+
+def size_of(detail: bytes) -> int:
+    return int.from_bytes(detail[:8], "little")
+
+
+def present(extent: Extent, detail: bytes) -> Content:
+    """The file whose pieces are in an extent."""
+    size, *numbers = np.frombuffer(detail, "<u8").tolist()
+    parts: list[Content] = []
+    at = stored = 0
+    for offset, length in zip(numbers[::2], numbers[1::2], strict=True):
+        if offset < at or offset + length > size or stored + length > extent.size:
+            raise FormatError("the catalog's map of a file with holes is damaged: index with --force")
+        parts += [Hole(offset - at), Extent(extent.source, extent.offset + stored, length)]
+        at, stored = offset + length, stored + length
+    return Rope([*parts, Hole(size - at)])

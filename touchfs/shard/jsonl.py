@@ -1,0 +1,85 @@
+"""A shard that is a JSONL file: each line is a sample, `<key>.json`, which is the line as it is, with its line feed.
+
+The key is the first of `id`, `key` and `cut_id` that is a string or an integer. Blank lines are no samples. A line that
+is not a JSON object is shown all the same, under its number, and told.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from touchfs.extent import Buffer
+from touchfs.format.jsonl import line_offsets, value_span
+from touchfs.sample import Field, Sample, Samples
+from touchfs.shard.options import Options
+from touchfs.shard.single import fingerprint, open_source
+from touchfs.source.local import FileIdentity, LocalFile
+
+BLOCK_SIZE = 1 << 20
+KEYS = ("id", "key", "cut_id")
+
+
+class JsonlShard(Samples):
+    """The lines of the JSONL file at a path. 8 bytes a line are kept."""
+
+    index_size = 0
+    problems = ()
+
+    def __init__(self, path: str, options: Options) -> None:
+        self.path = path
+        self.files: Mapping[str, FileIdentity] = fingerprint(path)
+        (self._name,) = self.files
+        self.size = self.files[self._name].size
+        self._file = open_source(path, self._name, self.files)
+        self._lines = lines(self._file)
+
+    def close(self) -> None:
+        """Give the descriptor up."""
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def sample(self, ordinal: int) -> Sample:
+        offset, size = self._lines[ordinal].tolist()
+        fields = {"json": Field("json", self._name, offset, size, "bytes", "json")}
+        parsed, problem = parse_line(self._file.read(offset, size), offset)
+        key = key_of(parsed)
+        return Sample(key or f"{ordinal:08d}", ordinal, fields, problem=problem, is_keyed=key is not None)
+
+
+def lines(file: LocalFile) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Offset and size, line feed included, of each line of a file that is not blank."""
+    size = file.size
+
+    def blocks() -> Iterator[Buffer]:
+        for offset in range(0, size, BLOCK_SIZE):
+            yield file.read(offset, min(BLOCK_SIZE, size - offset))
+
+    offsets = np.concatenate(list(line_offsets(blocks())))
+    spans = np.stack([offsets[:-1], np.diff(offsets)], axis=1)
+    short = np.flatnonzero(spans[:, 1] <= 3 + len("\r\n"))  # what may be blank without being looked at in vain
+    blank = [i for i in short.tolist() if not value_span(file.read(*spans[i].tolist()), int(spans[i, 0]))[1]]
+    return np.delete(spans, blank, axis=0)
+
+
+def parse_line(line: Buffer, offset: int) -> tuple[dict[str, Any], str]:
+    """The object that a line at an offset of its file is, or an empty one and what is wrong."""
+    start, size = value_span(line, offset)
+    try:
+        parsed = json.loads(bytes(line[start - offset : start - offset + size]))
+    except (ValueError, RecursionError) as error:
+        return {}, f"the line at byte {offset} is not JSON: {error}"
+    return (parsed, "") if isinstance(parsed, dict) else ({}, f"the line at byte {offset} is not a JSON object")
+
+
+def key_of(parsed: Mapping[str, Any]) -> str | None:
+    for name in KEYS:
+        value = parsed.get(name)
+        if type(value) is int or (isinstance(value, str) and value):
+            return str(value)
+    return None

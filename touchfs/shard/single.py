@@ -1,0 +1,24 @@
+"""What shards that are one file have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from touchfs.errors import NotFoundError, SourceError
+from touchfs.source.local import FileIdentity, LocalFile
+
+
+def fingerprint(path: str) -> dict[str, FileIdentity]:
+    """The identity of the file, by its name. Raises NotFoundError or SourceError."""
+    try:
+        return {os.path.basename(path): FileIdentity.of(os.stat(path))}
+    except FileNotFoundError:
+        raise NotFoundError("no such shard", path=path) from None
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), path=path) from error
+
+
+def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
+    """A file in the directory of the shard `path`."""
+    return LocalFile(os.path.join(os.path.dirname(path), name), files.get(name))

@@ -1,0 +1,105 @@
+"""A shard that is a tar, such as WebDataset's: its members, under their own paths, grouped into samples.
+
+Members of one key are the fields of a sample. By WebDataset's rule the key is the path up to the first dot of its last
+component, and the rest names the field; by WeNet's (`last-dot`) it is up to the last dot. They need not follow each
+other, as they must for a reader that streams. A member whose field its sample has already begins another sample of the
+same key: grouping hides nothing. The case of a name is kept.
+
+Links are shown as what they lead to within the archive. What cannot be shown is told in `problems`, with its offset: a
+link that leads out of the archive or nowhere, a device, bytes after the end; and damage, behind which nothing can be
+found. Directories are there if something is in them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from touchfs.errors import FormatError
+from touchfs.format.tar import Kind, Member, members
+from touchfs.format.tar_links import link_targets
+from touchfs.sample import Field, Sample, Samples
+from touchfs.shard import holes
+from touchfs.shard.options import FIRST_DOT, Options
+from touchfs.shard.single import fingerprint, open_source
+from touchfs.source.local import FileIdentity
+
+_LINKS = (Kind.HARD_LINK, Kind.SYMBOLIC_LINK)
+
+
+def split_name(name: str, key_rule: str = FIRST_DOT) -> tuple[str, str]:
+    """The key and the field of a member. The field is empty where the name has no dot, or none after a first letter."""
+    start = name.rfind("/") + 1
+    dot = name.find(".", start) if key_rule == FIRST_DOT else name.rfind(".", start)
+    return (name, "") if dot <= start else (name[:dot], name[dot + 1 :])
+
+
+class TarShard(Samples):
+    """The samples of the tar at a path. Only headers are read, and what is kept of a member is its name and place."""
+
+    index_size = 0
+
+    def __init__(self, path: str, options: Options) -> None:
+        self.path = path
+        self.files: Mapping[str, FileIdentity] = fingerprint(path)
+        (self._name,) = self.files
+        self.size = self.files[self._name].size
+        self._file = open_source(path, self._name, self.files)
+        self.problems: list[str] = []
+        self._members = self._scan()
+        self._samples = self._group(options.key_rule)
+
+    def close(self) -> None:
+        """Give the descriptor up."""
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def sample(self, ordinal: int) -> Sample:
+        key, fields = self._samples[ordinal]
+        return Sample(key, ordinal, {name: self._field(name, member) for name, member in fields.items()})
+
+    def _field(self, name: str, member: Member) -> Field:
+        if member.pieces is None:
+            return Field(name, self._name, member.offset, member.size, "bytes", name)
+        pieces = holes.pack(member.size, member.pieces)
+        return Field(name, self._name, member.offset, member.stored, "sparse", name, detail=pieces)
+
+    def _scan(self) -> list[Member]:
+        """The files in the tar, links as the files they lead to; each under its own name."""
+        found: list[Member] = []
+        try:
+            found.extend(members(self._file.read, self.size))
+        except FormatError as error:
+            self.problems.append(f"{error.at(self.path)}; what comes after it cannot be found")
+        targets = link_targets(found) if any(member.kind in _LINKS for member in found) else {}
+        shown = []
+        for position, member in enumerate(found):
+            target = found[place] if (place := targets.get(position)) is not None else member
+            if target.kind is Kind.FILE:
+                shown.append(member if target is member else target._replace(name=member.name))
+            elif target.kind is not Kind.DIRECTORY:
+                self.problems.append(f"{_told(member)} (at byte {member.header_offset})")
+        return shown
+
+    def _group(self, key_rule: str) -> list[tuple[str, dict[str, Member]]]:
+        samples: list[tuple[str, dict[str, Member]]] = []
+        last: dict[str, dict[str, Member]] = {}  # of each key the fields of its last sample
+        for member in self._members:
+            key, field = split_name(member.name, key_rule)
+            fields = last.get(key)
+            if fields is None or field in fields:
+                fields = last[key] = {}
+                samples.append((key, fields))
+            fields[field] = member
+        return samples
+
+
+def _told(member: Member) -> str:
+    name = os.fsencode(member.name).decode("utf-8", "replace")
+    if member.kind is Kind.GARBAGE:
+        return f"{member.size} bytes after the end of the archive are no tar"
+    if member.kind in _LINKS:
+        return f"{name!r} is a {member.kind.value} to {member.link!r}, which is not in the archive: not shown"
+    return f"{name!r} is a device, a pipe or the like: not shown"

@@ -1,0 +1,185 @@
+"""What every node must pass, for tests of your own nodes:
+
+    def test_my_transform():
+        check_restore(lambda: MyTransform(LazyIndexedManifestIterator(samples, shuffle=True)))
+
+`make_node` makes the same graph anew at each call, as a restarted job would. The check saves at every position of two
+epochs, before the first item and after the end too, restores into a new graph through JSON, and compares what is left
+and the whole next epoch with a run that was never interrupted. That takes the square of an epoch's length, so use small
+data. An AssertionError says what broke, and where.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.node.base import IteratorNode, PairNode, kind_of, supports_graph_restore
+from touchfs.node.origin import get_graph_origin
+from touchfs.node.state import collect_state_dict, restore_state_dict
+from touchfs.token import Token, from_json, normalize_graph_token, to_json
+
+MakeNode = Callable[[], IteratorNode]
+Equal = Callable[[Any, Any], Any]
+# (epoch, items taken of it), and (epoch, None) when its end was seen.
+Place = tuple[int, int | None]
+
+
+def check_restore(
+    make_node: MakeNode, items: int | None = None, *, equal: Equal = operator.eq, fresh_process: bool = False
+) -> None:
+    """`items` bounds an endless node: so many are looked at. `equal` compares two items, for those that == does not.
+    With `fresh_process`, states are restored in a new interpreter too; `make_node` and the items must be picklable.
+    """
+    node = make_node()
+    if not node.is_checkpointable:
+        raise UsageError(f"{kind_of(node)} says that it is not checkpointable: there is nothing to check")
+    epochs = [list(islice(node, items)) for _ in range(4)]
+    if any(len(epoch) == items for epoch in epochs):
+        epochs = epochs[:1]
+    states = _check_saving(make_node, epochs, equal)
+    left = {place: _left(epochs, place) for place in states}
+    for place, state in states.items():
+        _check_states(make_node, states, place)
+        _compare(_resume(make_node, state, _wanted(left[place])), left[place], equal, f"restored {_name(place)}")
+    if supports_graph_restore(node):
+        _check_tokens(make_node, items, equal)
+    if epochs[0]:
+        _check_two_iterators(make_node, epochs, states, equal)
+    if fresh_process:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            for place, state in states.items():
+                parts = pool.submit(_resume, make_node, state, _wanted(left[place])).result()
+                _compare(parts, left[place], equal, f"restored {_name(place)} in a new process")
+
+
+def _check_saving(make_node: MakeNode, epochs: list[list[Any]], equal: Equal) -> dict[Place, str]:
+    """Saving at every position changes nothing. The states of two epochs, or of the start of an endless one."""
+    node = make_node()
+    states: dict[Place, str] = {}
+    seen: list[list[Any]] = []
+    unbegun = _state(node)
+    for epoch, expected in enumerate(epochs[:2]):
+        iterator = iter(node)
+        states[epoch, 0] = _state(node)
+        seen.append([])
+        for item in islice(iterator, None if len(epochs) > 1 else len(expected)):
+            seen[-1].append(item)
+            states[epoch, len(seen[-1])] = _state(node)
+        if len(epochs) > 1:
+            states[epoch, None] = _state(node)
+    _compare(seen, epochs[:2], equal, "saved at every position")
+    _expect(unbegun == states[0, 0], "a node's state is another one before and after iter(), with no item taken")
+    shapes = {place: _shape(from_json(state)) for place, state in states.items()}
+    for place, shape in shapes.items():
+        _expect(shape == shapes[0, 0], f"the state {_name(place)} has other fields than at first: {shape}")
+    return states
+
+
+def _check_states(make_node: MakeNode, states: dict[Place, str], place: Place) -> None:
+    """A restored graph tells the same states as the one that was saved."""
+    node = make_node()
+    restore_state_dict(node, from_json(states[place]))
+    _expect(
+        _state(node) == states[place], f"restored {_name(place)}, the state is another one before an item was taken"
+    )
+    epoch, taken = place
+    if taken is not None and (epoch, taken + 1) in states:
+        next(iter(node))
+        after = _state(node)
+        _expect(after == states[epoch, taken + 1], f"restored {_name(place)}, the state is another one an item later")
+
+
+def _check_tokens(make_node: MakeNode, items: int | None, equal: Equal) -> None:
+    """After two epochs every token, through JSON, still rebuilds its item, here and in a graph that did nothing yet."""
+    node = make_node()
+    pairs = [pair for _ in range(2) for pair in islice(_with_tokens(node), items)]
+    for graph in (node, make_node()):
+        for token, item in pairs:
+            in_json = from_json(to_json(token))
+            _expect(normalize_graph_token(in_json) == token, f"token {token!r} is another one after JSON")
+            rebuilt = graph[in_json]
+            _expect(equal(rebuilt, item), f"token {token!r} rebuilds {rebuilt!r}, and came with {item!r}")
+            if get_graph_origin(item) is not None:
+                _expect(get_graph_origin(rebuilt) == token, f"the item that token {token!r} rebuilds does not carry it")
+
+
+def _check_two_iterators(make_node: MakeNode, epochs: list[list[Any]], states: dict[Place, str], equal: Equal) -> None:
+    """Two iterators on one node go their own ways, and the state is that of the one that was advanced last."""
+    node = make_node()
+    iterators: list[Iterator[Any]] = [iter(node), iter(node)]
+    seen: list[list[Any]] = [[], []]
+    # The second goes two steps for each of the first.
+    for step in range(3 * len(epochs[0])):
+        which = 0 if step % 3 == 0 else 1
+        if len(seen[which]) < len(epochs[0]):
+            seen[which].append(next(iterators[which]))
+            _expect(
+                _state(node) == states[0, len(seen[which])],
+                f"of two live iterators, the one with {len(seen[which])} items taken was advanced last, "
+                "and the state is another one's: position must live in the iterator",
+            )
+    _compare(seen, [epochs[0], epochs[0]], equal, "in two iterators at once")
+    if len(epochs) > 1:
+        for iterator in iterators:
+            _expect(not list(iterator), "one of two iterators at once has more than an epoch")
+        _compare([list(node)], epochs[1:2], equal, "after two iterators at once, in the next epoch,")
+
+
+def _left(epochs: list[list[Any]], place: Place) -> list[list[Any]]:
+    """What must come after a place: the rest of its epoch and the next one."""
+    epoch, taken = place
+    return epochs[epoch + 1 : epoch + 3] if taken is None else [epochs[epoch][taken:], *epochs[epoch + 1 : epoch + 2]]
+
+
+def _wanted(left: list[list[Any]]) -> list[int]:
+    """How many items to ask for: one more than there must be, but not of a node that does not end."""
+    return [len(part) + (len(left) > 1) for part in left]
+
+
+def _resume(make_node: MakeNode, state: str, wanted: list[int]) -> list[list[Any]]:
+    node = make_node()
+    restore_state_dict(node, from_json(state))
+    return [list(islice(node, count)) for count in wanted]
+
+
+def _with_tokens(node: IteratorNode) -> Iterable[tuple[Token, Any]]:
+    pairs = ((token, make()) for token, make in node.pairs()) if isinstance(node, PairNode) else None
+    for token, item in pairs or ((get_graph_origin(item), item) for item in node):
+        if token is None:
+            raise AssertionError(f"{kind_of(node)} yields {item!r} without a token, though it says it can rebuild it")
+        yield token, item
+
+
+def _compare(got: list[list[Any]], expected: list[list[Any]], equal: Equal, when: str) -> None:
+    for which, (part, wanted) in enumerate(zip(got, expected, strict=True)):
+        same = len(part) == len(wanted) and all(map(equal, part, wanted))
+        _expect(same, f"{when} part {which} is {part!r:.500}, and must be {wanted!r:.500}")
+
+
+def _shape(state: Any) -> Any:
+    """The names in it. Lists of objects count with their length, lists of values do not."""
+    if isinstance(state, dict):
+        return {name: _shape(value) for name, value in state.items()}
+    if isinstance(state, list) and state and isinstance(state[0], dict):
+        return list(map(_shape, state))
+    return None
+
+
+def _state(node: IteratorNode) -> str:
+    return to_json(collect_state_dict(node))
+
+
+def _name(place: Place) -> str:
+    epoch, taken = place
+    return f"after the end of epoch {epoch}" if taken is None else f"after {taken} items of epoch {epoch}"
+
+
+def _expect(holds: Any, otherwise: str) -> None:
+    if not holds:
+        raise AssertionError(otherwise)

@@ -1,0 +1,83 @@
+"""Tokens and states as JSON.
+
+A *token* rebuilds one sample: an integer, a string, or a tuple of tokens. A *state* resumes an iteration: a dict of
+what JSON can hold exactly. Both have one spelling, so equal ones are equal as text: sorted keys, no spaces, ASCII.
+
+JSON has no tuples, so a token comes back from it with lists inside; `normalize_graph_token` undoes that.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any, NoReturn, TypeAlias
+
+from touchfs.errors import FormatError, UsageError
+
+Token: TypeAlias = "int | str | tuple[Token, ...]"
+State: TypeAlias = dict[str, Any]
+
+# Far deeper than any graph; far from the interpreter's limit of recursion, which hostile nesting would reach.
+MOST_NESTED = 100
+
+
+def normalize_graph_token(token: Any) -> Token:
+    """The token as it was before JSON: lists are tuples again, NumPy's integers are plain ones."""
+    return token if type(token) is int else _normalize(token, MOST_NESTED)
+
+
+def _normalize(token: Any, levels: int) -> Token:
+    if isinstance(token, str):
+        return str(token)
+    if isinstance(token, list | tuple):
+        if not levels:
+            raise TypeError(f"a token is nested at most {MOST_NESTED} deep")
+        return tuple(_normalize(part, levels - 1) for part in token)
+    try:
+        if isinstance(token, bool):
+            raise TypeError
+        return operator.index(token)
+    except TypeError:
+        raise TypeError(
+            f"a token is an integer, a string or a tuple (in JSON, a list) of tokens, not {token!r}"
+        ) from None
+
+
+def to_json(value: Any) -> str:
+    """The one spelling of a token or state."""
+    _check_plain(value, "", MOST_NESTED)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def from_json(text: str | bytes) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"not JSON of a token or state: {error}") from error
+
+
+def _check_plain(value: Any, where: str, levels: int) -> None:
+    """json.dumps would take NaN, infinity and keys that are no strings, and they would not come back."""
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return
+    if isinstance(value, dict) and levels and all(isinstance(key, str) for key in value):
+        parts: Iterable[tuple[Any, Any]] = value.items()
+    elif isinstance(value, list | tuple) and levels:
+        parts = enumerate(value)
+    else:
+        raise UsageError(f"a state holds what JSON can hold exactly; {where or 'this'} is {value!r:.80}")
+    for key, part in parts:
+        _check_plain(part, f"{where}[{key!r}]", levels - 1)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a name occurs twice in one object")
+    return value

@@ -1,0 +1,138 @@
+"""From an extent and its form (`touchfs.sample`) to what a file shows.
+
+`detail` is what the catalog keeps of a file besides its range.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from touchfs.errors import FormatError
+from touchfs.extent import Content, Extent, Memory, Rope
+from touchfs.format import npy, wav
+from touchfs.sample import Field, Recording
+from touchfs.shard import holes
+from touchfs.view.rendered import Rendered
+
+SAMPLE_SIZE = 2
+_PIECE = struct.Struct("<qq")  # of a `decoded` recording: first sample, and how many
+
+Presenter = Callable[[Extent, bytes], Content]
+
+
+def size_of(form: str, length: int, detail: bytes = b"") -> int:
+    """The size of the file that `length` bytes make in a form."""
+    kind, _, parameter = form.partition("/")
+    if kind == "bytes":
+        return length
+    if kind == "inline":
+        return len(detail)
+    if kind == "wav":
+        return wav.header_size(length) + length
+    if kind == "npy":
+        return _npy_header_size(parameter) + length
+    if kind == "sparse":
+        return holes.size_of(detail)
+    if kind == "decoded":
+        length = _PIECE.unpack(detail)[1] * SAMPLE_SIZE * _audio(parameter)[1]
+        return wav.header_size(length) + length
+    if kind == "lilcom":
+        rows, columns = _numbers(parameter)
+        return len(npy.build_header(np.dtype("<f4"), (rows, columns))) + 4 * rows * columns
+    raise _unknown(form)
+
+
+def presenter(form: str) -> Presenter:
+    """What makes the content of a form from its extent and detail. For all forms but `inline`."""
+    kind, _, parameter = form.partition("/")
+    if kind == "bytes":
+        return lambda extent, detail: extent
+    if kind == "wav":
+        rate, channels = _audio(parameter)
+        return lambda extent, detail: Rope((Memory(wav.build_header(extent.size, rate, channels)), extent))
+    if kind == "npy":
+        dtype = np.dtype(parameter)
+        return lambda extent, detail: Rope((Memory(npy.build_header(dtype, (extent.size // dtype.itemsize,))), extent))
+    if kind == "sparse":
+        return holes.present
+    if kind == "decoded":
+        return lambda extent, detail: _decoded(form, extent, detail)
+    if kind == "lilcom":
+        return lambda extent, detail: _lilcom(form, extent)
+    raise _unknown(form)
+
+
+def piece(recording: Recording, first: int, length: int, note: str = "") -> Field:
+    """`length` samples of a recording, from the sample `first` on, as a WAV."""
+    of = recording.field
+    if of.form.startswith("wav/"):
+        width = SAMPLE_SIZE * recording.channels
+        return Field(of.name, of.source, of.offset + first * width, length * width, of.form, "wav", note)
+    form = f"decoded/{recording.rate}/{recording.channels}"
+    return Field(of.name, of.source, of.offset, of.size, form, "wav", note, _PIECE.pack(first, length))
+
+
+def stretched(
+    offset: int, length: int, detail: bytes, was: tuple[int, int], wanted: tuple[int, int]
+) -> tuple[int, int, bytes]:
+    """Offset, length and detail of a longer piece that begins where another one does: `was`, in samples, has some."""
+    if detail:
+        return offset, length, _PIECE.pack(*wanted)
+    return offset, length // was[1] * wanted[1], b""
+
+
+def recording_of(field: Field) -> Recording | None:
+    """A field of PCM as a recording."""
+    if not field.form.startswith("wav/"):
+        return None
+    rate, channels = _audio(field.form.removeprefix("wav/"))
+    return Recording(field, rate, channels, field.size // (SAMPLE_SIZE * channels))
+
+
+def _decoded(form: str, extent: Extent, detail: bytes) -> Content:
+    first, length = _PIECE.unpack(detail)
+    rate, channels = _audio(form.removeprefix("decoded/"))
+
+    def render() -> bytes:
+        from touchfs.media.piece import decode_piece
+
+        pcm = decode_piece(bytes(extent.read(0, extent.size)), first, length, channels)
+        return wav.build_header(len(pcm), rate, channels) + pcm
+
+    return Rendered(size_of(form, extent.size, detail), render)
+
+
+def _lilcom(form: str, extent: Extent) -> Content:
+    rows, columns = _numbers(form.removeprefix("lilcom/"))
+
+    def render() -> bytes:
+        from touchfs.media.lilcom import decompress
+
+        matrix = decompress(bytes(extent.read(0, extent.size)))
+        return npy.build_header(np.dtype("<f4"), (rows, columns)) + matrix.astype("<f4").tobytes()
+
+    return Rendered(size_of(form, extent.size), render)
+
+
+def _audio(parameter: str) -> tuple[int, int]:
+    """Rate and channels."""
+    rate, *channels = _numbers(parameter)
+    return rate, channels[0] if channels else 1
+
+
+def _numbers(parameter: str) -> list[int]:
+    return [int(number) for number in parameter.split("/")]
+
+
+@cache
+def _npy_header_size(dtype: str) -> int:
+    """That of any one-dimensional array: the header has room for the length to grow."""
+    return len(npy.build_header(np.dtype(dtype), (0,)))
+
+
+def _unknown(form: str) -> FormatError:
+    return FormatError(f"the catalog names a form {form!r} that this touchfs does not know")
