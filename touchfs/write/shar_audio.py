@@ -1,0 +1,102 @@
+"""Recordings as Lhotse encodes them, which is as soundfile does: 16 bits, whatever the samples are.
+
+A WAV needs no soundfile. What libsndfile does there is simple: samples are scaled to 32 bits, cut to that range, and
+lose the lower half (which is not rounding).
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError, MissingExtraError
+from touchfs.extent import Buffer, Memory
+from touchfs.format import magic, wav
+from touchfs.source.drive import drive
+
+FORMATS = ("wav", "flac", "mp3", "opus")
+
+_MAGIC = {"wav": "wav", "flac": "flac", "mp3": "mp3", "opus": "ogg"}
+_DTYPES = ("int16", "float32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """Samples, (channels, time) or of one channel (time,), of int16, or of floats from -1 to 1.
+
+    What is not said is as the cut's manifest says: the rate, and, for a field of the kind `original`, the format.
+    """
+
+    samples: NDArray[Any]
+    sampling_rate: int | None = None
+    format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    sampling_rate: int
+    channels: int
+    num_samples: int
+
+
+def encode(samples: NDArray[Any], sampling_rate: int, name: str) -> bytes:
+    """Of samples of shape (channels, time)."""
+    if samples.dtype.name not in _DTYPES or samples.ndim != 2:
+        shape = f"{samples.dtype.name} of shape {samples.shape}"
+        raise FormatError(f"samples are {', '.join(_DTYPES)} of shape (channels, time), not {shape}")
+    if samples.dtype.kind == "f" and np.isnan(samples).any():
+        raise FormatError("samples that are not a number")
+    if name == "wav":
+        pcm = _to_int16(samples).T.tobytes()
+        return wav.build_header(len(pcm), sampling_rate, len(samples)) + pcm
+    soundfile = _soundfile(f"{name} is written")
+    file = io.BytesIO()
+    container, subtype = ("ogg", "opus") if name == "opus" else (name, None)
+    try:
+        soundfile.write(file, samples.T, sampling_rate, format=container, subtype=subtype)
+    except (ValueError, TypeError, soundfile.SoundFileError) as error:
+        raise FormatError(f"cannot be written as {name or 'a file without an extension'}: {error}") from error
+    return file.getvalue()
+
+
+def scan(data: Buffer) -> Shape:
+    """Of an encoded recording."""
+    if magic.extension(data) == "wav":
+        found = drive(wav.scan(len(data)), Memory(bytes(data)))
+        if found.bits < 8:
+            raise FormatError(f"a WAV file of {found.bits} bits")
+        return Shape(found.rate, found.channels, found.data_size * 8 // (found.channels * found.bits))
+    soundfile = _soundfile("a recording without a manifest is understood")
+    try:
+        info = soundfile.info(io.BytesIO(data))
+    except soundfile.SoundFileError as error:
+        raise FormatError(f"not a recording: {error}") from error
+    return Shape(info.samplerate, info.channels, info.frames)
+
+
+def check_format(data: Buffer, name: str) -> None:
+    """Whether these bytes are what their field's files are called."""
+    found = magic.extension(data)
+    # An MP3 has no magic: it begins with any of some hundred headers.
+    if found != _MAGIC[name] and (name != "mp3" or bytes(data[:1]) != b"\xff"):
+        raise FormatError(f"not {name}: {bytes(data[: magic.MAGIC_SIZE])!r}")
+
+
+def _to_int16(samples: NDArray[Any]) -> NDArray[np.int16]:
+    if samples.dtype == np.int16:
+        return samples.astype("<i2", copy=False)
+    scaled = np.clip(np.rint(samples.astype(np.float64) * 2.0**31), -(2.0**31), 2.0**31 - 1)
+    return (scaled.astype(np.int64) >> 16).astype("<i2")
+
+
+def _soundfile(what: str) -> ModuleType:
+    try:
+        return import_module("soundfile")  # which has no types
+    except (ImportError, OSError) as error:  # OSError: it is here, libsndfile is not
+        raise MissingExtraError(f"{what} with soundfile ({error}): pip install 'touchfs[media]'") from error

@@ -1,0 +1,69 @@
+"""Writer of tars of samples, `<key>.<extension>` one after the other, byte for byte as Python's tarfile writes them.
+
+Times and owners are 0, so that the same samples are the same tar. With two members a sample the index is Lhotse's, else
+the one of NeMo and Megatron-Energon: all of them hold where samples begin, and then the size.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Self
+
+from touchfs.errors import FormatError, SourceError
+from touchfs.extent import Buffer
+from touchfs.format.tar_header import build_header, end_of_archive, padding
+from touchfs.write.indexed import indexed_file
+
+
+class TarWriter:
+    """`with TarWriter("000000.tar") as writer: writer.add("a/0001", {"flac": audio, "json": metainfo})`"""
+
+    def __init__(self, path: str | os.PathLike[str], *, create_index: bool = False) -> None:
+        self.path = os.fspath(path)
+        self.size = 0
+        self._starts = array("q")
+        self._file: BinaryIO
+        self._context = self._tar(create_index)
+
+    def __enter__(self) -> Self:
+        self._context.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._context.__exit__(*error)
+
+    @contextmanager
+    def _tar(self, create_index: bool) -> Iterator[None]:
+        with indexed_file(self.path, self._starts, create_index=create_index) as self._file:
+            yield
+            if self._file.tell() != self.size:
+                raise SourceError(f"an error came while sample {len(self)} was written", path=self.path)
+            self._file.write(end_of_archive(self.size))
+
+    def add(self, key: str, fields: Mapping[str, Buffer]) -> None:
+        """One sample. Nothing of it is written if any of it does not fit."""
+        if not fields:
+            raise FormatError("a sample without fields leaves no trace in a tar", path=self.path, key=key)
+        parts: list[Buffer] = []
+        for extension, data in fields.items():
+            _check_name(key, extension, self.path)
+            size = memoryview(data).nbytes
+            parts += build_header(f"{key}.{extension}", size), data, padding(size)
+        self._file.writelines(parts)
+        self._starts.append(self.size)
+        self.size += sum(memoryview(part).nbytes for part in parts)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+
+def _check_name(key: str, extension: str, path: str) -> None:
+    """Whether the name can be stored, is split again into the two, and, extracted, stays where it is extracted."""
+    *directories, name = key.split("/")
+    if not name or "\0" in key or ".." in directories:
+        raise FormatError("a tar has no place for a sample of this key", path=path, key=key)
+    if not extension or "/" in extension or "\0" in extension:
+        raise FormatError(f"a field cannot have the extension {extension!r}", path=path, key=key)
