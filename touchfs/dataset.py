@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,9 +45,9 @@ class Shard:
 
         Rows also depend on what names the catalog (`_digest`): the sample rate, and the version of catalogs.
         """
-        listed = json.dumps({name: [f.size, f.mtime_ns, f.inode] for name, f in self.files.items()})
-        listed += os.path.basename(self.catalog)
-        return hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
+        listed = [f"{name}\0{f.size}\0{f.mtime_ns}\0{f.inode}" for name, f in self.files.items()]
+        told = "\0".join([*listed, os.path.basename(self.catalog)])
+        return hashlib.blake2b(told.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
     def source(self, name: str) -> StoredFile:
         """A file of the shard, by the name that a kind of file in its catalog gives as its source."""

@@ -32,8 +32,8 @@ from touchfs.shard.find import find_shards
 from touchfs.shard.key_builder import KeyedShard, build_keys
 from touchfs.shard.keys import Keys, joined
 from touchfs.shard.names import assign
-from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.open import fingerprint, shard_name
+from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.atomic import atomic_file
 from touchfs.source.local import FileIdentity
 from touchfs.view.catalogs import make_catalog
@@ -79,13 +79,16 @@ def open_dataset(
         for done, shard in enumerate(jobs.run(_index, tasks, executor), 1):
             shards[shard.path] = shard
             progress(done, len(tasks))
+    names = map(os.fsdecode, unique_names(paths))
+    named = [_named(shards[path], name) for path, name in zip(paths, names, strict=True)]
     if tasks or known.keys() != shards.keys():
         with suppress(SourceError):  # what has been indexed is known from the catalogs, too
-            _save(dataset_file, source, shards.values())
-    named = [
-        replace(shards[path], name=os.fsdecode(name)) for path, name in zip(paths, unique_names(paths), strict=True)
-    ]
+            _save(dataset_file, source, named)
     return Dataset(source, named, _open_keys(indexed(source, ".keys"), named, executor, force=force))
+
+
+def _named(shard: Shard, name: str) -> Shard:
+    return shard if shard.name == name else replace(shard, name=name)
 
 
 def _open_keys(path: str, shards: Sequence[Shard], executor: Executor | None, *, force: bool) -> Keys | str:
