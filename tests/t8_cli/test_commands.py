@@ -290,7 +290,7 @@ class TestSources:
         shutil.copytree(shards, here / "moved")
         Path("moved/data.list").write_text("/then/there/000000001 audio+metainfo\nold/000000000 audio+metainfo\n")
         assert self.shown(text, "moved") == self.shown(text, "moved/data.list")
-        assert self.shown(text, "moved") == ("000000000/\n000000001/", SENTENCES[0]["txt"])
+        assert self.shown(text, "moved") == ("000000001/\n000000000/", SENTENCES[0]["txt"])
 
     def test_colons(self, shards, here, text):
         shutil.copytree(shards / "000000000", here / "a:b" / "000000000")

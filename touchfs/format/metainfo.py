@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
@@ -19,6 +19,22 @@ from touchfs.extent import Buffer
 RATE_MAX = 2**31 - 1
 _TOLD_MAX = 80
 _decode = json.JSONDecoder().decode
+
+
+class AnySegment(Protocol):
+    """A segment of a recording, whatever rule its times follow."""
+
+    @property
+    def text(self) -> str | None: ...
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The whole stored object."""
+        ...
+
+    def span(self, rate: int, length: int) -> tuple[int, int, str | None]:
+        """`(offset, length, problem)` in samples of a recording with `length` samples, and never outside of it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +94,7 @@ class Metainfo:
     key: str | None
     text: str | None
     rate: int | None
-    segments: tuple[Segment, ...]
+    segments: tuple[AnySegment, ...]
 
 
 def parse_object(data: Buffer) -> dict[str, Any]:

@@ -1,0 +1,159 @@
+"""Cuts of Lhotse, as the JSON objects of its manifests: of a recording, what a cut covers and what is said when.
+
+    {"id": "…", "start": 0, "duration": 9.5, "channel": 0, "type": "MonoCut",
+     "supervisions": [{"id": "…", "start": 0.5, "duration": 2.25, "text": "…", …}, …],
+     "recording": {…}, "features": {…}, "custom": {…}}
+
+Times are seconds. A cut's start counts in its recording; a supervision's in its cut, and it may begin before the cut
+and end after it. Lhotse counts samples by rounding each time on its own: first to 8 decimals of a sample, for the sake
+of floats that should have been a half, then to the nearest one, halves away from zero. So a segment has as many samples
+as its duration alone says, wherever it starts.
+
+What Lhotse stores beside the bytes of a recording in a Shar:
+
+    {"id": "…", "sources": [{"type": "shar", "channels": [0], "source": ""}], "sampling_rate": 16000,
+     "num_samples": 152000, "duration": 9.5, "channel_ids": [0]}
+
+Source: lhotse/utils.py (compute_num_samples), lhotse/cut/data.py (truncate).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from math import inf
+from typing import Any, NamedTuple
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer
+
+_DECIMALS = 8
+_RATE_MAX, _CHANNELS_MAX, _LENGTH_MAX = 2**31 - 1, 2**16 - 1, 2**31 - 1
+_BLANKS = " \t\r\n"
+_decode = json.JSONDecoder().raw_decode
+
+
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """What is said in a piece of a cut, as stored in `fields`. `cut` is the start and duration of that."""
+
+    text: str | None
+    fields: dict[str, Any]
+    cut: tuple[Any, Any]
+
+    def span(self, rate: int, length: int) -> tuple[int, int, str | None]:
+        """`(offset, length, problem)` in samples of the cut's recording, which has `length`.
+
+        The samples that Lhotse loads for the cut trimmed to this supervision. Never others than the cut's.
+        """
+        begin, end = _window(self.cut, rate, length)
+        start, duration = self.fields.get("start"), self.fields.get("duration")
+        try:
+            first = begin + _samples_in(start, rate)
+            last = first + _samples_in(duration, rate)
+        except (ValueError, OverflowError):
+            return begin, 0, "its start and its duration are not both a time"
+        if last <= first:
+            return min(max(first, begin), end), 0, f"lasts {duration} s, less than a sample"
+        if first >= end:
+            return end, 0, f"starts at {start} s, past the cut's end at {(end - begin) / rate} s"
+        if last <= begin:
+            return begin, 0, f"starts at {start} s and ends before the cut begins"
+        problems = []
+        if first < begin:
+            problems.append(f"starts at {start} s, before the cut: cut at 0 s")
+        if last > end:
+            problems.append(f"ends past the cut's end: cut at {(end - begin) / rate} s")
+        first, last = max(first, begin), min(last, end)
+        return first, last - first, "; ".join(problems) or None
+
+
+class Cut(NamedTuple):
+    """`text` is all that is said, in the order of time."""
+
+    key: str | None
+    text: str | None
+    supervisions: tuple[Supervision, ...]
+
+
+def parse_cut(fields: Mapping[str, Any]) -> Cut:
+    """What touchfs uses of a cut. What cannot be used is treated as absent."""
+    key, stored = fields.get("id"), fields.get("supervisions")
+    window = fields.get("start"), fields.get("duration")
+    supervisions = tuple(
+        Supervision(text if isinstance(text := each.get("text"), str) else None, each, window)
+        for each in (stored if isinstance(stored, list) else ())
+        if isinstance(each, dict)
+    )
+    texts = [each.text for each in sorted(supervisions, key=_start) if each.text is not None]
+    if type(key) is int:
+        key = str(key)
+    return Cut(key if isinstance(key, str) and key else None, " ".join(texts) if texts else None, supervisions)
+
+
+def find_value(line: Buffer, name: str) -> tuple[Any, int, int] | None:
+    """Of a field of the JSON object in a line: its value, and offset and length of what it is written as.
+
+    None where there is no such field. As in all JSON readers, of several fields with one name the last counts.
+    """
+    try:
+        text = str(line, "utf-8")
+        found = None
+        at = _next(text, text.index("{") + 1)
+        while text[at] != "}":
+            key, at = _decode(text, at)
+            start = _next(text, _next(text, at) + len(":"))
+            value, at = _decode(text, start)
+            if key == name:
+                found = value, start, at
+            at = _next(text, at)
+            if text[at] == ",":
+                at = _next(text, at + 1)
+    except (ValueError, IndexError, RecursionError) as error:
+        raise FormatError("the line is not a JSON object in UTF-8") from error
+    if found is None:
+        return None
+    value, start, end = found
+    return value, len(text[:start].encode()), len(text[start:end].encode())
+
+
+def parse_recording(fields: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    """Rate, channels, and samples of each, or None where they are of no use."""
+    rate, channels, length = (fields.get(name) for name in ("sampling_rate", "channel_ids", "num_samples"))
+    if type(rate) is not int or type(length) is not int or not isinstance(channels, list):
+        return None
+    if not (0 < rate <= _RATE_MAX and 0 < len(channels) <= _CHANNELS_MAX and 0 <= length <= _LENGTH_MAX):
+        return None
+    return rate, len(channels), length
+
+
+def _window(cut: tuple[Any, Any], rate: int, length: int) -> tuple[int, int]:
+    """The first sample of a cut, and the first after it. All of the recording where the cut does not tell."""
+    try:
+        first, duration = (_samples_in(time, rate) for time in cut)
+    except (ValueError, OverflowError):
+        return 0, length
+    first = min(max(first, 0), length)
+    return first, min(max(first + duration, first), length)
+
+
+def _samples_in(seconds: Any, rate: int) -> int:
+    """Raises ValueError or OverflowError where it is no time, or a NaN or infinite one."""
+    if type(seconds) not in (int, float):
+        raise ValueError
+    return int(Decimal(round(seconds * rate, _DECIMALS)).to_integral_value(ROUND_HALF_UP))
+
+
+def _start(supervision: Supervision) -> float:
+    """What is at no time comes last."""
+    start: Any = supervision.fields.get("start")
+    return float(start) if type(start) in (int, float) and abs(start) < inf else inf
+
+
+def _next(text: str, at: int) -> int:
+    """The first that is no blank."""
+    while text[at] in _BLANKS:
+        at += 1
+    return at
