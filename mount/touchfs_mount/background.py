@@ -61,6 +61,8 @@ class Background:
 def in_background(run: Callable[[Background], int], wait_seconds: float) -> str:
     """Run in a child, and return what it says when it is ready. Raises MountError with its error or at the time-out."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
+    # Or a Ctrl-C while it forks is lost in one of the functions that libraries have registered to be called then.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     pid = os.fork()
     if pid == 0:
         os.close(reading)
@@ -68,6 +70,7 @@ def in_background(run: Callable[[Background], int], wait_seconds: float) -> str:
     os.close(writing)
     process = os.pidfd_open(pid)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         told = _outcome(reading, wait_seconds)
     except BaseException:  # Ctrl-C is one: whatever ends the waiting, the child must not go on alone
         os.kill(pid, signal.SIGTERM)
@@ -102,6 +105,7 @@ def _be_the_child(run: Callable[[Background], int], background: Background) -> N
     """Never returns into the parent's code."""
     status = 1
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         os.setsid()
         _end_with_the_parent(True)
         _close_inherited()

@@ -34,7 +34,11 @@ CASES = [
     (["cat", "nosuch:shards/x"], 1, "nosuch: no such file or directory"),
     (["ls", ":shards"], 1, ":shards: no such file or directory"),
     (["ls", ""], 1, "no such file or directory"),
-    (["ls", "empty"], 1, "empty: no shards here: expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list"),
+    (
+        ["ls", "empty"],
+        1,
+        "empty: no shards here: expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list",
+    ),
     (["info", "text"], 1, "text: is no dataset: line 1 is not `SHARD_DIR DATATYPES`"),
     (["info", ""], 2, "the source is empty: is a variable unset?"),
     (["mount", "shards", ""], 2, "touchfs mount: the mount point is empty: is a variable unset?"),

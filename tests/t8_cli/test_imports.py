@@ -42,6 +42,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path, name):
         "cp": [file, str(tmp_path / "copy")],
         "index": ["--force", str(shards)],
         "info": [str(shards)],
+        "iterate": [str(shards)],
         "ls": [str(shards)],
         "meta": ["get", str(shards)],
         "pack": ["touch", "--help"],

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import touchfs.survivors
+from touchfs.errors import FormatError, SourceError, UsageError
+from touchfs.survivors import survivors
+from touchfs.where import parse_where
+
+STEP = touchfs.survivors._STEP_SAMPLES
+
+
+class Listed:
+    """Samples from a list. `looked` counts how many were looked at."""
+
+    def __init__(self, facts: list[dict[str, Any]], fingerprint: str = "f") -> None:
+        self.facts = facts
+        self.fingerprint = fingerprint
+        self.looked = 0
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
+        for facts in self.facts[start:stop]:
+            self.looked += 1
+            yield facts
+
+
+def numbered(count: int, fingerprint: str = "f") -> Listed:
+    return Listed([{"n": n, "info": {"odd": n % 2 == 1}} for n in range(count)], fingerprint)
+
+
+def found(samples: Listed, text: str, place: Path) -> list[int]:
+    return list(survivors(samples, parse_where(text), str(place)).tolist())
+
+
+def only_file(place: Path) -> Path:
+    (file,) = place.iterdir()
+    return file
+
+
+FACTS = st.dictionaries(st.sampled_from("ab"), st.integers(0, 3) | st.sampled_from(["", "x", None, True]))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(FACTS, max_size=30),
+    st.sampled_from(["a < 2", 'not a == "x"', "a exists or b exists", "b in [true, 1] and a != 1", "not a exists"]),
+    st.integers(1, 8),
+)
+def test_they_are_what_a_list_comprehension_finds(
+    tmp_path_factory: pytest.TempPathFactory, facts: list[dict[str, Any]], text: str, step: int
+) -> None:
+    place, where, samples = tmp_path_factory.mktemp("survivors"), parse_where(text), Listed(facts)
+    expected = [position for position, sample in enumerate(facts) if where.matches(sample)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(touchfs.survivors, "_STEP_SAMPLES", step)
+        if facts and not all(any(field in sample for sample in facts) for (field,) in where.fields):
+            with pytest.raises(UsageError, match="no sample has the field"):
+                survivors(samples, where, str(place))
+        else:
+            for _ in range(2):
+                assert survivors(samples, where, str(place)).tolist() == expected
+    assert samples.looked == len(facts)
+
+
+def test_over_several_steps(tmp_path: Path) -> None:
+    count = 2 * STEP + 3
+    told: list[tuple[int, int]] = []
+    where = parse_where("info.odd == true")
+    positions = survivors(numbered(count), where, str(tmp_path), lambda done, total: told.append((done, total)))
+    assert np.array_equal(positions, np.arange(1, count, 2))
+    assert told == [(0, count), (STEP, count), (2 * STEP, count), (count, count)]
+
+
+def test_it_is_mapped_and_cannot_be_written_to(tmp_path: Path) -> None:
+    positions = survivors(numbered(9), parse_where("n >= 5"), str(tmp_path))
+    assert positions.dtype == np.uint32 and positions.tolist() == [5, 6, 7, 8]
+    assert not positions.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        positions[0] = 1
+    os.unlink(only_file(tmp_path))  # as a rebuilt one does, in effect
+    assert positions.tolist() == [5, 6, 7, 8]
+
+
+def test_positions_that_do_not_fit_into_32_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where that begins is brought nearer."""
+    monkeypatch.setattr(touchfs.survivors, "_SMALL_SAMPLES", 3)
+    for count, dtype in [(3, np.uint32), (4, np.int64)]:
+        samples = numbered(count, str(count))
+        for _ in range(2):
+            positions = survivors(samples, parse_where("n >= 1"), str(tmp_path))
+            assert positions.dtype == dtype and positions.tolist() == list(range(1, count))
+        assert samples.looked == count
+
+
+def test_it_is_made_once_for_each_dataset_and_meaning(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "place"
+    first, second = numbered(10), numbered(10, "other")
+    assert found(first, "n < 3", place) == found(first, " ( n<3.0 ) ", place) == [0, 1, 2]
+    assert (first.looked, len(os.listdir(place))) == (10, 1)
+    assert found(first, "n < 4", place) == [0, 1, 2, 3]
+    assert (first.looked, len(os.listdir(place))) == (20, 2)
+    assert found(second, "n < 3", place) == [0, 1, 2]
+    assert (second.looked, len(os.listdir(place))) == (10, 3)
+    assert found(numbered(2), "n < 3", place) == [0, 1]  # one fingerprint, but surely others
+
+
+def test_fields_that_no_sample_has(tmp_path: Path) -> None:
+    samples = numbered(10)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r'no sample has the field "a b", info\.even: '):
+            found(samples, 'n == 1 or info.even == true or "a b" exists', tmp_path)
+    assert samples.looked == 10
+    assert found(samples, "info.odd == true and n != 1 and not n > 4", tmp_path) == [3]
+    samples.facts[9]["rare"] = 1  # which `or` never comes to
+    samples.fingerprint = "with a rare one"
+    assert found(samples, "n >= 0 or rare == 2", tmp_path) == list(range(10))
+
+
+def test_no_samples(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert found(numbered(0), "whatever exists", tmp_path) == []
+
+
+def test_nothing_survives(tmp_path: Path) -> None:
+    samples = numbered(5)
+    for _ in range(2):
+        assert found(samples, "n > 5", tmp_path) == []
+    assert samples.looked == 5
+
+
+def test_any_flipped_byte_or_cut_and_it_is_made_again(tmp_path: Path) -> None:
+    samples, text, expected = numbered(7), "n >= 4 and info.odd exists", [4, 5, 6]
+    assert found(samples, text, tmp_path) == expected
+    file = only_file(tmp_path)
+    whole = file.read_bytes()
+    damaged = [whole[:size] for size in range(len(whole))]
+    damaged += [whole[:i] + bytes([whole[i] ^ 1 << i % 8]) + whole[i + 1 :] for i in range(len(whole))]
+    damaged += [whole + b"\0", whole + whole, bytes(len(whole)), b"\xff" * len(whole)]
+    for data in damaged:
+        file.write_bytes(data)
+        samples.looked = 0
+        assert found(samples, text, tmp_path) == expected
+        assert (samples.looked, file.read_bytes(), only_file(tmp_path)) == (7, whole, file)
+
+
+def test_the_file_of_another_expression_does_not_count(tmp_path: Path) -> None:
+    """As long, sound, and under the name."""
+    samples = numbered(7)
+    assert found(samples, "n == 3", tmp_path) == [3]
+    file = only_file(tmp_path)
+    data = file.read_bytes()
+    file.unlink()
+    assert found(samples, "n == 4", tmp_path) == [4]
+    only_file(tmp_path).write_bytes(data)
+    assert found(samples, "n == 4", tmp_path) == [4]
+
+
+def test_samples_that_cannot_be_read_leave_nothing(tmp_path: Path) -> None:
+    class Damaged(Listed):
+        def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
+            yield {"n": 1}
+            raise FormatError("damaged", path="shard", offset=7)
+
+    with pytest.raises(FormatError, match="shard: damaged"):
+        found(Damaged([{}, {}]), "n == 1", tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("there", [1, 3])
+def test_more_or_fewer_records_than_samples(tmp_path: Path, there: int) -> None:
+    class Uneven(Listed):
+        def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
+            return iter([{"n": 1}] * there)
+
+    with pytest.raises(ValueError, match="zip"):
+        found(Uneven([{}, {}]), "n == 1", tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_where_no_file_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SourceError, match=r"file.*Not a directory"):
+        found(numbered(1), "n == 0", tmp_path / "file")
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(SourceError, match=r"link: no index .* can be written"):
+        found(numbered(1), "n == 0", tmp_path / "link")
+
+
+SCRIPT = f"""
+import sys
+from touchfs.survivors import survivors
+from touchfs.where import parse_where
+
+class Slow:
+    fingerprint = "f"
+
+    def __len__(self):
+        return 20_000
+
+    def records(self, start, stop):
+        if start == 3 * {STEP}:
+            print("half", flush=True)
+            sys.stdin.read()
+        for n in range(start, stop):
+            yield {{"n": n}}
+
+print(survivors(Slow(), parse_where("n < 19000"), sys.argv[1]).tolist() == list(range(19_000)), flush=True)
+"""
+
+
+def start(place: Path) -> subprocess.Popen[str]:
+    """Another process, half of its work done."""
+    arguments = [sys.executable, "-c", SCRIPT, os.fspath(place)]
+    process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "half\n"
+    return process
+
+
+def test_killed_half_way_it_leaves_nothing_that_counts(tmp_path: Path) -> None:
+    with start(tmp_path) as process:
+        process.send_signal(signal.SIGKILL)
+    assert only_file(tmp_path).name.startswith(".touchfs-tmp-")
+    samples = numbered(20_000)
+    assert found(samples, "n < 19000", tmp_path) == list(range(19_000))
+    assert samples.looked == 20_000
+
+
+def test_processes_at_once(tmp_path: Path) -> None:
+    processes = [start(tmp_path) for _ in range(3)]
+    for process in processes:
+        assert process.communicate(timeout=60)[0] == "True\n"
+    samples = numbered(20_000)
+    assert found(samples, "n < 19000", tmp_path) == list(range(19_000))
+    assert (samples.looked, len(os.listdir(tmp_path))) == (0, 1)
