@@ -10,7 +10,7 @@ Forms are short strings, because catalogs store them:
     npy/DTYPE                elements of a NumPy dtype, one-dimensional
     sparse                   pieces of a file with holes, end to end; the detail says where they belong (`shard.holes`)
     decoded/RATE/CHANNELS    a recording in any coding; the file is a WAV of the samples that the detail names
-    lilcom/ROWS/COLUMNS      a lilcom matrix; the file is its .npy of 32-bit floats
+    lilcom/N[/M…]            an array of this shape by lilcom; the file is its .npy of 32-bit floats
     inline                   the catalog holds the bytes, which were computed from the field
 """
 

@@ -21,12 +21,14 @@ def written(kind: str) -> bytes:
             archive.writestr("x", b"x")
     elif kind == "gz":
         made.write(gzip.compress(b"x"))
+    elif kind == "opus":
+        soundfile.write(made, np.zeros(4800), 48000, format="OGG", subtype="OPUS")
     else:
         soundfile.write(made, np.zeros(4800), 48000, format=kind.upper())
     return made.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["wav", "flac", "ogg", "mp3", "npy", "zip", "gz"])
+@pytest.mark.parametrize("kind", ["wav", "flac", "ogg", "opus", "mp3", "aiff", "au", "caf", "npy", "zip", "gz"])
 def test_real_files(kind: str) -> None:
     assert extension(written(kind)) == kind
     assert extension(memoryview(written(kind))[:MAGIC_SIZE]) == kind
@@ -51,6 +53,12 @@ def test_rf64() -> None:
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "png"),
         (b"\xff\xd8\xff\xe0\0\x10JFIF", "jpg"),
         (b"RIFF\x10\0\0\0what", "bin"),
+        (b"FORM\0\0\0\x10AIFCFVER", "aiff"),
+        (b"FORM\0\0\0\x10ILBMBMHD", "bin"),
+        (b"OggS", "ogg"),
+        (b"\xff\xf1\x50\x80", "aac"),
+        (b"#!AMR\n", "amr"),
+        (b"NIST_1A\n   1024\n", "sph"),
         (b"RIFF", "bin"),
         (b"ftyp", "bin"),
         (b"", "bin"),

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, MissingExtraError
 
+# Its header has up to 15 dimensions, of a few bytes each.
+HEAD_SIZE = 128
+
 
 def is_installed() -> bool:
     from importlib.util import find_spec
@@ -15,13 +18,29 @@ def is_installed() -> bool:
     return find_spec("lilcom") is not None
 
 
+def shape(head: bytes) -> tuple[int, ...]:
+    """That of the matrix whose compressed bytes begin so: of HEAD_SIZE bytes, or all that there are."""
+    try:
+        import lilcom
+    except ImportError as error:
+        raise _missing() from error
+    try:
+        return tuple(lilcom.get_shape(head))
+    except ValueError as error:
+        raise FormatError(f"lilcom cannot decompress it: {error}") from error
+
+
 def decompress(data: bytes) -> NDArray[Any]:
     try:
         import lilcom
     except ImportError as error:
-        raise MissingExtraError("lilcom is not installed: pip install lilcom") from error
+        raise _missing() from error
     try:
         matrix: NDArray[Any] = lilcom.decompress(data)
     except (ValueError, RuntimeError, AssertionError) as error:
         raise FormatError(f"lilcom cannot decompress it: {error}") from error
     return matrix
+
+
+def _missing() -> MissingExtraError:
+    return MissingExtraError("lilcom is not installed: pip install lilcom")

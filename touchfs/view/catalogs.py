@@ -8,11 +8,11 @@ Samples are seen once, in order. What is kept of each is its key, its rows, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 
-from touchfs.errors import FormatError, SourceError, TouchfsError
+from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
 from touchfs.format.arrow_ipc import Column
 from touchfs.sample import Field, Sample
 from touchfs.shard import names
@@ -33,7 +33,6 @@ _THEN = "then `touchfs reload`, or mount again."
 def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT) -> Facts:
     """Index one shard. A damaged shard is not an error: its catalog says what is wrong."""
     files: dict[str, FileIdentity] = {}
-    size = index_size = 0
     made = _Tables()
     try:
         files = fingerprint(shard_path)
@@ -44,14 +43,25 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
             report = made.report(shard_path, shard.problems)
         tables = made.columns(report)
     except TouchfsError as error:
-        if isinstance(error, SourceError):
-            files = {}  # as those of no shard, so that the next opening tries again
-        size = index_size = 0
-        made = _Tables()
-        report = f"This shard cannot be served.\n\n{error}\n\nRepair it or make it again, {_THEN}\n"
-        tables = made.columns(report)
+        return make_broken(catalog_path, error, files)
     facts = Facts(files, made.samples, made.seconds, size, index_size, made.damaged, report)
     write_catalog(catalog_path, tables, made.kinds, facts)
+    return facts
+
+
+def make_broken(catalog_path: str, error: TouchfsError, files: Mapping[str, FileIdentity]) -> Facts:
+    """The catalog of a shard that cannot be served."""
+    if isinstance(error, SourceError | MissingExtraError):
+        files = {}  # as those of no shard, so that the next opening tries again
+    report = f"This shard cannot be served.\n\n{error}\n\nRepair it or make it again, {_THEN}\n"
+    return make_notice(catalog_path, report, files)
+
+
+def make_notice(catalog_path: str, text: str, files: Mapping[str, FileIdentity], stem: str = REPORT_STEM) -> Facts:
+    """A catalog that shows nothing but a text, as `stem`.txt."""
+    made = _Tables()
+    facts = Facts(files, 0, 0.0, 0, 0, 0, text if stem == REPORT_STEM else "")
+    write_catalog(catalog_path, made.columns(text, stem), made.kinds, facts)
     return facts
 
 
@@ -100,13 +110,13 @@ class _Tables:
         told = [*problems[:REPORTED_MAX], *self._problems, *more]
         return "\n".join([head, "", *told, "", f"Repair the shard or make it again, {_THEN}", ""])
 
-    def columns(self, report: str) -> dict[str, dict[str, Column]]:
-        """The tables, with `report` as a file if there is any."""
+    def columns(self, report: str, stem: str = REPORT_STEM) -> dict[str, dict[str, Column]]:
+        """The tables, with `report` as the file `stem`.txt if there is any."""
         shards, segmented = self._views
         keys, extensions = self._keys, shards.extensions
         if report:
             # As if of a first sample, so that no sample has its name; but last in the table.
-            keys, extensions = [REPORT_STEM, *keys], [(REPORT_EXTENSION,), *extensions]
+            keys, extensions = [stem, *keys], [(REPORT_EXTENSION,), *extensions]
         assigned = names.assign(keys, extensions)
         reports = []
         if report:

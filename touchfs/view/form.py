@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from functools import cache
@@ -41,8 +42,8 @@ def size_of(form: str, length: int, detail: bytes = b"") -> int:
         length = _PIECE.unpack(detail)[1] * SAMPLE_SIZE * _audio(parameter)[1]
         return wav.header_size(length) + length
     if kind == "lilcom":
-        rows, columns = _numbers(parameter)
-        return len(npy.build_header(np.dtype("<f4"), (rows, columns))) + 4 * rows * columns
+        shape = tuple(_numbers(parameter))
+        return len(npy.build_header(np.dtype("<f4"), shape)) + 4 * math.prod(shape)
     raise _unknown(form)
 
 
@@ -107,13 +108,13 @@ def _decoded(form: str, extent: Extent, detail: bytes) -> Content:
 
 
 def _lilcom(form: str, extent: Extent) -> Content:
-    rows, columns = _numbers(form.removeprefix("lilcom/"))
+    shape = tuple(_numbers(form.removeprefix("lilcom/")))
 
     def render() -> bytes:
         from touchfs.media.lilcom import decompress
 
         matrix = decompress(bytes(extent.read(0, extent.size)))
-        return npy.build_header(np.dtype("<f4"), (rows, columns)) + matrix.astype("<f4").tobytes()
+        return npy.build_header(np.dtype("<f4"), shape) + matrix.astype("<f4").tobytes()
 
     return Rendered(size_of(form, extent.size), render)
 

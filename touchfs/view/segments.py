@@ -18,7 +18,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from touchfs.format.metainfo import Segment
+from touchfs.format.metainfo import AnySegment
 from touchfs.sample import Recording, Sample
 from touchfs.shard.names import quote
 from touchfs.view.file import File
@@ -56,7 +56,7 @@ def recording_in(sample: Sample) -> Recording | None:
     return sample.recording or next(filter(None, map(recording_of, sample.fields.values())), None)
 
 
-def text_versions(segment: Segment) -> dict[str, str]:
+def text_versions(segment: AnySegment) -> dict[str, str]:
     """The texts of a segment by the name of their version; that of the default text is "".
 
     The others are its fields, then what is in its objects of texts. Of those with one name, the first counts.

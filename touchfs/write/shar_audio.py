@@ -22,7 +22,7 @@ from touchfs.source.drive import drive
 
 FORMATS = ("wav", "flac", "mp3", "opus")
 
-_MAGIC = {"wav": "wav", "flac": "flac", "mp3": "mp3", "opus": "ogg"}
+_MAGIC = {"wav": "wav", "flac": "flac", "mp3": "mp3", "opus": "opus"}
 _DTYPES = ("int16", "float32", "float64")
 
 
