@@ -175,12 +175,9 @@ def test_all_that_lhotse_writes(
     for cut in loaded:
         for field in ("features", "embedding"):
             if kinds[field] == "lilcom" and (cut.has_features if field == "features" else cut.has_custom(field)):
-                if field == "features":
-                    array = np.load(io.BytesIO(found[f"{cut.id}.features.npy"]))
-                    assert np.array_equal(array, cut.features.load())
-                    left.remove(f"{cut.id}.features.npy")
-                else:
-                    left.remove(f"{cut.id}.embedding.llc")  # one-dimensional
+                array = np.load(io.BytesIO(found[f"{cut.id}.{field}.npy"]))
+                assert np.array_equal(array, cut.features.load() if field == "features" else cut.load_embedding())
+                left.remove(f"{cut.id}.{field}.npy")
         if cut.has_custom("lang"):
             assert found[f"{cut.id}.lang.txt"].decode() == cut.lang
             assert json.loads(found[f"{cut.id}.score.json"]) == cut.score
