@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
-__all__ = ["TouchDataset"]
+__all__ = ["SampleSet", "TouchDataset"]
 
 if TYPE_CHECKING:
+    from touchfs.sample_set import SampleSet
     from touchfs.touch_dataset import TouchDataset
 else:
+    _MODULES = {"SampleSet": "touchfs.sample_set", "TouchDataset": "touchfs.touch_dataset"}
 
     def __getattr__(name: str) -> object:
         """Imported at first use, so that importing a part of touchfs does not cost NumPy."""
-        if name in __all__:
-            from touchfs.touch_dataset import TouchDataset
-
-            return TouchDataset
+        if name in _MODULES:
+            return getattr(importlib.import_module(_MODULES[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

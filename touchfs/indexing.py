@@ -5,6 +5,8 @@ file*, which keeps for each shard what it was (its files' identities) when its c
 before something in its shard is. Where a shard is new, or is another one by now, its catalog is made first; that is
 all that `touchfs index` does. A dataset file is only a summary: without it, catalogs are opened to see whose they are.
 
+A compressed shard is decompressed before (`touchfs.preparing`), as long as its decompressed form is not there.
+
 What has which key is told by the index of keys, one file over all shards, made last. Without it all else works.
 
 All these live in the user's cache directory, named by a hash of the shard's or source's path and of what else they
@@ -16,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -27,14 +29,16 @@ import platformdirs
 from touchfs import jobs
 from touchfs.dataset import Dataset, Shard
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.preparing import CATALOG_SUFFIX, Notice, find_prepared, hold, is_notice, is_waiting, prepare_shards
 from touchfs.shard.catalog import VERSION, Catalog, Facts
 from touchfs.shard.find import find_shards
 from touchfs.shard.key_builder import KeyedShard, build_keys
 from touchfs.shard.keys import Keys, joined
 from touchfs.shard.names import assign
 from touchfs.shard.open import fingerprint, shard_name
-from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.source.atomic import atomic_file
+from touchfs.source.compressed import Progress
 from touchfs.source.local import FileIdentity
 from touchfs.view.catalogs import make_catalog
 
@@ -49,13 +53,14 @@ def open_dataset(
     in_place: bool = False,
     force: bool = False,
     executor: Executor | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
+    preparing: Progress = lambda done, total: None,
 ) -> Dataset:
     """Open a dataset, and index what of it is not indexed yet, or all of it with `force`.
 
-    `sample_rate` (Hz) is for audio whose metainfo names none. `progress` is told shards indexed and to index. Raises
-    UsageError, NotFoundError or FormatError for the source as a whole, SourceError where no index can be written;
-    what is wrong with one shard is in its `report`.
+    `progress` is told shards indexed and to index; before that, `preparing` bytes of compressed shards decompressed and
+    in all. Raises UsageError, NotFoundError or FormatError for the source as a whole, SourceError where no index can be
+    written; what is wrong with one shard is in its `report`.
     """
     if not source:
         raise UsageError("the source is empty: is a variable unset?")
@@ -70,9 +75,23 @@ def open_dataset(
 
     dataset_file = indexed(source, ".dataset.json")
     known = {} if force else _load(dataset_file)
-    shards = {path: shard for path in paths if (shard := known.get(path)) is not None and _is_current(shard)}
+    shards = {path: shard for path in paths if (shard := known.get(path)) is not None and _is_current(shard, options)}
+    held = find_prepared(dict.fromkeys(paths))
+    # What was decompressed in vain, and what is empty, is known from its catalog alone.
+    missing = [path for path, form in held.items() if form is None and (path not in shards or shards[path].size)]
+    if missing:
+        _make_directory(place)
+    for path, outcome in prepare_shards(
+        missing, options.decompress, lambda path: indexed(path, ""), executor, preparing
+    ):
+        if isinstance(outcome, Notice):
+            shards[path] = _shard(path, outcome.path, outcome.facts)
+        else:
+            held[path] = outcome
     tasks = [
-        _Task(path, indexed(path, ".arrow"), options, force) for path in dict.fromkeys(paths) if path not in shards
+        _Task(path, indexed(path, CATALOG_SUFFIX), options, force)
+        for path in dict.fromkeys(paths)
+        if path not in shards
     ]
     if tasks:
         progress(0, len(tasks))
@@ -81,10 +100,13 @@ def open_dataset(
             progress(done, len(tasks))
     names = map(os.fsdecode, unique_names(paths))
     named = [_named(shards[path], name) for path, name in zip(paths, names, strict=True)]
-    if tasks or known.keys() != shards.keys():
+    lasting = {shard.path: shard for shard in named if not is_notice(shard)}
+    if tasks or missing or known.keys() != lasting.keys():
         with suppress(SourceError):  # what has been indexed is known from the catalogs, too
-            _save(dataset_file, source, named)
-    return Dataset(source, named, _open_keys(indexed(source, ".keys"), named, executor, force=force))
+            _save(dataset_file, source, lasting.values())
+    dataset = Dataset(source, named, _open_keys(indexed(source, ".keys"), named, executor, force=force))
+    hold(dataset, held.values())
+    return dataset
 
 
 def _named(shard: Shard, name: str) -> Shard:
@@ -134,22 +156,30 @@ class _Task:
 def _index(task: _Task) -> Shard:
     facts = None if task.force else _known_facts(task)
     if facts is None:
-        try:
-            os.makedirs(os.path.dirname(task.catalog), exist_ok=True)
-        except OSError as error:
-            told = f"no index can be written: {error.strerror}; $XDG_CACHE_HOME or --in-place name another place"
-            raise SourceError(told, path=os.path.dirname(task.catalog)) from error
+        _make_directory(os.path.dirname(task.catalog))
         facts = make_catalog(task.path, task.catalog, task.options)
+    return _shard(task.path, task.catalog, facts)
+
+
+def _make_directory(place: str) -> None:
+    try:
+        os.makedirs(place, exist_ok=True)
+    except OSError as error:
+        told = f"no index can be written: {error.strerror}; $XDG_CACHE_HOME or --in-place name another place"
+        raise SourceError(told, path=place) from error
+
+
+def _shard(path: str, catalog: str, facts: Facts) -> Shard:
     return Shard(
         name="",
-        path=task.path,
+        path=path,
         files=dict(facts.files),
-        catalog=task.catalog,
+        catalog=catalog,
         samples=facts.samples,
         seconds=facts.seconds,
         size=facts.size,
         index_size=facts.index_size,
-        catalog_size=os.path.getsize(task.catalog),
+        catalog_size=os.path.getsize(catalog),
         damaged=facts.damaged,
         report=facts.report,
     )
@@ -164,9 +194,13 @@ def _known_facts(task: _Task) -> Facts | None:
     return facts if facts.files == _files(task.path) else None
 
 
-def _is_current(shard: Shard) -> bool:
+def _is_current(shard: Shard, options: Options) -> bool:
+    """Where decompressing it has failed, that is what is told until it is tried again."""
+    is_known = options.decompress is Decompress.LATER and is_waiting(shard)
     try:
-        return _files(shard.path) == shard.files and os.path.getsize(shard.catalog) == shard.catalog_size
+        return (is_known or _files(shard.path) == shard.files) and (
+            os.path.getsize(shard.catalog) == shard.catalog_size
+        )
     except OSError:
         return False
 

@@ -15,6 +15,8 @@ import platformdirs
 
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.preparing import hold_all, is_waiting, release
+from touchfs.source.scratch import Scratch
 from touchfs.state.plans import RegisteredPlans
 from touchfs.state.store import StateStore
 from touchfs.tree.inode import SHARD_IDS_MAX
@@ -26,6 +28,7 @@ from touchfs_mount.daemon import serve
 from touchfs_mount.libfuse import MountOptions
 from touchfs_mount.notifications import invalidate
 from touchfs_mount.operations import TouchOperations
+from touchfs_mount.preparing import Preparing
 from touchfs_mount.workers import Shared
 from touchfs_mount.zygote import Renewal
 
@@ -41,10 +44,14 @@ EXIT_INDEX = 14
 
 @dataclass(frozen=True, slots=True)
 class MountRequest:
-    """What a user asked for. `open_dataset` opens a source and indexes what is not indexed yet, in `index_dir`."""
+    """What a user asked for. `open_dataset` opens a source and indexes what is not indexed yet, in `index_dir`.
+
+    Where that leaves compressed shards waiting, `preparing` goes on with them.
+    """
 
     source: str
     open_dataset: Callable[[str], Dataset]
+    preparing: Preparing
     index_dir: str
     options: MountOptions
     state_dir: str | None = None
@@ -94,11 +101,16 @@ def _serve(
 
             def ready() -> None:
                 claim.release()
+                release(dataset)  # the others hold what they need
                 until_removed.enter_context(mountpoint.alive(request.options.path))
                 say(f"{request.source} is mounted at {request.options.path} ({_summary(dataset)})")
 
+            def mounted() -> None:
+                claim.release()
+                request.preparing.follow(dataset)
+
             renewal = _renewal(request, dataset.source, operations, store.path)
-            return serve(operations, renewal, shared, request.options, ready, mounted=claim.release)
+            return serve(operations, renewal, shared, request.options, ready, mounted)
         finally:
             claim.remove()
 
@@ -148,6 +160,8 @@ def _renewal(request: MountRequest, source: str, operations: TouchOperations, st
             store.close()
 
     def adopt(generation: tuple[Dataset, list[int]]) -> Callable[[int], None]:
+        hold_all(generation[0])
+        request.preparing.follow(generation[0])
         after = Tree(*generation, RegisteredPlans(store_path))
         before = operations.reload(after)
         return lambda descriptor: invalidate(descriptor, before, after)
@@ -157,12 +171,24 @@ def _renewal(request: MountRequest, source: str, operations: TouchOperations, st
 
 def _summary(dataset: Dataset) -> str:
     broken = sum(bool(shard.report) for shard in dataset.shards)
-    return f"{dataset}" + (f"; {counted(broken, 'shard')} with errors, see ERROR.txt in them" if broken else "")
+    waiting = sum(is_waiting(shard) and not shard.report for shard in dataset.shards)
+    told = [f"{dataset}"]
+    if waiting:
+        told.append(f"{counted(waiting, 'shard')} to be decompressed, see PREPARING.txt in them")
+    if broken:
+        told.append(f"{counted(broken, 'shard')} with errors, see ERROR.txt in them")
+    return "; ".join(told)
 
 
 def _refuse_overlap(request: MountRequest) -> None:
     """A daemon that uses its own mount waits for itself. What it reads is not there: a mount point is empty."""
-    written = {"index": request.index_dir, "state": request.state_path(""), "log": request.log_path}
+    scratch = Scratch.configured().directory
+    written = {
+        "index": request.index_dir,
+        "state": request.state_path(""),
+        "log": request.log_path,
+        "scratch store": scratch,
+    }
     for what, path in written.items():
         if _is_inside(os.path.realpath(path), request.options.path):
             raise MountError(

@@ -8,18 +8,24 @@ from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
+from t5_node import data
 
+from touchfs.dataset_segments import MergedSamples, SegmentSamples
+from touchfs.indexing import open_dataset
 from touchfs.node import (
     IteratorNode,
     LazyBatcher,
     LazyFilter,
     LazyFlattener,
     LazyIndexedManifestIterator,
+    LazyIndexedSharIterator,
     LazyIteratorChain,
     LazyIteratorMultiplexer,
+    LazyManifestIterator,
     LazyMapper,
     LazyPrefetcher,
     LazyRepeater,
+    LazySharIterator,
     LazyShuffler,
     LazySlicer,
     attach_graph_origin,
@@ -27,6 +33,7 @@ from touchfs.node import (
     maybe_attach_graph_origin,
     normalize_graph_token,
 )
+from touchfs.view.plan import parse_plan
 
 Make = Callable[[], IteratorNode]
 
@@ -169,6 +176,42 @@ GRAPHS: dict[str, Make] = {
     "foreign twice in a mux": lambda: twice(LazyIteratorMultiplexer, lambda: Doubler(LazyFilter(shuffled(), odd))),
     "shuffler of a mux of foreigns": lambda: LazyShuffler(LazyIteratorMultiplexer(Doubler(leaf(4)), shuffled(3)), 3),
 }
+
+DATA_GRAPHS: dict[str, Make] = {
+    "samples": lambda: LazyIndexedManifestIterator(data.speech()),
+    "samples, shuffled": lambda: LazyIndexedManifestIterator(data.speech(), shuffle=True, seed=3),
+    "segments": lambda: LazyIndexedManifestIterator(SegmentSamples(open_dataset(str(data.speech()))), shuffle=True),
+    "merged segments": lambda: LazyIndexedManifestIterator(merged_speech()),
+    "lines by index": lambda: LazyIndexedManifestIterator(data.lines(), shuffle=True),
+    "lines": lambda: LazyManifestIterator(data.lines()),
+    "lines, compressed": lambda: LazyManifestIterator(f"{data.lines()}.gz"),
+    "lines of a command": lambda: LazyManifestIterator(f"pipe:cat {data.lines()}"),
+    "shards": lambda: LazyManifestIterator(data.speech()),
+    "shards, shuffled, one rank of two": lambda: LazyManifestIterator(data.speech(), True, 3, rank=1, world_size=2),
+    "filter of streamed shards": lambda: LazyFilter(LazyManifestIterator(data.speech()), is_first),
+    "repeater of streamed lines": lambda: LazyRepeater(LazyManifestIterator(data.lines(3)), 2),
+    "shar": lambda: LazySharIterator(in_dir=data.shar_directory()),
+    "shar, compressed, shuffled": lambda: LazySharIterator(in_dir=data.shar_directory(True), shuffle_shards=True),
+    "shar, some fields": lambda: LazySharIterator(data.shar_fields(True, "lang")),
+    "shar by index": lambda: LazyIndexedSharIterator(in_dir=data.shar_directory(), shuffle=True),
+    "shar by index, one rank of two": lambda: LazyIndexedSharIterator(
+        data.shar_fields(False, "lang"), shuffle=True, rank=1, world_size=2
+    ),
+    "repeater of a shar": lambda: LazyRepeater(LazyIndexedSharIterator(in_dir=data.shar_directory(), shuffle=True), 2),
+    "chain of shars, shuffled": lambda: LazyIteratorChain(
+        LazyIndexedSharIterator(in_dir=data.shar_directory()),
+        LazyMapper(LazyIndexedSharIterator(data.shar_fields(False, "lang")), list),
+        shuffle_iters=True,
+    ),
+}
+
+
+def merged_speech() -> MergedSamples:
+    return MergedSamples(open_dataset(str(data.speech())), parse_plan("max=0.05"))
+
+
+def is_first(sample: Any) -> bool:
+    return bool(sample.ordinal == 0)
 
 
 def two(item: Any) -> list[Any]:

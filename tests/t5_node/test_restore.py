@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from t5_node.graphs import GRAPHS, Make, Recipe, Thing, leaf, numbers, recipes, several, shuffled, text
+from t5_node import data
+from t5_node.graphs import DATA_GRAPHS, GRAPHS, Make, Recipe, Thing, leaf, numbers, recipes, several, shuffled, text
+from t5_node.test_cut_mixer import GRAPHS as MIXERS
+from t5_node.test_sampler import SAMPLERS, cuts
 
 import touchfs.node
 from touchfs.errors import UsageError
@@ -20,12 +23,16 @@ from touchfs.node import (
     LazyFilter,
     LazyFlattener,
     LazyIndexedManifestIterator,
+    LazyIndexedSharIterator,
     LazyInfiniteApproximateMultiplexer,
     LazyIteratorChain,
     LazyIteratorMultiplexer,
+    LazyJsonlIterator,
+    LazyManifestIterator,
     LazyMapper,
     LazyPrefetcher,
     LazyRepeater,
+    LazySharIterator,
     LazyShuffler,
     LazySlicer,
 )
@@ -35,6 +42,11 @@ from touchfs.testing import check_restore
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_resumes_exactly(name: str) -> None:
     check_restore(GRAPHS[name])
+
+
+@pytest.mark.parametrize("name", DATA_GRAPHS)
+def test_every_graph_over_data_resumes_exactly(name: str) -> None:
+    check_restore(DATA_GRAPHS[name])
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,6 +62,11 @@ def test_an_endless_graph_resumes_exactly() -> None:
 
 def test_in_a_new_process() -> None:
     check_restore(partial(_for_a_process, 5), fresh_process=True)
+
+
+def test_data_in_a_new_process() -> None:
+    check_restore(partial(LazyIndexedManifestIterator, data.speech(), shuffle=True), fresh_process=True)
+    check_restore(partial(LazySharIterator, in_dir=data.shar_directory(True)), fresh_process=True)
 
 
 def _for_a_process(count: int) -> IteratorNode:
@@ -136,12 +153,14 @@ def test_no_node_is_forgotten() -> None:
         every.update(kinds)
         left.extend(kinds)
     ours = {kind for kind in every if kind.__module__.startswith("touchfs.node.") and not inspect.isabstract(kind)}
-    checked, nodes = set(), [make() for make in GRAPHS.values()]
+    checked: set[type] = set()
+    nodes = [make() for make in (GRAPHS | DATA_GRAPHS | MIXERS).values()]
+    nodes += [make(cuts()) for make in SAMPLERS.values()]
     while nodes:
         node = nodes.pop()
         checked.add(type(node))
         nodes.extend(getattr(node, "sources", [node.source] if hasattr(node, "source") else []))
-    assert ours - checked == {LazyInfiniteApproximateMultiplexer}
+    assert ours - checked == {LazyInfiniteApproximateMultiplexer, LazyJsonlIterator}
 
 
 # The contract's table. (checkpointable, indexed, constant time) over an indexed source and over a plain list.
@@ -174,9 +193,52 @@ def test_nodes_promise_what_they_keep(make: Any, over_indexed: tuple[bool, ...],
     assert next(iter(over)) is not None
 
 
-def test_a_leaf_promises_all() -> None:
-    assert _promises(leaf()) == YES
-    assert supports_graph_restore(leaf())
+LEAVES = [
+    (leaf, YES),
+    (lambda: LazyIndexedManifestIterator(data.lines()), YES),
+    (lambda: LazyIndexedSharIterator(in_dir=data.shar_directory()), YES),
+    (lambda: LazyManifestIterator(data.lines()), ONLY_CHECKPOINTABLE),
+    (lambda: LazySharIterator(in_dir=data.shar_directory()), ONLY_CHECKPOINTABLE),
+    (lambda: LazyJsonlIterator(data.lines()), NO),
+]
+
+
+@pytest.mark.parametrize(("make", "promised"), LEAVES)
+def test_leaves_promise_what_they_keep(make: Make, promised: tuple[bool, ...]) -> None:
+    node = make()
+    assert _promises(node) == promised
+    assert supports_graph_restore(node) == promised[2]
+    item = next(iter(node))
+    if promised == YES:
+        assert node[get_graph_origin(item)] == item
+    else:
+        assert get_graph_origin(item) is None
+        with pytest.raises(UsageError, match="cannot rebuild"):
+            node[0]
+    if promised == NO:
+        with pytest.raises(UsageError, match="not checkpointable"):
+            node.state_dict()
+
+
+def test_the_tables_have_all_of_the_contracts_nodes() -> None:
+    told = {type(make()) for make, _ in LEAVES} | {type(make(leaf())) for make, _, _ in PROMISES}
+    assert told >= {
+        LazyJsonlIterator,
+        LazyManifestIterator,
+        LazyIndexedManifestIterator,
+        LazySharIterator,
+        LazyIndexedSharIterator,
+        LazyIteratorChain,
+        LazyIteratorMultiplexer,
+        LazyMapper,
+        LazyFilter,
+        LazyShuffler,
+        LazyFlattener,
+        LazyRepeater,
+    }
+
+
+def test_a_list_promises_nothing() -> None:
     assert not supports_graph_restore([1, 2])
 
 

@@ -39,6 +39,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path, name):
     file = f"{shards}:shards/000000000/numbers.wav"
     arguments = {
         "cat": [file],
+        "convert": [str(shards), str(tmp_path / "tars"), "--to", "tar"],
         "cp": [file, str(tmp_path / "copy")],
         "index": ["--force", str(shards)],
         "info": [str(shards)],

@@ -15,7 +15,8 @@ from touchfs.cli.terminal import progress_bar
 from touchfs.dataset import Dataset
 from touchfs.errors import NotFoundError
 from touchfs.indexing import open_dataset
-from touchfs.shard.options import FIRST_DOT, LAST_DOT, Options
+from touchfs.shard.options import FIRST_DOT, LAST_DOT, Decompress, Options
+from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE, parse_size
 from touchfs.tree.tree import Entry, Tree
 
 
@@ -37,10 +38,31 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         default=FIRST_DOT,
         help="Where the key of a tar's member ends: at the first dot (WebDataset) or the last (WeNet).",
     )
+    @click.option("--scratch-dir", type=click.Path(), help="For compressed shards. [default: the user's cache]")
+    @click.option(
+        "--scratch-size",
+        metavar="SIZE",
+        help="Bytes to keep there at most, as 200G. [default: 50G, or half of the disk that is free]",
+    )
+    @click.option("--no-decompress", is_flag=True, help="Do not decompress what is not decompressed there already.")
     @click.option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ beside the data.")
     @wraps(function)
-    def command(sample_rate: int | None, key_rule: str, in_place: bool, **others: Any) -> Any:
-        return function(**others, reading=Reading(Options(sample_rate, key_rule), in_place))
+    def command(
+        sample_rate: int | None,
+        key_rule: str,
+        scratch_dir: str | None,
+        scratch_size: str | None,
+        no_decompress: bool,
+        in_place: bool,
+        **others: Any,
+    ) -> Any:
+        # By the environment, as all processes that we start use the same store.
+        if scratch_dir is not None:
+            os.environ[DIRECTORY_VARIABLE] = os.path.abspath(scratch_dir)
+        if scratch_size is not None:
+            os.environ[SIZE_VARIABLE] = str(parse_size(scratch_size))
+        options = Options(sample_rate, key_rule, Decompress.NEVER if no_decompress else Decompress.NOW)
+        return function(**others, reading=Reading(options, in_place))
 
     return command
 
@@ -48,7 +70,9 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def open_source(source: str, reading: Reading) -> Dataset:
     """Open a source, showing progress where it has to be indexed first."""
     with progress_bar("indexing") as progress:
-        return open_dataset(source, options=reading.options, in_place=reading.in_place, progress=progress)
+        return open_dataset(
+            source, options=reading.options, in_place=reading.in_place, progress=progress, preparing=progress
+        )
 
 
 def open_tree(location: str, reading: Reading) -> tuple[Tree, Entry, str]:

@@ -81,6 +81,7 @@ def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read
                 force=force,
                 executor=pool,
                 progress=progress,
+                preparing=draw,
             )
         news = f"{indexed} indexed now" if indexed else "indexed already"
         say(f"{source}: {dataset}; {news}")

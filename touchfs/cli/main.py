@@ -16,7 +16,21 @@ from touchfs.cli.terminal import printable
 from touchfs.errors import MountError, TouchfsError, UsageError
 
 DESCRIPTORS = 1 << 16
-COMMANDS = ("cat", "cp", "index", "info", "ls", "meta", "mount", "pack", "reload", "stat", "umount")
+COMMANDS = (
+    "cat",
+    "convert",
+    "cp",
+    "index",
+    "info",
+    "iterate",
+    "ls",
+    "meta",
+    "mount",
+    "pack",
+    "reload",
+    "stat",
+    "umount",
+)
 
 
 class _Commands(click.Group):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from dataclasses import replace
 
 import click
 
 from touchfs.cli.console import Reading, open_source, source_options
 from touchfs.errors import MissingExtraError
 from touchfs.indexing import index_place
+from touchfs.shard.options import Decompress
 
 
 @click.command("mount", context_settings={"show_default": True})
@@ -42,8 +44,9 @@ def command(
 ) -> int:
     """Mount a dataset as a directory of ordinary files.
 
-    SOURCE is a shard, a directory of shards, or a data.list. What is not indexed yet is indexed first. The
-    command returns when the mount answers; it goes on in the background.
+    SOURCE is a shard, a directory of shards, or a data.list. What is not indexed yet is indexed first; compressed
+    shards are decompressed while the others are served. The command returns when the mount answers; it goes on
+    in the background.
 
     \b
     Example:
@@ -63,6 +66,7 @@ def command(
         from touchfs_mount import mounting
         from touchfs_mount.libfuse import MountOptions
         from touchfs_mount.mountpoint import resolve
+        from touchfs_mount.preparing import Preparing
     except ImportError as error:
         raise MissingExtraError(
             f"mounting needs the fuse extra ({error.name or error}): install libfuse3-dev, pkg-config and gcc, "
@@ -75,9 +79,13 @@ def command(
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO if foreground else logging.WARNING, format="%(levelname)s %(message)s"
     )
+    waiting = reading
+    if reading.options.decompress is Decompress.NOW:
+        waiting = replace(reading, options=replace(reading.options, decompress=Decompress.LATER))
     request = mounting.MountRequest(
         source=source,
-        open_dataset=lambda source: open_source(source, reading),
+        open_dataset=lambda source: open_source(source, waiting),
+        preparing=Preparing(reading.options, in_place=reading.in_place),
         index_dir=index_place(source, in_place=reading.in_place),
         options=MountOptions(
             path=resolve(mountpoint),

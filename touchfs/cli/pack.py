@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 from touchfs.cli.terminal import CPUS, executor, progress_bar, say
 from touchfs.dataset import counted
 from touchfs.media.audio import Arithmetic
 from touchfs.write.making import DATATYPES
-from touchfs.write.pack import pack_touch
+from touchfs.write.pack import PackReport, pack_touch
+from touchfs.write.pack_samples import AUDIO_FORMATS, pack_shar, pack_tar
 
 
 @click.group("pack", no_args_is_help=False)
@@ -18,7 +22,13 @@ def command() -> None:
     \b
     Example:
       touchfs pack touch data.jsonl shards/
+      touchfs pack tar data.jsonl tars/
     """
+
+
+def _told(output: str, report: PackReport) -> None:
+    skipped = f", {report.skipped} lines skipped: see {output}/skipped.jsonl" if report.skipped else ""
+    say(f"{output}: {counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}{skipped}")
 
 
 @command.command("touch")
@@ -88,5 +98,86 @@ def touch(
             executor=pool,
             progress=progress,
         )
-    skipped = f", {report.skipped} lines skipped: see {output}/skipped.jsonl" if report.skipped else ""
-    say(f"{output}: {counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}{skipped}")
+    _told(output, report)
+
+
+def _samples(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of the commands that keep recordings as they are."""
+    options = (
+        click.option("--num-workers", type=click.IntRange(1), default=CPUS, show_default=True, help="Processes."),
+        click.option(
+            "--skip-bad", is_flag=True, help="Leave out what cannot be read, and list it in OUT/skipped.jsonl."
+        ),
+        click.option(
+            "--resample-in",
+            "arithmetic",
+            type=click.Choice(["s16", "float"]),
+            default="s16",
+            show_default=True,
+            help="How 16-bit recordings are resampled, as for `touchfs pack touch`.",
+        ),
+        click.option(
+            "--audio-resample",
+            "rate",
+            type=click.IntRange(1),
+            metavar="HZ",
+            help="Decode recordings to this sample rate; without --audio-format, as wav.",
+        ),
+        click.option(
+            "--audio-format",
+            type=click.Choice(AUDIO_FORMATS),
+            help="Decode recordings, and store them so: mono, 16 bits. [default: the files as they are]",
+        ),
+        click.option(
+            "--num-utt-per-shard",
+            "samples_per_shard",
+            type=click.IntRange(1),
+            default=1000,
+            show_default=True,
+            help="Lines of DATA in each shard.",
+        ),
+        click.argument("output", metavar="OUT", type=click.Path()),
+        click.argument("jsonl", metavar="DATA.jsonl", type=click.Path()),
+    )
+    for option in options:
+        function = option(function)
+    return function
+
+
+@command.command("tar")
+@_samples
+@click.option("--index", "create_index", is_flag=True, help="Write OUT/000000.tar.idx, … beside the tars.")
+def tar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
+    """Make tars for WebDataset, OUT/000000.tar and so on.
+
+    Of each line of DATA.jsonl there is the file that `wav` names, the line as .json, and its `txt` as .txt, under the
+    `key`: in which a dot of the last part becomes %2E, and which gets ~2, ~3, … where it is there already.
+
+    A file that cannot be read is an error that names its line. Interrupted, the same command again goes on.
+
+    \b
+    Example:
+      touchfs pack tar data.jsonl tars/ --audio-format flac --audio-resample 16000
+    """
+    with executor(num_workers) as pool, progress_bar("packing") as progress:
+        report = pack_tar(jsonl, output, executor=pool, progress=progress, **options)
+    _told(output, report)
+
+
+@command.command("shar")
+@_samples
+def shar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
+    """Make a Lhotse Shar, OUT/cuts.000000.jsonl, OUT/recording.000000.tar and so on, with indexes.
+
+    Each line of DATA.jsonl is a cut: its id is the `key`, its recording the file that `wav` names, its supervisions are
+    the `info.segments`, or one over all with the `txt`.
+
+    A file that cannot be read is an error that names its line. Interrupted, the same command again goes on.
+
+    \b
+    Example:
+      touchfs pack shar data.jsonl shar/
+    """
+    with executor(num_workers) as pool, progress_bar("packing") as progress:
+        report = pack_shar(jsonl, output, executor=pool, progress=progress, **options)
+    _told(output, report)

@@ -50,12 +50,12 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
         return OrderIteration(self, epoch, saved) if self.shuffle_iters else ChainIteration(self, epoch, saved)
 
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
-        index, token = self.token_of(ordinal)
+        index, token = self.token_of(ordinal, epoch)
         return (index, token), partial(maker(self.sources[index]), token)
 
-    def token_of(self, ordinal: int) -> tuple[int, Token]:
+    def token_of(self, ordinal: int, epoch: int) -> tuple[int, Token]:
         index = bisect_right(self.starts, ordinal) - 1
-        return index, self.sources[index].token_at(ordinal - self.starts[index])
+        return index, self.sources[index].token_at(ordinal - self.starts[index], epoch)
 
     def ordinal_of(self, token: Token) -> int:
         index, token = self.parts_of(token)
@@ -107,7 +107,7 @@ def _size(source: Any) -> int:
     try:
         size = len(source)
         if size:
-            source.token_at(0)
+            source.token_at(0, 0)
     except (TypeError, AttributeError) as error:
         raise UsageError(
             f"a global shuffle needs indexed sources of known length, and {kind_of(source)} is not one"

@@ -1,4 +1,4 @@
-"""The leaf of a graph: any sequence, whose ordinals are the tokens.
+"""The leaf of a graph: any sequence, or an indexed dataset, whose ordinals are the tokens.
 
 A token needs no seed and no epoch: the same ordinal is the same sample in any order. What is known of the sequence goes
 into every state: its length, and its `fingerprint` where it has one, a string that differs when the data does.
@@ -6,9 +6,13 @@ into every state: its length, and its `fingerprint` where it has one, a string t
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Any, Protocol, cast
 
+from touchfs.dataset import Dataset
+from touchfs.dataset_samples import DatasetSamples
+from touchfs.indexing import open_dataset
 from touchfs.node.base import Pair, kind_of
 from touchfs.node.order import Order, OrderedNode, OrderIteration
 from touchfs.node.partition import Partition
@@ -25,13 +29,15 @@ class Indexed(Protocol):
 
 
 class LazyIndexedManifestIterator(OrderedNode):
+    """`samples` may be a path too: it is opened as a dataset, and what of it is not indexed yet is indexed now."""
+
     is_checkpointable = True
     is_indexed = True
     has_constant_time_access = True
 
     def __init__(
         self,
-        samples: Indexed,
+        samples: Indexed | Dataset | str | os.PathLike[str],
         shuffle: bool = False,
         seed: int = 0,
         *,
@@ -40,8 +46,8 @@ class LazyIndexedManifestIterator(OrderedNode):
         partition: str = "stride",
         tail: str = "keep",
     ) -> None:
-        self.samples = samples
-        self.order = Order(len(samples), seed if shuffle else None, Partition(rank, world_size, partition, tail))
+        self.samples = _opened(samples)
+        self.order = Order(len(self.samples), seed if shuffle else None, Partition(rank, world_size, partition, tail))
 
     def iteration(self, epoch: int, saved: Saved) -> OrderIteration:
         return OrderIteration(self, epoch, saved)
@@ -49,7 +55,7 @@ class LazyIndexedManifestIterator(OrderedNode):
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return ordinal, partial(self.samples.__getitem__, ordinal)
 
-    def token_of(self, ordinal: int) -> int:
+    def token_of(self, ordinal: int, epoch: int) -> int:
         return ordinal
 
     def ordinal_of(self, token: Token) -> int:
@@ -68,3 +74,9 @@ class LazyIndexedManifestIterator(OrderedNode):
     def __len__(self) -> int:
         """How many samples an epoch of this rank has."""
         return self.order.count()
+
+
+def _opened(samples: Indexed | Dataset | str | os.PathLike[str]) -> Indexed:
+    if isinstance(samples, str | os.PathLike):
+        samples = open_dataset(os.fspath(samples))
+    return DatasetSamples(samples) if isinstance(samples, Dataset) else samples

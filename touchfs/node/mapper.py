@@ -40,8 +40,8 @@ class LazyMapper(TransformNode):
     def __len__(self) -> int:
         return len(self.source)
 
-    def token_at(self, ordinal: int) -> Token:
-        token: Token = self.source.token_at(ordinal)
+    def token_at(self, ordinal: int, epoch: int) -> Token:
+        token: Token = self.source.token_at(ordinal, epoch)
         return token
 
     def ordinal_of(self, token: Token) -> int:

@@ -76,16 +76,16 @@ class OrderedNode(PairNode):
     def pair_at(self, ordinal: int, epoch: int) -> Pair: ...
 
     @abstractmethod
-    def token_of(self, ordinal: int) -> Token: ...
+    def token_of(self, ordinal: int, epoch: int) -> Token: ...
 
     @abstractmethod
     def ordinal_of(self, token: Token) -> int: ...
 
-    def token_at(self, ordinal: int) -> Token:
+    def token_at(self, ordinal: int, epoch: int) -> Token:
         """For a global shuffle above."""
         if self.order.partition.world_size > 1:
             raise UsageError("a source of a global shuffle is not partitioned: give rank and world_size to the chain")
-        return self.token_of(ordinal)
+        return self.token_of(ordinal, epoch)
 
     def locate(self, token: Token, epoch: int) -> State:
         self.make(token)

@@ -62,7 +62,8 @@ class RepeaterIteration(TransformIteration):
             for token, make in self.source.pairs:
                 empty = False
                 yield None if token is None else (self.repeat, token), make
-            if empty or self.repeat + 1 == times:
+            # Without an end, an empty source would be asked for ever. With one, the next epoch may have something.
+            if self.repeat + 1 == times or (empty and times is None):
                 return
             self.resumed = False
             self.repeat += 1

@@ -2,11 +2,13 @@
 
     a directory     with a modality of TouchNet's (`audio.idx`, `metainfo.bin`, …): that shard
                     with a `data.list`: what it lists
+                    with `cuts.jsonl`, `cuts.000000.jsonl`, …, a Lhotse Shar: each of these, for the other files are
+                    fields of theirs
                     with files that are shards: each of them, in name order (a tar; a JSONL; of `PREFIX.idx` and `.bin`
                     named otherwise, one of Megatron-LM's)
                     and the shards of its subdirectories, one level down
     PREFIX.idx      and `PREFIX.bin` or `PREFIX`, where that is no other file: the one shard
-    a .tar, .jsonl  the one shard
+    a .tar, .jsonl  the one shard, also if it is compressed (.tar.gz, .jsonl.zst, …)
     another file    a `data.list`
 
 Names alone decide, so hundreds of shards are found without a read.
@@ -22,15 +24,17 @@ import os
 import re
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
+from touchfs.shard.shar import find_cuts, is_shard
 from touchfs.shard.touch import is_touch_shard
 
 LIST_NAME = "data.list"
 # A path of 4096 bytes, which is the longest there is, and datatypes. What has longer lines is no list.
 LINE_MAX = 8192
 
-FILE_SUFFIXES = (".tar", ".jsonl")
+FILE_SUFFIXES = (".tar", ".jsonl", *TAR_SUFFIXES, *JSONL_SUFFIXES)
 
 _LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 
@@ -38,7 +42,7 @@ _LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 def find_shards(source: str) -> list[str]:
     """The paths of the shards of a source, in dataset order. A listed shard is named even if it is not there."""
     if not os.path.isdir(source):
-        if source.endswith(FILE_SUFFIXES) and os.path.isfile(source):
+        if (source.endswith(FILE_SUFFIXES) or is_shard(source)) and os.path.isfile(source):
             return [source]
         if (index := _index_of(source)) is not None:
             return [index]
@@ -70,9 +74,10 @@ def _in_directory(path: str) -> list[str]:
     """The files of a directory that are shards."""
     try:
         with os.scandir(path) as entries:
-            names = [e.name for e in entries if e.name.endswith(FILE_SUFFIXES) and e.name[0] != "." and e.is_file()]
+            names = [entry.name for entry in entries if entry.name[0] != "." and entry.is_file()]
     except OSError:
         return []  # no directory, or none that we may look into
+    names = find_cuts(names) or [name for name in names if name.endswith(FILE_SUFFIXES)]
     return sorted([*find_prefixes(path), *(os.path.join(path, name) for name in names)])
 
 

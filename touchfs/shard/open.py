@@ -3,6 +3,8 @@
     PREFIX.idx      Megatron-LM or fairseq: `touchfs.shard.megatron`
     NAME.tar        a tar: `touchfs.shard.tar`
     NAME.jsonl      JSON lines: `touchfs.shard.jsonl`
+    NAME.tar.gz     and the like, one of these two: `touchfs.shard.compressed`
+    cuts.*.jsonl    Lhotse Shar, with the files of its fields beside it: `touchfs.shard.shar`
     a directory     TouchNet: `touchfs.shard.touch`, also where nothing is at the path
 
 What a SOURCE has in it is found by `touchfs.shard.find`; from there on a shard is its path.
@@ -15,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from touchfs.sample import Sample
-from touchfs.shard import jsonl, megatron, single, tar, touch
+from touchfs.shard import compressed, jsonl, megatron, shar, single, tar, touch
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.local import FileIdentity
 from touchfs.source.pieces import StoredFile
@@ -50,13 +52,22 @@ class _Kind(NamedTuple):
     open: Callable[[str, Options], Shard]
     fingerprint: Callable[[str], dict[str, FileIdentity]]
     open_source: Callable[[str, str, Mapping[str, FileIdentity]], StoredFile]
+    is_compressed: bool = False
+
+
+def _compressed(name: str) -> _Kind:
+    shard, source = compressed.CompressedShard, compressed.open_source
+    return _Kind(f"compressed {name}", shard, single.fingerprint, source, is_compressed=True)
 
 
 _DIRECTORY = _Kind("TouchDataset (.bin/.idx)", touch.TouchShard, touch.fingerprint, touch.open_source)
+_SHAR = _Kind("Lhotse Shar", shar.SharShard, shar.fingerprint, single.open_source)
 _BY_SUFFIX = {
     ".idx": _Kind("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprint, megatron.open_source),
     ".tar": _Kind("tar", tar.TarShard, single.fingerprint, single.open_source),
     ".jsonl": _Kind("JSON lines", jsonl.JsonlShard, single.fingerprint, single.open_source),
+    **dict.fromkeys(compressed.TAR_SUFFIXES, _compressed("tar")),
+    **dict.fromkeys(compressed.JSONL_SUFFIXES, _compressed("JSON lines")),
 }
 
 
@@ -75,6 +86,11 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Stor
     return _kind(path).open_source(path, name, files)
 
 
+def is_compressed(path: str) -> bool:
+    """Whether the shard at a path must be in the scratch store before it can be opened."""
+    return path.endswith(compressed.SUFFIXES) and _kind(path).is_compressed
+
+
 def kind_name(path: str) -> str:
     """What kind of shard is at a path, in words."""
     return _kind(path).name
@@ -83,13 +99,19 @@ def kind_name(path: str) -> str:
 def shard_name(path: str) -> str:
     """What a shard is called: the last component of its path, without the suffix that told its kind."""
     name = os.path.basename(path)
-    return name if _kind(path) is _DIRECTORY else os.path.splitext(name)[0]
+    return name if _kind(path) is _DIRECTORY else name.removesuffix(_suffix(path))
 
 
 def _kind(path: str) -> _Kind:
-    kind = _BY_SUFFIX.get(os.path.splitext(path)[1])
+    kind = _SHAR if shar.is_shard(path) else _BY_SUFFIX.get(_suffix(path))
     return _DIRECTORY if kind is None or os.path.isdir(path) else kind
 
 
+def _suffix(path: str) -> str:
+    name = os.path.basename(path)
+    return next((suffix for suffix in _BY_SUFFIX if name.endswith(suffix) and name != suffix), "")
+
+
 if TYPE_CHECKING:
-    _: list[type[Shard]] = [touch.TouchShard, megatron.MegatronShard, tar.TarShard, jsonl.JsonlShard]
+    _: list[type[Shard]] = [touch.TouchShard, megatron.MegatronShard, tar.TarShard, jsonl.JsonlShard, shar.SharShard]
+    __: type[Shard] = compressed.CompressedShard

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 
 from touchfs.errors import UsageError
 from touchfs.format.metainfo import RATE_MAX
 
 FIRST_DOT, LAST_DOT = "first-dot", "last-dot"
+
+
+class Decompress(Enum):
+    """When compressed shards are decompressed that are not in the scratch store."""
+
+    NOW = "now"
+    LATER = "later"
+    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +25,7 @@ class Options:
 
     sample_rate: int | None = None
     key_rule: str = FIRST_DOT
+    decompress: Decompress = field(default=Decompress.NOW, repr=False)  # catalogs, named by the rest, are the same
 
     def __post_init__(self) -> None:
         if self.sample_rate is not None and not 0 < self.sample_rate <= RATE_MAX:

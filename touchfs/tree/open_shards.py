@@ -1,68 +1,38 @@
-"""What is kept of shards that somebody looks at: mapped tables and sources, made at first touch.
-
-A mapping holds a descriptor (and vm.max_map_count, 65,530, limits mappings), so the shard that was opened first is
-dropped when `SHARDS_KEPT` are there.
+"""What is kept of shards that somebody looks at, made at first touch. The one that was opened first is dropped when
+`SHARDS_KEPT` are there.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import stat
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from touchfs.dataset import Dataset, Shard
+from touchfs import open_shard
+from touchfs.dataset import Dataset
 from touchfs.errors import ChangedError, UsageError
-from touchfs.extent import Content, Extent, Memory
-from touchfs.shard.catalog import DIRECTORY, NO_SAMPLE, Kind, Table
+from touchfs.open_shard import SHARDS_KEPT
+from touchfs.shard.catalog import DIRECTORY, NO_SAMPLE, Table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import SHARD_IDS_MAX, pack
-from touchfs.view.form import Presenter, presenter
-
-# A quarter of all descriptors is for catalogs.
-SHARDS_KEPT = max(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 8192), 16)
 
 
-class OpenShard:
-    """A shard's tables by view, its files, and how the contents of each kind of file are made."""
+class OpenShard(open_shard.OpenShard):
+    """One that has an id, and tells the attributes of its files."""
 
-    __slots__ = ("_makers", "_sources", "kinds", "mtime_ns", "position", "shard", "shard_id", "tables")
+    __slots__ = ("mtime_ns", "position", "shard_id")
 
-    def __init__(self, shard: Shard, position: int, shard_id: int, kinds: Sequence[Kind], tables: dict[str, Table]):
-        self.shard = shard
+    def __init__(self, dataset: Dataset, position: int, shard_id: int) -> None:
+        super().__init__(dataset, position)
+        self.mtime_ns = self.shard.mtime_ns
         self.position = position
         self.shard_id = shard_id
-        self.mtime_ns = shard.mtime_ns
-        self.kinds = kinds
-        self.tables = tables
-        files = {name: shard.source(name) for name in {kind.source for kind in kinds if kind.form != "inline"}}
-        self._sources = [files.get(kind.source) for kind in kinds]
-        self._makers: list[Presenter | None] = [
-            None if kind.form == "inline" else presenter(kind.form) for kind in kinds
-        ]
-
-    def content(self, table: Table, row: int) -> Content:
-        """The content of a file of one of the tables."""
-        if table.kind[row] == DIRECTORY:
-            raise UsageError("is a directory")
-        kind = table.kind[row] - 1
-        if self._makers[kind] is None:
-            return Memory(table.inline(row))
-        return self.present(kind, table.offset[row], table.length[row], table.inline(row))
-
-    def present(self, kind: int, offset: int, length: int, detail: bytes) -> Content:
-        """A range of the source of a kind, in the form of that kind. For all but `inline`."""
-        source, make = self._sources[kind], self._makers[kind]
-        if source is None or make is None:
-            raise UsageError("is no range of a file")
-        source.open()
-        return make(Extent(source, offset, length), detail)
 
     def attributes(self, table: Table, row: int) -> dict[str, str]:
         if table.kind[row] == DIRECTORY:
             return {}
-        kind = self.kinds[table.kind[row] - 1]
+        kind = self.kind_of(table, row)
         told = {"shard": self.shard.name, "field": kind.field}
         if table.ordinal[row] != NO_SAMPLE:
             told["key"] = table.key(row)
@@ -97,8 +67,7 @@ class OpenShards:
         position = self._positions.get(shard_id)
         if position is None:
             raise ChangedError("the shard of this inode has changed: look its path up again")
-        catalog = self.dataset.catalog(position)
-        opened = OpenShard(self.dataset.shards[position], position, shard_id, catalog.kinds, catalog.tables)
+        opened = OpenShard(self.dataset, position, shard_id)
         if len(self._open) >= SHARDS_KEPT:
             del self._open[next(iter(self._open))]
         self._open[shard_id] = opened

@@ -5,6 +5,7 @@ What was computed is kept while it is among the last `KEPT_BYTES` of the process
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -42,6 +43,10 @@ class _Kept:
         self._data: OrderedDict[Rendered, bytes] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()  # another thread may have held it at the fork
 
     def get(self, content: Rendered) -> bytes | None:
         return self._data.get(content)

@@ -69,7 +69,7 @@ class Making:
 
     def make(self, line: str) -> dict[str, Buffer] | None:
         """The sample, or None where there is nothing in it."""
-        row = _parse(line)
+        row = parse_row(line)
         fields = {name: _MAKERS[name](row, self) for name in self.datatypes.split("+")}
         if self.datatypes == "texttoken" and not row["input_ids" if self.tokenizer is None else "text"]:
             return None
@@ -77,7 +77,7 @@ class Making:
 
     def largest_id(self, line: str) -> int:
         """-1 where there are none."""
-        return max(_ids(_parse(line), self), default=-1)
+        return max(_ids(parse_row(line), self), default=-1)
 
 
 def vocabulary_of(tokenizer: str) -> int:
@@ -85,7 +85,7 @@ def vocabulary_of(tokenizer: str) -> int:
     return _tokenizer(tokenizer).get_vocab_size(with_added_tokens=True)
 
 
-def _parse(line: str) -> dict[str, Any]:
+def parse_row(line: str) -> dict[str, Any]:
     try:
         line.encode("utf-8")
         row = json.loads(line)
@@ -99,7 +99,7 @@ def _parse(line: str) -> dict[str, Any]:
 
 
 def _audio(row: dict[str, Any], making: Making) -> Buffer:
-    path, size = _locate(row, "wav", making)
+    path, size = locate(row, "wav", making)
     source = LocalFile(path)
     try:
         head = source.read(0, min(size, 12))
@@ -127,7 +127,7 @@ def _metainfo(row: dict[str, Any], making: Making) -> Buffer:
 
 
 def _video(row: dict[str, Any], making: Making) -> Buffer:
-    path, size = _locate(row, "video", making)
+    path, size = locate(row, "video", making)
     _check_size(path, size, 1)
     source = LocalFile(path)
     try:
@@ -183,7 +183,7 @@ def _tokenizer(path: str) -> Tokenizer:
     return tokenizer
 
 
-def _locate(row: dict[str, Any], field: str, making: Making) -> tuple[str, int]:
+def locate(row: dict[str, Any], field: str, making: Making) -> tuple[str, int]:
     """Path and size of the file that a field names."""
     name = row.get(field)
     if not isinstance(name, str):

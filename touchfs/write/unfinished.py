@@ -29,7 +29,8 @@ PLAN = ".touchfs-pack.json"
 _SKIPPED = ".touchfs-pack-{}.jsonl"
 _KIND = "touchfs pack touch"
 _VERSION = 1
-_OF_A_DATASET = re.compile(r"[0-9]{9}|data\.list|skipped\.jsonl")
+# Of TouchNet; a tar or a Shar; any.
+_OF_A_DATASET = re.compile(r"[0-9]{9}|data\.list|([^.]+\.)?[0-9]{6}\.(tar|jsonl)(\.idx)?|skipped\.jsonl")
 # A worker notices within moments that its parent was killed.
 _PATIENCE_SECONDS = 3.0
 _UNLOCKABLE = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})

@@ -1,0 +1,118 @@
+"""Decompressing the shards that wait for it, while the rest of the dataset is served.
+
+A process of its own does it, indexes them, and then has the supervisor reload, as anybody would: by SIGHUP. Where it
+takes long, also in between, when more of them can be served. It is the zygote's child and ends with it. A new program,
+not a fork: nothing that is open here concerns it, and the mount ends only when nobody has the FUSE descriptor.
+
+What could not be decompressed, as there was no room, is tried again only after a reload that somebody else asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from touchfs.dataset import Dataset, counted
+from touchfs.errors import TouchfsError
+from touchfs.indexing import open_dataset
+from touchfs.preparing import find_prepared, is_waiting
+from touchfs.shard.options import Options
+
+log = logging.getLogger(__name__)
+
+# How often, at most, what is ready is shown before all is.
+TELL_SECONDS = 30.0
+_NICENESS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the process is asked to do. `options` are those with which shards are decompressed at once."""
+
+    source: str
+    options: Options
+    in_place: bool
+    paths: tuple[str, ...]
+    supervisor: int
+    zygote: int
+
+
+class Preparing:
+    """At most one such process, kept by the zygote."""
+
+    def __init__(self, options: Options, *, in_place: bool) -> None:
+        self._options = options
+        self._in_place = in_place
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tried: set[str] = set()
+
+    def follow(self, dataset: Dataset) -> None:
+        """Start it, if shards of a new generation of the dataset wait for it, and none is at work."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        if self._process is None or self._process.returncode:
+            self._tried.clear()  # it was not the process that had the dataset read anew
+        self._process = None
+        paths = {shard.path for shard in dataset.shards if is_waiting(shard)} - self._tried
+        if paths:
+            self._tried |= paths
+            told = dataset.source, self._options, self._in_place, tuple(paths), os.getppid(), os.getpid()
+            self._start(Work(*told))
+
+    def _start(self, work: Work) -> None:
+        told = os.memfd_create("touchfs-preparing")
+        command = [sys.executable, "-c", f"from {__name__} import main; main()"]
+        try:
+            os.write(told, pickle.dumps(work))
+            os.lseek(told, 0, os.SEEK_SET)
+            self._process = subprocess.Popen(command, stdin=told, stdout=subprocess.DEVNULL)
+        except OSError:
+            log.exception("compressed shards are not prepared")
+        finally:
+            os.close(told)
+
+
+def main() -> None:
+    """That process. The signals that are for the supervisor alone are ignored, as they are by the zygote."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so as to leave nothing unfinished behind
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.nice(_NICENESS)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s")
+    work: Work = pickle.load(sys.stdin.buffer)
+    if os.getppid() != work.zygote:
+        return
+    log.info("decompressing %s", counted(len(work.paths), "shard"))
+    try:
+        open_dataset(work.source, options=work.options, in_place=work.in_place, preparing=_Telling(work))
+    except TouchfsError as error:
+        log.error("compressed shards are not prepared: %s", error)
+        sys.exit(1)
+    log.info("decompressed")
+    os.kill(work.supervisor, signal.SIGHUP)
+    os._exit(0)  # so that the zygote finds us gone when it has reloaded
+
+
+class _Telling:
+    """Has the dataset read anew where more of it is ready by now."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._ready = 0
+        self._next = time.monotonic() + TELL_SECONDS
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + TELL_SECONDS
+        ready = sum(form is not None for form in find_prepared(self._work.paths).values())
+        if ready > self._ready:
+            self._ready = ready
+            os.kill(self._work.supervisor, signal.SIGHUP)

@@ -1,0 +1,214 @@
+"""Compressed shards in a mount: it is there at once, says what is going on, and then shows what is in them."""
+
+import errno
+import gzip
+import io
+import os
+import signal
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from mounts import Mount, children, runs, touchfs, wait_until
+
+LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
+LONG = b'{"id": "long"}\n' * 10_000_000  # takes a second
+
+
+def tar(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, data in members.items():
+            told = tarfile.TarInfo(name)
+            told.size = len(data)
+            archive.addfile(told, io.BytesIO(data))
+    return file.getvalue()
+
+
+MEMBERS = {"a/x.txt": b"one\n" * 30_000, "y.txt": b""}
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.tar.gz").write_bytes(gzip.compress(tar(MEMBERS)))
+    (tmp_path / "data" / "b.jsonl.gz").write_bytes(gzip.compress(LINES))
+    (tmp_path / "data" / "c.jsonl").write_bytes(LINES)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    return tmp_path / "scratch"
+
+
+def stored(scratch: Path) -> list[str]:
+    return [name for name in os.listdir(scratch) if name.endswith(".scratch")] if scratch.exists() else []
+
+
+def names(mounted: Mount, shard: str) -> list[str]:
+    """None while the shard changes, between the new workers and what they tell the kernel."""
+    try:
+        return sorted(os.listdir(mounted.path / "shards" / shard))
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return []
+
+
+def preparer(mounted: Mount) -> int | None:
+    """The process that decompresses."""
+    for zygote in children(mounted.pid):
+        for pid in children(zygote):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if b"touchfs_mount.preparing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return pid
+    return None
+
+
+def stopped_preparer(mounted: Mount) -> int:
+    pid = wait_until(lambda: preparer(mounted))
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", 2), ("--loop", "trio")], ids=["one", "two", "trio"])
+def test_shards_are_prepared_while_others_are_served(mount, source, scratch, options):
+    mounted = mount(source, *options)
+    pid = stopped_preparer(mounted)
+    assert names(mounted, "c") == sorted(f"line-{number}.json" for number in range(50))
+    for shard in ("a", "b"):
+        assert names(mounted, shard) == ["PREPARING.txt"]
+    told = (mounted.path / "shards" / "a" / "PREPARING.txt").read_text()
+    assert str(source / "a.tar.gz") in told
+    assert str(scratch) in told
+    before = (mounted.path / "shards" / "c").stat().st_ino
+    os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: names(mounted, "a") == ["a", "y.txt"] and len(names(mounted, "b")) == 50)
+    assert {name: (mounted.path / "shards" / "a" / name).read_bytes() for name in MEMBERS} == MEMBERS
+    assert (mounted.path / "shards" / "b" / "line-7.json").read_bytes() == b'{"id": "line-7"}\n'
+    assert (mounted.path / "by-key" / "line-49.json").exists()
+    assert (mounted.path / "shards" / "c").stat().st_ino == before
+    info = mounted.info()
+    assert (info["internal_errors"], info["reload_error"], info["shards_with_errors"]) == (0, None, [])
+    wait_until(lambda: not runs(pid))
+
+
+def test_what_is_prepared_is_there_at_once(mount, source, scratch):
+    assert touchfs("index", source).returncode == 0
+    mounted = mount(source)
+    assert names(mounted, "a") == ["a", "y.txt"]
+    assert preparer(mounted) is None
+
+
+def test_no_decompress(mount, source, scratch):
+    mounted = mount(source, "--no-decompress")
+    told = (mounted.path / "shards" / "a" / "ERROR.txt").read_text()
+    assert f"{source / 'a.tar.gz'}: is compressed" in told
+    assert "without --no-decompress" in told
+    assert len(names(mounted, "c")) == 50
+    assert preparer(mounted) is None
+    assert stored(scratch) == []
+
+
+def test_a_shard_that_comes(mount, source, scratch):
+    """Is prepared too, after a reload that does not wait for it; and one that is damaged says so."""
+    mounted = mount(source)
+    wait_until(lambda: len(names(mounted, "b")) == 50)
+    wait_until(lambda: preparer(mounted) is None)
+    (source / "d.jsonl.gz").write_bytes(gzip.compress(LINES))
+    (source / "e.jsonl.gz").write_bytes(gzip.compress(LINES)[:-1])
+    assert touchfs("reload", mounted.path).returncode == 0
+    wait_until(lambda: len(names(mounted, "d")) == 50)
+    assert names(mounted, "e") == ["ERROR.txt"]
+    assert "was cut off" in (mounted.path / "shards" / "e" / "ERROR.txt").read_text()
+
+
+def test_a_shard_that_changes(mount, source, scratch):
+    """What is there of the old one is never shown as the new one's."""
+    mounted = mount(source)
+    wait_until(lambda: len(names(mounted, "b")) == 50)
+    line = mounted.path / "shards" / "b" / "line-1.json"
+    new = source.parent / "new"
+    new.write_bytes(gzip.compress(LINES.replace(b"line-1", b"LINE-1")))
+    os.rename(new, source / "b.jsonl.gz")
+    with pytest.raises(OSError) as caught:
+        line.read_bytes()
+    assert caught.value.errno == errno.ESTALE
+    assert touchfs("reload", mounted.path).returncode == 0
+    wait_until(lambda: "LINE-1.json" in names(mounted, "b"))
+    assert not line.exists()
+
+
+def test_no_room(mount, source, scratch):
+    """Is told, is not tried for ever, and is tried again after a reload that was asked for."""
+    (source / "big.jsonl.gz").write_bytes(gzip.compress(LINES * 10_000))
+    mounted = mount(source, "--scratch-size", "1M")
+    wait_until(lambda: names(mounted, "big") == ["ERROR.txt"] and len(names(mounted, "b")) == 50)
+    assert "--scratch-size raises it" in (mounted.path / "shards" / "big" / "ERROR.txt").read_text()
+    generation = mounted.info()["generation"]
+    assert preparer(mounted) is None
+    assert touchfs("reload", mounted.path).returncode == 0
+    wait_until(lambda: mounted.info()["generation"] >= generation + 2)
+    assert names(mounted, "big") == ["ERROR.txt"]
+
+
+def test_what_a_mount_serves_is_not_evicted(mount, source, scratch):
+    mounted = mount(source)
+    wait_until(lambda: names(mounted, "a") == ["a", "y.txt"] and len(names(mounted, "b")) == 50)
+    other = source.parent / "other.jsonl.gz"
+    other.write_bytes(gzip.compress(LINES))
+    done = touchfs("index", other, "--scratch-size", len(LINES) + 1)
+    assert "are in use" in done.stderr
+    assert (mounted.path / "shards" / "a" / "a" / "x.txt").read_bytes() == MEMBERS["a/x.txt"]
+    mounted.end()
+    assert touchfs("index", other, "--scratch-size", len(LINES) + 1).stderr == ""
+    assert len(stored(scratch)) == 1
+
+
+@pytest.mark.parametrize("end", ["umount", "kill"])
+def test_unmounted_while_it_prepares(mount, source, scratch, end):
+    """Nothing stays, neither the process nor what it had begun, if it is not killed itself."""
+    (source / "long.jsonl.gz").write_bytes(gzip.compress(LONG, 1))
+    mounted = mount(source)
+    pid = wait_until(lambda: preparer(mounted))
+    wait_until(lambda: any(name.startswith(".touchfs-tmp-") for name in stored(scratch)))
+    everyone = [*mounted.processes(), pid]
+    if end == "umount":
+        assert touchfs("umount", mounted.path).returncode == 0
+    else:
+        for process in everyone[:2]:
+            os.kill(process, signal.SIGKILL)
+    wait_until(lambda: not any(map(runs, everyone)))
+    assert not any(name.startswith(".touchfs-tmp-") for name in stored(scratch))
+
+
+def test_killed_while_it_prepares(mount, source, scratch):
+    """The next one sweeps up after it, and comes to an end."""
+    mounted = mount(source)
+    pid = stopped_preparer(mounted)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not runs(pid))
+    assert names(mounted, "a") in (["PREPARING.txt"], ["a", "y.txt"])
+    assert touchfs("reload", mounted.path).returncode == 0
+    wait_until(lambda: names(mounted, "a") == ["a", "y.txt"] and len(names(mounted, "b")) == 50)
+    assert not any(name.startswith(".touchfs-tmp-") for name in stored(scratch))
+
+
+def test_commands_wait(source, scratch):
+    assert touchfs("cat", f"{source}:shards/b/line-3.json").stdout == '{"id": "line-3"}\n'
+    listed = touchfs("ls", f"{source}:shards/a/a", "--no-decompress")
+    assert listed.stdout == "x.txt\n"
+    done = touchfs("cat", f"{source}:shards/b/line-3.json", "--scratch-size", "lots")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "touchfs: no size: 'lots'; expected bytes, or a number with k, M, G or T\n",
+    )
+
+
+def test_a_scratch_store_in_the_mount_point_is_refused(source, tmp_path):
+    done = touchfs("mount", source, tmp_path / "mnt", "--scratch-dir", tmp_path / "mnt" / "scratch")
+    assert done.returncode == 10
+    assert "the scratch store" in done.stderr

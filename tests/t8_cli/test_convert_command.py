@@ -1,0 +1,205 @@
+"""`touchfs convert`, and `touchfs pack tar` and `shar`, as a user calls them."""
+
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from speech import COMMAND, SENTENCES, SPEECH
+
+KEYS = [told["key"] for told in SENTENCES]
+KILLS = 6
+
+
+def tree(path):
+    return {str(found.relative_to(path)): found.read_bytes() for found in path.rglob("*") if found.is_file()}
+
+
+def tar_of(path):
+    with tarfile.open(path) as tar:
+        return {name: tar.extractfile(name).read() for name in tar.getnames()}
+
+
+@pytest.fixture
+def data(here):
+    (here / "data.jsonl").symlink_to(SPEECH / "speech.jsonl")
+    (here / "wav").symlink_to(SPEECH / "wav")
+    return here
+
+
+def refused(touchfs, *arguments, status=1, **options):
+    done = touchfs(*arguments, **options)
+    assert (done.returncode, done.stdout) == (status, b"")
+    assert done.stderr.count(b"\n") == 1
+    return done.stderr.decode()
+
+
+@pytest.mark.parametrize("between", ["tar", "shar"])
+def test_there_and_back(text, shards, here, between):
+    assert text("convert", shards, "there", "--to", between) == "there: 1 shard, 10 samples"
+    told = text("convert", "there", "back", "--to", "touch", "--num-utt-per-shard", "4")
+    assert told == "back: 3 shards, 10 samples"
+    expected, found = tree(shards), tree(here / "back")
+    assert found.pop("data.list") == b"".join(b"back/%09d audio+metainfo\n" % n for n in range(3))
+    assert found == {name: data for name, data in expected.items() if name != "data.list"}
+
+
+def test_options_of_each_target(text, shards, here):
+    text("convert", shards, "tars", "--to", "tar", "--shard-size", "100000", "--index", "--leave-out", "txt")
+    made = tree(here / "tars")
+    assert {f"{name}.idx" for name in made if name.endswith(".tar")} == {name for name in made if name.endswith(".idx")}
+    assert len(made) > 4
+    assert not any(name.endswith(".txt") for name in tar_of(here / "tars/000000.tar"))
+    text("convert", "tars", "slow", "--to", "touch", "--audio-resample", "8000", "--resample-in", "float")
+    fast, slow = shards / "000000000/audio.bin", here / "slow/000000000/audio.bin"
+    assert slow.stat().st_size > fast.stat().st_size / 2
+    text("convert", "tars", "told", "--to", "touch", "--datatypes", "metainfo")
+    assert sorted(os.listdir(here / "told/000000000")) == ["metainfo.bin", "metainfo.idx"]
+
+
+def test_options_of_no_use(touchfs, shards, here):
+    for option, target in [
+        (["--index"], "shar"),
+        (["--shard-size", "9"], "touch"),
+        (["--audio-resample", "8000"], "tar"),
+        (["--datatypes", "metainfo"], "shar"),
+    ]:
+        told = refused(touchfs, "convert", shards, "out", "--to", target, *option, status=2)
+        assert told == f"touchfs: {option[0]} is of no use for --to {target}\n"
+    assert not (here / "out").exists()
+
+
+def test_a_bad_sample(touchfs, here):
+    with tarfile.open("x.tar", "w") as tar:
+        for name in ["a.wav", "b.txt"]:
+            data = (SPEECH / "wav/01.wav").read_bytes() if name == "a.wav" else b"x"
+            made = tarfile.TarInfo(name)
+            made.size = len(data)
+            tar.addfile(made, io.BytesIO(data))
+    told = refused(touchfs, "convert", "x.tar", "out", "--to", "touch")
+    assert told.startswith("touchfs: x.tar: sample 1 ('b'): has no recording")
+    assert refused(touchfs, "convert", "x.tar", "x.tar", "--to", "tar", status=2).endswith("File exists\n")
+    done = touchfs("convert", "x.tar", "some", "--to", "touch", "--skip-bad")
+    assert done.stdout == b"some: 1 shard, 1 sample, 1 skipped: see some/skipped.jsonl\n"
+
+
+def test_the_same_however_it_was_made(text, data, shards):
+    """Packed at once, or by way of TouchNet's shards; in one process or more."""
+    text("convert", shards, "tars", "--to", "tar", "--num-utt-per-shard", "4")
+    text("convert", shards, "shar", "--to", "shar", "--num-utt-per-shard", "4")
+    assert text("pack", "tar", "data.jsonl", "tars1", "--num-utt-per-shard", "4") == "tars1: 3 shards, 10 samples"
+    text("pack", "tar", "data.jsonl", "tars2", "--num-utt-per-shard", "4", "--num-workers", "1")
+    text("pack", "shar", "data.jsonl", "shar1", "--num-utt-per-shard", "4", "--num-workers", "2")
+    assert tree(data / "tars1") == tree(data / "tars2")
+    for number in range(3):
+        packed, converted = (tar_of(data / place / f"{number:06d}.tar") for place in ("tars1", "tars"))
+        assert packed.keys() == converted.keys()
+        for name, content in packed.items():
+            if name.endswith(".json"):  # `pack touch` adds the rate
+                assert json.loads(content) | {"sample_rate": 16000} == json.loads(converted[name])
+            else:
+                assert content == converted[name]
+    packed, converted = tree(data / "shar1"), tree(data / "shar")
+    assert packed.keys() == converted.keys()
+    assert all(packed[name] == converted[name] for name in packed if name.startswith("recording"))
+    assert text("ls", "shar1:shards/cuts.000000") == text("ls", "shar:shards/cuts.000000")
+
+
+def test_files_are_packed_as_they_are(text, data):
+    text("pack", "tar", "data.jsonl", "tars", "--index")
+    found = tar_of(data / "tars/000000.tar")
+    lines = (data / "data.jsonl").read_bytes().splitlines()
+    for told, line in zip(SENTENCES, lines, strict=True):
+        assert found[f"{told['key']}.wav"] == (SPEECH / told["wav"]).read_bytes()
+        assert found[f"{told['key']}.json"] == line
+        assert found[f"{told['key']}.txt"] == told["txt"].encode()
+    assert (data / "tars/000000.tar.idx").stat().st_size == 8 * (len(KEYS) + 1)
+
+
+@pytest.mark.parametrize("kind", ["tar", "shar"])
+def test_decoded_and_encoded_anew(text, here, kind):
+    soundfile.write("a.flac", np.random.default_rng(0).normal(0, 0.1, (44100, 2)), 44100)
+    soundfile.write("b.wav", np.arange(800, dtype="i2"), 8000)
+    Path("l.jsonl").write_text('{"wav": "a.flac", "sample_rate": 44100}\n{"key": "b.1", "wav": "b.wav"}\n')
+    member = "recording.000000.tar" if kind == "shar" else "000000.tar"
+    key = {"tar": "b%2E1", "shar": "b.1"}[kind]
+    text("pack", kind, "l.jsonl", "kept")
+    extension = {"tar": ".flac", "shar": ".original"}[kind]
+    assert tar_of(here / "kept" / member)[f"00000000{extension}"] == Path("a.flac").read_bytes()
+    text("pack", kind, "l.jsonl", "mono", "--audio-format", "flac")
+    mono = tar_of(here / "mono" / member)
+    assert soundfile.info(io.BytesIO(mono["00000000.flac"])).samplerate == 44100
+    samples, rate = soundfile.read(io.BytesIO(mono[f"{key}.flac"]), dtype="int16")
+    assert (samples.tolist(), rate) == (list(range(800)), 8000)
+    text("pack", kind, "l.jsonl", "slow", "--audio-resample", "4000")
+    slow = tar_of(here / "slow" / member)
+    found = [soundfile.info(io.BytesIO(slow[name])) for name in ("00000000.wav", f"{key}.wav")]
+    assert [(each.samplerate, each.channels, each.frames) for each in found] == [(4000, 1, 4000), (4000, 1, 400)]
+    if kind == "tar":
+        assert json.loads(slow["00000000.json"]) == {"wav": "a.flac", "sample_rate": 4000}
+
+
+@pytest.mark.parametrize("kind", ["tar", "shar"])
+def test_lines_that_cannot_be_packed(touchfs, here, kind):
+    soundfile.write("a.wav", np.zeros(100), 8000)
+    Path("x.dat").write_bytes(b"?")
+    good, bad = '{"wav": "a.wav"}\n', ['{"wav": "none.wav"}\n', "\n", "[]\n", '{"wav": "x.dat"}\n']
+    Path("l.jsonl").write_text("".join([good, *bad, good]))
+    told = refused(touchfs, "pack", kind, "l.jsonl", "out")
+    assert "l.jsonl: line 2: " in told
+    assert "none.wav: no such file; mend it and pack again, or skip it with --skip-bad" in told
+    done = touchfs("pack", kind, "l.jsonl", "some", "--skip-bad", "--num-utt-per-shard", "2")
+    assert done.stdout == b"some: 3 shards, 2 samples, 3 lines skipped: see some/skipped.jsonl\n", done.stderr
+    skipped = [json.loads(line) for line in Path("some/skipped.jsonl").read_text().splitlines()]
+    assert [each["line"] for each in skipped] == [2, 4, 5]
+    assert "no extension that tells a recording: choose --audio-format" in skipped[2]["reason"]
+    assert not list(Path("some").glob(".touchfs*"))
+
+
+def test_names_in_packed_tars(text, here):
+    soundfile.write("a.WAV", np.zeros(100), 8000, format="wav")
+    keys = ["a", "a", "a.b", "a~2", 7, None, "a"]
+    lines = [json.dumps({"key": key, "wav": "a.WAV"}) + "\n" for key in keys]
+    Path("l.jsonl").write_text("".join(lines))
+    text("pack", "tar", "l.jsonl", "out", "--num-utt-per-shard", "6")
+    names = [name.removesuffix(".WAV") for name in tar_of(here / "out/000000.tar") if name.endswith(".WAV")]
+    assert names == ["a", "a~2", "a%2Eb", "a%7E2", "7", "00000005"]
+    assert list(tar_of(here / "out/000001.tar")) == ["a.WAV", "a.json"]
+
+
+@pytest.mark.parametrize(("kind", "more"), [("tar", []), ("tar", ["--index"]), ("shar", [])])
+def test_killed_and_resumed(touchfs, data, kind, more):
+    options = ["--num-utt-per-shard", "1", "--num-workers", "2", *more]
+    whole = touchfs("pack", kind, "data.jsonl", "whole", *options)
+    assert whole.returncode == 0, whole.stderr
+    command = [COMMAND, "pack", kind, "data.jsonl", "out", *options]
+    output = data / "out"
+    draw = random.Random(kind)
+    for _ in range(KILLS):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wanted = len(list(output.glob("*.tar"))) + draw.randint(0, 2)
+        while process.poll() is None and len(list(output.glob("*.tar"))) < wanted:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        expected = tree(data / "whole")
+        found = {name: data for name, data in tree(output).items() if not name.startswith(".touchfs")}
+        assert found.items() <= expected.items()
+    if (output / ".touchfs-pack.json").exists():
+        other = refused(touchfs, *command[1:], "--audio-format", "flac", status=2)
+        assert "was begun with audio-format None, not flac" in other or "another" in other
+    done = touchfs(*command[1:])
+    if done.returncode:
+        assert "already holds" in done.stderr.decode(), "the last run had ended before it was killed"
+    else:
+        assert done.stdout == b"out: 10 shards, 10 samples\n"
+    assert tree(output) == tree(data / "whole")
+    assert "already holds" in refused(touchfs, *command[1:], status=2)

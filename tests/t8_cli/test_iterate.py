@@ -1,0 +1,122 @@
+"""`touchfs iterate`: what it writes, and that what it is told to go on from is exact."""
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+from itertools import chain
+
+import pytest
+from speech import COMMAND
+
+
+def lines(text, *arguments, **options):
+    return text("iterate", *arguments, **options).splitlines()
+
+
+def test_paths_are_those_of_the_tree(shards, text):
+    paths = lines(text, shards)
+    assert len(set(paths)) == len(paths) == 10
+    assert paths[0].startswith("shards/000000000/") and paths[0].endswith(".wav")
+    assert text("stat", f"{shards}:{paths[1]}")
+
+
+@pytest.mark.parametrize("view", ["segments", "merged/max=30", "merged/max=30,seed=3"])
+def test_segments_and_merged_ones(shards, text, touchfs, view):
+    paths = lines(text, shards, "--source", view)
+    assert all(path.startswith(f"{view}/000") and path.endswith(".wav") for path in paths)
+    assert touchfs("cat", f"{shards}:{paths[-1]}").stdout.startswith(b"RIFF")
+
+
+def test_going_on_is_exact(here, shards, text):
+    arguments = [shards, "--shuffle", "7", "--rank", "1", "--world-size", "2"]
+    whole = lines(text, *arguments, "--repeat", "3")
+    assert len(whole) == 15
+    whole = [whole[:5], whole[5:10], whole[10:]]
+    assert whole[0] != whole[1] != whole[2]
+    assert lines(text, *arguments, "--epoch", "2") == whole[2]
+    steps = [lines(text, *arguments, "--take", "3", "--token-out", "state")]
+    for _ in range(5):
+        steps.append(lines(text, *arguments, "--take", "3", "--token-in", "state", "--token-out", "state"))
+    assert steps == [step for epoch in whole for step in (epoch[:3], epoch[3:])]
+    # Not told where to write it, it does not.
+    before = (here / "state").read_bytes()
+    assert lines(text, *arguments, "--take", "3", "--token-in", "state") != []
+    assert (here / "state").read_bytes() == before
+
+
+def test_repeated_epochs_are_one(here, shards, text):
+    arguments = [shards, "--shuffle", "7", "--repeat", "2"]
+    whole = lines(text, *arguments)
+    first = lines(text, *arguments, "--take", "13", "--token-out", "state")
+    assert first + lines(text, *arguments, "--token-in", "state") == whole
+
+
+def test_ranks_share_the_samples(shards, text):
+    parts = [lines(text, shards, "--shuffle", "7", "--rank", str(rank), "--world-size", "3") for rank in range(3)]
+    assert sorted(chain(*parts)) == sorted(lines(text, shards))
+
+
+def test_json(shards, text):
+    told = [json.loads(line) for line in lines(text, shards, "--format", "json", "--take", "5")]
+    assert [each["token"] for each in told] == [0, 1, 2, 3, 4]
+    assert [(each["shard"], each["ordinal"]) for each in told[3:]] == [("000000000", 3), ("000000001", 0)]
+    assert set(told[0]) == {"token", "key", "shard", "ordinal", "files"}
+    assert [each["files"]["wav"] for each in told][1] == f"shards/000000000/{told[1]['key']}.wav"
+
+
+@pytest.mark.parametrize("view", ["samples", "segments"])
+def test_a_tar_has_the_files(shards, touchfs, view):
+    done = touchfs("iterate", shards, "--source", view, "--take", "4", "--format", "tar")
+    assert (done.returncode, done.stderr) == (0, b"")
+    below = "segments" if view == "segments" else "shards"
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+        members = [(member.name, tar.extractfile(member).read()) for member in tar]
+    assert len({name.rpartition("/")[0] + name.rpartition("/")[2].partition(".")[0] for name, _ in members}) == 4
+    for name, data in members[1:2]:
+        assert touchfs("cat", f"{shards}:{below}/000000000/{name}").stdout == data
+
+
+def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text):
+    text("iterate", shards, "--shuffle", "7", "--take", "1", "--token-out", "state")
+    for others in (
+        ["--shuffle", "8"],
+        ["--shuffle", "7", "--source", "segments"],
+        ["--shuffle", "7", "--repeat", "2"],
+    ):
+        done = touchfs("iterate", shards, *others, "--token-in", "state", "--token-out", "state")
+        assert done.returncode == 2 and done.stdout == b"", done
+        assert done.stderr.startswith(b"touchfs: state: ") and done.stderr.count(b"\n") == 1
+    rank = touchfs("iterate", shards, "--shuffle", "7", "--world-size", "2", "--token-in", "state")
+    assert rank.returncode == 2 and b"merge_states" in rank.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--token-in", "none"], "none: no such file"),
+        (["--token-in", "damaged"], "damaged: not JSON of a token or state"),
+        (["--token-in", "damaged", "--epoch", "1"], "leave --epoch out"),
+        (["--source", "windows"], "--source is samples, segments or merged/PLAN"),
+        (["--source", "merged/max=no"], "max is 'no'"),
+        (["--rank", "2", "--world-size", "2"], "there is no rank 2 of 2"),
+    ],
+)
+def test_errors_are_a_line(here, shards, touchfs, arguments, told):
+    (here / "damaged").write_text("{")
+    done = touchfs("iterate", shards, *arguments)
+    assert done.returncode in (1, 2) and done.stdout == b""
+    assert told in done.stderr.decode() and done.stderr.count(b"\n") == 1
+
+
+def test_no_state_is_written_of_what_nobody_has_read(here, shards, text):
+    text("iterate", shards, "--take", "1", "--token-out", "state")
+    before = (here / "state").read_bytes()
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [COMMAND, "iterate", shards, "--token-in", "state", "--token-out", "state"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert (here / "state").read_bytes() == before

@@ -1,0 +1,112 @@
+"""touchfs convert"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from touchfs.cli.terminal import progress_bar, say
+from touchfs.convert import Target, convert
+from touchfs.dataset import counted
+from touchfs.errors import UsageError
+from touchfs.shard.options import FIRST_DOT, LAST_DOT, Options
+from touchfs.write.convert_shar import SharTarget
+from touchfs.write.convert_tar import TarTarget
+from touchfs.write.convert_touch import DATATYPES, TouchTarget
+
+SAMPLES_PER_SHARD = 1000
+# Of the options that only some targets have: what they are called there.
+_OPTIONS: dict[str, dict[str, str]] = {
+    "tar": {"shard_size": "bytes_per_shard", "index": "create_index"},
+    "shar": {},
+    "touch": {"datatypes": "datatypes", "audio_resample": "rate", "resample_in": "arithmetic"},
+}
+_TARGETS: dict[str, Callable[..., Target]] = {
+    "touch": TouchTarget,
+    "tar": TarTarget,
+    "shar": SharTarget,
+}
+
+
+@click.command("convert")
+@click.argument("source", type=click.Path())
+@click.argument("output", metavar="OUT", type=click.Path())
+@click.option("--to", "kind", type=click.Choice(list(_TARGETS)), required=True, help="The kind of shards to write.")
+@click.option(
+    "--num-utt-per-shard",
+    type=click.IntRange(1),
+    help=f"Samples in each shard. [default: {SAMPLES_PER_SHARD}, with --shard-size no limit]",
+)
+@click.option("--shard-size", type=click.IntRange(1), metavar="BYTES", help="tar: a shard that has them is full.")
+@click.option("--index", is_flag=True, default=None, help="tar: write OUT/000000.tar.idx, … beside the tars.")
+@click.option("--datatypes", type=click.Choice(DATATYPES), help=f"touch: what samples hold. [default: {DATATYPES[0]}]")
+@click.option(
+    "--audio-resample", type=click.IntRange(1), metavar="HZ", help="touch: sample rate. [default: each one's own]"
+)
+@click.option(
+    "--resample-in", type=click.Choice(["s16", "float"]), help="touch: as for `touchfs pack touch`. [default: s16]"
+)
+@click.option("--leave-out", multiple=True, metavar="EXTENSION", help="Leave these files of samples out.")
+@click.option("--skip-bad", is_flag=True, help="Leave out what cannot be converted, and list it in OUT/skipped.jsonl.")
+@click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Rate of audio that names none.")
+@click.option(
+    "--key-rule",
+    type=click.Choice([FIRST_DOT, LAST_DOT]),
+    default=FIRST_DOT,
+    help="Where the key of a tar's member ends: at the first dot (WebDataset) or the last (WeNet).",
+)
+def command(
+    source: str,
+    output: str,
+    kind: str,
+    num_utt_per_shard: int | None,
+    leave_out: tuple[str, ...],
+    skip_bad: bool,
+    sample_rate: int | None,
+    key_rule: str,
+    **given: Any,
+) -> None:
+    """Write a dataset as shards of another kind.
+
+    Its samples keep their order and their keys.
+
+    \b
+      touch   TouchNet's (.bin/.idx): mono 16-bit PCM and metainfo
+      tar     WebDataset's: each file that `touchfs ls` shows, as it is
+      shar    Lhotse's: cuts with recordings, supervisions, arrays
+
+    What has no place there is an error that names the sample. In tars a dot in the last part of a key becomes %2E, and
+    a key that was there before gets ~2, ~3, ….
+
+    \b
+    Example:
+      touchfs convert shards/ tars/ --to tar
+      touchfs convert tars/ shar/ --to shar
+    """
+    target = _target(kind, num_utt_per_shard, given)
+    with progress_bar("converting") as progress:
+        report = convert(
+            source,
+            output,
+            target,
+            options=Options(sample_rate, key_rule),
+            leave_out=leave_out,
+            skip_bad=skip_bad,
+            progress=progress,
+        )
+    skipped = f", {report.skipped} skipped: see {output}/skipped.jsonl" if report.skipped else ""
+    say(f"{output}: {counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}{skipped}")
+
+
+def _target(kind: str, samples_per_shard: int | None, given: dict[str, Any]) -> Target:
+    chosen: dict[str, Any] = {}
+    for option, value in given.items():
+        if value is not None:
+            if option not in _OPTIONS[kind]:
+                raise UsageError(f"--{option.replace('_', '-')} is of no use for --to {kind}")
+            chosen[_OPTIONS[kind][option]] = value
+    if "bytes_per_shard" not in chosen:
+        samples_per_shard = samples_per_shard or SAMPLES_PER_SHARD
+    return _TARGETS[kind](samples_per_shard=samples_per_shard, **chosen)

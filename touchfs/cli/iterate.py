@@ -1,0 +1,126 @@
+"""touchfs iterate"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, BinaryIO
+
+import click
+
+from touchfs.cli.console import Reading, open_source, source_options
+from touchfs.dataset import Dataset
+from touchfs.errors import UsageError
+from touchfs.token import Token
+
+Pairs = Iterator[tuple[Token, Any]]
+
+
+@click.command("iterate")
+@click.argument("source")
+@click.option("--source", "view", default="samples", metavar="WHAT", help="samples, segments, or merged/PLAN.")
+@click.option("--shuffle", "seed", type=click.IntRange(0), metavar="SEED", help="In a new order in each epoch.")
+@click.option("--rank", type=click.IntRange(0), default=0, help="Which part of all.")
+@click.option("--world-size", type=click.IntRange(1), default=1, help="Of how many parts.")
+@click.option("--epoch", type=click.IntRange(0), help="The epoch to begin with, 0 by default.")
+@click.option("--repeat", type=click.IntRange(1), metavar="N", help="N epochs one after the other as one.")
+@click.option("--take", type=click.IntRange(0), metavar="N", help="N samples at most; else to the end of the epoch.")
+@click.option("--token-in", type=click.Path(), metavar="FILE", help="Go on from the state that is in FILE.")
+@click.option("--token-out", type=click.Path(), metavar="FILE", help="Write to FILE where to go on from.")
+@click.option("--format", "kind", type=click.Choice(["paths", "json", "tar"]), default="paths", help="What to write.")
+@source_options
+def command(
+    source: str,
+    view: str,
+    seed: int | None,
+    rank: int,
+    world_size: int,
+    epoch: int | None,
+    repeat: int | None,
+    take: int | None,
+    token_in: str | None,
+    token_out: str | None,
+    kind: str,
+    reading: Reading,
+) -> None:
+    """Write samples, in order or shuffled, and where to go on.
+
+    As paths they are those of `touchfs ls`, of the first file of each sample. Fewer than --take says that the epoch has
+    ended; the next call begins the next one.
+
+    \b
+    Example:
+      touchfs iterate shards/ --shuffle 7 --take 3 --token-out state.json
+      touchfs iterate shards/ --shuffle 7 --take 3 --token-in state.json --token-out state.json
+    """
+    from touchfs import node
+
+    if token_in is not None and epoch is not None:
+        raise UsageError("--token-in says which epoch it is: leave --epoch out")
+    samples = _samples(open_source(source, reading), view)
+    graph: Any = node.LazyIndexedManifestIterator(
+        samples, seed is not None, seed or 0, rank=rank, world_size=world_size
+    )
+    if repeat is not None:
+        graph = node.LazyRepeater(graph, repeat)
+    if token_in is not None:
+        node.load_state(graph, token_in)
+    elif epoch is not None:
+        graph.load_state_dict(graph.begin(epoch).state())
+    output = sys.stdout.buffer
+    _WRITERS[kind](((token, make()) for token, make in islice(graph.pairs(), take)), output)
+    output.flush()
+    if token_out is not None:
+        node.save_state(graph, token_out)
+
+
+def _samples(dataset: Dataset, view: str) -> Any:
+    from touchfs.dataset_samples import DatasetSamples
+    from touchfs.dataset_segments import MergedSamples, SegmentSamples
+    from touchfs.view.plan import parse_plan
+
+    if view == "samples":
+        return DatasetSamples(dataset)
+    if view == "segments":
+        return SegmentSamples(dataset)
+    if view.startswith("merged/"):
+        return MergedSamples(dataset, parse_plan(view.removeprefix("merged/")))
+    raise UsageError(f"--source is samples, segments or merged/PLAN, such as merged/max=30, not {view!r}")
+
+
+def _write_paths(pairs: Pairs, output: BinaryIO) -> None:
+    for _, sample in pairs:
+        for extension in islice(sample, 1):
+            output.write(os.fsencode(sample.path(extension)) + b"\n")
+
+
+def _write_json(pairs: Pairs, output: BinaryIO) -> None:
+    for token, sample in pairs:
+        told = {
+            "token": token,
+            "key": sample.key,
+            "shard": sample.shard,
+            "ordinal": sample.ordinal,
+            "files": {extension: sample.path(extension) for extension in sample},
+        }
+        output.write(json.dumps(told).encode() + b"\n")
+
+
+def _write_tar(pairs: Pairs, output: BinaryIO) -> None:
+    """Under the names that the files have in their shard's directory: none leads out of where they are extracted."""
+    from touchfs.format.tar_header import build_header, end_of_archive, padding
+
+    size = 0
+    for _, sample in pairs:
+        above = len(f"{sample.view}/{sample.shard}/")
+        for extension, data in sample.items():
+            parts = [build_header(sample.path(extension)[above:], len(data)), data, padding(len(data))]
+            output.writelines(parts)
+            size += sum(map(len, parts))
+    output.write(end_of_archive(size))
+
+
+_WRITERS: dict[str, Callable[[Pairs, BinaryIO], None]] = {"paths": _write_paths, "json": _write_json, "tar": _write_tar}

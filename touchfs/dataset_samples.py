@@ -1,0 +1,143 @@
+"""The samples of an indexed dataset by position, made from its catalogs alone.
+
+    samples = DatasetSamples(open_dataset("/data/train"))
+    samples[7]["txt"]
+
+A position is a shard, found by bisection over the counts of all before it, and an ordinal there, whose files the
+catalog tells. So nothing is read but what is asked for. Of the shards, those asked for last are kept open. Safe in
+threads, after a fork, and when pickled, as what is kept is made anew there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from abc import abstractmethod
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from itertools import accumulate
+from typing import Any, overload
+
+from touchfs.dataset import Dataset
+from touchfs.errors import FormatError
+from touchfs.open_shard import SHARDS_KEPT, OpenShard
+from touchfs.shard.catalog import Table
+from touchfs.shown_sample import ShownFile, ShownSample
+
+
+class ShownSamples(Sequence[ShownSample]):
+    """What a view shows, in dataset order, where each shard has as many as `counts` says. `view` is as in paths.
+
+    Raises FormatError if a shard cannot be opened at all: what positions mean would change when it is repaired.
+    """
+
+    view: str
+
+    def __init__(self, dataset: Dataset, counts: Sequence[int]) -> None:
+        for shard in dataset.shards:
+            if shard.report and not shard.samples and not shard.size:
+                raise FormatError(" ".join(shard.report.split()), path=shard.path)
+        self.dataset = dataset
+        self._starts = list(accumulate(counts, initial=0))
+        self._open: OrderedDict[int, OpenShard] = OrderedDict()
+
+    @abstractmethod
+    def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
+        """The `number`-th of the shard at a position."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same wherever the data and its index are, and another one if there are other samples at the positions.
+
+        It is of the view, and of each shard the name, how many samples it has, and the names and sizes of its files.
+        Times and inodes are other ones after a copy, and a hash of the bytes would need them all to be read: so files
+        that were made anew in the same sizes pass for the same.
+        """
+        told = [
+            (shard.name, count, sorted((name, identity.size) for name, identity in shard.files.items()))
+            for shard, count in zip(self.dataset.shards, self._counts(), strict=True)
+        ]
+        return hashlib.blake2b(json.dumps([self.view, told]).encode(), digest_size=16).hexdigest()
+
+    def _counts(self) -> Iterator[int]:
+        return (end - start for start, end in zip(self._starts, self._starts[1:], strict=False))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    @overload
+    def __getitem__(self, position: int) -> ShownSample: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> list[ShownSample]: ...
+
+    def __getitem__(self, position: int | slice) -> ShownSample | list[ShownSample]:
+        count = self._starts[-1]
+        if isinstance(position, slice):
+            return [self._at(each) for each in range(*position.indices(count))]
+        if not -count <= position < count:
+            raise IndexError(f"sample {position} of {count}")
+        return self._at(position % count)
+
+    def __iter__(self) -> Iterator[ShownSample]:
+        return map(self._at, range(len(self)))
+
+    def _at(self, position: int) -> ShownSample:
+        shard = bisect_right(self._starts, position) - 1
+        return self.show(self._shard(shard), shard, position - self._starts[shard])
+
+    def _shard(self, position: int) -> OpenShard:
+        try:
+            self._open.move_to_end(position)
+            return self._open[position]
+        except KeyError:  # not there, or dropped by another thread in between
+            opened = self._open[position] = OpenShard(self.dataset, position)
+            if len(self._open) > SHARDS_KEPT:
+                with suppress(KeyError):
+                    self._open.popitem(last=False)
+            return opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        dataset = Dataset(self.dataset.source, self.dataset.shards, "an index of keys is not sent to other processes")
+        return {**self.__dict__, "dataset": dataset, "_open": OrderedDict()}
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} of {self.view} of {self.dataset.source!r}>"
+
+
+class DatasetSamples(ShownSamples):
+    """As `shards/` has them."""
+
+    view = "shards"
+
+    def __init__(self, dataset: Dataset) -> None:
+        super().__init__(dataset, [shard.samples for shard in dataset.shards])
+
+    def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
+        table, name = shard.tables[self.view], shard.shard.name
+        rows = table.files(number)
+        # A sample of which nothing can be served has no files.
+        key = table.key(rows[0]) if rows else f"{number:08d}"
+        files = {}
+        for row in rows:
+            size = table.suffix[row]
+            extension = os.fsdecode(table.name(row)[1 - size :]) if size else ""
+            files[extension] = catalogued(self.view, shard, table, row)
+        return ShownSample(self.view, name, number, 0, key, files)
+
+
+def catalogued(view: str, shard: OpenShard, table: Table, row: int) -> ShownFile:
+    """A file that is a row of a catalog."""
+    return ShownFile(
+        shard.kind_of(table, row).field,
+        partial(path_of, view, shard.shard.name, table, row),
+        partial(shard.content, table, row),
+    )
+
+
+def path_of(view: str, shard: str, table: Table, row: int) -> str:
+    return f"{view}/{shard}/{os.fsdecode(table.path(row))}"

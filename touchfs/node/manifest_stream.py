@@ -1,0 +1,95 @@
+"""The leaf of a graph over what has no index: shards one after the other, each from its start.
+
+The state is the shard and a place in it, so resuming opens one shard and goes to that place: at once where it can be
+told, else by reading over what comes before, of which nothing is decoded. No token rebuilds a sample: that takes an
+index, and `LazyIndexedManifestIterator`.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.node.base import Iteration, Make, Pair, PairNode, kind_of
+from touchfs.node.order import Order
+from touchfs.node.partition import Partition
+from touchfs.node.saved import Saved
+from touchfs.stream.base import Stream, fingerprint_of
+from touchfs.stream.open import open_streams
+from touchfs.token import State, Token
+
+
+class StreamNode(PairNode):
+    """Ranks share the shards. With `shuffle_shards` they come in another order in each epoch."""
+
+    is_checkpointable = True
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        shuffle_shards: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.streams = streams
+        self.order = Order(len(streams), seed if shuffle_shards else None, Partition(rank, world_size))
+        self.fingerprint = fingerprint_of(streams)
+
+    def iteration(self, epoch: int, saved: Saved) -> StreamIteration:
+        return StreamIteration(self, epoch, saved)
+
+    @abstractmethod
+    def present(self, make: Make, epoch: int) -> Make:
+        """What makes an item, of what makes the sample."""
+
+    def make(self, token: Token) -> Any:
+        raise UsageError(f"{kind_of(self)} cannot rebuild an item from a token: what it reads has no index")
+
+    def config(self) -> State:
+        order = {"shards": self.order.size, "seed": self.order.seed, "partition": self.order.partition.as_json()}
+        return {**order, "fingerprint": self.fingerprint}
+
+
+class StreamIteration(Iteration):
+    """`shard` is how many of this rank's shards it is behind, `place` the one in the shard after those."""
+
+    node: StreamNode
+
+    def __init__(self, node: StreamNode, epoch: int, saved: Saved) -> None:
+        super().__init__(node, epoch)
+        self.shard = saved.integer("shard", node.order.count())
+        self.place = saved.integers("place")
+
+    def walk(self) -> Iterator[Pair]:
+        node = self.node
+        for position in node.order.ordinals(self.epoch, (), self.shard):
+            for place, make in node.streams[position].samples(self.place):
+                self.place = place
+                yield None, node.present(make, self.epoch)
+            self.shard, self.place = self.shard + 1, []
+
+    def position(self) -> State:
+        return {"shard": self.shard, "place": list(self.place)}
+
+
+class LazyManifestIterator(StreamNode):
+    """Over shards of any kind, and over `NAME.jsonl.gz` and `pipe:COMMAND`, whose output are JSON lines."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        shuffle_shards: bool = False,
+        seed: int = 0,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.path = os.fspath(path)
+        super().__init__(open_streams(self.path), shuffle_shards, seed, rank, world_size)
+
+    def present(self, make: Make, epoch: int) -> Make:
+        return make

@@ -1,0 +1,50 @@
+"""A shard of a dataset that somebody looks at: its mapped tables, its files, and how contents are made of them."""
+
+from __future__ import annotations
+
+import resource
+
+from touchfs.dataset import Dataset
+from touchfs.errors import UsageError
+from touchfs.extent import Content, Extent, Memory
+from touchfs.shard.catalog import DIRECTORY, Kind, Table
+from touchfs.view.form import Presenter, presenter
+
+# A mapping holds a descriptor (and vm.max_map_count, 65,530, limits mappings): a quarter of all are for catalogs.
+SHARDS_KEPT = max(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 8192), 16)
+
+
+class OpenShard:
+    __slots__ = ("_makers", "_sources", "kinds", "shard", "tables")
+
+    def __init__(self, dataset: Dataset, position: int) -> None:
+        catalog = dataset.catalog(position)
+        self.shard = shard = dataset.shards[position]
+        self.kinds = kinds = catalog.kinds
+        self.tables = catalog.tables
+        files = {name: shard.source(name) for name in {kind.source for kind in kinds if kind.form != "inline"}}
+        self._sources = [files.get(kind.source) for kind in kinds]
+        self._makers: list[Presenter | None] = [
+            None if kind.form == "inline" else presenter(kind.form) for kind in kinds
+        ]
+
+    def content(self, table: Table, row: int) -> Content:
+        """The content of a file of one of the tables."""
+        if table.kind[row] == DIRECTORY:
+            raise UsageError("is a directory")
+        kind = table.kind[row] - 1
+        if self._makers[kind] is None:
+            return Memory(table.inline(row))
+        return self.present(kind, table.offset[row], table.length[row], table.inline(row))
+
+    def present(self, kind: int, offset: int, length: int, detail: bytes) -> Content:
+        """A range of the source of a kind, in the form of that kind. For all but `inline`."""
+        source, make = self._sources[kind], self._makers[kind]
+        if source is None or make is None:
+            raise UsageError("is no range of a file")
+        source.open()
+        return make(Extent(source, offset, length), detail)
+
+    def kind_of(self, table: Table, row: int) -> Kind:
+        """For all but directories."""
+        return self.kinds[table.kind[row] - 1]

@@ -1,0 +1,137 @@
+"""Compressed shards of a dataset: which wait for their decompression, and what they show meanwhile.
+
+A catalog says where the bytes of a decompressed form are, but that form may be evicted from the scratch store. So each
+opening of a dataset looks for those it needs, and holds them as long as it lives; what is missing is made at once,
+later, or not at all (`Options.decompress`). A shard without one shows a text instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from touchfs import jobs
+from touchfs.dataset import Dataset, Shard
+from touchfs.errors import NotFoundError, SourceError, TouchfsError
+from touchfs.shard import compressed
+from touchfs.shard.catalog import Facts
+from touchfs.shard.open import fingerprint, is_compressed
+from touchfs.shard.options import Decompress
+from touchfs.source.compressed import Progress
+from touchfs.source.local import FileIdentity
+from touchfs.source.scratch import Held, Scratch
+from touchfs.view.catalogs import make_broken, make_notice
+
+CATALOG_SUFFIX = ".arrow"
+PREPARING_STEM = "PREPARING"
+_PREPARING_SUFFIX, _REFUSED_SUFFIX = ".preparing.arrow", ".refused.arrow"
+
+_held: WeakKeyDictionary[Dataset, list[Held]] = WeakKeyDictionary()
+
+
+class Notice(NamedTuple):
+    """A catalog in the place of a shard's own."""
+
+    path: str
+    facts: Facts
+
+
+def find_prepared(paths: Iterable[str]) -> dict[str, Held | None]:
+    """Of all shards that are compressed, the decompressed form, where it is there."""
+    return {path: compressed.find_prepared(path) for path in paths if is_compressed(path)}
+
+
+def prepare_shards(
+    paths: Sequence[str], when: Decompress, place: Callable[[str], str], executor: Executor | None, progress: Progress
+) -> Iterator[tuple[str, Held | Notice]]:
+    """Decompress shards, or write of each a catalog that says why that is not done, at its `place` with a suffix.
+
+    `progress` is told the compressed bytes that are done.
+    """
+    if when is not Decompress.NOW:
+        yield from ((path, _notice(path, place(path), when)) for path in paths)
+        return
+    for path, outcome in zip(paths, _prepare_all(paths, executor, progress), strict=True):
+        if isinstance(outcome, TouchfsError):
+            catalog = place(path) + CATALOG_SUFFIX
+            yield path, Notice(catalog, make_broken(catalog, outcome, _files(path)))
+        else:
+            yield path, outcome
+
+
+def _prepare_all(paths: Sequence[str], executor: Executor | None, progress: Progress) -> Iterator[Held | TouchfsError]:
+    sizes = [os.path.getsize(path) if os.path.exists(path) else 0 for path in paths]
+    total, done = sum(sizes), 0
+    outcomes: Iterable[Held | TouchfsError]
+    if executor is None or len(paths) == 1:
+        outcomes = (_prepare(path, lambda part, _: progress(done + part, total)) for path in paths)
+    else:
+        errors = jobs.run(_error_of, paths, executor)
+        outcomes = (error or _prepare(path) for path, error in zip(paths, errors, strict=True))
+    for size, outcome in zip(sizes, outcomes, strict=True):
+        done += size
+        progress(done, total)
+        yield outcome
+
+
+def _prepare(path: str, progress: Progress = lambda done, total: None) -> Held | TouchfsError:
+    try:
+        return compressed.prepare(path, progress)
+    except TouchfsError as error:
+        return error
+
+
+def _error_of(path: str) -> TouchfsError | None:
+    """For a process that is not the one which holds what is prepared."""
+    outcome = _prepare(path)
+    return outcome if isinstance(outcome, TouchfsError) else None
+
+
+def _notice(path: str, place: str, when: Decompress) -> Notice:
+    files = _files(path)
+    store = Scratch.configured().directory
+    if when is Decompress.NEVER:
+        told = f"is compressed, and its decompressed form is not in the scratch store {store}"
+        text = f"This shard cannot be served.\n\n{path}: {told}.\n\nMount or index it without --no-decompress.\n"
+        return Notice(place + _REFUSED_SUFFIX, make_notice(place + _REFUSED_SUFFIX, text, files))
+    size = sum(identity.size for identity in files.values())
+    text = (
+        f"{path} ({size:,} bytes) is being decompressed into the scratch store {store}.\n\n"
+        "When that is done, and it is indexed, its samples are shown here. There is nothing to do.\n"
+    )
+    return Notice(place + _PREPARING_SUFFIX, make_notice(place + _PREPARING_SUFFIX, text, files, PREPARING_STEM))
+
+
+def _files(path: str) -> dict[str, FileIdentity]:
+    with suppress(NotFoundError, SourceError):
+        return fingerprint(path)
+    return {}
+
+
+def is_notice(shard: Shard) -> bool:
+    return shard.catalog.endswith((_PREPARING_SUFFIX, _REFUSED_SUFFIX))
+
+
+def is_waiting(shard: Shard) -> bool:
+    """Whether a shard is to be decompressed later; or again, as that failed for a reason that may be gone by then."""
+    if shard.catalog.endswith(_PREPARING_SUFFIX):
+        return True
+    return bool(shard.report) and not shard.files and is_compressed(shard.path)
+
+
+def hold(dataset: Dataset, held: Iterable[Held | None]) -> None:
+    """Keep from being evicted what a dataset needs, as long as it lives in this process, or until `release`."""
+    _held[dataset] = [each for each in held if each is not None]
+
+
+def hold_all(dataset: Dataset) -> None:
+    """The same for a dataset that was opened by another process."""
+    hold(dataset, find_prepared(shard.path for shard in dataset.shards if shard.size).values())
+
+
+def release(dataset: Dataset) -> None:
+    _held.pop(dataset, None)

@@ -1,0 +1,85 @@
+"""A compressed shard, as `NAME.tar.gz` or `NAME.jsonl.zst`: shown as the tar or the JSONL that is in it.
+
+Opening one decompresses it into the scratch store (`touchfs.source.compressed`), unless it is there already. From then
+on it is a shard of the other kind. Only its files, by which a change is noticed, are the compressed one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.sample import Sample, Samples
+from touchfs.shard.jsonl import JsonlShard
+from touchfs.shard.options import DEFAULT, Decompress, Options
+from touchfs.shard.single import fingerprint
+from touchfs.shard.tar import TarShard
+from touchfs.source.compressed import DecompressedFile, Progress, decompressed, find
+from touchfs.source.local import FileIdentity
+from touchfs.source.scratch import Held
+
+TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
+JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")
+SUFFIXES = TAR_SUFFIXES + JSONL_SUFFIXES
+
+
+class CompressedShard(Samples):
+    """What is in the file at a path. It is not evicted before this is closed."""
+
+    index_size = 0
+
+    def __init__(self, path: str, options: Options = DEFAULT) -> None:
+        self.path = path
+        self.files: Mapping[str, FileIdentity] = fingerprint(path)
+        (identity,) = self.files.values()
+        self._held = decompressed(path, identity) if options.decompress is Decompress.NOW else _found(path, identity)
+        within = f"{path} (decompressed)"
+        try:
+            self._shard = (TarShard if path.endswith(TAR_SUFFIXES) else JsonlShard)(self._held.path, options)
+        except FormatError as error:
+            error.path = within
+            raise
+        self.size = self._shard.size
+        self.problems = [problem.replace(self._held.path, within) for problem in self._shard.problems]
+
+    def close(self) -> None:
+        """Give the descriptors up."""
+        self._shard.close()
+        self._held.close()
+
+    def __len__(self) -> int:
+        return len(self._shard)
+
+    def sample(self, ordinal: int) -> Sample:
+        return self._shard.sample(ordinal)
+
+
+def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> DecompressedFile:
+    """The decompressed form of the shard `path`, whatever it was called in the scratch store."""
+    return DecompressedFile(path, files[os.path.basename(path)])
+
+
+def _found(path: str, identity: FileIdentity) -> Held:
+    held = find(path, identity)
+    if held is None:
+        raise SourceError("is compressed, and not decompressed in the scratch store", path=path)
+    return held
+
+
+def find_prepared(path: str) -> Held | None:
+    """The decompressed form of a shard, if it is in the scratch store."""
+    try:
+        return find(path, _identity(path))
+    except (NotFoundError, SourceError):
+        return None
+
+
+def prepare(path: str, progress: Progress = lambda done, total: None) -> Held:
+    """The decompressed form of a shard, made if need be."""
+    return decompressed(path, _identity(path), progress)
+
+
+def _identity(path: str) -> FileIdentity:
+    (identity,) = fingerprint(path).values()
+    return identity

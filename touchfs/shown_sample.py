@@ -1,0 +1,180 @@
+"""A sample as the files that a view shows of it: a mapping from extensions to bytes, which are read when asked for.
+
+    sample["wav"]            the bytes of its .wav
+    sample.content("wav")    the same as a content: its size, and any part of it
+    sample.array("wav")      the elements of a .wav or .npy
+    sample.path("wav")       where a mount has it
+    "txt" in sample          it has one; nothing is read
+
+Two are equal if they are the same sample of the same view, whatever their bytes are.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError, NotFoundError, UsageError
+from touchfs.extent import Content, Memory
+from touchfs.format import wav
+from touchfs.source.drive import drive
+
+
+class ShownFile(NamedTuple):
+    """`field` is that of the sample which the file is made of."""
+
+    field: str
+    path: Callable[[], str]
+    content: Callable[[], Content]
+
+
+class ShownSample(Mapping[str, bytes]):
+    """`number` tells segments of one sample apart. `shar_epoch` is the epoch of the Lhotse Shar that it came in, if it
+    came from one. Pickled, it takes the bytes of all its files along.
+    """
+
+    __slots__ = ("_files", "_graph_origin", "key", "number", "ordinal", "shar_epoch", "shard", "view")
+
+    def __init__(
+        self,
+        view: str,
+        shard: str,
+        ordinal: int,
+        number: int,
+        key: str,
+        files: Mapping[str, ShownFile],
+        shar_epoch: int | None = None,
+    ) -> None:
+        self.view = view
+        self.shard = shard
+        self.ordinal = ordinal
+        self.number = number
+        self.key = key
+        self._files = files
+        self.shar_epoch = shar_epoch
+
+    def __getitem__(self, extension: str) -> bytes:
+        content = self._files[extension].content()
+        return bytes(content.read(0, content.size))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __contains__(self, extension: object) -> bool:
+        return extension in self._files
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Of each file, which field of the sample it is made of."""
+        return {extension: file.field for extension, file in self._files.items()}
+
+    def in_shar_epoch(self, epoch: int) -> ShownSample:
+        return ShownSample(self.view, self.shard, self.ordinal, self.number, self.key, self._files, epoch)
+
+    def only(self, fields: Collection[str]) -> ShownSample:
+        """The same sample without the files of other fields."""
+        files = {extension: file for extension, file in self._files.items() if file.field in fields}
+        return ShownSample(self.view, self.shard, self.ordinal, self.number, self.key, files, self.shar_epoch)
+
+    def content(self, extension: str) -> Content:
+        return self._file(extension).content()
+
+    def path(self, extension: str) -> str:
+        """From the root of the tree."""
+        return self._file(extension).path()
+
+    def array(self, extension: str) -> NDArray[Any]:
+        """The elements of a `.npy`; or of a `.wav` the PCM, one-dimensional if it is mono, else (frames, channels)."""
+        content = self.content(extension)
+        if extension == "npy" or extension.endswith(".npy"):
+            return _npy(bytes(content.read(0, content.size)), self.key)
+        if extension == "wav" or extension.endswith(".wav"):
+            return _pcm(content, self.key)
+        raise UsageError(f"only a .wav or .npy is an array as it is, not .{extension}", key=self.key)
+
+    def _file(self, extension: str) -> ShownFile:
+        try:
+            return self._files[extension]
+        except KeyError:
+            told = ", ".join(f".{name}" for name in self._files) or "none: ERROR.txt of its shard says why"
+            raise NotFoundError(f"no file .{extension}: there are {told}", key=self.key) from None
+
+    @property
+    def _identity(self) -> tuple[str, str, int, int, int | None]:
+        return self.view, self.shard, self.ordinal, self.number, self.shar_epoch
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShownSample) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __repr__(self) -> str:
+        number = f", number={self.number}" if self.number else ""
+        return f"<{self.view}/{self.shard}: {self.key!r}, ordinal={self.ordinal}{number}, {'+'.join(self)}>"
+
+    def __copy__(self) -> ShownSample:
+        return ShownSample(self.view, self.shard, self.ordinal, self.number, self.key, self._files, self.shar_epoch)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        files = {name: (file.field, _path_or_none(file), self[name]) for name, file in self._files.items()}
+        return _unpickled, (self.view, self.shard, self.ordinal, self.number, self.key, files, self.shar_epoch)
+
+
+def _path_or_none(file: ShownFile) -> str | None:
+    try:
+        return file.path()
+    except NotFoundError:
+        return None
+
+
+def _unpickled(
+    view: str,
+    shard: str,
+    ordinal: int,
+    number: int,
+    key: str,
+    files: dict[str, tuple[str, str | None, bytes]],
+    shar_epoch: int | None,
+) -> ShownSample:
+    shown = {
+        name: ShownFile(field, no_path if path is None else partial(str, path), partial(Memory, data))
+        for name, (field, path, data) in files.items()
+    }
+    return ShownSample(view, shard, ordinal, number, key, shown, shar_epoch)
+
+
+def no_path() -> str:
+    raise NotFoundError("names are given when a shard is indexed, and this one is streamed")
+
+
+def _npy(data: bytes, key: str) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise FormatError(f"not a .npy: {error}", key=key) from error
+    return array
+
+
+def _pcm(content: Content, key: str) -> NDArray[Any]:
+    try:
+        told = drive(wav.scan(content.size), content)
+    except FormatError as error:
+        raise FormatError(error.message, offset=error.offset, key=key) from error
+    if told.codec != wav.PCM or told.bits not in (16, 32):
+        raise UsageError(f"a .wav of codec {told.codec} with {told.bits} bits has to be decoded", key=key)
+    width = told.bits // 8 * told.channels
+    data = content.read(told.data_offset, told.data_size // width * width)
+    pcm = np.frombuffer(data, f"<i{told.bits // 8}").copy()
+    return pcm if told.channels == 1 else pcm.reshape(-1, told.channels)

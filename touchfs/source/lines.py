@@ -1,0 +1,104 @@
+"""The lines of a file, of a file compressed by gzip (`.gz`), or of what a command writes (`pipe:COMMAND`), in order.
+
+Reading can go on behind a line: in a plain file at once, else by reading what comes before it again, unparsed. Whether
+that line is still what it was is told by its CRC-32, so another file, or a command that writes something else the
+second time, is an error.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, NamedTuple, cast
+
+from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
+
+PIPE = "pipe:"
+# A line must fit into memory; without a limit a small .gz could demand any amount of it.
+LINE_MAX = 1 << 30
+_BLOCK = 1 << 20
+
+
+class LinePlace(NamedTuple):
+    """Behind a line: where it ends, its size and CRC-32. The start is behind an empty one."""
+
+    offset: int = 0
+    size: int = 0
+    crc: int = 0
+
+
+START = LinePlace()
+
+
+def lines_after(path: str, place: LinePlace = START) -> Iterator[tuple[LinePlace, bytes]]:
+    """Each line behind a place, with its line feed, and the place behind it."""
+    with _opened(path) as file:
+        _go_behind(file, place, path)
+        offset = place.offset
+        while line := file.readline(LINE_MAX):
+            if len(line) == LINE_MAX:
+                raise FormatError(f"a line of over {LINE_MAX} bytes", path=path, offset=offset)
+            offset += len(line)
+            yield LinePlace(offset, len(line), zlib.crc32(line)), line
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    if path.startswith(PIPE):
+        with _command(path) as output:
+            yield output
+        return
+    try:
+        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
+            yield cast(BinaryIO, file)
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file", path=path) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise FormatError(f"cannot be decompressed: {error}", path=path) from error
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), path=path) from error
+
+
+@contextmanager
+def _command(path: str) -> Iterator[BinaryIO]:
+    command = path.removeprefix(PIPE)
+    with subprocess.Popen(command, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        try:
+            yield cast(BinaryIO, process.stdout)
+        except BaseException:  # also when nobody wants the rest
+            process.terminate()
+            raise
+    if process.returncode:
+        told = f"the command ended with status {process.returncode}, so there may be less than all of it"
+        raise SourceError(told, path=path)
+
+
+def _go_behind(file: BinaryIO, place: LinePlace, path: str) -> None:
+    if place != START and not (0 < place.size <= min(place.offset, LINE_MAX) and place.offset < 1 << 62):
+        raise FormatError(f"there is no line of {place.size} bytes before byte {place.offset}", path=path)
+    before = place.offset - place.size
+    if path.startswith(PIPE):
+        while before and (block := file.read(min(before, _BLOCK))):
+            before -= len(block)
+    else:
+        file.seek(before)
+    line = file.read(place.size)
+    if len(line) != place.size or zlib.crc32(line) != place.crc:
+        told = "another line ends here than when the state was saved: this is not what it was"
+        raise ChangedError(told, path=path, offset=place.offset)
+
+
+def stream_identity(path: str) -> tuple[str, int | None]:
+    """What tells a stream from others wherever it lies. Of what a command will write nothing is known."""
+    if path.startswith(PIPE):
+        return PIPE, None
+    try:
+        return os.path.basename(path), os.stat(path).st_size
+    except FileNotFoundError:
+        raise NotFoundError("no such file", path=path) from None
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), path=path) from error

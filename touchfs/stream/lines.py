@@ -1,0 +1,45 @@
+"""JSON lines as they come: `NAME.jsonl`, `NAME.jsonl.gz`, `pipe:COMMAND`.
+
+Each line that is not blank is a sample. A place is how many there were, and behind which line (`LinePlace`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from touchfs.extent import Memory
+from touchfs.format.jsonl import value_span
+from touchfs.shard.jsonl import key_of, parse_line
+from touchfs.shown_sample import ShownFile, ShownSample, no_path
+from touchfs.source.lines import START, LinePlace, lines_after, stream_identity
+from touchfs.stream.base import VIEW, Made, Place, numbers_of
+
+# A longer line is not blank, or is taken for a sample that is not JSON, which is told.
+_BLANK_MAX = 5
+
+
+class LineStream:
+    def __init__(self, path: str, name: str) -> None:
+        self.path = path
+        self.name = name
+
+    def sizes(self) -> list[tuple[str, int | None]]:
+        return [stream_identity(self.path)]
+
+    def samples(self, place: Place) -> Iterator[Made]:
+        ordinal, *last = numbers_of(place, 1 + len(START))
+        for behind, line in lines_after(self.path, LinePlace(*last)):
+            offset = behind.offset - behind.size
+            if not is_blank(line, offset):
+                ordinal += 1
+                yield [ordinal, *behind], partial(self._sample, ordinal - 1, offset, line)
+
+    def _sample(self, ordinal: int, offset: int, line: bytes) -> ShownSample:
+        parsed, _ = parse_line(line, offset)
+        file = ShownFile("json", no_path, partial(Memory, line))
+        return ShownSample(VIEW, self.name, ordinal, 0, key_of(parsed) or f"{ordinal:08d}", {"json": file})
+
+
+def is_blank(line: bytes, offset: int) -> bool:
+    return len(line) <= _BLANK_MAX and not value_span(line, offset)[1]

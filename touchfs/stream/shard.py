@@ -1,0 +1,77 @@
+"""A shard of any kind, opened as when it is indexed. A place is an ordinal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import lru_cache, partial
+from typing import cast
+
+from touchfs.errors import FormatError
+from touchfs.extent import Content, Extent, Memory
+from touchfs.sample import Field, Samples
+from touchfs.shard.names import quote
+from touchfs.shard.open import fingerprint, open_shard, open_source
+from touchfs.shard.options import DEFAULT, Options
+from touchfs.shown_sample import ShownFile, ShownSample, no_path
+from touchfs.source.local import FileIdentity
+from touchfs.source.pieces import StoredFile
+from touchfs.stream.base import VIEW, Made, Place, numbers_of
+from touchfs.view import raw
+from touchfs.view.file import File
+from touchfs.view.form import presenter
+
+
+class ShardStream:
+    """`keeps` is something that must be there as long as a sample may be read."""
+
+    def __init__(self, path: str, name: str, options: Options = DEFAULT, keeps: object = None) -> None:
+        self.path = path
+        self.name = name
+        self._options = options
+        self._keeps = keeps
+
+    def sizes(self) -> list[tuple[str, int | None]]:
+        return sorted((name, identity.size) for name, identity in fingerprint(self.path).items())
+
+    def samples(self, place: Place) -> Iterator[Made]:
+        (start,) = numbers_of(place, 1)
+        with closing(open_shard(self.path, self._options)) as shard:
+            samples = cast(Samples, shard)
+            if start > len(samples):
+                raise FormatError(f"has {len(samples)} samples, and {start} were taken of it", path=self.path)
+            show = _Show(self, samples, shard.files)
+            for ordinal in range(start, len(samples)):
+                yield [ordinal + 1], partial(show.sample, ordinal)
+
+
+class _Show:
+    def __init__(self, stream: ShardStream, samples: Samples, files: Mapping[str, FileIdentity]) -> None:
+        self._stream = stream
+        self._samples = samples
+        self._files = files
+        self._sources: dict[str, StoredFile] = {}
+
+    def sample(self, ordinal: int) -> ShownSample:
+        sample = self._samples.sample(ordinal)
+        files = {}
+        for file in raw.files(sample):
+            files[_quoted(file.extension)] = ShownFile(file.field.name, no_path, partial(self._content, file))
+        return ShownSample(VIEW, self._stream.name, ordinal, 0, sample.key, files)
+
+    def _content(self, file: File) -> Content:
+        return self._present(file.field) if file.inline is None else Memory(file.inline)
+
+    def _present(self, field: Field) -> Content:
+        source = self._sources.get(field.source)
+        if source is None:
+            source = self._sources[field.source] = open_source(self._stream.path, field.source, self._files)
+        source.open()
+        return presenter(field.form)(Extent(source, field.offset, field.size), field.detail)
+
+
+@lru_cache
+def _quoted(extension: str) -> str:
+    """As at the end of a file's name."""
+    return os.fsdecode(quote(f".{extension}"))[1:] if extension else ""

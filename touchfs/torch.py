@@ -1,0 +1,229 @@
+"""Datasets of PyTorch over any graph, for `DataLoader` and for torchdata's `StatefulDataLoader`.
+
+    NodeIterableDataset(node)          workers iterate: each goes through its share of the graph
+    NodeDataset(node), NodeSampler(node)
+                                       the main process iterates tokens, which decodes nothing, and workers make the
+                                       items: one order, and one state, whatever the number of workers
+
+Give a graph that yields batches, such as a sampler's, to a loader with `batch_size=None`.
+
+With a `StatefulDataLoader` any point is one to resume from; nothing is replayed. Its state is as large as the graph's,
+and by default taken at each step: `snapshot_every_n_steps` makes that rarer, where much waits in samplers' buffers.
+
+Every pass over a loader is the next epoch, whether or not the one before came to its end. Workers that are started
+anew for each pass count in memory that they share with the main process, so a dataset serves one loader at a time.
+`set_epoch` says which epoch comes next.
+
+Ranks are those of the graph's own leaves. `distributed=True` takes RANK and WORLD_SIZE from the environment instead;
+nothing here looks at them otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from touchfs.errors import FormatError, MissingExtraError, UsageError
+from touchfs.node.base import (
+    Iteration,
+    IteratorNode,
+    Pair,
+    PairNode,
+    TrackedPairs,
+    kind_of,
+    resolve_iterator_source,
+    supports_graph_restore,
+)
+from touchfs.node.foreign import begin, maker
+from touchfs.node.saved import Saved
+from touchfs.node.scope import Track
+from touchfs.node.share import is_partitioned, share_of
+from touchfs.node.state import VERSION, graph_of, open_envelope
+from touchfs.token import State, normalize_graph_token
+
+try:
+    import torch
+    from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
+except ImportError as error:
+    raise MissingExtraError("PyTorch is not installed: pip install 'touchfs[torch]'") from error
+
+MOST_WORKERS = 1024
+# Of a worker that began no pass.
+UNBEGUN = -1
+
+
+class Pass(Iterator[Any]):
+    """One epoch of a node, and where it is in it. A restored one that had ended yields nothing."""
+
+    def __init__(
+        self, node: Any, iteration: Iteration, take: Callable[[Pair], Any], told: Callable[[int], None]
+    ) -> None:
+        self._node = node
+        self._take = take
+        # Who counts epochs is told of this one when it is under way.
+        self._told = told
+        self._under_way = False
+        self._ended = False
+        self._begin(iteration, iteration.epoch)
+
+    def __next__(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        try:
+            pair = next(self._pairs)
+        except StopIteration:
+            self._ended = True
+            raise
+        if not self._under_way:
+            self._under_way = True
+            self._told(self._epoch)
+        return self._take(pair)
+
+    def state_dict(self) -> State:
+        graph = {"touchfs_state": VERSION, "graph": graph_of(self._node), "state": self._iteration.state()}
+        return {"epoch": self._epoch, "ended": self._ended, "graph": graph}
+
+    def load_state_dict(self, state: State) -> None:
+        saved = Saved(state)
+        iteration = _restored(self._node, saved.get("graph"))
+        epoch, ended = saved.integer("epoch"), saved.flag("ended")
+        # After the end of an epoch, a graph's state is the start of the next one.
+        if epoch + ended != iteration.epoch:
+            raise FormatError(f"{saved.where}.epoch is {epoch}, and that of its graph {iteration.epoch}: it is damaged")
+        self._begin(iteration, epoch)
+        self._ended = ended
+        self._told(epoch)
+
+    def _begin(self, iteration: Iteration, epoch: int) -> None:
+        self._iteration = iteration
+        self._pairs = TrackedPairs(iteration, Track())
+        self._epoch = epoch
+
+
+class NodeIterableDataset(IterableDataset[Any]):
+    """Each worker yields its share of the items; together they yield each once.
+
+    The first pass goes on from `state`. One that is to be shared anew, by other workers, is what `merge_states` makes
+    of the states of all that there were.
+    """
+
+    def __init__(self, node: Any, *, state: State | None = None, distributed: bool = False) -> None:
+        self.node = _node(node)
+        self.state = state
+        if distributed and is_partitioned(self.node):
+            raise UsageError("the graph is one rank's already: leave out distributed=True, or rank and world_size")
+        self.rank, self.world_size = _rank_of_environment() if distributed else (0, 1)
+        self._next_epochs = torch.full((MOST_WORKERS,), UNBEGUN, dtype=torch.int64)
+        self._next_epochs.share_memory_()  # type: ignore[no-untyped-call]
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass is this epoch, in workers too."""
+        self._next_epochs.fill_(epoch)
+
+    def __iter__(self) -> Pass:
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        if workers > MOST_WORKERS:
+            raise UsageError(f"{workers} workers: a dataset serves {MOST_WORKERS} at most")
+        node = share_of(self.node, self.rank * workers + worker, self.world_size * workers)
+        iteration = _iteration(self.node, node, int(self._next_epochs[worker]), self.state)
+
+        def told(epoch: int) -> None:
+            self._next_epochs[worker] = epoch + 1
+
+        # At once: a worker of which nothing is asked, because the pass is broken off, must count it too.
+        told(iteration.epoch)
+        return Pass(node, iteration, _item, told)
+
+
+class NodeDataset(Dataset[Any]):
+    """The items of tokens, for a `NodeSampler`. Where a graph is a dataset's, of known length and not one rank's, their
+    ordinals (of epoch 0) do as well, so samplers of PyTorch can be used."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = _restorable(node)
+        self._has_ordinals = hasattr(self.node, "token_at") and not is_partitioned(self.node)
+
+    def __getitem__(self, token: Any) -> Any:
+        token = normalize_graph_token(token)
+        if type(token) is int and self._has_ordinals:
+            token = self.node.token_at(token, 0)
+        return maker(self.node)(token)
+
+    def __len__(self) -> int:
+        if not self._has_ordinals:
+            raise UsageError(
+                f"the items of this {kind_of(self.node)} have no ordinals: give NodeSampler(node) as sampler"
+            )
+        return len(self.node)
+
+
+class NodeSampler(Sampler[Any]):
+    """The tokens of a graph in its order."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = _restorable(node)
+        self._next_epoch = UNBEGUN
+
+    def set_epoch(self, epoch: int) -> None:
+        self._next_epoch = epoch
+
+    def __iter__(self) -> Pass:
+        # Not counted before something is taken: loaders make iterators that they throw away.
+        return Pass(self.node, _iteration(self.node, self.node, self._next_epoch), _token, self._told)
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    def _told(self, epoch: int) -> None:
+        self._next_epoch = epoch + 1
+
+
+def _item(pair: Pair) -> Any:
+    return pair[1]()
+
+
+def _token(pair: Pair) -> Any:
+    return pair[0]
+
+
+def _node(node: Any) -> Any:
+    node = resolve_iterator_source(node)
+    if not isinstance(node, IteratorNode):
+        raise UsageError(f"a {kind_of(node)} is not a graph: put a LazyIndexedManifestIterator over it")
+    return node
+
+
+def _restorable(node: Any) -> Any:
+    node = _node(node)
+    if not supports_graph_restore(node):
+        raise UsageError(f"the items of this {kind_of(node)} cannot be made from tokens: use a NodeIterableDataset")
+    return node
+
+
+def _iteration(given: Any, share: Any, epoch: int, state: State | None = None) -> Iteration:
+    """Of a share of the graph that was given; at first where that was told to begin, as by restore_state_dict."""
+    if epoch == UNBEGUN and state is not None:
+        return _restored(share, state)
+    if epoch != UNBEGUN or not isinstance(given, PairNode):
+        return begin(share, max(epoch, 0))
+    track = given._current_track()
+    return begin(share, track.epoch) if track.loaded is None else begin(share, 0, Saved(track.loaded.state()))
+
+
+def _restored(node: Any, state: State) -> Iteration:
+    opened = open_envelope(state)
+    if opened["graph"] != graph_of(node):
+        raise UsageError(f"the state is of the graph {opened['graph']}, and this is {graph_of(node)}")
+    return begin(node, 0, Saved(opened["state"]))
+
+
+def _rank_of_environment() -> tuple[int, int]:
+    rank, world_size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    if not (rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size)):
+        raise UsageError(
+            f"distributed=True needs RANK and WORLD_SIZE in the environment, as torchrun sets them, "
+            f"not {rank!r} and {world_size!r}"
+        )
+    return int(rank), int(world_size)
