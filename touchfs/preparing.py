@@ -7,21 +7,20 @@ later, or not at all (`Options.decompress`). A shard without one shows a text in
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from touchfs import jobs
 from touchfs.dataset import Dataset, Shard
 from touchfs.errors import NotFoundError, SourceError, TouchfsError
-from touchfs.shard import compressed
 from touchfs.shard.catalog import Facts
-from touchfs.shard.open import fingerprint, is_compressed
+from touchfs.shard.open import compressed_files, fingerprint
 from touchfs.shard.options import Decompress
-from touchfs.source.compressed import Progress
+from touchfs.source.compressed import Progress, decompressed, find
 from touchfs.source.local import FileIdentity
 from touchfs.source.scratch import Held, Scratch
 from touchfs.view.catalogs import make_broken, make_notice
@@ -40,14 +39,26 @@ class Notice(NamedTuple):
     facts: Facts
 
 
-def find_prepared(paths: Iterable[str]) -> dict[str, Held | None]:
-    """Of all shards that are compressed, the decompressed form, where it is there."""
-    return {path: compressed.find_prepared(path) for path in paths if is_compressed(path)}
+def find_prepared(paths: Iterable[str]) -> dict[str, list[Held] | None]:
+    """Of all shards with compressed files, the decompressed forms, where all are there."""
+    return {path: _find(files) for path in paths if (files := _compressed(path))}
+
+
+def _find(files: Mapping[str, FileIdentity]) -> list[Held] | None:
+    forms = [find(*each) for each in files.items()]
+    there = [form for form in forms if form is not None]
+    return there if len(there) == len(forms) else None
+
+
+def _compressed(path: str) -> dict[str, FileIdentity]:
+    with suppress(NotFoundError, SourceError):
+        return compressed_files(path)
+    return {}
 
 
 def prepare_shards(
     paths: Sequence[str], when: Decompress, place: Callable[[str], str], executor: Executor | None, progress: Progress
-) -> Iterator[tuple[str, Held | Notice]]:
+) -> Iterator[tuple[str, list[Held] | Notice]]:
     """Decompress shards, or write of each a catalog that says why that is not done, at its `place` with a suffix.
 
     `progress` is told the compressed bytes that are done.
@@ -63,10 +74,12 @@ def prepare_shards(
             yield path, outcome
 
 
-def _prepare_all(paths: Sequence[str], executor: Executor | None, progress: Progress) -> Iterator[Held | TouchfsError]:
-    sizes = [os.path.getsize(path) if os.path.exists(path) else 0 for path in paths]
+def _prepare_all(
+    paths: Sequence[str], executor: Executor | None, progress: Progress
+) -> Iterator[list[Held] | TouchfsError]:
+    sizes = [sum(identity.size for identity in _compressed(path).values()) for path in paths]
     total, done = sum(sizes), 0
-    outcomes: Iterable[Held | TouchfsError]
+    outcomes: Iterable[list[Held] | TouchfsError]
     if executor is None or len(paths) == 1:
         outcomes = (_prepare(path, lambda part, _: progress(done + part, total)) for path in paths)
     else:
@@ -78,11 +91,19 @@ def _prepare_all(paths: Sequence[str], executor: Executor | None, progress: Prog
         yield outcome
 
 
-def _prepare(path: str, progress: Progress = lambda done, total: None) -> Held | TouchfsError:
+def _prepare(path: str, progress: Progress = lambda done, total: None) -> list[Held] | TouchfsError:
+    forms, done = [], 0
     try:
-        return compressed.prepare(path, progress)
+        for file, identity in compressed_files(path).items():
+            forms.append(decompressed(file, identity, partial(_further, progress, done)))
+            done += identity.size
     except TouchfsError as error:
         return error
+    return forms
+
+
+def _further(progress: Progress, before: int, done: int, total: int) -> None:
+    progress(before + done, total)
 
 
 def _error_of(path: str) -> TouchfsError | None:
@@ -120,12 +141,12 @@ def is_waiting(shard: Shard) -> bool:
     """Whether a shard is to be decompressed later; or again, as that failed for a reason that may be gone by then."""
     if shard.catalog.endswith(_PREPARING_SUFFIX):
         return True
-    return bool(shard.report) and not shard.files and is_compressed(shard.path)
+    return bool(shard.report) and not shard.files and bool(_compressed(shard.path))
 
 
-def hold(dataset: Dataset, held: Iterable[Held | None]) -> None:
+def hold(dataset: Dataset, held: Iterable[list[Held] | None]) -> None:
     """Keep from being evicted what a dataset needs, as long as it lives in this process, or until `release`."""
-    _held[dataset] = [each for each in held if each is not None]
+    _held[dataset] = [form for forms in held for form in forms or ()]
 
 
 def hold_all(dataset: Dataset) -> None:

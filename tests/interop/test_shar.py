@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import shutil
 import tarfile
@@ -313,6 +314,22 @@ def test_tars_that_were_strung_together(tmp_path: Path, cuts: list[MonoCut]) -> 
     for name in ("cuts.jsonl", "recording.tar"):
         (joined / name).write_bytes(b"".join((part / name).read_bytes() for part in parts))
     assert shown(joined) == expected
+
+
+@pytest.mark.filterwarnings("ignore:create_index=True with compress_jsonl=True")
+def test_what_lhotse_writes_unless_told_otherwise(
+    tmp_path: Path, cuts: list[MonoCut], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lines are compressed."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    plain = shown(write(tmp_path / "plain", cuts[:4], 2, recording="wav", lang="jsonl"))
+    with SharWriter(
+        str(tmp_path / "shar"), {"recording": "wav", "lang": "jsonl"}, shard_size=2, warn_unused_fields=False
+    ) as writer:
+        for cut in cuts[:4]:
+            writer.write(cut)
+    assert sorted(os.listdir(tmp_path / "shar"))[0] == "cuts.000000.jsonl.gz"
+    assert shown(tmp_path / "shar") == plain
 
 
 def test_a_shar_written_by_two_jobs(tmp_path: Path, cuts: list[MonoCut]) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.errors import FormatError, SourceError
 from touchfs.sample import Sample, Samples
 from touchfs.shard.jsonl import JsonlShard
 from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.shard.single import fingerprint
 from touchfs.shard.tar import TarShard
-from touchfs.source.compressed import DecompressedFile, Progress, decompressed, find
+from touchfs.source.compressed import DecompressedFile, decompressed, find
 from touchfs.source.local import FileIdentity
 from touchfs.source.scratch import Held
 
@@ -33,7 +33,7 @@ class CompressedShard(Samples):
         self.path = path
         self.files: Mapping[str, FileIdentity] = fingerprint(path)
         (identity,) = self.files.values()
-        self._held = decompressed(path, identity) if options.decompress is Decompress.NOW else _found(path, identity)
+        self._held = held(path, identity, options.decompress)
         within = f"{path} (decompressed)"
         try:
             self._shard = (TarShard if path.endswith(TAR_SUFFIXES) else JsonlShard)(self._held.path, options)
@@ -60,26 +60,17 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Deco
     return DecompressedFile(path, files[os.path.basename(path)])
 
 
-def _found(path: str, identity: FileIdentity) -> Held:
-    held = find(path, identity)
-    if held is None:
+def held(path: str, identity: FileIdentity, when: Decompress) -> Held:
+    """The decompressed form of a file, made now or else only found. Raises SourceError where it is not there."""
+    if when is Decompress.NOW:
+        return decompressed(path, identity)
+    form = find(path, identity)
+    if form is None:
         raise SourceError("is compressed, and not decompressed in the scratch store", path=path)
-    return held
+    return form
 
 
-def find_prepared(path: str) -> Held | None:
-    """The decompressed form of a shard, if it is in the scratch store."""
-    try:
-        return find(path, _identity(path))
-    except (NotFoundError, SourceError):
-        return None
-
-
-def prepare(path: str, progress: Progress = lambda done, total: None) -> Held:
-    """The decompressed form of a shard, made if need be."""
-    return decompressed(path, _identity(path), progress)
-
-
-def _identity(path: str) -> FileIdentity:
+def compressed_files(path: str) -> dict[str, FileIdentity]:
+    """The path of the file, and what it is."""
     (identity,) = fingerprint(path).values()
-    return identity
+    return {path: identity}

@@ -52,16 +52,16 @@ class _Kind(NamedTuple):
     open: Callable[[str, Options], Shard]
     fingerprint: Callable[[str], dict[str, FileIdentity]]
     open_source: Callable[[str, str, Mapping[str, FileIdentity]], StoredFile]
-    is_compressed: bool = False
+    compressed_files: Callable[[str], dict[str, FileIdentity]] = lambda path: {}
 
 
 def _compressed(name: str) -> _Kind:
     shard, source = compressed.CompressedShard, compressed.open_source
-    return _Kind(f"compressed {name}", shard, single.fingerprint, source, is_compressed=True)
+    return _Kind(f"compressed {name}", shard, single.fingerprint, source, compressed.compressed_files)
 
 
 _DIRECTORY = _Kind("TouchDataset (.bin/.idx)", touch.TouchShard, touch.fingerprint, touch.open_source)
-_SHAR = _Kind("Lhotse Shar", shar.SharShard, shar.fingerprint, single.open_source)
+_SHAR = _Kind("Lhotse Shar", shar.SharShard, shar.fingerprint, shar.open_source, shar.compressed_files)
 _BY_SUFFIX = {
     ".idx": _Kind("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprint, megatron.open_source),
     ".tar": _Kind("tar", tar.TarShard, single.fingerprint, single.open_source),
@@ -86,9 +86,9 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Stor
     return _kind(path).open_source(path, name, files)
 
 
-def is_compressed(path: str) -> bool:
-    """Whether the shard at a path must be in the scratch store before it can be opened."""
-    return path.endswith(compressed.SUFFIXES) and _kind(path).is_compressed
+def compressed_files(path: str) -> dict[str, FileIdentity]:
+    """The paths of a shard's files that must be in the scratch store before it can be opened, and what they are."""
+    return _kind(path).compressed_files(path)
 
 
 def kind_name(path: str) -> str:

@@ -11,6 +11,9 @@ A sample is a cut: `<id>.json` is its line, `<id>.wav` (`.flac`, …) its record
 other value. Its supervisions are the segments of the recording, and all that is said in them is `<id>.txt`. Lhotse
 stores only the part of a recording that the cut covers, so its start is 0; if it is not, segments still lie in the cut.
 
+Any of the files may be compressed, as Lhotse's lines are by default: they are read decompressed, from the scratch store
+(`touchfs.source.compressed`). Beside a file that is not, its compressed twin is of no use.
+
 Every file of the directory is shown or told of: one that belongs to no shard by the first shard. Only files that are
 hidden or indexes are neither.
 """
@@ -31,16 +34,18 @@ from touchfs.format import magic, wav
 from touchfs.format.lhotse import parse_cut, parse_recording
 from touchfs.format.metainfo import Metainfo
 from touchfs.sample import Field, Recording, Sample, Samples
+from touchfs.shard import single
+from touchfs.shard.compressed import held
 from touchfs.shard.jsonl import lines, parse_line
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar_fields import RECORDING, JsonlValues, TarValues, Values
-from touchfs.shard.single import open_source
+from touchfs.source.compressed import DecompressedFile
 from touchfs.source.drive import drive
-from touchfs.source.local import FileIdentity
+from touchfs.source.local import FileIdentity, LocalFile
 
 CUTS = "cuts"
 _INDEX_SUFFIXES = (".idx", ".idxpack")
-_NAME = re.compile(r"([^.]+)(\..+)??\.(jsonl|tar)(\.(?:gz|bz2|xz|zst|lz4))?", re.DOTALL)
+_NAME = re.compile(r"([^.]+)(\..+)??\.(jsonl|tar)(\.(?:gz|bz2|xz|zst))?", re.DOTALL)
 # A directory that changed later than this may change again without another mtime.
 _SETTLED_NS = 2 * 10**9
 _LISTINGS_KEPT = 64
@@ -81,6 +86,28 @@ def fingerprint(path: str) -> dict[str, FileIdentity]:
     return files
 
 
+def compressed_files(path: str) -> dict[str, FileIdentity]:
+    """The paths of the shard's files that are read decompressed, and what they are. Raises as `fingerprint`."""
+    files, number = fingerprint(path), _number(os.path.basename(path))
+    directory = os.path.dirname(path)
+    return {
+        os.path.join(directory, name): identity
+        for name, identity in files.items()
+        if (parsed := _parse(name)) is not None
+        and parsed.compression
+        and parsed.number == number
+        and _plain(name) not in files
+    }
+
+
+def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
+    """A file of the shard `path`, decompressed if it is compressed."""
+    parsed = _parse(name)
+    if parsed is not None and parsed.compression:
+        return DecompressedFile(os.path.join(os.path.dirname(path), name), files[name])
+    return single.open_source(path, name, files)
+
+
 class SharShard(Samples):
     """The cuts in the file at a path. What is kept of a cut is where its line is, and its values are."""
 
@@ -90,8 +117,7 @@ class SharShard(Samples):
         self.path = path
         self.files: Mapping[str, FileIdentity] = fingerprint(path)
         self._name = os.path.basename(path)
-        if not self._name.endswith(".jsonl"):
-            raise FormatError("is compressed, so its lines cannot be found: decompress it", path=path)
+        self._held = [held(*each, options.decompress) for each in compressed_files(path).items()]
         self._file = open_source(path, self._name, self.files)
         self._lines = lines(self._file)
         self.problems: list[str] = []
@@ -106,6 +132,8 @@ class SharShard(Samples):
         self._file.close()
         for values in self._fields.values():
             values.close()
+        for each in self._held:
+            each.close()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -155,10 +183,8 @@ class SharShard(Samples):
         parsed = _parse(name)
         if parsed is None or parsed.number != _number(self._name):
             self.problems.append(f"{name} belongs to no cuts here: not shown")
-        elif parsed.compression:
-            twin = _plain(name)
-            told = f"is not needed beside {twin}" if twin in self.files else "is compressed: decompress it"
-            self.problems.append(f"{name} {told}: not shown")
+        elif parsed.compression and _plain(name) in self.files:
+            self.problems.append(f"{name} is not needed beside {_plain(name)}: not shown")
         elif parsed.field == CUTS or parsed.field in self._fields:
             self.problems.append(f"{name} is a second file of {parsed.field!r}: not shown")
         else:
