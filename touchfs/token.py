@@ -34,7 +34,7 @@ def _normalize(token: Any, levels: int) -> Token:
     if isinstance(token, list | tuple):
         if not levels:
             raise TypeError(f"a token is nested at most {MOST_NESTED} deep")
-        return tuple(_normalize(part, levels - 1) for part in token)
+        return tuple([part if type(part) is int else _normalize(part, levels - 1) for part in token])
     try:
         if isinstance(token, bool):
             raise TypeError

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from touchfs.errors import UsageError
-from touchfs.node.base import Pair
+from touchfs.node.base import Make, Pair
 from touchfs.node.draws import draws
 from touchfs.node.foreign import maker
 from touchfs.node.saved import Saved
 from touchfs.node.transform import HoldingNode, TransformIteration
-from touchfs.token import State
+from touchfs.token import State, Token
 
 
 class LazyShuffler(HoldingNode):
@@ -42,8 +42,11 @@ class ShufflerIteration(TransformIteration):
 
     def __init__(self, node: LazyShuffler, epoch: int, saved: Saved) -> None:
         super().__init__(node, epoch, saved)
-        make = maker(node.source)
-        self.buffer: list[Pair] = [(token, partial(make, token)) for token in saved.tokens("buffer", node.buffer_size)]
+        self._make = maker(node.source)
+        # Of those that were saved only the tokens: what makes them is made when they are drawn.
+        self.buffer: list[tuple[Token | None, Make | None]] = [
+            (token, None) for token in saved.tokens("buffer", node.buffer_size)
+        ]
         self.drained = saved.flag("drained")
         self.drawn = saved.integer("drawn")
 
@@ -61,7 +64,8 @@ class ShufflerIteration(TransformIteration):
             taken = int(number * len(buffer))
             buffer[taken], buffer[-1] = buffer[-1], buffer[taken]
             self.drawn += 1
-            yield buffer.pop()
+            token, make = buffer.pop()
+            yield token, make or partial(self._make, cast(Token, token))  # only of a saved one is it not there
 
     def position(self) -> State:
         return {

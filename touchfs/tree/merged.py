@@ -224,6 +224,7 @@ class Merged:
         file = self._file(place)
         if file.data is not None:
             return Memory(file.data)
+        place.shard.verify(place.table, file.row)
         return place.shard.present(place.table.kind[file.row] - 1, file.offset, file.length, file.detail)
 
     def attributes(self, inode: int) -> dict[str, str]:
