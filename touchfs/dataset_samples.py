@@ -18,12 +18,13 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, overload
 
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError
+from touchfs.extent import Content
 from touchfs.open_shard import SHARDS_KEPT, OpenShard
 from touchfs.shard.catalog import Table
 from touchfs.shown_sample import ShownFile, ShownSample
@@ -122,21 +123,34 @@ class DatasetSamples(ShownSamples):
         rows = table.files(number)
         # A sample of which nothing can be served has no files.
         key = table.key(rows[0]) if rows else f"{number:08d}"
-        files = {}
+        files: dict[str, ShownFile] = {}
         for row in rows:
             size = table.suffix[row]
             extension = os.fsdecode(table.name(row)[1 - size :]) if size else ""
-            files[extension] = catalogued(self.view, shard, table, row)
+            files[extension] = CataloguedFile(self.view, shard, table, row)
         return ShownSample(self.view, name, number, 0, key, files)
 
 
-def catalogued(view: str, shard: OpenShard, table: Table, row: int) -> ShownFile:
+class CataloguedFile:
     """A file that is a row of a catalog."""
-    return ShownFile(
-        shard.kind_of(table, row).field,
-        partial(path_of, view, shard.shard.name, table, row),
-        partial(shard.content, table, row),
-    )
+
+    __slots__ = ("_row", "_shard", "_table", "_view")
+
+    def __init__(self, view: str, shard: OpenShard, table: Table, row: int) -> None:
+        self._view = view
+        self._shard = shard
+        self._table = table
+        self._row = row
+
+    @property
+    def field(self) -> str:
+        return self._shard.kind_of(self._table, self._row).field
+
+    def path(self) -> str:
+        return path_of(self._view, self._shard.shard.name, self._table, self._row)
+
+    def content(self) -> Content:
+        return self._shard.content(self._table, self._row)
 
 
 def path_of(view: str, shard: str, table: Table, row: int) -> str:

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset
-from touchfs.dataset_samples import ShownSamples, catalogued, path_of
+from touchfs.dataset_samples import CataloguedFile, ShownSamples, path_of
 from touchfs.extent import Content, Memory
 from touchfs.open_shard import OpenShard
 from touchfs.sample import Field
 from touchfs.shard.catalog import Kind, Table
-from touchfs.shown_sample import ShownFile, ShownSample
+from touchfs.shown_sample import MadeFile, ShownFile, ShownSample
 from touchfs.view.form import SAMPLE_SIZE, recording_of
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import Plan, merge
@@ -64,7 +64,7 @@ class SegmentSamples(_Parts):
         ordinal, part = self.find(position, number)
         table = shard.tables["segments"]
         rows = _rows(table, ordinal, part)
-        files = {_extension(table.name(row)): catalogued(self.view, shard, table, row) for row in rows}
+        files = {_extension(table.name(row)): CataloguedFile(self.view, shard, table, row) for row in rows}
         return ShownSample(self.view, shard.shard.name, ordinal, part, table.key(rows[0]), files)
 
 
@@ -107,7 +107,7 @@ class MergedSamples(_Parts):
         else:
             content = partial(shard.present, table.kind[file.row] - 1, file.offset, file.length, file.detail)
         path = partial(_path_beside, self.view, shard.shard.name, table, file.row, file.name.decode())
-        return ShownFile(shard.kind_of(table, file.row).field, path, content)
+        return MadeFile(shard.kind_of(table, file.row).field, path, content)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_samples": OrderedDict()}

@@ -15,7 +15,7 @@ SHARDS_KEPT = max(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 8192),
 
 
 class OpenShard:
-    __slots__ = ("_makers", "_sources", "kinds", "shard", "tables")
+    __slots__ = ("_are_bytes", "_makers", "_sources", "kinds", "shard", "tables")
 
     def __init__(self, dataset: Dataset, position: int) -> None:
         catalog = dataset.catalog(position)
@@ -23,6 +23,7 @@ class OpenShard:
         self.kinds = kinds = catalog.kinds
         self.tables = catalog.tables
         files = {name: shard.source(name) for name in {kind.source for kind in kinds if kind.form != "inline"}}
+        self._are_bytes = [kind.form == "bytes" for kind in kinds]
         self._sources = [files.get(kind.source) for kind in kinds]
         self._makers: list[Presenter | None] = [
             None if kind.form == "inline" else presenter(kind.form) for kind in kinds
@@ -37,12 +38,14 @@ class OpenShard:
 
     def content(self, table: Table, row: int) -> Content:
         """The content of a file of one of the tables."""
-        if table.kind[row] == DIRECTORY:
-            raise UsageError("is a directory")
         kind = table.kind[row] - 1
-        if self._makers[kind] is None:
+        if kind < 0:
+            raise UsageError("is a directory")
+        source, make = self._sources[kind], self._makers[kind]
+        if source is None or make is None:
             return Memory(table.inline(row))
-        return self.present(kind, table.offset[row], table.length[row], table.inline(row))
+        extent = Extent(source, table.offset[row], table.length[row])
+        return extent if self._are_bytes[kind] else make(extent, table.inline(row))
 
     def present(self, kind: int, offset: int, length: int, detail: bytes) -> Content:
         """A range of the source of a kind, in the form of that kind. For all but `inline`."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,19 @@ from touchfs.format import wav
 from touchfs.source.drive import drive
 
 
-class ShownFile(NamedTuple):
-    """`field` is that of the sample which the file is made of."""
+class ShownFile(Protocol):
+    """A file of a sample. `field` is that of the sample which it is made of."""
+
+    @property
+    def field(self) -> str: ...
+
+    def path(self) -> str: ...
+
+    def content(self) -> Content: ...
+
+
+class MadeFile(NamedTuple):
+    """One that no catalog has."""
 
     field: str
     path: Callable[[], str]
@@ -149,7 +160,7 @@ def _unpickled(
     shar_epoch: int | None,
 ) -> ShownSample:
     shown = {
-        name: ShownFile(field, no_path if path is None else partial(str, path), partial(Memory, data))
+        name: MadeFile(field, no_path if path is None else partial(str, path), partial(Memory, data))
         for name, (field, path, data) in files.items()
     }
     return ShownSample(view, shard, ordinal, number, key, shown, shar_epoch)

@@ -62,7 +62,8 @@ class LazyIndexedSharIterator(OrderedNode):
         return (ordinal, epoch), partial(self.sample, ordinal, epoch)
 
     def sample(self, position: int, epoch: int) -> ShownSample:
-        sample = self.samples[position].in_shar_epoch(epoch)
+        sample = self.samples[position]
+        sample.shar_epoch = epoch
         return sample if self.fields is None else sample.only(self.fields)
 
     def token_of(self, ordinal: int, epoch: int) -> tuple[int, int]:
