@@ -26,18 +26,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from operator import ge, gt, le, lt
-from typing import Any, TypeAlias
 
 from touchfs.errors import UsageError
+from touchfs.where.predicates import ORDERS, TESTS, Literal, Path, Predicate, getter, has_field, one_of, ordered, until
 
-Path: TypeAlias = tuple[str, ...]
-Literal: TypeAlias = str | int | float | None
-Predicate: TypeAlias = Callable[[Mapping[str, Any]], bool]
-_Get: TypeAlias = Callable[[Mapping[str, Any]], Any]
-_Test: TypeAlias = Callable[[Any], bool]
+__all__ = ["DEPTH_MAX", "LENGTH_MAX", "Where", "has_field", "parse_where", "spell_field"]
+
 
 # In characters, of what is read and of its one spelling: enough for a list of thousands of keys.
 LENGTH_MAX = 1 << 16
@@ -57,12 +53,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _CONSTANTS: Mapping[str, Literal] = {"true": True, "false": False, "null": None}
-_ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _WORDS = frozenset({"and", "or", "not", "in", "contains", "exists", *_CONSTANTS})
 
-_MISSING = object()
-_NUMBERS = frozenset({int, float})
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 # Below it, floats without a fraction are written as integers; above, that takes up to 309 digits.
 _INTEGRAL_MAX = 2**53
 
@@ -95,12 +87,6 @@ def parse_where(text: str) -> Where:
     if parser.kind != "end":
         raise parser.expected('"and", "or" or the end')
     return Where(_readable(clause.text), frozenset(parser.fields), clause.matches)
-
-
-def has_field(path: Path) -> Predicate:
-    """Whether a sample has the field."""
-    get = _getter(path)
-    return lambda facts: get(facts) is not _MISSING
 
 
 def spell_field(path: Path) -> str:
@@ -168,7 +154,7 @@ class _Parser:
         if len(clauses) == 1:
             return clauses[0]
         text = f" {word} ".join(clause.inside(binding) for clause in clauses)
-        return _Clause(text, binding, _until(word == "or", [clause.matches for clause in clauses]))
+        return _Clause(text, binding, until(word == "or", [clause.matches for clause in clauses]))
 
     def negation(self, levels: int) -> _Clause:
         if self.word not in ("not", "("):
@@ -193,22 +179,22 @@ class _Parser:
         if self.takes("in"):
             literals = self.literals()
             told += f" [{', '.join(map(_spell, literals))}]"
-            test = _one_of(*literals)
-        elif word in _TESTS:
+            test = one_of(*literals)
+        elif word in TESTS:
             self.advance()
             literal = self.literal()
             told += f" {_spell(literal)}"
-            test = _TESTS[word](literal)
-        elif word in _ORDERS:
+            test = TESTS[word](literal)
+        elif word in ORDERS:
             self.advance()
             if self.kind not in ("number", "string"):
                 raise self.expected("a number or a string in double quotes")
             literal = self.literal()
             told += f" {_spell(literal)}"
-            test = _ordered(_ORDERS[word], literal)
+            test = ordered(ORDERS[word], literal)
         else:
             raise self.expected("an operator (== != < <= > >= in contains exists)")
-        get = _getter(path)
+        get = getter(path)
         return _Clause(told, _NOT, lambda facts: test(get(facts)))
 
     def path(self) -> Path:
@@ -276,62 +262,3 @@ def _error(text: str, start: int, told: str) -> UsageError:
 def _spell(literal: Literal) -> str:
     """As JSON. Half of a surrogate pair, which UTF-8 cannot have, stays an escape."""
     return json.dumps(literal, ensure_ascii=False).encode(errors="backslashreplace").decode()
-
-
-def _getter(path: Path) -> _Get:
-    name, *inner = path
-    if not inner:
-        return lambda facts: facts.get(name, _MISSING)
-
-    def get(facts: Mapping[str, Any]) -> Any:
-        value = facts.get(name, _MISSING)
-        for part in inner:
-            if not isinstance(value, dict):
-                return _MISSING
-            value = value.get(part, _MISSING)
-        return value
-
-    return get
-
-
-def _one_of(*literals: Literal) -> _Test:
-    # Python's True is 1.
-    wanted = frozenset((type(literal) is bool, literal) for literal in literals)
-    return lambda value: type(value) in _SCALARS and (type(value) is bool, value) in wanted
-
-
-def _other(literal: Literal) -> _Test:
-    equal = _one_of(literal)
-    return lambda value: value is not _MISSING and not equal(value)
-
-
-def _containing(literal: Literal) -> _Test:
-    equal = _one_of(literal)
-
-    def test(value: Any) -> bool:
-        if isinstance(value, list):
-            return any(map(equal, value))
-        return isinstance(value, str) and isinstance(literal, str) and literal in value
-
-    return test
-
-
-_TESTS: Mapping[str, Callable[[Literal], _Test]] = {"==": _one_of, "!=": _other, "contains": _containing}
-
-
-def _ordered(compare: Callable[[Any, Any], bool], literal: Literal) -> _Test:
-    types = frozenset({str}) if isinstance(literal, str) else _NUMBERS
-    return lambda value: type(value) in types and compare(value, literal)
-
-
-def _until(end: bool, predicates: Iterable[Predicate]) -> Predicate:
-    """`end` as soon as one of them says so: with True their "or", with False their "and"."""
-    each = tuple(predicates)
-
-    def matches(facts: Mapping[str, Any]) -> bool:
-        for predicate in each:
-            if predicate(facts) is end:
-                return end
-        return not end
-
-    return matches

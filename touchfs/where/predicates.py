@@ -1,0 +1,86 @@
+"""What the operators of a filter expression mean: each a function, compiled once, called for every sample.
+
+Values have the types that JSON parses to. What values of two types cannot say of each other is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import ge, gt, le, lt
+from typing import Any, TypeAlias
+
+Path: TypeAlias = tuple[str, ...]
+Literal: TypeAlias = str | int | float | None
+Predicate: TypeAlias = Callable[[Mapping[str, Any]], bool]
+_Get: TypeAlias = Callable[[Mapping[str, Any]], Any]
+_Test: TypeAlias = Callable[[Any], bool]
+
+_MISSING = object()
+_NUMBERS = frozenset({int, float})
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+def has_field(path: Path) -> Predicate:
+    """Whether a sample has the field."""
+    get = getter(path)
+    return lambda facts: get(facts) is not _MISSING
+
+
+def getter(path: Path) -> _Get:
+    name, *inner = path
+    if not inner:
+        return lambda facts: facts.get(name, _MISSING)
+
+    def get(facts: Mapping[str, Any]) -> Any:
+        value = facts.get(name, _MISSING)
+        for part in inner:
+            if not isinstance(value, dict):
+                return _MISSING
+            value = value.get(part, _MISSING)
+        return value
+
+    return get
+
+
+def one_of(*literals: Literal) -> _Test:
+    # Python's True is 1.
+    wanted = frozenset((type(literal) is bool, literal) for literal in literals)
+    return lambda value: type(value) in _SCALARS and (type(value) is bool, value) in wanted
+
+
+def _other(literal: Literal) -> _Test:
+    equal = one_of(literal)
+    return lambda value: value is not _MISSING and not equal(value)
+
+
+def _containing(literal: Literal) -> _Test:
+    equal = one_of(literal)
+
+    def test(value: Any) -> bool:
+        if isinstance(value, list):
+            return any(map(equal, value))
+        return isinstance(value, str) and isinstance(literal, str) and literal in value
+
+    return test
+
+
+def ordered(compare: Callable[[Any, Any], bool], literal: Literal) -> _Test:
+    types = frozenset({str}) if isinstance(literal, str) else _NUMBERS
+    return lambda value: type(value) in types and compare(value, literal)
+
+
+def until(end: bool, predicates: Iterable[Predicate]) -> Predicate:
+    """`end` as soon as one of them says so: with True their "or", with False their "and"."""
+    each = tuple(predicates)
+
+    def matches(facts: Mapping[str, Any]) -> bool:
+        for predicate in each:
+            if predicate(facts) is end:
+                return end
+        return not end
+
+    return matches
+
+
+ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+TESTS: Mapping[str, Callable[[Literal], _Test]] = {"==": one_of, "!=": _other, "contains": _containing}
