@@ -27,7 +27,7 @@ import mmap
 import os
 import struct
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -203,6 +203,7 @@ class Table:
 
     __slots__ = (
         "_data",
+        "_files",
         "_inline",
         "_keys",
         "_starts",
@@ -246,6 +247,8 @@ class Table:
         self.size = numbers("size")
         self.suffix = numbers("suffix")
         self.order = numbers("order")
+        # Of samples: the report, which is of none, and directories come last.
+        self._files = bisect_left(self.order, NO_SAMPLE, key=self.ordinal.__getitem__)
 
     def name(self, row: int) -> bytes:
         return bytes(self._data[self._starts[row] : self._starts[row + 1]])
@@ -270,8 +273,18 @@ class Table:
     def files(self, ordinal: int) -> list[int]:
         """The rows of a sample's files, as the view has them."""
         order, ordinals = self.order, self.ordinal
-        first = bisect_left(order, ordinal, key=ordinals.__getitem__)
-        return list(order[first : bisect_right(order, ordinal, first, key=ordinals.__getitem__)])
+        # Nearly always all samples have as many files.
+        first = ordinal * self._files // (ordinals[order[self._files - 1]] + 1) if self._files else 0
+        if (
+            first >= self._files
+            or ordinals[order[first]] != ordinal
+            or (first and ordinals[order[first - 1]] == ordinal)
+        ):
+            first = bisect_left(order, ordinal, key=ordinals.__getitem__)
+        last = first
+        while last < self._files and ordinals[order[last]] == ordinal:
+            last += 1
+        return list(order[first:last])
 
     def inline(self, row: int) -> bytes:
         return self._inline[row]
@@ -328,5 +341,5 @@ class Catalog:
             self.facts = Facts(files=files, **told)
         except FormatError as error:
             raise FormatError(f"{error.message}: index with --force", path=path, offset=error.offset) from error
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise FormatError(f"not a touchfs catalog: index with --force ({error!r})", path=path) from error
