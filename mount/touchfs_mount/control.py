@@ -1,4 +1,4 @@
-"""The control directory `.touchfs/`: files that are made when they are read.
+"""The control directory `.touchfs/`: files that are made when they are read, and iterators (`iterator_files`).
 
 Each open is a row of the state store, so that its text is the same for every read of it, in whatever worker. The
 entries live a second at most, and reads bypass the page cache (direct I/O), as the size is not known before.
@@ -11,24 +11,45 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from touchfs.dataset import Dataset
-from touchfs.errors import NotFoundError
+from touchfs.errors import ChangedError, NotFoundError, UsageError
+from touchfs.state.iterators import Iterators
 from touchfs.state.store import StateStore
-from touchfs.tree.inode import FIXED_VIEW, pack
-from touchfs.tree.tree import Entry
+from touchfs.tree.inode import FIXED_VIEW, ROOT, pack, unpack
+from touchfs_mount.iterator_files import FILES, README, ControlEntry, directory_inode, entry_of, file_inode, file_of
 from touchfs_mount.loop import CELLS, FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
 from touchfs_mount.workers import Reloads
 
 NAME = b".touchfs"
 DIRECTORY = pack(FIXED_VIEW, 0, 2)
 INFO = pack(FIXED_VIEW, 0, 3)
+ITERATORS = pack(FIXED_VIEW, 0, 4)
+ITERATORS_README = pack(FIXED_VIEW, 0, 5)
 HANDLE_TAG = 1 << 63
+_END_OF_FIXED = pack(FIXED_VIEW + 1, 0, 0)
 
 ENTRY_SECONDS = 1.0
+# Of the opens read last in this worker, for their reads up to the end of file.
+_TEXTS_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ControlOptions:
+    """`path_prefix` stands before the paths that iterators tell, the mount point by default; `wider` has permission
+    bits that their files get besides; with `fsync` each step waits for the disk.
+    """
+
+    path_prefix: str | None = None
+    wider: int = 0
+    fsync: bool = False
+    iterators: bool = True
+
+
+DEFAULT = ControlOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +63,123 @@ class MountFacts:
     reloads: Reloads
 
 
-class Control:
-    """Serves the control directory in one worker. `store` is this worker's own."""
+def is_control(inode: int) -> bool:
+    return inode < _END_OF_FIXED and inode != ROOT
 
-    def __init__(self, dataset: Dataset, facts: MountFacts, mount: int, store: StateStore) -> None:
+
+def is_iterators(inode: int) -> bool:
+    """Whether it is in `iterators/`, or that itself."""
+    return inode < _END_OF_FIXED and (unpack(inode)[1] > 0 or inode in (ITERATORS, ITERATORS_README))
+
+
+class Control:
+    """Serves the control directory in one worker. `store` is this worker's own. All of it may wait for the store."""
+
+    def __init__(
+        self, dataset: Dataset, facts: MountFacts, mount: int, store: StateStore, options: ControlOptions
+    ) -> None:
         self._dataset = dataset
         self._facts = facts
         self._mount = mount
         self._store = store
-        self._files: dict[str, Callable[[], bytes]] = {"info": self._info}
+        self._options = options
+        prefix = facts.path if options.path_prefix is None else options.path_prefix
+        self.iterators = Iterators(store, dataset, prefix.rstrip("/"))
+        self._texts: dict[int, bytes] = {}
+        files = {b"info": INFO} | ({b"iterators": ITERATORS} if options.iterators else {})
+        self._fixed = {DIRECTORY: files, ITERATORS: {b"README": ITERATORS_README}}
 
-    def open(self, inode: int) -> int:
-        """The handle of a new open."""
-        return HANDLE_TAG | self._store.open_file(self._mount, ENTRIES[inode])
+    def entry(self, inode: int) -> ControlEntry:
+        if unpack(inode)[1]:
+            self._iterator(inode)
+            return entry_of(inode, self._options.wider)
+        if inode == ITERATORS:
+            return ControlEntry(inode, stat.S_IFDIR | 0o755 | self._options.wider & 0o222)
+        if inode == DIRECTORY:
+            return ControlEntry(inode, stat.S_IFDIR | 0o555)
+        if inode in (INFO, ITERATORS_README):
+            return ControlEntry(inode, stat.S_IFREG | 0o444)
+        raise ChangedError("this inode is not of this mount")
 
-    def read(self, handle: int, offset: int, length: int) -> bytes:
-        return self._store.text(handle & ~HANDLE_TAG, lambda file: self._files[file]())[offset : offset + length]
+    def _iterator(self, inode: int) -> int:
+        iterator = unpack(inode)[1]
+        if self.iterators.name_of(iterator) is None:
+            raise ChangedError("the iterator was removed")
+        return iterator
 
-    def release(self, handle: int) -> None:
-        self._store.release(handle & ~HANDLE_TAG)
+    def find(self, directory: int, name: bytes) -> ControlEntry | None:
+        """The entry of this name in a directory."""
+        for found, inode, _ in self._entries(directory, 0, name):
+            if found == name:
+                return self.entry(inode)
+        return None
+
+    def entries(self, directory: int, after: int) -> list[tuple[bytes, ControlEntry, int]]:
+        """As `Tree.entries`."""
+        entries = []
+        for name, inode, place in self._entries(directory, after):
+            try:
+                entries.append((name, self.entry(inode), place))
+            except ChangedError:
+                continue  # removed meanwhile
+        return entries
+
+    def _entries(self, directory: int, after: int, name: bytes | None = None) -> Iterator[tuple[bytes, int, int]]:
+        """Names, inodes and places; those of one name suffice."""
+        fixed = self._fixed.get(directory, {})
+        for place, (found, inode) in enumerate(fixed.items(), 1):
+            if place > after:
+                yield found, inode, place
+        if directory == ITERATORS:
+            named = self.iterators.named(name)
+            yield from (
+                (found, directory_inode(iterator), len(fixed) + iterator)
+                for found, iterator in named
+                if len(fixed) + iterator > after
+            )
+        elif unpack(directory)[1] and not file_of(directory):
+            iterator = self._iterator(directory)
+            for place, file in enumerate(FILES, 1):
+                if place > after:
+                    yield file.encode(), file_inode(iterator, file), place
+        elif not fixed:
+            raise NotFoundError("not a directory")
+
+    def make_iterator(self, name: bytes, maker: str) -> ControlEntry:
+        return self.entry(directory_inode(self.iterators.create(os.fsdecode(name), maker)))
+
+    def remove_iterator(self, name: bytes, remover: str) -> None:
+        self.iterators.remove(os.fsdecode(name), remover)
+
+    def open(self, inode: int, wait: bool = True) -> int:
+        """The handle of a new open. What is not waited for raises WouldWaitError, here and below."""
+        iterator = unpack(inode)[1]
+        if iterator:
+            path = f"{iterator}/{file_of(inode)}"
+        elif inode in (INFO, ITERATORS_README):
+            path = "info" if inode == INFO else "README"
+        else:
+            raise UsageError("is a directory")
+        return HANDLE_TAG | self._store.open_file(self._mount, path, wait=wait)
+
+    def read(self, handle: int, offset: int, length: int, wait: bool = True) -> bytes:
+        text = self._texts.get(handle)
+        if text is None:
+            text = self._texts[handle] = self.iterators.read_open(handle & ~HANDLE_TAG, self._text, wait=wait)
+            if len(self._texts) > _TEXTS_KEPT:
+                self._texts.pop(next(iter(self._texts)), None)
+        return text[offset : offset + length]
+
+    def write(self, handle: int, offset: int, data: bytes) -> int:
+        self.iterators.write_open(handle & ~HANDLE_TAG, offset, data)
+        return len(data)
+
+    def release(self, handle: int, wait: bool = True) -> None:
+        self._texts.pop(handle, None)
+        self.iterators.release(handle & ~HANDLE_TAG, wait=wait)
+
+    def _text(self, file: str) -> bytes:
+        return README.encode() if file == "README" else self._info()
 
     def _info(self) -> bytes:
         dataset = self._dataset
@@ -80,21 +199,3 @@ class Control:
             "internal_errors": totals[FAILURES],
         }
         return json.dumps(told, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-
-
-ENTRIES: dict[int, str] = {INFO: "info"}
-
-
-def is_control(inode: int) -> bool:
-    return inode in (DIRECTORY, INFO)
-
-
-def entry(inode: int, mtime_ns: int) -> Entry:
-    return Entry(inode, stat.S_IFDIR if inode == DIRECTORY else stat.S_IFREG, 0, mtime_ns)
-
-
-def find(directory: int, name: bytes, mtime_ns: int) -> Entry | None:
-    """The entry of this name in the control directory."""
-    if directory != DIRECTORY:
-        raise NotFoundError("not a directory")
-    return next((entry(inode, mtime_ns) for inode, file in ENTRIES.items() if file.encode() == name), None)

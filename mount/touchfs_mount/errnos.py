@@ -15,6 +15,7 @@ from touchfs.errors import (
     TouchfsError,
     UsageError,
 )
+from touchfs.state.iterators import ExistsError
 
 # The first class that fits counts, so a subclass stands before its base.
 _ERRNOS: tuple[tuple[type[TouchfsError], int], ...] = (
@@ -25,6 +26,7 @@ _ERRNOS: tuple[tuple[type[TouchfsError], int], ...] = (
     (SourceError, errno.EIO),
     (FullError, errno.ENOSPC),
     (StateError, errno.EIO),
+    (ExistsError, errno.EEXIST),
     (UsageError, errno.EINVAL),
 )
 

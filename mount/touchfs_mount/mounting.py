@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import sys
@@ -11,19 +10,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import BinaryIO
 
-import platformdirs
-
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.preparing import hold_all, is_waiting, release
 from touchfs.source.scratch import Scratch
+from touchfs.state.place import state_path
 from touchfs.state.plans import RegisteredPlans
 from touchfs.state.store import StateStore
 from touchfs.tree.inode import SHARD_IDS_MAX
 from touchfs.tree.tree import Tree
 from touchfs_mount import mountpoint
 from touchfs_mount.background import Background, in_background
-from touchfs_mount.control import MountFacts
+from touchfs_mount.control import DEFAULT, ControlOptions, MountFacts
 from touchfs_mount.daemon import serve
 from touchfs_mount.libfuse import MountOptions
 from touchfs_mount.notifications import invalidate
@@ -57,12 +55,10 @@ class MountRequest:
     state_dir: str | None = None
     log_file: str | None = None
     xattrs: bool = True
+    control: ControlOptions = DEFAULT
 
     def state_path(self, suffix: str) -> str:
-        """A file that is kept for the source. Absolute, as a daemon leaves the directory it was started in."""
-        source = os.path.realpath(self.source).encode(errors="surrogateescape")
-        directory = self.state_dir or platformdirs.user_state_dir("touchfs")
-        return os.path.abspath(os.path.join(directory, hashlib.blake2b(source, digest_size=16).hexdigest() + suffix))
+        return state_path(self.source, suffix, self.state_dir)
 
     @property
     def log_path(self) -> str:
@@ -137,7 +133,7 @@ def _operations(request: MountRequest, dataset: Dataset, store: StateStore) -> t
     loop = "trio" if options.trio_loop else "own"
     facts = MountFacts(options.path, os.getpid(), loop, shared.counters, shared.reloads)
     tree = Tree(dataset, shard_ids, RegisteredPlans(store.path))
-    operations = TouchOperations(tree, facts, store.path, mount_id, xattrs=request.xattrs)
+    operations = TouchOperations(tree, facts, store.path, mount_id, xattrs=request.xattrs, options=request.control)
     return operations, shared
 
 

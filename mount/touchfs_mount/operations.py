@@ -27,12 +27,13 @@ from pyfuse3 import FUSEError
 
 from touchfs.errors import TouchfsError
 from touchfs.extent import Content
-from touchfs.state.store import StateStore
-from touchfs.tree.inode import ROOT
+from touchfs.state.store import StateStore, WouldWaitError
+from touchfs.tree.inode import ROOT, unpack
 from touchfs.tree.tree import Entry, Tree
 from touchfs_mount import control
-from touchfs_mount.control import HANDLE_TAG, Control, MountFacts
+from touchfs_mount.control import HANDLE_TAG, ITERATORS, Control, ControlOptions, MountFacts, is_control, is_iterators
 from touchfs_mount.errnos import errno_of
+from touchfs_mount.iterator_files import ControlEntry, is_writable
 from touchfs_mount.loop import FAILURES
 from touchfs_mount.workers import Environment, Operations
 
@@ -44,6 +45,7 @@ LOG_SECONDS, LOGGED_KEPT = 60.0, 1000
 FOREVER_SECONDS = 3600.0
 BLOCK_SIZE = 512
 XATTR_PREFIX = b"user.touchfs."
+TOKEN = XATTR_PREFIX + b"token"
 # The most that readers ask for in one request, and what Python's open() buffers.
 PREFERRED_READ = 1 << 17
 
@@ -75,9 +77,11 @@ def _handler(function: Handler) -> Handler:
     return cast(Handler, guarded)
 
 
-def _read_only(name: str) -> Any:
-    async def refuse(self: TouchOperations, *arguments: Any) -> None:
-        raise FUSEError(errno.EROFS)
+def _refused(name: str) -> Any:
+    """Nothing is changed this way. `iterators/` is no read-only file system, but not for this."""
+
+    async def refuse(self: TouchOperations, inode: int, *arguments: Any) -> None:
+        raise FUSEError(errno.EPERM if is_iterators(inode) else errno.EROFS)
 
     refuse.__name__ = name
     return _handler(refuse)
@@ -104,13 +108,23 @@ class TouchOperations(Operations):
 
     enable_writeback_cache = False
 
-    def __init__(self, tree: Tree, facts: MountFacts, store_path: str, mount: int, *, xattrs: bool = True) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        facts: MountFacts,
+        store_path: str,
+        mount: int,
+        *,
+        xattrs: bool = True,
+        options: ControlOptions = control.DEFAULT,
+    ) -> None:
         super().__init__()
         self._tree = tree
         self._facts = facts
         self._store_path = store_path
         self._mount = mount
         self._xattrs = xattrs
+        self._control_options = options
         self._contents: dict[int, Content] = {}
         self._owner = os.geteuid(), os.getegid()
         self._mtime_ns = tree.entry(ROOT).mtime_ns
@@ -127,7 +141,11 @@ class TouchOperations(Operations):
         self._offload = environment.offload
         self.counters = environment.counters
         self.entered = environment.entered
-        self._control = Control(self._tree.dataset, self._facts, self._mount, StateStore(self._store_path))
+        options = self._control_options
+        store = StateStore(self._store_path, fsync=options.fsync)
+        self._waits_for_disk = options.fsync
+        self._shards_view = unpack(self._tree.resolve("shards").inode)[0]
+        self._control = Control(self._tree.dataset, self._facts, self._mount, store, options)
 
     def _attributes(self, entry: Entry, seconds: float = FOREVER_SECONDS) -> pyfuse3.EntryAttributes:
         inode, kind, size, mtime_ns = entry
@@ -141,6 +159,18 @@ class TouchOperations(Operations):
         attributes.st_atime_ns = attributes.st_mtime_ns = attributes.st_ctime_ns = mtime_ns
         attributes.entry_timeout = attributes.attr_timeout = seconds
         return attributes
+
+    def _control_attributes(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
+        kind = stat.S_IFMT(entry.mode)
+        attributes = self._attributes(Entry(entry.inode, kind, 0, self._mtime_ns), control.ENTRY_SECONDS)
+        attributes.st_mode = entry.mode
+        return attributes
+
+    async def _control_entry(self, inode: int) -> pyfuse3.EntryAttributes:
+        """Those that are always there are told without a look into the store."""
+        entry = self._control.entry
+        found = await self._offload(entry, inode) if is_iterators(inode) else entry(inode)
+        return self._control_attributes(found)
 
     def _missing(self, seconds: float) -> pyfuse3.EntryAttributes:
         """A name that is not there, so that the kernel remembers it: ENOENT by exception is not cached."""
@@ -156,10 +186,12 @@ class TouchOperations(Operations):
     @_handler
     async def lookup(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         if parent == ROOT and name == control.NAME:
-            return self._attributes(control.entry(control.DIRECTORY, self._mtime_ns), control.ENTRY_SECONDS)
-        if control.is_control(parent):
-            found, seconds = control.find(parent, name, self._mtime_ns), control.ENTRY_SECONDS
-        elif self._tree.may_wait(parent):
+            return await self._control_entry(control.DIRECTORY)
+        if is_control(parent):
+            told = await self._offload(self._control.find, parent, name)
+            # Another mount may make what is missing here now.
+            return self._missing(0) if told is None else self._control_attributes(told)
+        if self._tree.may_wait(parent):
             found, seconds = await self._offload(self._tree.find, parent, name), FOREVER_SECONDS
         else:
             found, seconds = self._tree.find(parent, name), self._seconds(parent)
@@ -167,8 +199,8 @@ class TouchOperations(Operations):
 
     @_handler
     async def getattr(self, inode: int, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        if control.is_control(inode):
-            return self._attributes(control.entry(inode, self._mtime_ns), control.ENTRY_SECONDS)
+        if is_control(inode):
+            return await self._control_entry(inode)
         entry = self._tree.entry(inode)
         return self._attributes(entry, control.ENTRY_SECONDS if entry.is_link else FOREVER_SECONDS)
 
@@ -182,10 +214,9 @@ class TouchOperations(Operations):
 
     @_handler
     async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
-        if handle == control.DIRECTORY:
-            for place, (inode, file) in enumerate(control.ENTRIES.items(), 1):
-                attributes = self._attributes(control.entry(inode, self._mtime_ns), control.ENTRY_SECONDS)
-                if place > start and not pyfuse3.readdir_reply(token, file.encode(), attributes, place):
+        if is_control(handle):
+            for name, told, place in await self._offload(self._control.entries, handle, start):
+                if not pyfuse3.readdir_reply(token, name, self._control_attributes(told), place):
                     return
             return
         seconds = self._seconds(handle)
@@ -193,25 +224,43 @@ class TouchOperations(Operations):
             if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), place):
                 return
         if handle == ROOT and start < CONTROL_PLACE:
-            entry = control.entry(control.DIRECTORY, self._mtime_ns)
-            pyfuse3.readdir_reply(token, control.NAME, self._attributes(entry, control.ENTRY_SECONDS), CONTROL_PLACE)
+            pyfuse3.readdir_reply(token, control.NAME, await self._control_entry(control.DIRECTORY), CONTROL_PLACE)
 
     @_handler
     async def open(self, inode: int, flags: int, context: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+        if is_iterators(inode):
+            return await self._open_iterator_file(inode, flags)
         # O_TRUNC comes with the open (libfuse asks for it), also with O_RDONLY; the kernel then takes the size to be 0.
         if flags & (os.O_ACCMODE | os.O_TRUNC) != os.O_RDONLY:
             raise FUSEError(errno.EROFS)
-        if control.is_control(inode):
-            return pyfuse3.FileInfo(fh=await self._offload(self._control.open, inode), direct_io=True)
+        if is_control(inode):
+            return pyfuse3.FileInfo(fh=await self._controlled(self._control.open, inode), direct_io=True)
         self._prepare(inode)
         return pyfuse3.FileInfo(fh=inode, keep_cache=True)
+
+    async def _open_iterator_file(self, inode: int, flags: int) -> pyfuse3.FileInfo:
+        """O_TRUNC changes nothing: a value is written, or none is."""
+        if flags & (os.O_ACCMODE | os.O_TRUNC) != os.O_RDONLY and not is_writable(inode):
+            raise FUSEError(errno.EACCES)
+        return pyfuse3.FileInfo(fh=await self._controlled(self._control.open, inode), direct_io=True)
+
+    async def _controlled(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What the control directory is asked for takes some ten microseconds, and a thread many times that. So it is
+        done here, unless somebody else is at the store, or there is more to do.
+        """
+        if self._waits_for_disk:
+            return await self._offload(function, *arguments)
+        try:
+            return function(*arguments, wait=False)
+        except WouldWaitError:
+            return await self._offload(function, *arguments)
 
     @_handler
     async def read(self, handle: int, offset: int, length: int) -> Any:
         content = self._contents.get(handle)
         if content is None:
             if handle & HANDLE_TAG:
-                return await self._offload(self._control.read, handle, offset, length)
+                return await self._controlled(self._control.read, handle, offset, length)
             content = self._prepare(handle)
         data = content.read_nowait(offset, length)
         if data is None:
@@ -229,7 +278,7 @@ class TouchOperations(Operations):
     @_handler
     async def release(self, handle: int) -> None:
         if handle & HANDLE_TAG:
-            await self._offload(self._control.release, handle)
+            await self._controlled(self._control.release, handle)
 
     @_handler
     async def flush(self, handle: int) -> None:
@@ -257,29 +306,78 @@ class TouchOperations(Operations):
             raise FUSEError(errno.ENOSYS)  # the kernel does not ask again
         if not name.startswith(b"user."):
             raise FUSEError(errno.EOPNOTSUPP)  # what `ls -l` asks for each file; told without a look at the tree
-        if name.startswith(XATTR_PREFIX) and not control.is_control(inode):
+        if name.startswith(XATTR_PREFIX) and not is_control(inode):
+            if name == TOKEN:
+                return await self._token(inode)
             value = self._tree.attributes(inode).get(name[len(XATTR_PREFIX) :].decode("utf-8", "replace"))
             if value is not None:
                 return value.encode("utf-8", "surrogateescape")
         raise FUSEError(pyfuse3.ENOATTR)
 
+    async def _token(self, inode: int) -> bytes:
+        """What positions an iterator at the sample of a file in `shards/`."""
+        told = self._tree.attributes(inode)
+        if "ordinal" not in told or unpack(inode)[0] != self._shards_view:
+            raise FUSEError(pyfuse3.ENOATTR)
+        token: str = await self._offload(
+            self._control.iterators.item_token, "samples", told["shard"], int(told["ordinal"]), 0
+        )
+        return token.encode()
+
     @_handler
     async def listxattr(self, inode: int, context: pyfuse3.RequestContext) -> list[bytes]:
         if not self._xattrs:
             raise FUSEError(errno.ENOSYS)
-        if control.is_control(inode):
+        if is_control(inode):
             return []
         return [XATTR_PREFIX + name.encode() for name in self._tree.attributes(inode)]
 
-    create = _read_only("create")
-    link = _read_only("link")
-    mkdir = _read_only("mkdir")
-    mknod = _read_only("mknod")
-    removexattr = _read_only("removexattr")
-    rename = _read_only("rename")
-    rmdir = _read_only("rmdir")
-    setattr = _read_only("setattr")
-    setxattr = _read_only("setxattr")
-    symlink = _read_only("symlink")
-    unlink = _read_only("unlink")
-    write = _read_only("write")
+    @_handler
+    async def write(self, handle: int, offset: int, data: bytes) -> int:
+        written: int = await self._offload(self._control.write, handle, offset, bytes(data))
+        return written
+
+    @_handler
+    async def mkdir(
+        self, parent: int, name: bytes, mode: int, context: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        if parent != ITERATORS:
+            raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
+        made = await self._offload(self._control.make_iterator, name, _asker(context))
+        return self._control_attributes(made)
+
+    @_handler
+    async def rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:
+        if parent != ITERATORS:
+            raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
+        await self._offload(self._control.remove_iterator, name, _asker(context))
+
+    @_handler
+    async def setattr(
+        self,
+        inode: int,
+        attributes: pyfuse3.EntryAttributes,
+        fields: pyfuse3.SetattrFields,
+        handle: int | None,
+        context: pyfuse3.RequestContext,
+    ) -> pyfuse3.EntryAttributes:
+        """To make a control file empty, which it is, is what `truncate` does before it writes."""
+        if not is_iterators(inode):
+            raise FUSEError(errno.EROFS)
+        others = fields.update_mode or fields.update_uid or fields.update_gid
+        if others or not fields.update_size or attributes.st_size or not is_writable(inode):
+            raise FUSEError(errno.EPERM)
+        return await self._control_entry(inode)
+
+    create = _refused("create")
+    link = _refused("link")
+    mknod = _refused("mknod")
+    removexattr = _refused("removexattr")
+    rename = _refused("rename")
+    setxattr = _refused("setxattr")
+    symlink = _refused("symlink")
+    unlink = _refused("unlink")
+
+
+def _asker(context: pyfuse3.RequestContext) -> str:
+    return f"{context.uid}:{context.pid}"

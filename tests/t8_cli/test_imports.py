@@ -44,6 +44,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path, name):
         "index": ["--force", str(shards)],
         "info": [str(shards)],
         "iterate": [str(shards)],
+        "iterator": ["list", str(shards)],
         "ls": [str(shards)],
         "meta": ["get", str(shards)],
         "pack": ["touch", "--help"],

@@ -23,6 +23,7 @@ COMMANDS = (
     "index",
     "info",
     "iterate",
+    "iterator",
     "ls",
     "meta",
     "mount",

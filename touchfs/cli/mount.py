@@ -15,6 +15,17 @@ from touchfs.indexing import index_place
 from touchfs.shard.options import Decompress
 
 
+def octal(value: str) -> int:
+    """Permission bits as chmod takes them."""
+    try:
+        bits = int(value, 8)
+    except ValueError:
+        bits = -1
+    if not 0 <= bits <= 0o777:
+        raise click.BadParameter(f"{value!r} is no mode such as 0666")
+    return bits
+
+
 @click.command("mount", context_settings={"show_default": True})
 @click.argument("source")
 @click.argument("mountpoint")
@@ -23,6 +34,13 @@ from touchfs.shard.options import Decompress
 @click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio has one worker.")
 @click.option("--allow-other", is_flag=True, help="Let other users in. Needs user_allow_other in /etc/fuse.conf.")
 @click.option("--no-xattr", is_flag=True, help="No extended attributes: `ls -l` asks for some for every file.")
+@click.option("--path-prefix", metavar="DIR", help="What paths that iterators tell begin with. [default: MOUNTPOINT]")
+@click.option(
+    "--control-mode", type=octal, metavar="MODE", default="0", help="Mode bits that files of iterators get besides."
+)
+@click.option(
+    "--durability", type=click.Choice(["os", "fsync"]), default="os", help="Steps survive a crash, or a power cut too."
+)
 @click.option("--state-dir", type=click.Path(), help="Where mounts keep their state. [default: the user's]")
 @click.option("--log-file", type=click.Path(), help="Log of a background mount. [default: in the state directory]")
 @click.option("--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="A worker stuck that long is replaced.")
@@ -36,6 +54,9 @@ def command(
     loop: str,
     allow_other: bool,
     no_xattr: bool,
+    path_prefix: str | None,
+    control_mode: int,
+    durability: str,
     state_dir: str | None,
     log_file: str | None,
     stuck_seconds: float,
@@ -64,6 +85,7 @@ def command(
     """
     try:
         from touchfs_mount import mounting
+        from touchfs_mount.control import ControlOptions
         from touchfs_mount.libfuse import MountOptions
         from touchfs_mount.mountpoint import resolve
         from touchfs_mount.preparing import Preparing
@@ -98,5 +120,6 @@ def command(
         state_dir=state_dir,
         log_file=log_file,
         xattrs=not no_xattr,
+        control=ControlOptions(path_prefix, control_mode, durability == "fsync"),
     )
     return mounting.mount(request, foreground=foreground, wait_seconds=wait_timeout, say=click.echo)

@@ -1,6 +1,7 @@
 """The state store: one small SQLite file for each dataset, and the only thing about a mount that changes.
 
-It holds which id each shard was given, the plans under `merged/`, and the opens of control files. Any number of
+It holds which id each shard was given, the plans under `merged/`, the named iterators (`touchfs.state.iterators`), and
+the opens of control files with what was written to them (`touchfs.state.writes`). Any number of
 processes use it at once, each on a connection of its own, made after any fork. Within a process one thread at a time:
 while one thread's statement is open on a connection, another thread's transaction on it is not committed yet, although
 it looks so (found by killing workers: an open was answered, and its row was gone).
@@ -18,6 +19,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,9 +28,10 @@ from pathlib import Path
 from touchfs.errors import FullError, StateError
 from touchfs.source.mounts import mounts
 
-VERSION = 2
+VERSION = 3
 PLANS_MAX = 1000
 BUSY_SECONDS = 30.0
+_RETRY_SECONDS = 0.0005
 
 # File systems on which SQLite's locks or its shared memory file cannot be relied on.
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -59,17 +62,42 @@ CREATE TABLE open (
     id    INTEGER PRIMARY KEY AUTOINCREMENT,
     mount INTEGER NOT NULL REFERENCES mount (id) ON DELETE CASCADE,
     file  TEXT NOT NULL,
-    text  BLOB
+    text  BLOB,
+    pending BLOB NOT NULL DEFAULT x''
+);
+CREATE TABLE written (
+    open   INTEGER NOT NULL REFERENCES open (id) ON DELETE CASCADE,
+    offset INTEGER NOT NULL,
+    hash   BLOB NOT NULL,
+    error  TEXT,
+    PRIMARY KEY (open, offset, hash)
+) WITHOUT ROWID;
+CREATE TABLE iterator (
+    id    INTEGER PRIMARY KEY AUTOINCREMENT,
+    name  BLOB NOT NULL UNIQUE,
+    spec  TEXT NOT NULL,
+    state TEXT,
+    error TEXT NOT NULL DEFAULT '',
+    made  REAL NOT NULL,
+    maker TEXT NOT NULL
+);
+CREATE TABLE removed_iterator (
+    name    BLOB PRIMARY KEY,
+    removed REAL NOT NULL,
+    remover TEXT NOT NULL
 );
 """
 
 
 class StateStore:
-    """A connection to the state store at `path`, which is made if need be. Raises StateError."""
+    """A connection to the state store at `path`, which is made if need be. With `fsync` each transaction waits for the
+    disk. Raises StateError.
+    """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, fsync: bool = False) -> None:
         self.path = path
-        self._lock = threading.Lock()
+        self._fsync = fsync
+        self._lock = threading.RLock()
         directory = os.path.dirname(path) or "."
         try:
             os.makedirs(directory, exist_ok=True)
@@ -90,15 +118,17 @@ class StateStore:
 
     def _prepare(self) -> None:
         self._connection.execute("PRAGMA journal_mode = WAL")
-        # What a transaction wrote survives any process; a power cut may take the last ones, and the mounts with them.
-        self._connection.execute("PRAGMA synchronous = NORMAL")
+        # What a transaction wrote survives any process; a power cut may take the last ones, and the mounts with them,
+        # unless each is to wait for the disk.
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if self._fsync else 'NORMAL'}")
         self._connection.execute("PRAGMA foreign_keys = ON")
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             ((version,),) = connection.execute("PRAGMA user_version").fetchall()
             if version == 0:
                 for statement in filter(str.strip, _SCHEMA.split(";")):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {VERSION}")
+        self._connection.execute("PRAGMA busy_timeout = 0")  # `_Transaction` waits
         if version not in (0, VERSION):
             raise StateError(f"made by another touchfs (version {version}): choose another --state-dir", path=self.path)
 
@@ -108,7 +138,7 @@ class StateStore:
     def shard_ids(self, shards: Sequence[tuple[str, str]]) -> list[int]:
         """The ids of shards, given as (path, identity), in order; new ones are given here. All are different."""
         ids, seen = [], Counter[tuple[str, str]]()
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             for shard in shards:
                 seen[shard] += 1
                 path, identity = shard
@@ -128,7 +158,7 @@ class StateStore:
         Opens of mounts whose process has ended are deleted, and all plans if there is no other mount.
         """
         boot, pids = _system()
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             known = connection.execute("SELECT id, pid, started, boot, pids FROM mount").fetchall()
             for mount, other, started, its_boot, its_pids in known:
                 # Of a process in another container, which we cannot see, only a reboot tells that it has ended.
@@ -142,7 +172,7 @@ class StateStore:
 
     def plan_number(self, name: str) -> int:
         """The number of a plan, from 1 on; a new one is given here. Raises FullError when `PLANS_MAX` are given."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             known = connection.execute("SELECT number FROM plan WHERE name = ?", (name,)).fetchone()
             if known is None:
                 (count,) = connection.execute("SELECT count(*) FROM plan").fetchone()
@@ -153,18 +183,21 @@ class StateStore:
 
     def plans(self) -> list[tuple[str, int]]:
         """All plans with their numbers, in the order they were registered."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             return list(connection.execute("SELECT name, number FROM plan ORDER BY number"))
 
-    def open_file(self, mount: int, file: str) -> int:
+    def open_file(self, mount: int, file: str, *, wait: bool = True) -> int:
         """The id of a new open of a control file."""
-        with self._transaction() as connection:
+        with self.transaction(wait=wait) as connection:
             inserted = connection.execute("INSERT INTO open (mount, file) VALUES (?, ?)", (mount, file))
             return int(inserted.lastrowid or 0)
 
-    def text(self, open_id: int, make: Callable[[str], bytes]) -> bytes:
-        """The text of an open: what `make` makes of its file at the first read, and the same ever after."""
-        with self._transaction() as connection:
+    def text(self, open_id: int, make: Callable[[str], bytes], *, wait: bool = True) -> bytes:
+        """The text of an open: what `make` makes of its file at the first read, and the same ever after.
+
+        `make` may use this store, in the same transaction.
+        """
+        with self.transaction(wait=wait) as connection:
             found = connection.execute("SELECT file, text FROM open WHERE id = ?", (open_id,)).fetchone()
             if found is None:
                 return b""  # released already: nobody waits for this read
@@ -175,30 +208,93 @@ class StateStore:
             return bytes(text)
 
     def release(self, open_id: int) -> None:
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             connection.execute("DELETE FROM open WHERE id = ?", (open_id,))
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._errors():
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield self._connection
-                self._connection.execute("COMMIT")
-            finally:
-                with suppress(sqlite3.Error):  # the connection may be closed, or the disk be gone
-                    if self._connection.in_transaction:
-                        self._connection.execute("ROLLBACK")
+    def transaction(self, *, wait: bool = True) -> _Transaction:
+        """All that is done inside happens, or nothing. One inside another is a part of it.
+
+        Without `wait` it raises WouldWaitError when another thread or process is in one.
+        """
+        return _Transaction(self, wait)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            what = f"cannot be used: {error}; choose another --state-dir"
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-                what = f"damaged ({error}): unmount what uses it, and delete it"
-            raise StateError(what, path=self.path) from error
+            raise self._told(error) from error
+
+    def _told(self, error: sqlite3.Error) -> StateError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL:
+            return FullError("the disk is full: nothing was changed", path=self.path)
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return StateError(f"damaged ({error}): unmount what uses it, and delete it", path=self.path)
+        return StateError(f"cannot be used: {error}; choose another --state-dir", path=self.path)
+
+
+class WouldWaitError(Exception):
+    """Another thread or process is in a transaction."""
+
+
+class _Transaction:
+    """No generator with `contextmanager`, which would take longer than what a step does in it."""
+
+    __slots__ = ("_outermost", "_store", "_wait")
+
+    def __init__(self, store: StateStore, wait: bool) -> None:
+        self._store = store
+        self._wait = wait
+
+    def __enter__(self) -> sqlite3.Connection:
+        store = self._store
+        if not store._lock.acquire(self._wait):
+            raise WouldWaitError
+        try:
+            connection = store._connection
+            self._outermost = not connection.in_transaction
+            if self._outermost:
+                self._begin(connection)
+            return connection
+        except sqlite3.Error as error:
+            store._lock.release()
+            raise store._told(error) from error
+        except BaseException:
+            store._lock.release()
+            raise
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """SQLite's own waiting is a setting of the connection, not of a transaction."""
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                if not self._wait:
+                    raise WouldWaitError from None
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        store = self._store
+        try:
+            if self._outermost and error is None:
+                store._connection.execute("COMMIT")
+        except sqlite3.Error as failure:
+            raise store._told(failure) from failure
+        finally:
+            if self._outermost:
+                with suppress(sqlite3.Error):  # the connection may be closed, or the disk be gone
+                    if store._connection.in_transaction:
+                        store._connection.execute("ROLLBACK")
+            store._lock.release()
+        if isinstance(error, sqlite3.Error):
+            raise store._told(error) from error
 
 
 def _system() -> tuple[str, str]:

@@ -1,0 +1,90 @@
+"""`touchfs iterator`: the same iterators with a mount and without one."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+
+@pytest.fixture(params=["source", "mount"])
+def where(request, shards, touchfs, tmp_path):
+    """What the command is given, and its options."""
+    state = ["--state-dir", tmp_path / "state"]
+    if request.param == "source":
+        yield shards, state
+        return
+    done = touchfs("mount", shards, tmp_path / "mnt", "--path-prefix", "", *state)
+    assert done.returncode == 0, done.stderr
+    yield tmp_path / "mnt", state
+    subprocess.run(["fusermount3", "-u", "-z", tmp_path / "mnt"], check=True)
+
+
+@pytest.fixture
+def iterator(where, touchfs):
+    place, state = where
+
+    def run(command, *arguments, **options):
+        return touchfs("iterator", command, place, *arguments, *state, **options)
+
+    return run
+
+
+def lines(done):
+    assert (done.returncode, done.stderr) == (0, b""), done
+    return done.stdout.decode().splitlines()
+
+
+def said(done, status):
+    assert (done.returncode, done.stdout) == (status, b""), done
+    (line,) = done.stderr.decode().splitlines()
+    return line
+
+
+def test_made_stepped_saved_restored_listed_removed(iterator, shards, text, tmp_path):
+    spec = {"shuffle": 7, "batch": 4}
+    assert lines(iterator("create", "train", "--spec", json.dumps(spec))) == []
+    wanted = text("iterate", shards, "--shuffle", "7").splitlines()
+    assert lines(iterator("next", "train")) == wanted[:4]
+    token = iterator("token", "train").stdout
+    assert json.loads(token)["state"]["position"] == 4
+    (tmp_path / "checkpoint").write_bytes(token)
+    assert lines(iterator("next", "train")) == wanted[4:8]
+    assert lines(iterator("list")) == ["train\t0\t8\t10"]
+    assert lines(iterator("restore", "train", tmp_path / "checkpoint")) == []
+    assert lines(iterator("next", "train")) == wanted[4:8]
+    assert [lines(iterator("next", "train")) for _ in range(2)] == [wanted[8:], []]
+    assert lines(iterator("list")) == ["train\t1\t0\t10"]
+    assert lines(iterator("rm", "train")) == lines(iterator("list")) == []
+
+
+def test_errors_are_one_line(iterator, tmp_path):
+    lines(iterator("create", "x"))
+    (tmp_path / "wrong").write_text('{"kind": "none"}')
+    (tmp_path / "no json").write_text("{")
+    for arguments, status, told in [
+        (("create", "x"), 2, "touchfs: there is an iterator 'x' already"),
+        (("create", "a/b"), 2, "touchfs: an iterator cannot be called 'a/b': "),
+        (("create", "a\nb"), 2, "touchfs: an iterator cannot be called "),
+        (("create", "y", "--spec", "{"), 2, "touchfs: --spec: not JSON"),
+        (("create", "y", "--spec", '{"rank": 1}'), 2, "touchfs: "),
+        (("next", "y"), 1, "touchfs: there is no iterator 'y'"),
+        (("rm", "y"), 1, "touchfs: there is no iterator 'y'"),
+        (("restore", "x", tmp_path / "wrong"), 2, "touchfs: token: the kind of a token is "),
+        (("restore", "x", tmp_path / "no json"), 2, f"touchfs: {tmp_path}/no json: not JSON"),
+    ]:
+        line = said(iterator(*arguments), status)
+        assert line.startswith(told) or (told in line.replace("touchfs: ", "touchfs: token: ", 1)), line
+    assert lines(iterator("list")) == ["x\t0\t0\t10"]
+
+
+def test_a_mount_and_its_source_have_the_same_ones(shards, touchfs, text, tmp_path):
+    state = ["--state-dir", os.fspath(tmp_path / "state")]
+    text("iterator", "create", shards, "train", *state)
+    text("mount", shards, tmp_path / "mnt", *state)
+    try:
+        told = [(tmp_path / "mnt/.touchfs/iterators/train/next").read_text().removeprefix(f"{tmp_path}/mnt/").strip()]
+        told.append(text("iterator", "next", shards, "train", *state))
+        assert told == text("iterate", shards, "--take", "2").splitlines()
+    finally:
+        text("umount", tmp_path / "mnt")

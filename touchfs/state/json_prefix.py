@@ -1,0 +1,81 @@
+"""Whether a text is one JSON value, or could become one: what is written to a control file may come in pieces.
+
+A number without anything behind it counts as whole, although digits could follow: nobody writes digits one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from touchfs.errors import FormatError
+
+Outcome = Literal["blank", "prefix", "value"]
+
+_CHARACTERS = r"""(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"""
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_WORDS = ("true", "false", "null")
+_CUT_WORDS = "|".join(word[:end] for word in _WORDS for end in range(1, len(word)))
+_TOKEN = re.compile(
+    rf"""[ \t\r\n]*(?:
+        (?P<string>"{_CHARACTERS}")
+        | (?P<scalar>{_NUMBER}(?![0-9.eE+-])|{"|".join(_WORDS)})
+        | (?P<symbol>[\[\]{{}},:])
+        | (?P<end>\Z)
+        | (?P<cut>(?:"{_CHARACTERS}(?:\\(?:u[0-9a-fA-F]{{0,3}})?)?
+                  | -?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?)?)?
+                  | {_CUT_WORDS})\Z)
+    )""",
+    re.VERBOSE,
+)
+_MOST_NESTED = 200
+
+# What may come next, by what is expected: each symbol or kind of token leads to what is expected then.
+_VALUE, _FIRST, _KEY, _FIRST_KEY, _COLON, _AFTER, _DONE = range(7)
+
+
+def outcome_of(text: str) -> Outcome:
+    """Raises FormatError, with the offset in characters, for what no value can begin with."""
+    inside: list[str] = []
+    expected, at = _VALUE, 0
+    while True:
+        token = _TOKEN.match(text, at)
+        if token is None or (token["cut"] is not None and not _fits(token["cut"], expected)):
+            raise _wrong(text, at)
+        kind = token.lastgroup
+        if kind == "end":
+            if expected == _DONE:
+                return "value"
+            return "prefix" if text.strip() else "blank"
+        if kind == "cut":
+            return "prefix"
+        start, at = token.start(kind or 0), token.end()
+        if kind == "string" and expected in (_KEY, _FIRST_KEY):
+            expected = _COLON
+        elif kind in ("string", "scalar") and expected in (_VALUE, _FIRST):
+            expected = _AFTER if inside else _DONE
+        else:
+            symbol = token["symbol"]
+            if symbol == ":" and expected == _COLON:
+                expected = _VALUE
+            elif symbol == "," and expected == _AFTER:
+                expected = _KEY if inside[-1] == "{" else _VALUE
+            elif symbol in ("[", "{") and expected in (_VALUE, _FIRST) and len(inside) < _MOST_NESTED:
+                inside.append(symbol)
+                expected = _FIRST if symbol == "[" else _FIRST_KEY
+            elif (symbol == "]" and expected in (_FIRST, _AFTER) and inside[-1] == "[") or (
+                symbol == "}" and expected in (_FIRST_KEY, _AFTER) and inside[-1] == "{"
+            ):
+                inside.pop()
+                expected = _AFTER if inside else _DONE
+            else:
+                raise _wrong(text, start)
+
+
+def _fits(cut: str, expected: int) -> bool:
+    return expected in (_VALUE, _FIRST) or (cut.startswith('"') and expected in (_KEY, _FIRST_KEY))
+
+
+def _wrong(text: str, at: int) -> FormatError:
+    at += len(text[at:]) - len(text[at:].lstrip(" \t\r\n"))
+    return FormatError(f"not JSON: {text[at : at + 20]!r} cannot be there", offset=at)
