@@ -137,13 +137,23 @@ class NodeIterableDataset(IterableDataset[Any]):
         return Pass(node, iteration, _item, told)
 
 
+def _has_ordinals(node: Any) -> bool:
+    try:
+        node.token_at(0, 0)
+    except (AttributeError, TypeError, UsageError):
+        return False
+    except IndexError:  # it is empty
+        pass
+    return True
+
+
 class NodeDataset(Dataset[Any]):
     """The items of tokens, for a `NodeSampler`. Where a graph is a dataset's, of known length and not one rank's, their
     ordinals (of epoch 0) do as well, so samplers of PyTorch can be used."""
 
     def __init__(self, node: Any) -> None:
         self.node = _restorable(node)
-        self._has_ordinals = hasattr(self.node, "token_at") and not is_partitioned(self.node)
+        self._has_ordinals = _has_ordinals(self.node) and not is_partitioned(self.node)
 
     def __getitem__(self, token: Any) -> Any:
         token = normalize_graph_token(token)

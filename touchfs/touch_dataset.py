@@ -69,6 +69,9 @@ class TouchDataset:
         self.path = os.path.abspath(path)
         self._options = datatypes
         shards = [os.path.abspath(shard) for shard in find_shards(self.path)]
+        for shard in shards:
+            if os.path.exists(shard) and not (os.path.isdir(shard) or megatron.is_prefix(shard)):
+                raise UsageError("is neither TouchNet's nor Megatron-LM's: see touchfs.SampleSet", path=shard)
         self.datatypes = _datatypes(shards[0], datatypes)
         self._metainfo = next((name for name in self.datatypes if name in METAINFO_NAMES), "metainfo")
         parts = {name: [_Part(shard, name) for shard in shards] for name in self.datatypes}

@@ -173,6 +173,8 @@ def users(path: str) -> list[str]:
     mapped = re.compile(rf"^\S+ \S+ \S+ \S+ \S+ +{inside.pattern}", re.MULTILINE)
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
+        if int(pid) == os.getpid():
+            continue  # who asks may stand in it, too
         try:
             links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root", *(e.path for e in os.scandir(f"/proc/{pid}/fd"))]
             if any(inside.match(os.readlink(link)) for link in links) or mapped.search(_text(f"/proc/{pid}/maps")):

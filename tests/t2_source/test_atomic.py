@@ -59,6 +59,17 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["directory"]
 
 
+def test_what_is_no_file_is_not_replaced_and_links_stay(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SourceError, match="no regular file"), atomic_file(tmp_path / "pipe"):
+        pass
+    (tmp_path / "link").symlink_to("file")
+    for data in (b"new", b"newer"):  # at first the link leads nowhere
+        with atomic_file(tmp_path / "link") as file:
+            file.write(data)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_bytes() == data
+
+
 def test_a_directory_appears_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "directory"
     with atomic_directory(path) as made:

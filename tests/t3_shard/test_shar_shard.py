@@ -160,8 +160,12 @@ def test_shards_are_paired_by_number(tmp_path: Path) -> None:
     (tmp_path / "lang.000001.jsonl").unlink()
     assert find_shards(str(tmp_path)) == [str(tmp_path / f"cuts.00000{number}.jsonl") for number in range(3)]
     extensions = [["json", "txt"], ["json", "txt", "wav"], ["json", "txt", "wav"]]
-    for number, expected in enumerate(extensions):
-        assert sorted(name.split(".", 1)[1] for name in shown(tmp_path / f"cuts.00000{number}.jsonl")) == expected
+    missing = ["recording is missing here", "lang is missing here", ""]
+    for number, (expected, told) in enumerate(zip(extensions, missing, strict=True)):
+        found, report = catalogued(tmp_path / f"cuts.00000{number}.jsonl")
+        found.pop("ERROR.txt", None)
+        assert sorted(name.split(".", 1)[1] for name in found) == expected
+        assert told in report and bool(report) == bool(told)
 
 
 @pytest.mark.parametrize("number", ["", ".000007", ".train.000001", ".目录", ".tar"])

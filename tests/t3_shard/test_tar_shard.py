@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from shown import files
 
 from touchfs.shard.catalog import Catalog
+from touchfs.shard.find import find_shards
 from touchfs.shard.options import LAST_DOT, Options
 from touchfs.shard.tar import TarShard, split_name
 from touchfs.view.catalogs import make_catalog
@@ -161,7 +162,7 @@ def test_links_and_sparse_files(tmp_path: Path) -> None:
     )
     found, report = shown(path)
     assert found == {"data/a.wav": b"sound", "hard.wav": b"sound", "data/soft.wav": b"sound"}
-    assert report.count("which is not in the archive") == 3 and "'null' is a device" in report
+    assert report.count("which is no file of the archive") == 3 and "'null' is a device" in report
     assert all(f"(at byte {offset})" in report for offset in (2048, 2560, 3072))
 
     os.truncate(tmp_path / "x.tar", 0)
@@ -197,6 +198,15 @@ def test_archives_strung_together_and_what_follows_them(tmp_path: Path) -> None:
     found, report = shown(tmp_path / "x.tar")
     assert found == {"a.txt": b"1", "b.txt": b"2", "a~2.txt": b"3"}
     assert "1400 bytes after the end of the archive are no tar" in report
+
+
+def test_an_archive_without_an_end_and_skipped_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [member("a.txt", b"1"), member("b.txt", b"2")])
+    path.write_bytes(path.read_bytes()[:1024])
+    found, report = shown(path)
+    assert found == {"a.txt": b"1"} and "no end mark: it may have been cut (at byte 1024)" in report
+    (tmp_path / "skipped.jsonl").write_text('{"line": 1}\n')
+    assert find_shards(str(tmp_path)) == [str(path)]
 
 
 def test_a_sample_has_its_text_from_its_own_member_only(tmp_path: Path) -> None:

@@ -52,7 +52,9 @@ def troubles(source: str, dataset: Dataset) -> Iterator[str]:
     broken = [shard for shard in dataset.shards if shard.report]
     for shard in broken[:ERRORS_SHOWN]:
         # The report of a shard that cannot be served names the reason in its second paragraph.
-        reason = shard.report.split("\n\n")[1].replace(shard.path + "/", "").replace(shard.path + ": ", "")
+        lines = shard.report.split("\n\n")[1].splitlines()
+        reason = lines[0].replace(shard.path + "/", "").replace(shard.path + ": ", "")
+        reason += f"; and {len(lines) - 1:,} more" if len(lines) > 1 else ""
         damaged = f"{shard.damaged:,} of {shard.samples:,} samples are damaged"
         yield f"shard {shard.name}: {damaged if shard.damaged else printable(reason)}"
     if len(broken) > ERRORS_SHOWN:

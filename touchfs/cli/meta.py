@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 
@@ -12,7 +13,6 @@ from touchfs.dataset import counted
 from touchfs.errors import NotFoundError
 from touchfs.format.mmidx import LENGTH_LIMIT
 from touchfs.shard.find import find_shards
-from touchfs.shard.megatron import is_prefix
 from touchfs.shard.pair import INDEX_SUFFIX
 from touchfs.shard.touch import METAINFO_NAMES, fingerprint
 from touchfs.write.annotations import Annotations, get_annotations, put_annotations
@@ -74,7 +74,7 @@ def _shards(source: str) -> list[Annotations]:
 
 
 def _modality(path: str) -> str:
-    names = () if is_prefix(path) else fingerprint(path)
+    names = () if os.path.isfile(path) else fingerprint(path)
     for name in names:
         if name.endswith(INDEX_SUFFIX) and name.removesuffix(INDEX_SUFFIX) in METAINFO_NAMES:
             return name.removesuffix(INDEX_SUFFIX)

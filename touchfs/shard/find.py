@@ -31,6 +31,8 @@ from touchfs.shard.shar import find_cuts, is_shard
 from touchfs.shard.touch import is_touch_shard
 
 LIST_NAME = "data.list"
+# What our own writers with --skip-bad leave out, beside the shards.
+SKIPPED_NAME = "skipped.jsonl"
 # A path of 4096 bytes, which is the longest there is, and datatypes. What has longer lines is no list.
 LINE_MAX = 8192
 
@@ -74,7 +76,7 @@ def _in_directory(path: str) -> list[str]:
     """The files of a directory that are shards."""
     try:
         with os.scandir(path) as entries:
-            names = [entry.name for entry in entries if entry.name[0] != "." and entry.is_file()]
+            names = [e.name for e in entries if e.name[0] != "." and e.name != SKIPPED_NAME and e.is_file()]
     except OSError:
         return []  # no directory, or none that we may look into
     names = find_cuts(names) or [name for name in names if name.endswith(FILE_SUFFIXES)]

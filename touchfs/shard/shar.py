@@ -15,7 +15,8 @@ Any of the files may be compressed, as Lhotse's lines are by default: they are r
 (`touchfs.source.compressed`). Beside a file that is not, its compressed twin is of no use.
 
 Every file of the directory is shown or told of: one that belongs to no shard by the first shard. Only files that are
-hidden or indexes are neither.
+hidden, indexes, or lists of what was skipped when the shards were written are neither. A field that other shards have,
+and this one has not, is told, too.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from touchfs.source.local import FileIdentity, LocalFile
 
 CUTS = "cuts"
 _INDEX_SUFFIXES = (".idx", ".idxpack")
+_SKIPPED_NAME = "skipped.jsonl"  # of our writers, which leave out what is bad
 _NAME = re.compile(r"([^.]+)(\..+)??\.(jsonl|tar)(\.(?:gz|bz2|xz|zst))?", re.DOTALL)
 # A directory that changed later than this may change again without another mtime.
 _SETTLED_NS = 2 * 10**9
@@ -126,6 +128,8 @@ class SharShard(Samples):
         for name in self.files:
             if name != self._name:
                 self._add(name)
+        for field in sorted(_fields(os.path.dirname(path) or ".") - {CUTS, *self._fields}):
+            self.problems.append(f"{field} is missing here: other shards have it")
 
     def close(self) -> None:
         """Give the descriptors up."""
@@ -236,6 +240,11 @@ def _files(directory: str, name: str) -> list[str]:
     return [*listing.shards.get(number, ()), *(listing.strays if is_first else ())]
 
 
+def _fields(directory: str) -> set[str]:
+    """Those of all shards of a directory."""
+    return {parsed.field for names in _list(directory).shards.values() for name in names if (parsed := _parse(name))}
+
+
 @lru_cache(_LISTINGS_KEPT)
 def _known(directory: str, mtime_ns: int) -> _Listing:
     """Of a thousand shards in a directory, each needs it."""
@@ -247,7 +256,10 @@ def _list(directory: str) -> _Listing:
         names = sorted(
             entry.name
             for entry in entries
-            if entry.name[0] != "." and not entry.name.endswith(_INDEX_SUFFIXES) and entry.is_file()
+            if entry.name[0] != "."
+            and entry.name != _SKIPPED_NAME
+            and not entry.name.endswith(_INDEX_SUFFIXES)
+            and entry.is_file()
         )
     shards: dict[str | None, list[str]] = {_number(name): [] for name in find_cuts(names)}
     strays: list[str] = []

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 from touchfs.errors import FormatError
 from touchfs.format.tar import Kind, Member, members
+from touchfs.format.tar_header import BLOCK
 from touchfs.format.tar_links import link_targets
 from touchfs.sample import Field, Sample, Samples
 from touchfs.shard import holes
@@ -73,13 +74,17 @@ class TarShard(Samples):
             found.extend(members(self._file.read, self.size))
         except FormatError as error:
             self.problems.append(f"{error.at(self.path)}; what comes after it cannot be found")
+        else:
+            end = found[-1].end if found else 0
+            if self.size - end < BLOCK:
+                self.problems.append(f"the archive has no end mark: it may have been cut (at byte {end})")
         targets = link_targets(found) if any(member.kind in _LINKS for member in found) else {}
         shown = []
         for position, member in enumerate(found):
             target = found[place] if (place := targets.get(position)) is not None else member
             if target.kind is Kind.FILE:
                 shown.append(member if target is member else target._replace(name=member.name))
-            elif target.kind is not Kind.DIRECTORY:
+            elif target.kind is not Kind.DIRECTORY or member.kind in _LINKS:
                 self.problems.append(f"{_told(member)} (at byte {member.header_offset})")
         return shown
 
@@ -101,5 +106,5 @@ def _told(member: Member) -> str:
     if member.kind is Kind.GARBAGE:
         return f"{member.size} bytes after the end of the archive are no tar"
     if member.kind in _LINKS:
-        return f"{name!r} is a {member.kind.value} to {member.link!r}, which is not in the archive: not shown"
+        return f"{name!r} is a {member.kind.value} to {member.link!r}, which is no file of the archive: not shown"
     return f"{name!r} is a device, a pipe or the like: not shown"

@@ -24,8 +24,13 @@ SWAP_PREFIX = f"{TEMPORARY_PREFIX}swap-"
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A new file to write to, which takes the place of any old one at the end, unless an exception comes first."""
-    path = Path(path)
+    """A new file to write to, which takes the place of any old one at the end, unless an exception comes first.
+
+    A symbolic link stays, and the file it leads to is replaced. What is no file, as `/dev/stdout`, is refused.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise SourceError("cannot be written: is no regular file", path=str(path))
     temporary = _beside(path)
     try:
         with open(temporary, "xb") as file:

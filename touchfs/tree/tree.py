@@ -27,6 +27,7 @@ from touchfs.tree.merged import FIRST_PLAN, Merged, OwnPlans, Plans
 from touchfs.tree.merged import NAME as MERGED
 from touchfs.tree.open_shards import OpenShards
 from touchfs.view.catalogs import VIEWS
+from touchfs.view.plan import parse_plan
 
 __all__ = ["Entry", "Tree"]
 
@@ -110,9 +111,19 @@ class Tree:
                 raise NotFoundError(f"{above} is a file", path=path)
             found = self.find(entry.inode, os.fsencode(component))
             if found is None:
+                if self.may_wait(entry.inode):
+                    raise NotFoundError(_problem_of(component), path=path)
                 raise NotFoundError(f"there is no {component!r} in {above or '/'}", path=path)
             entry, above = found, f"{above}/{component}"
             if entry.is_link:
                 # None leads up beyond the root, nor back to itself.
                 entry = self.resolve(os.path.normpath(os.path.join(above, "..", os.fsdecode(self.link(entry.inode)))))
         return entry
+
+
+def _problem_of(plan: str) -> str:
+    try:
+        parse_plan(plan)
+    except UsageError as error:
+        return error.message
+    return f"there is no plan {plan!r}"

@@ -113,7 +113,7 @@ def put_annotations(
         with alone(sorted(set(parents.values()))):
             plans, report = _match(shards, found, ignore_unknown=ignore_unknown, keep_missing=keep_missing)
             for shard, _ in plans:
-                check(shard.real_path)
+                check(shard.real_path, shard.names)
             for shard, plan in plans:
                 _write(shard, plan, found)
             return report

@@ -88,7 +88,7 @@ def to_supervisions(
 ) -> list[dict[str, Any]]:
     """Lhotse's, of metainfo: one a segment; without segments, one over all with the text."""
     found = segments(fields)
-    if not found and text is not None:
+    if not found and text is not None and duration > 0:
         found = [{"start": 0, "end": duration, "txt": text}]
     return [_to_supervision(key, number, segment, duration, channel) for number, segment in enumerate(found)]
 
@@ -100,7 +100,9 @@ def _to_supervision(
     start, end = _seconds(number, segment.start), _seconds(number, segment.end)
     if end == -1:
         end = _decimal(duration)
-    if not 0 <= start < end:
+    if start < 0:
+        raise FormatError(f"segment {number} begins at {start} s, before its recording does")
+    if not start < end:
         raise FormatError(f"segment {number} from {start} to {end} s is none, and Lhotse has no empty ones")
     made = {
         "id": f"{key}-{number:04d}",

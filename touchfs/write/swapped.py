@@ -47,13 +47,17 @@ def alone(parents: Iterable[str]) -> Iterator[None]:
         yield
 
 
-def check(directory: str) -> None:
-    """Whether it can be replaced, as far as that can be known without writing. The path has no symbolic link."""
+def check(directory: str, names: Collection[str]) -> None:
+    """Whether the named files in it can be replaced, as far as that can be known without writing. The directory's path
+    has no symbolic link.
+    """
     for each in (directory, os.path.dirname(directory)):
         if not os.access(each, os.W_OK | os.X_OK):
             raise SourceError("cannot be written: no permission", path=each)
     with os.scandir(directory) as entries:
         for entry in entries:
+            if entry.name in names and entry.is_symlink():
+                raise UsageError("is a symbolic link: put into the shard that it leads to", path=entry.path)
             if entry.is_dir(follow_symlinks=False) and entry.name != _INDEX_DIRECTORY:
                 raise UsageError(f"holds a directory, {entry.name}, which cannot be linked: move it", path=directory)
 
