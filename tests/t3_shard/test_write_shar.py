@@ -94,7 +94,7 @@ def test_a_cut_and_its_files(tmp_path: Path) -> None:
         for index in ("", ".idx")
     )
     data = (tmp_path / "cuts.000000.jsonl").read_bytes()
-    index = offsets.parse_lines((tmp_path / "cuts.000000.jsonl.idx").read_bytes(), len(data))
+    index = offsets.parse((tmp_path / "cuts.000000.jsonl.idx").read_bytes(), len(data))
     assert index.tolist() == [0, data.index(b"\n") + 1, len(data)]
 
 

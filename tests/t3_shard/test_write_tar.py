@@ -50,7 +50,7 @@ def test_the_bytes_are_those_of_tarfile(tmp_path: Path, count: int) -> None:
     source = LocalFile(str(path))
     members = list(tar.members(source.read, source.size))
     index = (tmp_path / "000000.tar.idx").read_bytes()
-    assert index == offsets.build_pairs((member.header_offset for member in members), source.size)
+    assert index == offsets.build([member.header_offset for member in members][::2], source.size)
     assert sorted(os.listdir(tmp_path)) == ["000000.tar", "000000.tar.idx"]
 
 

@@ -13,10 +13,6 @@ from typing import Any
 
 import pytest
 from t5_node.graphs import Doubler, Things, odd, several
-
-pytest.importorskip("torch")
-pytest.importorskip("torchdata")
-
 from torch.utils.data import DataLoader, RandomSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 

@@ -21,7 +21,6 @@ from touchfs.source.scratch import Held
 
 TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
 JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")
-SUFFIXES = TAR_SUFFIXES + JSONL_SUFFIXES
 
 
 class CompressedShard(Samples):
