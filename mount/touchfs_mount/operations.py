@@ -1,8 +1,5 @@
 """FUSE requests to the tree and back: numbers and names in, attributes and errnos out. Nothing is decided here.
 
-Every handler is wrapped by `_handler`: it releases the read lock (`loop`), turns our errors into errnos, and anything
-else into EIO with a log line and a counter. An exception that left a handler would end pyfuse3's loop and the mount.
-
 The read path: `open` has the tree make the content and keeps it under the inode, which is also the handle. `read` is
 a look-up, then `read_nowait`, then a thread if that had to wait. As a request may come to a worker that never saw the
 open (a restarted one, or another of several), a content that is not kept is made again; so nothing depends on what is
@@ -14,33 +11,27 @@ from __future__ import annotations
 
 import errno
 import logging
-import math
 import os
 import stat
-from collections.abc import Callable, Coroutine, Sequence
-from functools import wraps
-from time import monotonic
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyfuse3
 from pyfuse3 import FUSEError
 
-from touchfs.errors import TouchfsError
 from touchfs.extent import Content
 from touchfs.state.store import StateStore, WouldWaitError
 from touchfs.tree.inode import ROOT, unpack
 from touchfs.tree.tree import Entry, Tree
 from touchfs_mount import control
 from touchfs_mount.control import HANDLE_TAG, ITERATORS, Control, ControlOptions, MountFacts, is_control, is_iterators
-from touchfs_mount.errnos import errno_of
+from touchfs_mount.handler import Refusals, handler
 from touchfs_mount.iterator_files import ControlEntry, is_writable
-from touchfs_mount.loop import FAILURES
 from touchfs_mount.workers import Environment, Operations
 
 log = logging.getLogger(__name__)
 
 CONTENTS_KEPT = 4096
-LOG_SECONDS, LOGGED_KEPT = 60.0, 1000
 # What is under an inode never changes: a shard that does gets other inodes.
 FOREVER_SECONDS = 3600.0
 BLOCK_SIZE = 512
@@ -54,28 +45,6 @@ _MODES = {stat.S_IFDIR: stat.S_IFDIR | 0o555, stat.S_IFREG: stat.S_IFREG | 0o444
 # The control directory is the last entry of the root, after all the views there can be.
 CONTROL_PLACE = 1 << 12
 
-Handler = TypeVar("Handler", bound=Callable[..., Coroutine[Any, Any, Any]])
-
-
-def _handler(function: Handler) -> Handler:
-    @wraps(function)
-    async def guarded(self: TouchOperations, *arguments: Any) -> Any:
-        if self.entered is not None:
-            self.entered()
-        try:
-            return await function(self, *arguments)
-        except FUSEError:
-            raise
-        except TouchfsError as error:
-            self.refusals.log(error)
-            raise FUSEError(errno_of(error)) from error
-        except Exception as error:
-            self.counters[FAILURES] += 1
-            log.exception("%s%r failed", function.__name__, arguments)
-            raise FUSEError(errno.EIO) from error
-
-    return cast(Handler, guarded)
-
 
 def _refused(name: str) -> Any:
     """Nothing is changed this way. `iterators/` is no read-only file system, but not for this."""
@@ -84,23 +53,7 @@ def _refused(name: str) -> Any:
         raise FUSEError(errno.EPERM if is_iterators(inode) else errno.EROFS)
 
     refuse.__name__ = name
-    return _handler(refuse)
-
-
-class _Refusals:
-    """Logs what readers are refused: each kind of error of each file once a minute, as one bad shard is asked often."""
-
-    def __init__(self) -> None:
-        self._logged: dict[tuple[type[TouchfsError], str | None], float] = {}
-
-    def log(self, error: TouchfsError) -> None:
-        what, now = (type(error), error.path), monotonic()
-        if now - self._logged.get(what, -math.inf) < LOG_SECONDS:
-            return
-        if len(self._logged) >= LOGGED_KEPT:
-            self._logged.clear()
-        self._logged[what] = now
-        log.info("%s", error)
+    return handler(refuse)
 
 
 class TouchOperations(Operations):
@@ -129,7 +82,7 @@ class TouchOperations(Operations):
         self._owner = os.geteuid(), os.getegid()
         self._mtime_ns = tree.entry(ROOT).mtime_ns
         self.entered: Callable[[], None] | None = None
-        self.refusals = _Refusals()
+        self.refusals = Refusals()
 
     def reload(self, tree: Tree) -> Tree:
         """Serve another tree from now on; returns the one before. In the zygote, so for workers yet to be forked."""
@@ -183,7 +136,7 @@ class TouchOperations(Operations):
         """How long the kernel may remember what is, or is not, in a directory."""
         return FOREVER_SECONDS if self._tree.is_lasting(directory) else control.ENTRY_SECONDS
 
-    @_handler
+    @handler
     async def lookup(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         if parent == ROOT and name == control.NAME:
             return await self._control_entry(control.DIRECTORY)
@@ -197,22 +150,22 @@ class TouchOperations(Operations):
             found, seconds = self._tree.find(parent, name), self._seconds(parent)
         return self._missing(seconds) if found is None else self._attributes(found, seconds)
 
-    @_handler
+    @handler
     async def getattr(self, inode: int, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         if is_control(inode):
             return await self._control_entry(inode)
         entry = self._tree.entry(inode)
         return self._attributes(entry, control.ENTRY_SECONDS if entry.is_link else FOREVER_SECONDS)
 
-    @_handler
+    @handler
     async def readlink(self, inode: int, context: pyfuse3.RequestContext) -> bytes:
         return self._tree.link(inode)
 
-    @_handler
+    @handler
     async def opendir(self, inode: int, context: pyfuse3.RequestContext) -> int:
         return inode
 
-    @_handler
+    @handler
     async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
         if is_control(handle):
             for name, told, place in await self._offload(self._control.entries, handle, start):
@@ -226,7 +179,7 @@ class TouchOperations(Operations):
         if handle == ROOT and start < CONTROL_PLACE:
             pyfuse3.readdir_reply(token, control.NAME, await self._control_entry(control.DIRECTORY), CONTROL_PLACE)
 
-    @_handler
+    @handler
     async def open(self, inode: int, flags: int, context: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         if is_iterators(inode):
             return await self._open_iterator_file(inode, flags)
@@ -255,7 +208,7 @@ class TouchOperations(Operations):
         except WouldWaitError:
             return await self._offload(function, *arguments)
 
-    @_handler
+    @handler
     async def read(self, handle: int, offset: int, length: int) -> Any:
         content = self._contents.get(handle)
         if content is None:
@@ -275,22 +228,22 @@ class TouchOperations(Operations):
             del contents[next(iter(contents))]
         return content
 
-    @_handler
+    @handler
     async def release(self, handle: int) -> None:
         if handle & HANDLE_TAG:
             await self._controlled(self._control.release, handle)
 
-    @_handler
+    @handler
     async def flush(self, handle: int) -> None:
         raise FUSEError(errno.ENOSYS)  # the kernel does not ask again
 
-    @_handler
+    @handler
     async def releasedir(self, handle: int) -> None: ...
 
-    @_handler
+    @handler
     async def forget(self, inodes: Sequence[tuple[int, int]]) -> None: ...
 
-    @_handler
+    @handler
     async def statfs(self, context: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
         dataset = self._tree.dataset
         told = pyfuse3.StatvfsData()
@@ -300,7 +253,7 @@ class TouchOperations(Operations):
         told.f_namemax = 255
         return told
 
-    @_handler
+    @handler
     async def getxattr(self, inode: int, name: bytes, context: pyfuse3.RequestContext) -> bytes:
         if not self._xattrs:
             raise FUSEError(errno.ENOSYS)  # the kernel does not ask again
@@ -324,7 +277,7 @@ class TouchOperations(Operations):
         )
         return token.encode()
 
-    @_handler
+    @handler
     async def listxattr(self, inode: int, context: pyfuse3.RequestContext) -> list[bytes]:
         if not self._xattrs:
             raise FUSEError(errno.ENOSYS)
@@ -332,12 +285,12 @@ class TouchOperations(Operations):
             return []
         return [XATTR_PREFIX + name.encode() for name in self._tree.attributes(inode)]
 
-    @_handler
+    @handler
     async def write(self, handle: int, offset: int, data: bytes) -> int:
         written: int = await self._offload(self._control.write, handle, offset, bytes(data))
         return written
 
-    @_handler
+    @handler
     async def mkdir(
         self, parent: int, name: bytes, mode: int, context: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
@@ -346,13 +299,13 @@ class TouchOperations(Operations):
         made = await self._offload(self._control.make_iterator, name, _asker(context))
         return self._control_attributes(made)
 
-    @_handler
+    @handler
     async def rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:
         if parent != ITERATORS:
             raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
         await self._offload(self._control.remove_iterator, name, _asker(context))
 
-    @_handler
+    @handler
     async def setattr(
         self,
         inode: int,

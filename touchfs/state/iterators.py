@@ -12,7 +12,6 @@ A state, as told and taken, is that of `touchfs.node.collect_state_dict` for the
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -32,6 +31,7 @@ from touchfs.state.progress import epoch_of, progress_of
 from touchfs.state.selected import Selector
 from touchfs.state.spec import Spec, check_batch, parse_spec
 from touchfs.state.store import StateStore, WouldWaitError
+from touchfs.state.telling import tell
 from touchfs.token import State, from_json, to_json
 
 # How long a request to make or remove a directory may come again.
@@ -275,23 +275,7 @@ class Iterators:
         return self._told(graph, samples)
 
     def _told(self, graph: LiveGraph, samples: list[ShownSample]) -> str:
-        tell = {"path": self._path, "relpath": _path, "key": _key, "json": self._json}[graph.spec.output]
-        return "".join([tell(sample) + "\n" for sample in samples])
-
-    def _path(self, sample: ShownSample) -> str:
-        return f"{self._prefix}/{_path(sample)}" if self._prefix else _path(sample)
-
-    def _json(self, sample: ShownSample) -> str:
-        view = "samples" if sample.view == "shards" else sample.view
-        token = self.item_token(view, sample.shard, sample.ordinal, sample.number)
-        told = {
-            "key": sample.key,
-            "shard": sample.shard,
-            "ordinal": sample.ordinal,
-            "files": {extension: sample.path(extension) for extension in sample},
-            "token": json.loads(token),
-        }
-        return json.dumps(told)
+        return tell(samples, graph.spec.output, self._prefix, self.item_token)
 
     def _write(self, iterator: int, file: str, value: Any) -> None:
         with self._store.transaction() as connection:
@@ -348,14 +332,3 @@ def _checked(name: str) -> bytes:
 
 def _length(length: int | None) -> str:
     return "endless" if length is None else str(length)
-
-
-def _path(sample: ShownSample) -> str:
-    """Of its first file. Of a sample that cannot be shown, what says why."""
-    for extension in sample:
-        return sample.path(extension)
-    return f"{sample.view}/{sample.shard}/ERROR.txt"
-
-
-def _key(sample: ShownSample) -> str:
-    return json.dumps(sample.key)[1:-1] if not sample.key.isprintable() else sample.key

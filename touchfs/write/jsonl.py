@@ -11,13 +11,14 @@ import os
 from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, BinaryIO, Self, cast
+from typing import BinaryIO, cast
 
 from touchfs.errors import FormatError, SourceError, UsageError
 from touchfs.write.indexed import indexed_file
+from touchfs.write.whole import WholeWriter
 
 
-class JsonlWriter:
+class JsonlWriter(WholeWriter):
     """`with JsonlWriter("cuts.jsonl", create_index=True) as writer: writer.add(json_line({"id": "a"}))`"""
 
     def __init__(self, path: str | os.PathLike[str], *, create_index: bool = False) -> None:
@@ -32,13 +33,6 @@ class JsonlWriter:
     @property
     def _compressed(self) -> bool:
         return self.path.endswith(".gz")
-
-    def __enter__(self) -> Self:
-        self._context.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._context.__exit__(*error)
 
     @contextmanager
     def _lines(self, create_index: bool) -> Iterator[None]:

@@ -27,6 +27,7 @@ from touchfs.write.lhotse_cut import unload
 from touchfs.write.shar_cut import CUTS, store_cut, unstored
 from touchfs.write.shar_fields import VALUE, check_fields
 from touchfs.write.tar import TarWriter
+from touchfs.write.whole import WholeWriter
 
 
 class SharWriter:
@@ -126,7 +127,7 @@ class SharWriter:
             shard.__exit__(*error)
 
 
-class _Shard:
+class _Shard(WholeWriter):
     """Its files are done in the reverse order of `paths`."""
 
     def __init__(self, paths: Mapping[str, str], *, create_index: bool) -> None:
@@ -135,13 +136,6 @@ class _Shard:
         self._tars: dict[str, TarWriter] = {}
         self._count = 0
         self._context = self._files(create_index)
-
-    def __enter__(self) -> Self:
-        self._context.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._context.__exit__(*error)
 
     @contextmanager
     def _files(self, create_index: bool) -> Iterator[None]:

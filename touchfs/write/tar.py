@@ -10,15 +10,16 @@ import os
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Self
+from typing import BinaryIO
 
 from touchfs.errors import FormatError, SourceError
 from touchfs.extent import Buffer
 from touchfs.format.tar_header import build_header, end_of_archive, padding
 from touchfs.write.indexed import indexed_file
+from touchfs.write.whole import WholeWriter
 
 
-class TarWriter:
+class TarWriter(WholeWriter):
     """`with TarWriter("000000.tar") as writer: writer.add("a/0001", {"flac": audio, "json": metainfo})`"""
 
     def __init__(self, path: str | os.PathLike[str], *, create_index: bool = False) -> None:
@@ -27,13 +28,6 @@ class TarWriter:
         self._starts = array("q")
         self._file: BinaryIO
         self._context = self._tar(create_index)
-
-    def __enter__(self) -> Self:
-        self._context.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._context.__exit__(*error)
 
     @contextmanager
     def _tar(self, create_index: bool) -> Iterator[None]:

@@ -10,7 +10,7 @@ import os
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Buffer
 from touchfs.format import mmidx
 from touchfs.source.atomic import atomic_directory
+from touchfs.write.whole import WholeWriter
 
 
-class TouchWriter:
+class TouchWriter(WholeWriter):
     """`with TouchWriter(path, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer: writer.add({...})`"""
 
     def __init__(self, path: str | os.PathLike[str], modalities: Mapping[str, np.dtype[Any]]) -> None:
@@ -33,13 +34,6 @@ class TouchWriter:
         self._lengths = {name: array("q") for name in modalities}
         self._bins: dict[str, BinaryIO] = {}
         self._context = self._shard()
-
-    def __enter__(self) -> Self:
-        self._context.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._context.__exit__(*error)
 
     @contextmanager
     def _shard(self) -> Iterator[None]:
