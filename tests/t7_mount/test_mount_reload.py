@@ -261,7 +261,8 @@ def test_a_worker_that_does_not_drain_is_killed(mount, copied, tmp_path):
         reload(mounted)
         assert read.result(20) == RECORDING
     assert not set(old) & set(mounted.workers())
-    assert f"(pid {old[0]}) has not drained" in (tmp_path / "log").read_text()
+    # On a busy machine the dataset may be opened so slowly that the watchdog is first.
+    assert re.search(rf"\(pid {old[0]}\) has (not drained|been stuck)", (tmp_path / "log").read_text())
 
 
 @pytest.mark.parametrize("more", [[], ["no-resend"]], ids=["", "no-resend"])
