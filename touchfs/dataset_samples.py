@@ -119,16 +119,70 @@ class DatasetSamples(ShownSamples):
         super().__init__(dataset, [shard.samples for shard in dataset.shards])
 
     def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
-        table, name = shard.tables[self.view], shard.shard.name
-        rows = table.files(number)
+        table = shard.tables[self.view]
+        return CataloguedSample(self.view, shard, table, table.files(number), number)
+
+
+class CataloguedSample(ShownSample):
+    """One whose files are rows of a catalog, which is looked into when something is asked of it."""
+
+    __slots__ = ("_named", "_rows", "_shard", "_table")
+
+    def __init__(
+        self,
+        view: str,
+        shard: OpenShard,
+        table: Table,
+        rows: Sequence[int],
+        ordinal: int,
+        number: int = 0,
+        shar_epoch: int | None = None,
+    ) -> None:
+        super().__init__(view, ordinal, number, shar_epoch)
+        self._shard = shard
+        self._table = table
+        self._rows = rows
+        self._named: dict[str, int] | None = None
+
+    @property
+    def shard(self) -> str:
+        return self._shard.shard.name
+
+    @property
+    def key(self) -> str:
         # A sample of which nothing can be served has no files.
-        key = table.key(rows[0]) if rows else f"{number:08d}"
-        files: dict[str, ShownFile] = {}
-        for row in rows:
-            size = table.suffix[row]
-            extension = os.fsdecode(table.name(row)[1 - size :]) if size else ""
-            files[extension] = CataloguedFile(self.view, shard, table, row)
-        return ShownSample(self.view, name, number, 0, key, files)
+        return self._table.key(self._rows[0]) if self._rows else f"{self.ordinal:08d}"
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """By extension."""
+        if self._named is None:
+            self._named = {self.extension(row): row for row in self._rows}
+        return self._named
+
+    def extension(self, row: int) -> str:
+        size = self._table.suffix[row]
+        return self._table.name(row)[1 - size :].decode("utf-8", "surrogateescape") if size else ""
+
+    def file(self, extension: str) -> ShownFile:
+        return CataloguedFile(self.view, self._shard, self._table, self.rows[extension])
+
+    def __getitem__(self, extension: str) -> bytes:
+        content = self._shard.content(self._table, self.rows[extension])
+        return bytes(content.read(0, content.size))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, extension: object) -> bool:
+        return extension in self.rows
+
+    def __copy__(self) -> CataloguedSample:
+        kind = type(self)
+        return kind(self.view, self._shard, self._table, self._rows, self.ordinal, self.number, self.shar_epoch)
 
 
 class CataloguedFile:

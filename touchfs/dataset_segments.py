@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset
-from touchfs.dataset_samples import CataloguedFile, ShownSamples, path_of
+from touchfs.dataset_samples import CataloguedSample, ShownSamples, path_of
 from touchfs.extent import Content, Memory
 from touchfs.open_shard import OpenShard
 from touchfs.sample import Field
 from touchfs.shard.catalog import Kind, Table
-from touchfs.shown_sample import MadeFile, ShownFile, ShownSample
+from touchfs.shown_sample import MadeFile, MadeSample, ShownFile, ShownSample
 from touchfs.view.form import SAMPLE_SIZE, recording_of
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import Plan, merge
@@ -63,9 +63,14 @@ class SegmentSamples(_Parts):
     def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
         ordinal, part = self.find(position, number)
         table = shard.tables["segments"]
-        rows = _rows(table, ordinal, part)
-        files = {_extension(table.name(row)): CataloguedFile(self.view, shard, table, row) for row in rows}
-        return ShownSample(self.view, shard.shard.name, ordinal, part, table.key(rows[0]), files)
+        return _Segment(self.view, shard, table, _rows(table, ordinal, part), ordinal, part)
+
+
+class _Segment(CataloguedSample):
+    __slots__ = ()
+
+    def extension(self, row: int) -> str:
+        return _extension(self._table.name(row))
 
 
 class MergedSamples(_Parts):
@@ -88,7 +93,7 @@ class MergedSamples(_Parts):
         shown = [file for file in self._merged(table, position, ordinal) if file.name.startswith(stem)]
         shown.sort(key=lambda file: file.data is not None)  # the .wav first, as of segments
         files = {_extension(file.name): self._file(shard, table, file) for file in shown}
-        return ShownSample(self.view, shard.shard.name, ordinal, part, table.key(shown[0].row), files)
+        return MadeSample(self.view, shard.shard.name, ordinal, part, table.key(shown[0].row), files)
 
     def _merged(self, table: Table, position: int, ordinal: int) -> list[MergedFile]:
         asked = position, ordinal

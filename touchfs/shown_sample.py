@@ -12,6 +12,7 @@ Two are equal if they are the same sample of the same view, whatever their bytes
 from __future__ import annotations
 
 import io
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -49,38 +50,30 @@ class ShownSample(Mapping[str, bytes]):
     came from one. Pickled, it takes the bytes of all its files along.
     """
 
-    __slots__ = ("_files", "_graph_origin", "key", "number", "ordinal", "shar_epoch", "shard", "view")
+    __slots__ = ("_graph_origin", "number", "ordinal", "shar_epoch", "view")
 
-    def __init__(
-        self,
-        view: str,
-        shard: str,
-        ordinal: int,
-        number: int,
-        key: str,
-        files: Mapping[str, ShownFile],
-        shar_epoch: int | None = None,
-    ) -> None:
+    def __init__(self, view: str, ordinal: int, number: int, shar_epoch: int | None) -> None:
         self.view = view
-        self.shard = shard
         self.ordinal = ordinal
         self.number = number
-        self.key = key
-        self._files = files
         self.shar_epoch = shar_epoch
 
+    @property
+    @abstractmethod
+    def shard(self) -> str:
+        """The name of the shard it is in."""
+
+    @property
+    @abstractmethod
+    def key(self) -> str: ...
+
+    @abstractmethod
+    def file(self, extension: str) -> ShownFile:
+        """Raises KeyError."""
+
     def __getitem__(self, extension: str) -> bytes:
-        content = self._files[extension].content()
+        content = self.file(extension).content()
         return bytes(content.read(0, content.size))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __contains__(self, extension: object) -> bool:
-        return extension in self._files
 
     def __bool__(self) -> bool:
         return True
@@ -88,15 +81,12 @@ class ShownSample(Mapping[str, bytes]):
     @property
     def fields(self) -> dict[str, str]:
         """Of each file, which field of the sample it is made of."""
-        return {extension: file.field for extension, file in self._files.items()}
+        return {extension: self.file(extension).field for extension in self}
 
-    def in_shar_epoch(self, epoch: int) -> ShownSample:
-        return ShownSample(self.view, self.shard, self.ordinal, self.number, self.key, self._files, epoch)
-
-    def only(self, fields: Collection[str]) -> ShownSample:
+    def only(self, fields: Collection[str]) -> MadeSample:
         """The same sample without the files of other fields."""
-        files = {extension: file for extension, file in self._files.items() if file.field in fields}
-        return ShownSample(self.view, self.shard, self.ordinal, self.number, self.key, files, self.shar_epoch)
+        files = {name: self.file(name) for name, field in self.fields.items() if field in fields}
+        return MadeSample(self.view, self.shard, self.ordinal, self.number, self.key, files, self.shar_epoch)
 
     def content(self, extension: str) -> Content:
         return self._file(extension).content()
@@ -116,9 +106,9 @@ class ShownSample(Mapping[str, bytes]):
 
     def _file(self, extension: str) -> ShownFile:
         try:
-            return self._files[extension]
+            return self.file(extension)
         except KeyError:
-            told = ", ".join(f".{name}" for name in self._files) or "none: ERROR.txt of its shard says why"
+            told = ", ".join(f".{name}" for name in self) or "none: ERROR.txt of its shard says why"
             raise NotFoundError(f"no file .{extension}: there are {told}", key=self.key) from None
 
     @property
@@ -135,12 +125,53 @@ class ShownSample(Mapping[str, bytes]):
         number = f", number={self.number}" if self.number else ""
         return f"<{self.view}/{self.shard}: {self.key!r}, ordinal={self.ordinal}{number}, {'+'.join(self)}>"
 
-    def __copy__(self) -> ShownSample:
-        return ShownSample(self.view, self.shard, self.ordinal, self.number, self.key, self._files, self.shar_epoch)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        files = {name: (file.field, _path_or_none(file), self[name]) for name, file in self._files.items()}
+        files = {name: (self.file(name).field, _path_or_none(self.file(name)), self[name]) for name in self}
         return _unpickled, (self.view, self.shard, self.ordinal, self.number, self.key, files, self.shar_epoch)
+
+
+class MadeSample(ShownSample):
+    """One whose files are given."""
+
+    __slots__ = ("_files", "_key", "_shard")
+
+    def __init__(
+        self,
+        view: str,
+        shard: str,
+        ordinal: int,
+        number: int,
+        key: str,
+        files: Mapping[str, ShownFile],
+        shar_epoch: int | None = None,
+    ) -> None:
+        super().__init__(view, ordinal, number, shar_epoch)
+        self._shard = shard
+        self._key = key
+        self._files = files
+
+    @property
+    def shard(self) -> str:
+        return self._shard
+
+    @property
+    def key(self) -> str:
+        return self._key
+
+    def file(self, extension: str) -> ShownFile:
+        return self._files[extension]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __contains__(self, extension: object) -> bool:
+        return extension in self._files
+
+    def __copy__(self) -> MadeSample:
+        return MadeSample(self.view, self._shard, self.ordinal, self.number, self._key, self._files, self.shar_epoch)
 
 
 def _path_or_none(file: ShownFile) -> str | None:
@@ -158,12 +189,12 @@ def _unpickled(
     key: str,
     files: dict[str, tuple[str, str | None, bytes]],
     shar_epoch: int | None,
-) -> ShownSample:
+) -> MadeSample:
     shown = {
         name: MadeFile(field, no_path if path is None else partial(str, path), partial(Memory, data))
         for name, (field, path, data) in files.items()
     }
-    return ShownSample(view, shard, ordinal, number, key, shown, shar_epoch)
+    return MadeSample(view, shard, ordinal, number, key, shown, shar_epoch)
 
 
 def no_path() -> str:

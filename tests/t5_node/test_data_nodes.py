@@ -36,7 +36,7 @@ from touchfs.node import (
 from touchfs.node.state import collect_state_dict, restore_state_dict
 from touchfs.shard.shar import SharShard
 from touchfs.shard.touch import TouchShard
-from touchfs.shown_sample import ShownSample
+from touchfs.shown_sample import MadeSample, ShownSample
 from touchfs.stream.lines import LineStream
 from touchfs.stream.shard import ShardStream
 from touchfs.token import from_json, to_json
@@ -179,7 +179,7 @@ def test_a_shar_carries_its_epoch() -> None:
 
 
 def _without_epoch(sample: ShownSample) -> ShownSample:
-    return ShownSample(sample.view, sample.shard, sample.ordinal, sample.number, sample.key, {})
+    return MadeSample(sample.view, sample.shard, sample.ordinal, sample.number, sample.key, {})
 
 
 def test_wrong_tokens_of_a_shar() -> None:

@@ -65,4 +65,5 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
 
 def _in_epoch(make: Make, epoch: int) -> ShownSample:
     sample: ShownSample = make()
-    return sample.in_shar_epoch(epoch)
+    sample.shar_epoch = epoch
+    return sample

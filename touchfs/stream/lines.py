@@ -11,7 +11,7 @@ from functools import partial
 from touchfs.extent import Memory
 from touchfs.format.jsonl import value_span
 from touchfs.shard.jsonl import key_of, parse_line
-from touchfs.shown_sample import MadeFile, ShownSample, no_path
+from touchfs.shown_sample import MadeFile, MadeSample, ShownSample, no_path
 from touchfs.source.lines import START, LinePlace, lines_after, stream_identity
 from touchfs.stream.base import VIEW, Made, Place, numbers_of
 
@@ -38,7 +38,7 @@ class LineStream:
     def _sample(self, ordinal: int, offset: int, line: bytes) -> ShownSample:
         parsed, _ = parse_line(line, offset)
         file = MadeFile("json", no_path, partial(Memory, line))
-        return ShownSample(VIEW, self.name, ordinal, 0, key_of(parsed) or f"{ordinal:08d}", {"json": file})
+        return MadeSample(VIEW, self.name, ordinal, 0, key_of(parsed) or f"{ordinal:08d}", {"json": file})
 
 
 def is_blank(line: bytes, offset: int) -> bool:

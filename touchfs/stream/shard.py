@@ -14,7 +14,7 @@ from touchfs.sample import Field, Samples
 from touchfs.shard.names import quote
 from touchfs.shard.open import fingerprint, open_shard, open_source
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.shown_sample import MadeFile, ShownSample, no_path
+from touchfs.shown_sample import MadeFile, MadeSample, ShownSample, no_path
 from touchfs.source.local import FileIdentity
 from touchfs.source.pieces import StoredFile
 from touchfs.stream.base import VIEW, Made, Place, numbers_of
@@ -58,7 +58,7 @@ class _Show:
         files = {}
         for file in raw.files(sample):
             files[_quoted(file.extension)] = MadeFile(file.field.name, no_path, partial(self._content, file))
-        return ShownSample(VIEW, self._stream.name, ordinal, 0, sample.key, files)
+        return MadeSample(VIEW, self._stream.name, ordinal, 0, sample.key, files)
 
     def _content(self, file: File) -> Content:
         return self._present(file.field) if file.inline is None else Memory(file.inline)
