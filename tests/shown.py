@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from touchfs.dataset import Dataset
 from touchfs.extent import Content, Extent, Memory
-from touchfs.shard.catalog import DIRECTORY, Catalog, Table
+from touchfs.shard.catalog import Catalog
 from touchfs.shard.open import open_source
+from touchfs.shard.table import DIRECTORY, Table
 from touchfs.view.form import presenter
 
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from touchfs.errors import ChangedError, SourceError
-from touchfs.shard.catalog import Catalog, Table, encode_key
+from touchfs.shard.catalog import Catalog, encode_key
 from touchfs.shard.keys import Holder, Keys
 from touchfs.shard.names import hash_of, quote
 from touchfs.shard.open import kind_name, open_source
+from touchfs.shard.table import Table
 from touchfs.source.local import FileIdentity
 from touchfs.source.pieces import StoredFile
 

@@ -20,14 +20,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError
 from touchfs.extent import Content
 from touchfs.open_shard import SHARDS_KEPT, OpenShard
-from touchfs.shard.catalog import Table
+from touchfs.shard.table import Table
 from touchfs.shown_sample import ShownFile, ShownSample
+
+Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
+
+# From so many on, they are quicker looked up by NumPy.
+_MANY = 16
 
 
 class ShownSamples(Sequence[ShownSample]):
@@ -87,6 +95,10 @@ class ShownSamples(Sequence[ShownSample]):
     def __iter__(self) -> Iterator[ShownSample]:
         return map(self._at, range(len(self)))
 
+    def paths(self, positions: Positions) -> list[bytes]:
+        """Of the first file of each sample, from the root of the tree; where there is none, of what says why."""
+        return [self._at(int(position)).first_path() for position in positions]
+
     def _at(self, position: int) -> ShownSample:
         shard = bisect_right(self._starts, position) - 1
         return self.show(self._shard(shard), shard, position - self._starts[shard])
@@ -121,6 +133,30 @@ class DatasetSamples(ShownSamples):
     def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
         table = shard.tables[self.view]
         return CataloguedSample(self.view, shard, table, table.files(number), number)
+
+    def paths(self, positions: Positions) -> list[bytes]:
+        if len(positions) < _MANY:
+            return super().paths(positions)
+        paths: list[bytes] = [b""] * len(positions)
+        wanted = np.asarray(positions, np.int64)
+        shards = np.searchsorted(self._starts, wanted, "right") - 1
+        by_shard = np.argsort(shards, kind="stable")
+        for places in np.split(by_shard, np.flatnonzero(np.diff(shards[by_shard])) + 1):
+            for place, path in zip(
+                places.tolist(), self._paths_in(int(shards[places[0]]), wanted[places]), strict=True
+            ):
+                paths[place] = path
+        return paths
+
+    def _paths_in(self, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
+        if len(positions) < _MANY:
+            return super().paths(positions)
+        opened = self._shard(shard)
+        table = opened.tables[self.view]
+        rows = table.first_files(positions - self._starts[shard])
+        if rows.min() < 0:
+            return super().paths(positions)
+        return table.paths(rows, os.fsencode(f"{self.view}/{opened.shard.name}/"))
 
 
 class CataloguedSample(ShownSample):
@@ -179,6 +215,11 @@ class CataloguedSample(ShownSample):
 
     def __contains__(self, extension: object) -> bool:
         return extension in self.rows
+
+    def first_path(self) -> bytes:
+        if not self._rows:
+            return super().first_path()
+        return b"%b/%b/%b" % (self.view.encode(), os.fsencode(self.shard), self._table.path(self._rows[0]))
 
     def __copy__(self) -> CataloguedSample:
         kind = type(self)

@@ -23,7 +23,8 @@ from touchfs.dataset_samples import CataloguedSample, ShownSamples, path_of
 from touchfs.extent import Content, Memory
 from touchfs.open_shard import OpenShard
 from touchfs.sample import Field
-from touchfs.shard.catalog import Kind, Table
+from touchfs.shard.catalog import Kind
+from touchfs.shard.table import Table
 from touchfs.shown_sample import MadeFile, MadeSample, ShownFile, ShownSample
 from touchfs.view.form import SAMPLE_SIZE, recording_of
 from touchfs.view.merged import MergedFile, merged_files

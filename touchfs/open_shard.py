@@ -7,7 +7,8 @@ import resource
 from touchfs.dataset import Dataset
 from touchfs.errors import UsageError
 from touchfs.extent import Content, Extent, Memory
-from touchfs.shard.catalog import DIRECTORY, Kind, Table
+from touchfs.shard.catalog import Kind
+from touchfs.shard.table import DIRECTORY, Table
 from touchfs.view.form import Presenter, presenter
 
 # A mapping holds a descriptor (and vm.max_map_count, 65,530, limits mappings): a quarter of all are for catalogs.

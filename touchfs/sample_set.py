@@ -106,7 +106,10 @@ class SampleSet:
         return SampleSet(node.LazyIteratorMultiplexer(self, *others, stop_early=stop_early, weights=weights, seed=seed))
 
     def mix(self, others: Iterable[Any], **options: Any) -> SampleSet:
-        """Each with another one added to its sound; `options` are those of `LazyCutMixer`."""
+        """Each with others added to its sound, as noise; `options` are those of `LazyCutMixer`.
+
+        Samples of a dataset come as `touchfs.node.Sound`: their recording decoded, and mixed.
+        """
         from touchfs.node.cut_mixer import LazyCutMixer
 
         return SampleSet(LazyCutMixer(self, others, **options))

@@ -12,6 +12,7 @@ Two are equal if they are the same sample of the same view, whatever their bytes
 from __future__ import annotations
 
 import io
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
@@ -94,6 +95,12 @@ class ShownSample(Mapping[str, bytes]):
     def path(self, extension: str) -> str:
         """From the root of the tree."""
         return self._file(extension).path()
+
+    def first_path(self) -> bytes:
+        """Of its first file, as the file system has it; of a sample without files, where it is said why."""
+        for extension in self:
+            return os.fsencode(self.path(extension))
+        return os.fsencode(f"shards/{self.shard}/ERROR.txt")
 
     def array(self, extension: str) -> NDArray[Any]:
         """The elements of a `.npy`; or of a `.wav` the PCM, one-dimensional if it is mono, else (frames, channels)."""

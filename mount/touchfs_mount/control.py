@@ -3,7 +3,8 @@
 Each open is a row of the state store, so that its text is the same for every read of it, in whatever worker. The
 entries live a second at most, and reads bypass the page cache (direct I/O), as the size is not known before.
 
-A control file's handle is a tag bit and the id of its open; a data file's handle is its inode, which never has the bit.
+A control file's handle is a tag bit, which file it is, and the id of its open; a data file's handle is its inode, which
+never has the bit.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from touchfs.dataset import Dataset
-from touchfs.errors import ChangedError, NotFoundError, UsageError
+from touchfs.errors import ChangedError, FullError, NotFoundError, UsageError
 from touchfs.state.iterators import Iterators
+from touchfs.state.opens import Opened, Opens
 from touchfs.state.store import StateStore
+from touchfs.state.writes import Piece
 from touchfs.tree.inode import FIXED_VIEW, ROOT, pack, unpack
 from touchfs_mount.iterator_files import FILES, README, ControlEntry, directory_inode, entry_of, file_inode, file_of
 from touchfs_mount.loop import CELLS, FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
@@ -29,10 +32,17 @@ DIRECTORY = pack(FIXED_VIEW, 0, 2)
 INFO = pack(FIXED_VIEW, 0, 3)
 ITERATORS = pack(FIXED_VIEW, 0, 4)
 ITERATORS_README = pack(FIXED_VIEW, 0, 5)
+_FIXED_FILES = {INFO: "info", ITERATORS_README: "README"}
 HANDLE_TAG = 1 << 63
+# Behind the tag: the iterator, the row of its file, and the id of the open. 39 bits are enough for 250 days of steps,
+# at 25,000 a second.
+_FILE_BITS, _OPEN_BITS = 4, 39
+_OPEN_MASK = (1 << _OPEN_BITS) - 1
+_FILE_MASK = (1 << 63 - _OPEN_BITS) - 1
 _END_OF_FIXED = pack(FIXED_VIEW + 1, 0, 0)
 
 ENTRY_SECONDS = 1.0
+_VERSION = version("touchfs")
 # Of the opens read last in this worker, for their reads up to the end of file.
 _TEXTS_KEPT = 64
 
@@ -54,13 +64,14 @@ DEFAULT = ControlOptions()
 
 @dataclass(frozen=True, slots=True)
 class MountFacts:
-    """What `.touchfs/info` says of the mount itself. `counters` are those of all workers."""
+    """What there is to know of the mount itself. `counters` are those of all workers, `resent` is as in `Shared`."""
 
     path: str
     pid: int
     loop: str
     counters: list[memoryview[int]]
     reloads: Reloads
+    resent: memoryview[int]
 
 
 def is_control(inode: int) -> bool:
@@ -80,8 +91,7 @@ class Control:
     ) -> None:
         self._dataset = dataset
         self._facts = facts
-        self._mount = mount
-        self._store = store
+        self._opens = Opens(store, mount)
         self._options = options
         prefix = facts.path if options.path_prefix is None else options.path_prefix
         self.iterators = Iterators(store, dataset, prefix.rstrip("/"))
@@ -97,7 +107,7 @@ class Control:
             return ControlEntry(inode, stat.S_IFDIR | 0o755 | self._options.wider & 0o222)
         if inode == DIRECTORY:
             return ControlEntry(inode, stat.S_IFDIR | 0o555)
-        if inode in (INFO, ITERATORS_README):
+        if inode in _FIXED_FILES:
             return ControlEntry(inode, stat.S_IFREG | 0o444)
         raise ChangedError("this inode is not of this mount")
 
@@ -153,39 +163,49 @@ class Control:
 
     def open(self, inode: int, wait: bool = True) -> int:
         """The handle of a new open. What is not waited for raises WouldWaitError, here and below."""
-        iterator = unpack(inode)[1]
-        if iterator:
-            path = f"{iterator}/{file_of(inode)}"
-        elif inode in (INFO, ITERATORS_README):
-            path = "info" if inode == INFO else "README"
-        else:
+        _, iterator, row = unpack(inode)
+        if not (file_of(inode) if iterator else inode in _FIXED_FILES):
             raise UsageError("is a directory")
-        return HANDLE_TAG | self._store.open_file(self._mount, path, wait=wait)
+        open_id = self._opens.open(wait=wait)
+        if open_id > _OPEN_MASK:
+            raise FullError(
+                "too many files were opened: unmount, and delete the state store", path=self._opens.store.path
+            )
+        return HANDLE_TAG | (iterator << _FILE_BITS | row) << _OPEN_BITS | open_id
 
     def read(self, handle: int, offset: int, length: int, wait: bool = True) -> bytes:
         text = self._texts.get(handle)
         if text is None:
-            text = self._texts[handle] = self.iterators.read_open(handle & ~HANDLE_TAG, self._text, wait=wait)
+            opened = _opened(handle)
+            if opened.iterator:
+                text = self.iterators.read_open(self._opens, opened, wait=wait)
+            else:
+                text = self._opens.text(opened.id, lambda _: self._fixed_text(opened.file), wait=wait)
+            self._texts[handle] = text
             if len(self._texts) > _TEXTS_KEPT:
                 self._texts.pop(next(iter(self._texts)), None)
         return text[offset : offset + length]
 
     def write(self, handle: int, offset: int, data: bytes) -> int:
-        self.iterators.write_open(handle & ~HANDLE_TAG, offset, data)
+        self.iterators.write_open(_opened(handle), Piece(offset, data, self._facts.resent[0]))
         return len(data)
 
     def release(self, handle: int, wait: bool = True) -> None:
         self._texts.pop(handle, None)
-        self.iterators.release(handle & ~HANDLE_TAG, wait=wait)
+        opened = _opened(handle)
+        if opened.iterator:
+            self.iterators.release(self._opens, opened, wait=wait)
+        else:
+            self._opens.release(opened.id, wait=wait)
 
-    def _text(self, file: str) -> bytes:
+    def _fixed_text(self, file: str) -> bytes:
         return README.encode() if file == "README" else self._info()
 
     def _info(self) -> bytes:
         dataset = self._dataset
         totals = [sum(counters[cell] for counters in self._facts.counters) for cell in range(CELLS)]
         told = {
-            "touchfs": version("touchfs"),
+            "touchfs": _VERSION,
             "source": os.path.abspath(dataset.source),
             **dataset.facts(),
             "mounted_at": self._facts.path,
@@ -199,3 +219,9 @@ class Control:
             "internal_errors": totals[FAILURES],
         }
         return json.dumps(told, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+def _opened(handle: int) -> Opened:
+    iterator, row = divmod(handle >> _OPEN_BITS & _FILE_MASK, 1 << _FILE_BITS)
+    inode = pack(FIXED_VIEW, iterator, row)
+    return Opened(handle & _OPEN_MASK, iterator, file_of(inode) if iterator else _FIXED_FILES[inode])

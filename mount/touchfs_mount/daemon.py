@@ -233,6 +233,7 @@ class _Supervisor:
         await self._fork(number)
 
     def _resend(self) -> bool:
+        self._shared.resent[0] += 1
         try:
             resend(self._descriptor)
         except OSError as error:

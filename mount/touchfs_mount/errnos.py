@@ -15,7 +15,7 @@ from touchfs.errors import (
     TouchfsError,
     UsageError,
 )
-from touchfs.state.iterators import ExistsError
+from touchfs.state.registry import ExistsError
 
 # The first class that fits counts, so a subclass stands before its base.
 _ERRNOS: tuple[tuple[type[TouchfsError], int], ...] = (

@@ -131,7 +131,7 @@ def _operations(request: MountRequest, dataset: Dataset, store: StateStore) -> t
     options = request.options
     shared = Shared(options.workers)
     loop = "trio" if options.trio_loop else "own"
-    facts = MountFacts(options.path, os.getpid(), loop, shared.counters, shared.reloads)
+    facts = MountFacts(options.path, os.getpid(), loop, shared.counters, shared.reloads, shared.resent)
     tree = Tree(dataset, shard_ids, RegisteredPlans(store.path))
     operations = TouchOperations(tree, facts, store.path, mount_id, xattrs=request.xattrs, options=request.control)
     return operations, shared

@@ -44,6 +44,8 @@ class Shared:
         cells = memoryview(mmap.mmap(-1, 8 * CELLS * workers)).cast("q")
         self.counters = [cells[number * CELLS : (number + 1) * CELLS] for number in range(workers)]
         self.reloads = Reloads()
+        # How often the kernel was told to send requests again. Only the supervisor writes it.
+        self.resent = memoryview(mmap.mmap(-1, 8)).cast("q")
         self._drains = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         self._lock = os.memfd_create("touchfs-read-lock", os.MFD_CLOEXEC)
         self.lifeline, self.lifeline_held = os.pipe2(os.O_CLOEXEC)

@@ -31,7 +31,10 @@ def main() -> None:
         tree = Tree(dataset, [1])
         counters = memoryview(bytearray(40)).cast("q")
         operations = TouchOperations(
-            tree, MountFacts("", os.getpid(), "own", [counters], Reloads()), str(root / "state.sqlite"), 1
+            tree,
+            MountFacts("", os.getpid(), "own", [counters], Reloads(), memoryview(bytearray(8)).cast("q")),
+            str(root / "state.sqlite"),
+            1,
         )
         operations.started(Environment(counters, None, None))
         entry = tree.resolve("shards/000000000/s00000-000100.wav")

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness import machine
 
 HERE = Path(__file__).parent
-BENCHMARKS = ("mount_scale", "read_handler", "small_files", "tar_shards", "touch_dataset", "nodes")
+BENCHMARKS = ("mount_scale", "read_handler", "small_files", "tar_shards", "touch_dataset", "nodes", "control_files")
 
 if __name__ == "__main__":
     print(machine())

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from touchfs.errors import ChangedError, FormatError, SourceError, TouchfsError
 from touchfs.format import arrow_ipc
-from touchfs.shard.catalog import DIRECTORY, NO_SAMPLE, Catalog, Facts, Kind, Table, TableBuilder, write_catalog
+from touchfs.shard.catalog import Catalog, Facts, Kind, TableBuilder, write_catalog
+from touchfs.shard.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.source.local import FileIdentity
 
 KINDS = [Kind("audio", "audio.bin", "wav/16000"), Kind("metainfo", "metainfo.bin", "inline", "a note")]

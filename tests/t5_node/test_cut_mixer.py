@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
+from t5_node import data
 from t5_node.graphs import Doubler
 
 from touchfs.errors import FormatError, UsageError
@@ -17,18 +23,22 @@ from touchfs.node import (
     LazyCutMixer,
     LazyFilter,
     LazyIndexedManifestIterator,
+    LazyIndexedSharIterator,
     LazyIteratorChain,
     LazyIteratorMultiplexer,
     LazyMapper,
     LazyRepeater,
     LazyShuffler,
+    Sound,
     get_graph_origin,
     restore_state_dict,
     state_at,
     supports_graph_restore,
 )
+from touchfs.node import Sound as Decoded
 from touchfs.testing import check_restore
 from touchfs.token import from_json, to_json
+from touchfs.write import SharWriter, TarWriter
 
 RATE = 1000
 
@@ -250,6 +260,100 @@ def test_noise_is_decoded_when_its_item_is() -> None:
     assert len(noises.made) >= 1
 
 
+# -- samples of a dataset
+
+
+def wavs() -> LazyIndexedManifestIterator:
+    return LazyIndexedManifestIterator(data.speech(), shuffle=True)
+
+
+def shar_of(directory: Path, recordings: list[Any], subtype: str, kind: str = "WAV", extension: str = "wav") -> Path:
+    with SharWriter(directory, {"recording": extension, "text": "jsonl"}, compress_jsonl=False) as writer:
+        for number, recording in enumerate(recordings):
+            file = io.BytesIO()
+            soundfile.write(file, recording, RATE, subtype=subtype, format=kind)
+            writer.write({"id": f"cut-{number}"}, {"recording": file.getvalue(), "text": f"text {number}"})
+    return directory
+
+
+def test_samples_are_mixed_by_their_recordings() -> None:
+    items = list(LazyCutMixer(wavs(), wavs(), snr=None, duration=0.1, mix_prob=0.5, preserve_id="left"))
+    whole = {sample.key: sample for sample in wavs()}
+    mixed = 0
+    for item in items:
+        assert isinstance(item, Decoded)
+        assert item.sample == whole[item.id]
+        assert item.sample["txt"] == whole[item.id]["txt"]
+        assert (item.sampling_rate, item.duration, item.audio.dtype) == (data.RATE, 0.1, np.float32)
+        signal = item.sample.array("wav") / np.float32(32768)
+        noises = [sample.array("wav") / np.float32(32768) for sample in whole.values()]
+        if np.array_equal(item.audio, signal):
+            assert get_graph_origin(item) is not None
+        else:
+            mixed += any(np.allclose(item.audio, signal + each) for each in noises)
+    assert 0 < mixed < len(items)
+    assert {item.id for item in items} == set(whole)
+
+
+def test_graphs_of_samples_resume_exactly() -> None:
+    others = LazyMapper(noise(), lambda sound: replace(sound, sampling_rate=data.RATE))
+    check_restore(lambda: LazyCutMixer(wavs(), others, snr=(0, 9), random_mix_offset=True))
+    shar = LazyIndexedSharIterator(in_dir=data.shar_directory())
+    check_restore(lambda: LazyShuffler(LazyCutMixer(wavs(), shar, duration=0.1), 3))
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize(
+    ("subtype", "kind", "extension"),
+    [
+        ("PCM_16", "WAV", "wav"),
+        ("PCM_24", "WAV", "wav"),
+        ("FLOAT", "WAV", "wav"),
+        ("PCM_16", "FLAC", "flac"),
+        ("PCM_16", "WAV", "original"),
+    ],
+)
+def test_recordings_of_any_kind(tmp_path: Path, channels: int, subtype: str, kind: str, extension: str) -> None:
+    recordings = [np.random.default_rng(i).uniform(-0.5, 0.5, (100 + i, channels)) for i in range(3)]
+    source = LazyIndexedSharIterator(in_dir=shar_of(tmp_path, recordings, subtype, kind, extension))
+    for item, recording in zip(LazyCutMixer(source, [Sound("b", constant(1))], mix_prob=0), recordings, strict=True):
+        assert item.audio.shape == ((len(recording),) if channels == 1 else (channels, len(recording)))
+        assert item.audio.flags.c_contiguous or channels == 1
+        np.testing.assert_allclose(np.atleast_2d(item.audio).T, recording, atol=2**-15)
+    (again,) = pickle.loads(pickle.dumps([item]))
+    assert again == item
+    assert again != replace(item, audio=-item.audio)
+    assert len({again, item}) == 1
+
+
+def test_samples_that_cannot_be_mixed_say_why(tmp_path: Path) -> None:
+    lines = LazyIndexedManifestIterator(data.lines())
+    with pytest.raises(UsageError, match=r"a sample with no recording .* map it to .*'k0'"):
+        next(iter(LazyCutMixer(lines, wavs())))
+    with pytest.raises(UsageError, match="no recording"):
+        next(iter(LazyCutMixer(wavs(), lines)))
+    for item, why in (
+        (5, "int objects cannot be mixed: map them to objects with id, audio and sampling_rate"),
+        ({"id": "a", "audio": constant(1)}, "dict objects cannot be mixed"),
+        (SimpleNamespace(id="a", sampling_rate=RATE), "SimpleNamespace objects have no audio"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            next(iter(LazyCutMixer([item], noise())))
+        with pytest.raises(UsageError, match=why):
+            next(iter(LazyCutMixer(speech(), [item])))
+    two = tmp_path / "two.tar"
+    with TarWriter(two) as writer:
+        writer.add("a", {"wav": b"RIFF", "flac": b"fLaC"})
+        writer.add("b", {"wav": b"RIFF....WAVE"})
+        writer.add("c", {"flac": b"fLaC"})
+    first, *broken = LazyIndexedManifestIterator(two)
+    with pytest.raises(UsageError, match="a sample with recordings wav and flac cannot be mixed"):
+        next(iter(LazyCutMixer([first], noise())))
+    for sample in broken:
+        with pytest.raises(FormatError, match=f"sample '{sample.key}'"):
+            next(iter(LazyCutMixer([sample], noise())))
+
+
 # -- what is refused
 
 
@@ -297,7 +401,7 @@ def test_wrong_tokens_and_states() -> None:
     )
     with pytest.raises(UsageError, match="mix_in_cuts"):
         other.load_state_dict(state)
-    for taken in (-1, None, "1"):
+    for taken in (-1, None, "1", 1.0, True, 1, 2**62):
         with pytest.raises(FormatError, match="taken"):
             mixer().load_state_dict({**state, "taken": taken})
 

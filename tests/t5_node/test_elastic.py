@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from t5_node.graphs import Doubler, places
+from t5_node.test_cut_mixer import Plain, Sounds, equal
 
 from touchfs.errors import FormatError, UsageError
 from touchfs.node import (
     IteratorNode,
+    LazyCutMixer,
     LazyFilter,
     LazyIndexedManifestIterator,
     LazyIteratorChain,
@@ -120,6 +122,113 @@ def test_graphs_go_on_with_other_ranks(name: str, before: list[int], between: li
     assert sorted(flat) == list(range(23))
 
 
+# -- noise
+
+
+def speech(count: int, rank: int, world_size: int, **options: Any) -> LazyIndexedManifestIterator:
+    return LazyIndexedManifestIterator(Sounds(f"speech{count}", count, 60), rank=rank, world_size=world_size, **options)
+
+
+def mixed(source: Any, **options: Any) -> LazyCutMixer:
+    return LazyCutMixer(source, Sounds("noise", 3, 50), snr=(5, 15), random_mix_offset=True, mix_prob=0.8, **options)
+
+
+MIXERS: dict[str, Make] = {
+    "mixer": lambda r, w: mixed(speech(11, r, w, shuffle=True)),
+    "mixer of blocks": lambda r, w: mixed(speech(11, r, w, shuffle=True, partition="block")),
+    "mixer of a mapper of a mixer": lambda r, w: mixed(LazyMapper(mixed(speech(11, r, w)), copy.copy), seed=9),
+    "mixer of a chain": lambda r, w: mixed(LazyIteratorChain(speech(6, r, w, shuffle=True), speech(5, r, w))),
+    "mixer of a chain, shuffled": lambda r, w: mixed(
+        LazyIteratorChain(speech(6, 0, 1), speech(5, 0, 1), shuffle_iters=True, rank=r, world_size=w)
+    ),
+    "mixer of a filter": lambda r, w: mixed(LazyFilter(speech(11, r, w, shuffle=True), bool)),
+    "mixer of a mux": lambda r, w: mixed(LazyIteratorMultiplexer(speech(6, r, w), speech(5, r, w, shuffle=True))),
+    "mux of mixers": lambda r, w: LazyIteratorMultiplexer(mixed(speech(6, r, w)), mixed(speech(5, r, w), seed=1)),
+    "chain of mixers, shuffled": lambda r, w: LazyIteratorChain(
+        mixed(speech(6, 0, 1)), mixed(speech(5, 0, 1), seed=1), shuffle_iters=True, rank=r, world_size=w
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MIXERS)
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_an_item_keeps_its_noise_on_any_rank(name: str, epoch: int) -> None:
+    def make(rank: int, world_size: int) -> IteratorNode:
+        node = MIXERS[name](rank, world_size)
+        for _ in range(epoch):
+            list(node)
+        return node
+
+    alone = sorted(make(0, 1), key=audio_of)
+    assert len(alone) == 11
+    assert any(len(item.id) == 36 for item in alone), "an id of a mix"
+    for stages in ([[1, 0, 2], [2]], [[0], [1, 1, 1]], [[3, 0], [0, 1, 2, 0]], [[2, 2], [1, 0]], [[0, 1], [0] * 12]):
+        seen, states = go(make, None, [*stages[0]])
+        more, states = go(make, merge_states(states), [*stages[1]])
+        last, _ = go(make, merge_states(states), [None, None])
+        together = sorted(seen + more + last, key=audio_of)
+        assert all(equal(*pair) for pair in zip(together, alone, strict=True)), stages
+
+
+def audio_of(sound: Any) -> list[float]:
+    return list(sound.audio.tolist())
+
+
+def test_the_epoch_after_has_its_noise_too() -> None:
+    make = MIXERS["mixer"]
+    whole = make(0, 1)
+    epochs = [sorted(whole, key=audio_of) for _ in range(2)]
+    states = go(make, None, [2, 1])[1]
+    ranks = [make(rank, 3) for rank in range(3)]
+    for node in ranks:
+        restore_state_dict(node, merge_states(states))
+    list(map(list, ranks))
+    assert all(map(equal, sorted(chain(*ranks), key=audio_of), epochs[1]))
+
+
+def test_noise_in_lock_step() -> None:
+    make = MIXERS["mixer of a mapper of a mixer"]
+    seen, states = go(make, None, [2, 2, 2])
+    for state in states:
+        together = seen + go(make, merge_states([state], cursor="global"), [None, None])[0]
+        assert all(map(equal, sorted(together, key=audio_of), sorted(make(0, 1), key=audio_of)))
+
+
+class Tokenless(IteratorNode):
+    """Of a source with tokens, it loses them."""
+
+    is_checkpointable = True
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def __iter__(self) -> Any:
+        for sound in self.source:
+            yield Plain(sound.id, sound.audio)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"source": self.source.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.source.load_state_dict(state["source"])
+
+
+def test_noise_that_counts_is_one_ranks_own() -> None:
+    for make in (
+        lambda r, w: mixed(Tokenless(speech(11, r, w))),
+        lambda r, w: mixed(LazyIteratorChain(speech(2, r, w), Tokenless(speech(9, r, w)))),
+    ):
+        for taken in ([3, 0], [0, 2], [4, 4]):
+            states = go(make, None, [*taken])[1]
+            with pytest.raises(UsageError, match=r"items had no tokens.*mix into indexed items"):
+                merge_states(states)
+        _, states = go(make, None, [0, 0])
+        again, _ = go(make, merge_states(states), [None] * 3)
+        whole, _ = go(make, None, [None] * 3)
+        assert len(whole) == 11
+        assert all(map(equal, again, whole))
+
+
 def test_the_epoch_after_is_the_new_ranks_own() -> None:
     make = GRAPHS["mapper"]
     _, states = go(make, None, [3, 2, 4])
@@ -218,6 +327,19 @@ def test_damaged_stages_are_refused(stage: Any) -> None:
     merged["state"]["source"]["stages"] = [stage]
     with pytest.raises(FormatError):
         restore_state_dict(make(0, 1), merged)
+
+
+def test_positions_that_no_rank_can_have_are_refused() -> None:
+    for name, change, where in (
+        ("mapper", lambda state: state["source"].update(position=9), r"state\.source\.position must be within 0 and 8"),
+        ("mapper", lambda state: state["source"].update(position=2**62), r"state\.source\.position"),
+        ("chain", lambda state: state.update(current=4), r"state\.current must be within 0 and 3"),
+        ("chain", lambda state: state["sources"][1].update(position=2), r"state\.sources\[1\]\.position"),
+    ):
+        states = go(GRAPHS[name], None, [1, 2, 3])[1]
+        change(states[0]["state"])
+        with pytest.raises(FormatError, match=where):
+            merge_states(states)
 
 
 def test_nothing_is_lost_over_many_topologies() -> None:

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from t5_node import data
 from t5_node.graphs import leaf
@@ -107,6 +108,19 @@ def test_mixing_is_the_cut_mixers() -> None:
     mixed = SampleSet(leaf(3)).mix(leaf(2), seed=5)
     assert type(mixed.data).__name__ == "LazyCutMixer"
     assert mixed.data.seed == 5
+
+
+def test_samples_of_datasets_are_mixed() -> None:
+    speech = SampleSet.from_file(data.speech()).shuffle(7)
+    mixed = speech.mix(SampleSet.from_shar(in_dir=data.shar_directory()), snr=10, preserve_id="left")
+    for before, after in zip(speech, mixed, strict=True):
+        assert (after.id, after.sample["txt"], after.sampling_rate) == (before.key, before["txt"], data.RATE)
+        signal = before.array("wav") / 32768
+        assert 10 * np.log10(np.mean(signal**2) / np.mean((after.audio - signal)[:780] ** 2)) == pytest.approx(10, 0.2)
+        assert mixed[get_graph_origin(after)] == after
+    for streamed in (SampleSet.from_file(data.speech(), indexed=False), SampleSet.from_file(f"{data.lines()}.gz")):
+        with pytest.raises(UsageError, match="give a sequence or an indexed node"):
+            speech.mix(streamed)
 
 
 # -- indexed or not

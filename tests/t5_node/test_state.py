@@ -76,7 +76,7 @@ OTHERS: list[tuple[Make, Make, str]] = [
     (shuffled, leaf, "seed = 3, here it is None"),
     (leaf, shuffled, "seed = None, here it is 3"),
     (lambda: LazyFilter(leaf(), odd), lambda: LazyFilter(leaf(), text), "predicate = 'odd'"),
-    (lambda: LazyFilter(leaf(), odd), lambda: LazyMapper(leaf(), odd), "of the graph LazyFilter"),
+    (lambda: LazyFilter(leaf(), odd), lambda: LazyMapper(leaf(), odd), "of the graph .LazyFilter"),
     (lambda: LazyShuffler(leaf(), 3), lambda: LazyShuffler(leaf(), 4), "buffer_size = 3"),
     (lambda: LazyRepeater(leaf(), 3), lambda: LazyRepeater(leaf()), "times = 3, here it is None"),
     (lambda: LazyIteratorChain(leaf(), leaf()), lambda: LazyIteratorChain(leaf()), "of the graph"),
@@ -92,7 +92,7 @@ OTHERS: list[tuple[Make, Make, str]] = [
     ),
     (lambda: LazyIteratorChain(leaf(), leaf(3)), lambda: LazyIteratorChain(leaf(), leaf(4)), r"state\.sources\[1\]"),
     (lambda: Doubler(shuffled()), lambda: Doubler(leaf()), "seed"),
-    (lambda: Doubler(leaf()), lambda: type("Other", (Doubler,), {})(leaf()), r"Doubler\(Lazy.*, and this is Other"),
+    (lambda: Doubler(leaf()), lambda: type("Other", (Doubler,), {})(leaf()), r"Doubler\(Lazy.*, and this is .Other"),
 ]
 
 
@@ -108,9 +108,9 @@ def test_a_state_of_another_graph_is_refused(saved: Make, here: Make, why: str) 
 
 def test_a_child_of_another_kind_is_refused_without_the_envelope() -> None:
     node = LazyIteratorChain(Doubler(leaf()))
-    with pytest.raises(UsageError, match="is one of a Doubler, not of a Other"):
+    with pytest.raises(UsageError, match="is one of a 'Doubler', not of a Other"):
         LazyIteratorChain(type("Other", (Doubler,), {})(leaf())).load_state_dict(node.state_dict())
-    with pytest.raises(UsageError, match="is one of a LazyRepeater, not of a LazyMapper"):
+    with pytest.raises(UsageError, match="is one of a 'LazyRepeater', not of a LazyMapper"):
         LazyMapper(leaf(), text).load_state_dict(LazyRepeater(leaf(), 2).state_dict())
 
 

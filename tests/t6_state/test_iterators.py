@@ -20,10 +20,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from touchfs import node
 from touchfs.errors import FullError, NotFoundError, StateError, UsageError
 from touchfs.indexing import open_dataset
-from touchfs.state.iterators import ExistsError, Iterators
+from touchfs.state.iterators import Iterators
+from touchfs.state.opens import Opened, Opens
+from touchfs.state.registry import ExistsError
 from touchfs.state.selected import Selector
 from touchfs.state.spec import build_graph, parse_spec
 from touchfs.state.store import StateStore
+from touchfs.state.writes import Piece
 
 
 @pytest.fixture(scope="module")
@@ -456,78 +459,88 @@ class TestNames:
 
 
 class TestOpens:
-    def opened(self, store, iterator, file):
-        return store.open_file(store.add_mount(os.getpid()), f"{iterator}/{file}")
+    @pytest.fixture
+    def opens(self, store):
+        return Opens(store, store.add_mount(os.getpid()))
 
-    def test_an_open_is_one_step(self, iterators, store, shards):
+    def test_an_open_is_one_step(self, iterators, opens, shards):
         iterator = made(iterators)
-        first, second, never = (self.opened(store, iterator, "next") for _ in range(3))
-        assert iterators.read_open(second, bytes) == f"{shards[1][0]}\n".encode()
-        assert iterators.read_open(first, bytes) == f"{shards[1][1]}\n".encode()
-        assert iterators.read_open(second, bytes) == f"{shards[1][0]}\n".encode()
-        for each in (first, second, never):
-            iterators.release(each)
-        assert iterators.read_open(never, bytes) == b""
+        first, second, _ = (Opened(opens.open(), iterator, "next") for _ in range(3))
+        assert iterators.read_open(opens, second) == f"{shards[1][0]}\n".encode()
+        assert iterators.read_open(opens, first) == f"{shards[1][1]}\n".encode()
+        assert iterators.read_open(opens, second) == f"{shards[1][0]}\n".encode()
+        for each in (first, second):
+            iterators.release(opens, each)
         assert iterators.read(iterator, "position") == "2\n"
 
-    def test_a_value_may_come_in_pieces(self, iterators, store):
+    def test_a_value_may_come_in_pieces(self, iterators, opens):
         iterator = made(iterators)
         text = json.dumps({"shuffle": 7, "batch": 12, "where": 'key != "ü"'}, indent=1, ensure_ascii=False).encode()
         for size in (1, 2, 3, 7, 100):
             iterators.write(iterator, "spec", {})
-            opened = self.opened(store, iterator, "spec")
+            opened = Opened(opens.open(), iterator, "spec")
             for at in range(0, len(text), size):
                 assert iterators.read(iterator, "batch") == "1\n"
-                iterators.write_open(opened, at, text[at : at + size])
-            iterators.write_open(opened, len(text), b"\n")
+                iterators.write_open(opened, Piece(at, text[at : at + size]))
+            iterators.write_open(opened, Piece(len(text), b"\n"))
             assert iterators.read(iterator, "batch") == "12\n"
-            iterators.release(opened)
+            iterators.release(opens, opened)
             assert iterators.read(iterator, "error") == ""
 
-    def test_pieces_that_come_twice_count_once(self, iterators, store):
+    def test_pieces_that_are_sent_again_count_once(self, iterators, opens):
         iterator = made(iterators)
-        opened = self.opened(store, iterator, "spec")
-        for at, piece in [(0, b'{"batch"'), (0, b'{"batch"'), (8, b":5}"), (0, b'{"batch"'), (8, b":5}")]:
-            iterators.write_open(opened, at, piece)
+        opened = Opened(opens.open(), iterator, "spec")
+        pieces = [(0, b'{"batch"', 0), (0, b'{"batch"', 1), (8, b":5}", 1), (0, b'{"batch"', 2), (8, b":5}", 2)]
+        for piece in pieces:
+            iterators.write_open(opened, Piece(*piece))
         assert iterators.read(iterator, "batch") == "5\n"
         iterators.read(iterator, "next")
-        iterators.write_open(opened, 8, b":5}")
+        iterators.write_open(opened, Piece(8, b":5}", 3))
         assert iterators.read(iterator, "position") == "5\n"
-        iterators.write_open(opened, 11, b'{"batch":6}')
+        iterators.write_open(opened, Piece(11, b'{"batch":6}', 3))
         assert iterators.read(iterator, "batch") == "6\n"
-        iterators.release(opened)
-        iterators.write_open(opened, 30, b'{"batch":7}')
+        iterators.release(opens, opened)
+        iterators.write_open(opened, Piece(30, b'{"batch":7}', 3))
         assert iterators.read(iterator, "batch") == "6\n"
 
-    def test_a_piece_that_is_refused_is_refused_again_and_what_follows_begins_anew(self, iterators, store):
+    def test_what_is_written_twice_is_meant_twice(self, iterators, opens):
+        iterator = made(iterators)
+        opened = Opened(opens.open(), iterator, "reset")
+        # The third one was sent again, after a worker had died.
+        for resent, position in [(0, 0), (0, 0), (3, 1), (3, 0)]:
+            iterators.read(iterator, "next")
+            iterators.write_open(opened, Piece(0, b"1\n", resent))
+            assert iterators.read(iterator, "position") == f"{position}\n"
+
+    def test_a_piece_that_is_refused_is_refused_again_and_what_follows_begins_anew(self, iterators, opens):
         iterator = made(iterators, batch=4)
-        opened = self.opened(store, iterator, "spec")
-        iterators.write_open(opened, 0, b'{"batch":')
-        for _ in range(2):
+        opened = Opened(opens.open(), iterator, "spec")
+        iterators.write_open(opened, Piece(0, b'{"batch":'))
+        for resent in range(2):
             with pytest.raises(UsageError, match="not JSON: 'x"):
-                iterators.write_open(opened, 9, b"x}")
+                iterators.write_open(opened, Piece(9, b"x}", resent))
             assert "spec: not JSON" in iterators.read(iterator, "error")
-        iterators.write_open(opened, 11, b'{"batch":9}')
-        for _ in range(2):
+        iterators.write_open(opened, Piece(11, b'{"batch":9}', 1))
+        for resent in range(1, 3):
             with pytest.raises(UsageError, match="integer from 1"):
-                iterators.write_open(opened, 22, b'{"batch":0}')
+                iterators.write_open(opened, Piece(22, b'{"batch":0}', resent))
         assert iterators.read(iterator, "batch") == "9\n"
 
-    def test_what_is_not_complete_at_the_end_is_dropped_and_said(self, iterators, store):
+    def test_what_is_not_complete_at_the_end_is_dropped_and_said(self, iterators, opens):
         iterator = made(iterators)
-        opened = self.opened(store, iterator, "spec")
-        iterators.write_open(opened, 0, b'{"batch": 3')
-        iterators.release(opened)
+        opened = Opened(opens.open(), iterator, "spec")
+        iterators.write_open(opened, Piece(0, b'{"batch": 3'))
+        iterators.release(opens, opened)
         assert iterators.read(iterator, "batch") == "1\n"
         assert iterators.read(iterator, "error") == "spec: what was written was no whole JSON value: dropped\n"
 
-    def test_there_is_a_most(self, iterators, store):
+    def test_there_is_a_most(self, iterators, opens):
         iterator = made(iterators)
-        opened = self.opened(store, iterator, "token")
+        opened = Opened(opens.open(), iterator, "token")
         for at in range(16):
-            iterators.write_open(opened, at << 16, b'{"a":"' + b"x" * 65530 if not at else b"x" * 65536)
+            iterators.write_open(opened, Piece(at << 16, b'{"a":"' + b"x" * 65530 if not at else b"x" * 65536))
         with pytest.raises(UsageError, match="at most 1048576 bytes"):
-            iterators.write_open(opened, 1 << 20, b"x")
+            iterators.write_open(opened, Piece(1 << 20, b"x"))
 
     def test_a_full_disk_changes_nothing(self, iterators, store, shards):
         iterator = made(iterators)
@@ -552,16 +565,17 @@ STEPPING = """
 import os, sys
 from touchfs.indexing import open_dataset
 from touchfs.state.iterators import Iterators
+from touchfs.state.opens import Opened, Opens
 from touchfs.state.store import StateStore
 source, path, iterator, mark = sys.argv[1:]
 store = StateStore(path)
-mount = store.add_mount(os.getpid())
+opens = Opens(store, store.add_mount(os.getpid()))
 iterators = Iterators(store, open_dataset(source, in_place=True))
 print("ready", flush=True)
 while True:
-    opened = store.open_file(mount, f"{iterator}/next")
+    opened = Opened(opens.open(), int(iterator), "next")
     # A step and its text are one transaction: what the killed one took is in the row of its open.
-    text = iterators.read_open(opened, bytes)
+    text = iterators.read_open(opens, opened)
 """
 
 
@@ -571,7 +585,7 @@ class TestKilled:
         made in the transaction of the step."""
         iterator = made(iterators, shuffle=7, repeat=True, batch=3)
         dice = random.Random(2)
-        mount = store.add_mount(os.getpid())
+        opens = Opens(store, store.add_mount(os.getpid()))
         with store.transaction() as connection:
             connection.execute("CREATE TABLE taken (text BLOB)")
             connection.execute(
@@ -590,8 +604,7 @@ class TestKilled:
             for stepper in steppers:
                 stepper.wait()
                 stepper.stdout.close()
-        opened = store.open_file(mount, f"{iterator}/next")
-        iterators.read_open(opened, bytes)
+        iterators.read_open(opens, Opened(opens.open(), iterator, "next"))
         with store.transaction() as connection:
             taken = [bytes(text).decode() for (text,) in connection.execute("SELECT text FROM taken").fetchall()]
         counts = Counter(path for text in taken for path in text.splitlines())

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from touchfs.errors import StateError
+from touchfs.state.opens import Opens
 from touchfs.state.store import StateStore, _file_system
 from touchfs.write.touch import TouchWriter
 
@@ -34,7 +34,11 @@ def store(path):
 @pytest.fixture
 def start():
     """Starts a process that runs `code` with what it needs imported, and pipes to it and from it."""
-    header = "import os, random, sys, threading, time\nfrom touchfs.state.store import StateStore\n"
+    header = (
+        "import os, random, sys, threading, time\n"
+        "from touchfs.state.opens import Opens\n"
+        "from touchfs.state.store import StateStore\n"
+    )
     with ExitStack() as stack:
 
         def started(code, *arguments):
@@ -43,6 +47,10 @@ def start():
             return stack.enter_context(process)
 
         yield started
+
+
+def opens_of(store):
+    return Opens(store, store.add_mount(os.getpid()))
 
 
 class TestShardIds:
@@ -126,83 +134,11 @@ for turn in range(10**6):
         assert store.shard_ids([("/data/9", "x")])[0] > max(ids)
 
 
-class TestOpens:
-    def test_the_text_is_made_at_the_first_read_and_stays(self, store):
-        mount = store.add_mount(os.getpid())
-        first, second = store.open_file(mount, "next"), store.open_file(mount, "next")
-        assert first != second
-        steps = iter([b"one", b"two", b"three"])
-        assert store.text(second, lambda file: file.encode() + next(steps)) == b"nextone"
-        assert store.text(first, lambda file: next(steps)) == b"two"
-        assert store.text(second, lambda file: next(steps)) == b"nextone"
-
-    def test_an_empty_text_is_a_text(self, store):
-        opened = store.open_file(store.add_mount(os.getpid()), "next")
-        assert store.text(opened, lambda file: b"") == b""
-        assert store.text(opened, lambda file: b"another") == b""
-
-    def test_after_release_there_is_no_text_and_none_is_made(self, store):
-        opened = store.open_file(store.add_mount(os.getpid()), "next")
-        store.text(opened, lambda file: b"text")
-        store.release(opened)
-        store.release(opened)
-        made = []
-        assert store.text(opened, lambda file: made.append(file) or b"again") == b""
-        assert not made
-
-    def test_an_error_while_it_is_made_changes_nothing(self, store):
-        opened = store.open_file(store.add_mount(os.getpid()), "next")
-        with pytest.raises(ZeroDivisionError):
-            store.text(opened, lambda file: b"%d" % (1 // 0))
-        assert store.text(opened, lambda file: b"text") == b"text"
-
-    def test_readers_in_many_threads_and_processes_get_one_text(self, store, start, path):
-        mount = store.add_mount(os.getpid())
-        opens = [store.open_file(mount, "next") for _ in range(20)]
-        code = """
-store, opens = StateStore(sys.argv[1]), sys.argv[2].split()
-def make(file):
-    print("made", flush=True)
-    time.sleep(0.002)
-    return f"{os.getpid()} {threading.get_ident()}".encode()
-def read():
-    for one in random.sample(opens, len(opens)):
-        told.add((one, store.text(int(one), make)))
-told, threads = set(), [threading.Thread(target=read) for _ in range(8)]
-sys.stdin.read()
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-print(*sorted(told), sep="\\n")
-"""
-        processes = [start(code, path, " ".join(map(str, opens))) for _ in range(4)]
-        for process in processes:
-            process.stdin.close()
-        lines = [process.stdout.read().splitlines() for process in processes]
-        assert [process.wait() for process in processes] == [0] * 4
-        assert sum(told.count("made") for told in lines) == 20, "once each"
-        answers = [[line for line in told if line != "made"] for told in lines]
-        assert len(answers[0]) == 20
-        assert answers[1:] == answers[:1] * 3
-
-    def test_threads_of_one_process_open_and_release_at_once(self, store):
-        mount = store.add_mount(os.getpid())
-
-        def turn(number):
-            opened = store.open_file(mount, "next")
-            text = store.text(opened, lambda file: b"%d" % number)
-            assert store.text(opened, lambda file: b"other") == text == b"%d" % number
-            store.release(opened)
-            return opened
-
-        with ThreadPoolExecutor(8) as threads:
-            assert len(set(threads.map(turn, range(200)))) == 200
-
-
 class TestMounts:
     def test_what_ended_processes_left_is_deleted_and_the_living_stay(self, store, start, path):
         code = """
 store = StateStore(sys.argv[1])
-print(store.open_file(store.add_mount(os.getpid()), "next"), flush=True)
+print(Opens(store, store.add_mount(os.getpid())).open(), flush=True)
 sys.stdin.read()
 """
         living, killed, ended = (start(code, path) for _ in range(3))
@@ -211,37 +147,40 @@ sys.stdin.read()
         ended.stdin.close()
         killed.wait()
         ended.wait()
-        ours = store.open_file(store.add_mount(os.getpid()), "next")
+        ours = opens_of(store).open()
         store.add_mount(os.getpid())
-        told = {name: store.text(one, lambda file: b"text") for name, one in [*opens.items(), ("ours", ours)]}
+        told = {
+            name: opens_of(store).text(one, lambda connection: b"text")
+            for name, one in [*opens.items(), ("ours", ours)]
+        }
         assert told == {living: b"text", killed: b"", ended: b"", "ours": b"text"}
         living.stdin.close()
         assert living.wait() == 0
 
     def test_a_process_that_has_the_number_of_an_ended_one_is_another(self, store, path):
-        opened = store.open_file(store.add_mount(os.getpid()), "next")
+        opened = opens_of(store).open()
         with (
             closing(sqlite3.connect(path)) as connection,
             connection,
         ):  # as it was left by an earlier process with our number
             connection.execute("UPDATE mount SET started = '1'")
         store.add_mount(os.getpid())
-        assert store.text(opened, lambda file: b"text") == b""
+        assert opens_of(store).text(opened, lambda connection: b"text") == b""
 
     @pytest.mark.parametrize(("column", "text"), [("boot", b""), ("pids", b"text")])
     def test_of_another_container_is_deleted_after_a_reboot_only(self, store, path, column, text):
-        opened = store.open_file(store.add_mount(os.getpid()), "next")
+        opened = opens_of(store).open()
         with (
             closing(sqlite3.connect(path)) as connection,
             connection,
         ):  # as a mount of another pid namespace, or before a reboot, is kept
             connection.execute(f"UPDATE mount SET pid = 2147483647, started = '1', {column} = 'another'")
         store.add_mount(os.getpid())
-        assert store.text(opened, lambda file: b"text") == text
+        assert opens_of(store).text(opened, lambda connection: b"text") == text
 
     def test_a_mount_that_is_not_there_has_no_opens(self, store):
         with pytest.raises(StateError):
-            store.open_file(12345, "next")
+            Opens(store, 12345).open()
 
 
 def one_line(caught):

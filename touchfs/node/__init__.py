@@ -24,6 +24,7 @@ from touchfs.node.shar import LazySharIterator
 from touchfs.node.share import share_of
 from touchfs.node.shuffler import LazyShuffler
 from touchfs.node.slicer import LazySlicer
+from touchfs.node.sound import Sound
 from touchfs.node.state import collect_state_dict, load_state, restore_state_dict, save_state, state_at
 from touchfs.token import normalize_graph_token
 
@@ -50,6 +51,7 @@ __all__ = [
     "LazySlicer",
     "PairNode",
     "Partition",
+    "Sound",
     "attach_graph_origin",
     "collect_state_dict",
     "get_graph_origin",

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, NoReturn, TypeAlias
 
 from touchfs.errors import UsageError
@@ -83,6 +84,10 @@ class Iteration(ABC):
     def walk(self) -> Iterator[Pair]:
         """The pairs that are left. Before each yield, the iteration's own fields say where the next one begins."""
 
+    def take(self, count: int) -> list[Token | None]:
+        """The tokens of the next `count` pairs, fewer at the end. Of an iteration whose `pairs` are not asked for."""
+        return [token for token, _ in islice(self.pairs, count)]
+
     @abstractmethod
     def position(self) -> State:
         """Those fields, of the same names at all times."""
@@ -120,7 +125,10 @@ class PairNode(IteratorNode, ABC):
         if not saved.fresh:
             self._check(saved)
             epoch = saved.integer("epoch")
-        return self.iteration(epoch, saved)
+        iteration = self.iteration(epoch, saved)
+        if not saved.fresh:
+            saved.refuse_others(("node", "config", "epoch", *iteration.position()))
+        return iteration
 
     def pairs(self) -> Iterator[Pair]:
         """What `iter` goes through, with tokens, and items not made before they are asked for."""
@@ -163,9 +171,10 @@ class PairNode(IteratorNode, ABC):
         kind, config = kind_of(self), self.config()
         if saved.get("node") != kind:
             raise UsageError(
-                f"{saved.where} is one of a {saved.get('node')}, not of a {kind}: restore the graph it is of"
+                f"{saved.where} is one of a {saved.get('node')!r:.80}, not of a {kind}: restore the graph it is of"
             )
         of_state = saved.child("config")
+        of_state.refuse_others(config)
         for name, here in config.items():
             there = of_state.get(name)
             if there != here:

@@ -9,7 +9,8 @@ The token is `(seed, source_token)`. Its seed is `seed` + epoch, so a token of a
 
 What it takes is a `Cut`: an object with `id`, `audio` and `sampling_rate`. What it makes is a copy with another `id`
 and `audio` (by `dataclasses.replace`, if it is a dataclass), so what else an object says of its audio, such as a
-duration, it must compute from it.
+duration, it must compute from it. A sample of a dataset is taken as a `Sound`, its decoded recording, and comes as one,
+mixed or not.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -32,24 +33,13 @@ from touchfs.node.base import IteratorNode, Make, Pair, describe, kind_of, resol
 from touchfs.node.foreign import is_checkpointable, locate, maker
 from touchfs.node.manifest import LazyIndexedManifestIterator
 from touchfs.node.mixing import DIGITS, Audio, mix, samples_of
-from touchfs.node.saved import Saved
+from touchfs.node.saved import LARGEST, Saved
+from touchfs.node.sound import Cut, as_cut
 from touchfs.node.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token, from_json, normalize_graph_token, to_json
 
 # Noise that would fill less than this is left out: its features could have no frame.
 LEAST_SECONDS = 0.05
-
-
-class Cut(Protocol):
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def audio(self) -> Audio:
-        """Floats, of shape (samples,) or (channels, samples)."""
-
-    @property
-    def sampling_rate(self) -> int: ...
 
 
 class LazyCutMixer(TransformNode):
@@ -101,7 +91,7 @@ class LazyCutMixer(TransformNode):
         return self.mix(partial(super().make, token), seed, token)
 
     def mix(self, make: Make, seed: int, token: Token) -> Any:
-        cut, random = make(), Random(_combined(seed, token))
+        cut, random = as_cut(make()), Random(_combined(seed, token))
         return cut if random.uniform(0.0, 1.0) > self.mix_prob else self._mixed(cut, random)
 
     def config(self) -> State:
@@ -161,7 +151,7 @@ class LazyCutMixer(TransformNode):
     def _noise(self, random: Random, seconds: float, rate: int) -> tuple[Audio, str]:
         """One cut, or the part of it that is wanted."""
         ordinal = random.randrange(len(self.mix_in_cuts))
-        cut: Cut = maker(self.mix_in_cuts)(self.mix_in_cuts.token_at(ordinal, 0))
+        cut = as_cut(maker(self.mix_in_cuts)(self.mix_in_cuts.token_at(ordinal, 0)))
         noise = _channels(cut)
         if cut.sampling_rate != rate:
             raise UsageError(f"noise of {cut.sampling_rate} Hz cannot be mixed at {rate} Hz: resample it", key=cut.id)
@@ -175,20 +165,22 @@ class LazyCutMixer(TransformNode):
 
 
 class CutMixerIteration(TransformIteration):
-    """`taken` items of an epoch stand for tokens where the source has none."""
+    """Of an epoch's items without a token `taken` were made, which seeds the next one."""
 
     node: LazyCutMixer
 
     def __init__(self, node: LazyCutMixer, epoch: int, saved: Saved) -> None:
         super().__init__(node, epoch, saved)
-        self.taken = saved.integer("taken")
+        self.taken = saved.integer("taken", 0 if node.has_constant_time_access else LARGEST)
 
     def walk(self) -> Iterator[Pair]:
         node, seed = self.node, self.node.seed + self.epoch
         for token, make in self.source.pairs:
-            own = self.taken if token is None else token
-            self.taken += 1
-            yield None if token is None else (seed, token), partial(node.mix, make, seed, own)
+            if token is None:
+                self.taken += 1
+                yield None, partial(node.mix, make, seed, self.taken - 1)
+            else:
+                yield (seed, token), partial(node.mix, make, seed, token)
 
     def position(self) -> State:
         return {**super().position(), "taken": self.taken}
@@ -218,7 +210,10 @@ def _combined(seed: int, token: Token) -> int:
 
 
 def _channels(cut: Cut) -> Audio:
-    audio = cut.audio
+    try:
+        audio = cut.audio
+    except AttributeError as error:
+        raise UsageError(f"{kind_of(cut)} objects have no audio: map them to objects that have", key=cut.id) from error
     if not isinstance(audio, np.ndarray) or audio.ndim not in (1, 2) or audio.dtype.kind != "f":
         raise UsageError("audio must be an array of floats, of samples or of channels and samples", key=cut.id)
     return np.atleast_2d(audio)

@@ -5,7 +5,8 @@ each remaining sample comes exactly once. One rank's own state does not tell whe
 another world size; where ranks step in lock step over one partitioned dataset, `cursor="global"` says that they were
 where this one was. A rank that finished its epoch while others did not has come to its end.
 
-Nodes that hold items back, or count over what a rank sees, have no meaning for other ranks and are refused.
+Nodes that hold items back, or count over what a rank sees, have no meaning for other ranks and are refused. Noise is
+seeded by tokens, so it is the same whichever rank an item comes to; where a mixer's source has none, it counts.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ def _merge(ranks: list[Saved], lock_step: bool) -> State:
         return {**state, **_merge_ordered(ranks, epoch, lock_step)}
     if kind == "LazyMapper" or (kind == "LazyFilter" and not lock_step):
         return {**state, "source": _merge([rank.child("source") for rank in ranks], lock_step)}
+    if kind == "LazyCutMixer":
+        _refuse_counted(ranks)
+        return {**state, "taken": 0, "source": _merge([rank.child("source") for rank in ranks], lock_step)}
     if kind == "LazyIteratorChain" and not lock_step:
         return {**state, **_merge_chain(ranks, epoch)}
     if kind == "LazyIteratorMultiplexer" and not lock_step:
@@ -87,7 +91,8 @@ def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
     size = ([length] + [left.size for left in remainders(length, stages)])[-1]
     cursors = [0] * old.world_size
     for rank, part in zip(ranks, parts, strict=True):
-        count, position = part.count(size), rank.integer("position")
+        # In lock step the state is another rank's, which may have one more.
+        count, position = part.count(size), rank.integer("position", _partition(rank).count(size))
         if rank.integer("epoch") > epoch:
             if position or _stages(rank):
                 raise UsageError(f"{rank.where}: rank {part.rank} has begun epoch {epoch + 1}, others are in {epoch}")
@@ -98,9 +103,19 @@ def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
     return {"position": 0, "partition": None, "stages": [stage.as_json() for stage in stages]}
 
 
+def _refuse_counted(ranks: list[Saved]) -> None:
+    for rank in ranks:
+        if taken := rank.integer("taken"):
+            raise UsageError(
+                f"{rank.where}: {taken} items had no tokens, so their noise was one rank's own, by how many it took: "
+                "to go on with other ranks, mix into indexed items"
+            )
+
+
 def _merge_chain(ranks: list[Saved], epoch: int) -> State:
-    current = min(rank.integer("current") for rank in ranks if rank.integer("epoch") == epoch)
-    return {"current": current, "sources": _merge_sources(ranks)}
+    sources = _merge_sources(ranks)
+    current = min(rank.integer("current", len(sources)) for rank in ranks if rank.integer("epoch") == epoch)
+    return {"current": current, "sources": sources}
 
 
 def _merge_multiplexer(ranks: list[Saved], epoch: int) -> State:

@@ -12,7 +12,7 @@ from typing import Any
 
 from touchfs.errors import UsageError
 from touchfs.node.base import Pair, kind_of
-from touchfs.node.saved import Saved
+from touchfs.node.saved import LARGEST, Saved
 from touchfs.node.transform import HoldingNode, TransformIteration
 from touchfs.token import State, Token
 
@@ -42,7 +42,7 @@ class FlattenerIteration(TransformIteration):
     def __init__(self, node: LazyFlattener, epoch: int, saved: Saved) -> None:
         super().__init__(node, epoch, saved)
         self.outer: Token | None = saved.token("outer")
-        self.inner = saved.integer("inner")
+        self.inner = saved.integer("inner", 0 if self.outer is None else LARGEST)
 
     def walk(self) -> Iterator[Pair]:
         if self.outer is not None:

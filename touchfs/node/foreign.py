@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from touchfs.errors import UsageError
+from touchfs.errors import FormatError, UsageError
 from touchfs.node.base import (
     Iteration,
     IteratorNode,
@@ -28,9 +28,13 @@ from touchfs.token import State, Token, normalize_graph_token
 
 
 def begin(source: Iterable[Any], epoch: int, saved: Saved = FRESH) -> Iteration:
-    if isinstance(source, PairNode):
-        return source.begin(epoch, saved)
-    return ForeignIteration(source, epoch, saved)
+    """A child's iteration, of its parent's epoch, or, where it has ended and the parent has not, of the next one."""
+    iteration: Iteration = (
+        source.begin(epoch, saved) if isinstance(source, PairNode) else ForeignIteration(source, epoch, saved)
+    )
+    if iteration.epoch not in (epoch, epoch + 1):
+        raise FormatError(f"{saved.where}.epoch is {iteration.epoch} within one of epoch {epoch}: the state is damaged")
+    return iteration
 
 
 def maker(source: Iterable[Any]) -> Callable[[Token], Any]:
@@ -60,7 +64,7 @@ class ForeignIteration(Iteration):
     def __init__(self, source: Any, epoch: int, saved: Saved) -> None:
         if not saved.fresh:
             if saved.get("node") != kind_of(source):
-                raise UsageError(f"{saved.where} is one of a {saved.get('node')}, not of a {kind_of(source)}")
+                raise UsageError(f"{saved.where} is one of a {saved.get('node')!r:.80}, not of a {kind_of(source)}")
             epoch = saved.integer("epoch")
         super().__init__(source, epoch)
         self.source = source

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -100,12 +101,20 @@ class OrderIteration(Iteration):
         self.stages = [read_stage(stage) for stage in saved.children("stages")]
         _check_partition(saved, node.order.partition)
         self.own = own if saved.fresh else saved.integer("position", node.order.count(self.stages))
+        self._ordinals = node.order.ordinals(epoch, self.stages, self.own)
 
     def walk(self) -> Iterator[Pair]:
         pair_at, epoch = self.node.pair_at, self.epoch
-        for ordinal in self.node.order.ordinals(epoch, self.stages, self.own):
+        for ordinal in self._ordinals:
             self.own += 1
             yield pair_at(ordinal, epoch)
+
+    def take(self, count: int) -> list[Token | None]:
+        token_of, epoch = self.node.token_of, self.epoch
+        taken: list[Token | None] = [token_of(ordinal, epoch) for ordinal in islice(self._ordinals, count)]
+        self.own += len(taken)
+        self.ended = len(taken) < count
+        return taken
 
     def position(self) -> State:
         return {
@@ -124,6 +133,6 @@ def _check_partition(saved: Saved, partition: Partition) -> None:
         raise FormatError(f"{saved.where}.partition is not one: the state is damaged")
     mine = partition.as_json()
     raise UsageError(
-        f"{saved.where} is one rank's own, of {theirs}, and this is {mine}: "
+        f"{saved.where} is one rank's own, of {theirs!r:.200}, and this is {mine}: "
         "to go on with other ranks, merge_states of all the old ones"
     )

@@ -50,24 +50,41 @@ class RepeaterIteration(TransformIteration):
     def __init__(self, node: LazyRepeater, epoch: int, saved: Saved) -> None:
         # The source's epochs follow each other over those of the repeater too.
         self.first = epoch * (node.times or 1)
-        super().__init__(node, epoch, saved, self.first)
         self.repeat = saved.integer("repeat", LARGEST if node.times is None else node.times - 1)
+        super().__init__(node, epoch, saved, self.first + self.repeat)
         # Resumed behind the last item of a repeat, that repeat looks empty, which says nothing of the source.
-        self.resumed = not saved.fresh
+        self._empty = saved.fresh
 
     def walk(self) -> Iterator[Pair]:
-        times = self.node.times
         while True:
-            empty = not self.resumed
             for token, make in self.source.pairs:
-                empty = False
+                self._empty = False
                 yield None if token is None else (self.repeat, token), make
-            # Without an end, an empty source would be asked for ever. With one, the next epoch may have something.
-            if self.repeat + 1 == times or (empty and times is None):
+            if not self._goes_on():
                 return
-            self.resumed = False
-            self.repeat += 1
-            self.source = begin(self.node.source, self.first + self.repeat)
+
+    def take(self, count: int) -> list[Token | None]:
+        taken: list[Token | None] = []
+        while True:
+            tokens = self.source.take(count - len(taken))
+            taken += [None if token is None else (self.repeat, token) for token in tokens]
+            self._empty = self._empty and not tokens
+            if len(taken) == count:
+                return taken
+            if not self._goes_on():
+                self.ended = True
+                return taken
+
+    def _goes_on(self) -> bool:
+        """Begin the next repeat, if there is one."""
+        times = self.node.times
+        # Without an end, an empty source would be asked for ever. With one, the next epoch may have something.
+        if self.repeat + 1 == times or (self._empty and times is None):
+            return False
+        self._empty = True
+        self.repeat += 1
+        self.source = begin(self.node.source, self.first + self.repeat)
+        return True
 
     def position(self) -> State:
         return {**super().position(), "repeat": self.repeat}

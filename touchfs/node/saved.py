@@ -6,7 +6,7 @@ beginning and resuming are the same code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from touchfs.errors import FormatError
@@ -36,6 +36,10 @@ class Saved:
 
     def has(self, name: str) -> bool:
         return self._fields is not None and name in self._fields
+
+    def refuse_others(self, known: Iterable[str]) -> None:
+        if others := sorted(self.fields().keys() - set(known)):
+            raise FormatError(f"{self.where} has {others[0]!r:.80} too: it is not a state of this graph, or damaged")
 
     def only(self, *names: str) -> bool:
         """Whether these are all the fields."""

@@ -11,8 +11,9 @@ import os
 from typing import Any
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
-from touchfs.node.base import IteratorNode, children_of, kind_of, refuse_state
+from touchfs.node.base import Iteration, IteratorNode, PairNode, children_of, kind_of, refuse_state
 from touchfs.node.foreign import locate
+from touchfs.node.saved import Saved
 from touchfs.source.atomic import atomic_file
 from touchfs.token import State, from_json, normalize_graph_token, to_json
 
@@ -23,22 +24,32 @@ def collect_state_dict(node: IteratorNode) -> State:
     """The state of a graph, from its root."""
     if not getattr(node, "is_checkpointable", False):
         refuse_state(node)
-    return _enclosed(node, node.state_dict())
+    return enclose(node, node.state_dict())
 
 
 def restore_state_dict(node: IteratorNode, state: State) -> None:
     """The next `iter(node)` begins where the state says."""
+    node.load_state_dict(_opened(node, state))
+
+
+def resume(node: PairNode, state: State) -> Iteration:
+    """An iteration from where the state says, that the node does not know of."""
+    return node.begin(saved=Saved(_opened(node, state)))
+
+
+def _opened(node: IteratorNode, state: State) -> State:
     if not getattr(node, "is_checkpointable", False):
         refuse_state(node)
     opened = open_envelope(state)
     if opened["graph"] != graph_of(node):
-        raise UsageError(f"the state is of the graph {opened['graph']}, and this is {graph_of(node)}")
-    node.load_state_dict(opened["state"])
+        raise UsageError(f"the state is of the graph {opened['graph']!r:.200}, and this is {graph_of(node)!r:.200}")
+    inner: State = opened["state"]
+    return inner
 
 
 def state_at(node: IteratorNode, token: Any, epoch: int = 0) -> State:
     """The state from which the item of a token comes next, in an epoch that nothing was taken from."""
-    return _enclosed(node, locate(node, normalize_graph_token(token), epoch))
+    return enclose(node, locate(node, normalize_graph_token(token), epoch))
 
 
 def save_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
@@ -78,5 +89,5 @@ def graph_of(node: object) -> str:
     return f"{kind_of(node)}({children})" if children else kind_of(node)
 
 
-def _enclosed(node: object, state: State) -> State:
+def enclose(node: object, state: State) -> State:
     return {"touchfs_state": VERSION, "graph": graph_of(node), "state": state}

@@ -1,23 +1,7 @@
 """The catalog of a shard: every file and directory that its views show, as tables that are mapped and never loaded.
 
-A catalog is an uncompressed Arrow IPC file with one record batch a view, all of one schema, a row a file or directory:
-
-    name     one component of its path
-    parent   the row of its directory
-    kind     what it is: 0 is a directory, others number `Catalog.kinds`
-    ordinal  the sample it shows, part: which piece of it (a segment's number)
-    offset, length   where its bytes are in the kind's source; of a directory: its first child's row, and how many
-    size     the file's size in bytes
-    suffix   how many bytes at the end of its path do not come from the key: those of `.wav`, or of `/0000.wav`
-    order    apart from the other columns: the rows of all files, by sample, and a sample's files as its view has them
-    key      the raw key of its sample (half a surrogate pair, which JSON can spell, as UTF-8 would have it); empty if
-             the sample has none and was named by us
-    inline   the bytes themselves, where they are not a range of the shard but computed from it (a transcript)
-
-Row 0 is the view's directory of the shard. Rows go level by level, and within a directory by name, so a directory's
-children are one run of rows: a look-up is a binary search, a listing a walk, and the row is the inode number's lower
-half and the place in a listing. (Rows sorted by whole path would make children contiguous too, but with every
-grandchild between them.) What is known of the shard as a whole is in the metadata, under the key `touchfs`.
+A catalog is an uncompressed Arrow IPC file with one record batch a view, whose columns `touchfs.shard.table` tells.
+What is known of the shard as a whole is in the metadata, under the key `touchfs`.
 """
 
 from __future__ import annotations
@@ -27,39 +11,20 @@ import mmap
 import os
 import struct
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from touchfs.errors import ChangedError, FormatError, SourceError
 from touchfs.format import arrow_ipc
+from touchfs.shard.table import DIRECTORY, NO_SAMPLE, SCHEMA, Table
 from touchfs.source.atomic import atomic_file
 from touchfs.source.local import FileIdentity
 
 VERSION = 3
-DIRECTORY = 0
-NO_SAMPLE = 2**32 - 1
 ROWS_MAX = 2**32 - 1
 KINDS_MAX = 2**16 - 1
-
-_SCHEMA = {
-    "name": "binary",
-    "parent": "uint32",
-    "kind": "uint16",
-    "ordinal": "uint32",
-    "part": "uint32",
-    "offset": "int64",
-    "length": "int64",
-    "size": "int64",
-    "suffix": "uint16",
-    "order": "uint32",
-    "key": "binary",
-    "inline": "binary",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +113,7 @@ class TableBuilder:
         order = np.array(nodes)
         columns["order"] = np.argsort(order).astype(np.uint32)
         for i, column in enumerate(_NUMBER_COLUMNS):
-            columns[column] = np.concatenate((files[:, i], directories[:, i]))[order].astype(_SCHEMA[column])
+            columns[column] = np.concatenate((files[:, i], directories[:, i]))[order].astype(SCHEMA[column])
         return columns
 
 
@@ -194,125 +159,8 @@ def write_catalog(
     """Write a catalog, atomically. `kinds` excludes the directory, so an entry's kind 1 is `kinds[0]`."""
     told = {"version": VERSION, "views": list(tables), "kinds": [asdict(kind) for kind in kinds], **asdict(facts)}
     with atomic_file(path) as file:
-        for piece in arrow_ipc.build_file(_SCHEMA, tables.values(), {"touchfs": json.dumps(told)}):
+        for piece in arrow_ipc.build_file(SCHEMA, tables.values(), {"touchfs": json.dumps(told)}):
             file.write(piece)
-
-
-class Table:
-    """One view of one shard. All accessors take a row that came from this table."""
-
-    __slots__ = (
-        "_data",
-        "_files",
-        "_inline",
-        "_keys",
-        "_starts",
-        "kind",
-        "length",
-        "offset",
-        "order",
-        "ordinal",
-        "parent",
-        "part",
-        "rows",
-        "size",
-        "suffix",
-    )
-
-    def __init__(self, batch: arrow_ipc.Batch) -> None:
-        def numbers(column: str) -> memoryview[int]:
-            array = batch.columns[column]
-            if not isinstance(array, np.ndarray) or array.dtype != np.dtype(_SCHEMA[column]):
-                raise FormatError(f"column {column!r} of the catalog has another type")
-            return _view(array)
-
-        def texts(column: str) -> arrow_ipc.BinaryColumn:
-            array = batch.columns[column]
-            if not isinstance(array, arrow_ipc.BinaryColumn):
-                raise FormatError(f"column {column!r} of the catalog has another type")
-            return array
-
-        names = texts("name")
-        self.rows = batch.rows
-        self._starts = _view(names.offsets)
-        self._data = names.data
-        self._keys = texts("key")
-        self._inline = texts("inline")
-        self.parent = numbers("parent")
-        self.kind = numbers("kind")
-        self.ordinal = numbers("ordinal")
-        self.part = numbers("part")
-        self.offset = numbers("offset")
-        self.length = numbers("length")
-        self.size = numbers("size")
-        self.suffix = numbers("suffix")
-        self.order = numbers("order")
-        # Of samples: the report, which is of none, and directories come last.
-        self._files = bisect_left(self.order, NO_SAMPLE, key=self.ordinal.__getitem__)
-
-    def name(self, row: int) -> bytes:
-        return bytes(self._data[self._starts[row] : self._starts[row + 1]])
-
-    def path(self, row: int) -> bytes:
-        """The path of a row from the view's directory of the shard, which is row 0."""
-        components = []
-        while row:
-            components.append(self.name(row))
-            row = self.parent[row]
-        return b"/".join(reversed(components))
-
-    def key(self, row: int) -> str:
-        """The raw key of a file's sample, or what we named the sample. What is not UTF-8 in it as in `os.fsdecode`."""
-        key = self._keys[row] or self.path(row)[: -self.suffix[row]]
-        return key.decode("utf-8", "surrogateescape")
-
-    def own_key(self, row: int) -> bytes:
-        """The raw key of a file's sample as it is kept; empty where we named the sample."""
-        return self._keys[row]
-
-    def files(self, ordinal: int) -> list[int]:
-        """The rows of a sample's files, as the view has them."""
-        order, ordinals = self.order, self.ordinal
-        # Nearly always all samples have as many files.
-        first = ordinal * self._files // (ordinals[order[self._files - 1]] + 1) if self._files else 0
-        if (
-            first >= self._files
-            or ordinals[order[first]] != ordinal
-            or (first and ordinals[order[first - 1]] == ordinal)
-        ):
-            first = bisect_left(order, ordinal, key=ordinals.__getitem__)
-        last = first
-        while last < self._files and ordinals[order[last]] == ordinal:
-            last += 1
-        return list(order[first:last])
-
-    def inline(self, row: int) -> bytes:
-        return self._inline[row]
-
-    def children(self, row: int) -> range:
-        """The rows in a directory, in name order."""
-        first = self.offset[row]
-        return range(first, first + self.length[row])
-
-    def find(self, row: int, name: bytes) -> int | None:
-        """The child of a directory with this name."""
-        starts, data = self._starts, self._data
-        low = self.offset[row]
-        high = end = low + self.length[row]
-        while low < high:
-            middle = (low + high) // 2
-            if bytes(data[starts[middle] : starts[middle + 1]]) < name:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < end and self.name(low) == name else None
-
-
-def _view(array: NDArray[Any]) -> memoryview[int]:
-    """The same numbers as a memoryview, which gives ints at a quarter of NumPy's time."""
-    if not array.flags.aligned:
-        raise FormatError("a column of the catalog is not aligned")
-    return array.data
 
 
 class Catalog:

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from touchfs import jobs
 from touchfs.errors import SourceError
-from touchfs.shard.catalog import NO_SAMPLE, Catalog
+from touchfs.shard.catalog import Catalog
 from touchfs.shard.keys import HASHES, HEADER, IDENTITY_SIZE, MAGIC, VERSION, Keys, joined
 from touchfs.shard.names import hash_of, quote
+from touchfs.shard.table import NO_SAMPLE
 from touchfs.source.atomic import TEMPORARY_PREFIX, atomic_file
 
 PART_ENTRIES = 1 << 22

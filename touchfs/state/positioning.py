@@ -12,6 +12,7 @@ from touchfs.node.manifest import LazyIndexedManifestIterator
 from touchfs.node.repeater import LazyRepeater
 from touchfs.state.live_graph import LiveGraph
 from touchfs.state.selected import Samples, Selected, place_at
+from touchfs.state.spec import check_name
 from touchfs.token import State, from_json, to_json
 
 _ITEM = {"fingerprint": str, "source": str, "shard": str, "ordinal": int, "segment": int}
@@ -22,6 +23,7 @@ def state_at_item(graph: LiveGraph, item: dict[str, Any], dataset: Dataset, fing
     for name, kind in _ITEM.items():
         if type(item.get(name)) is not kind:
             raise FormatError(f"an item token has a {name}, of {kind.__name__}: it is damaged")
+    check_name(item["shard"], "shard")
     if item["fingerprint"] != fingerprint:
         raise UsageError("the token is of another dataset")
     envelope = from_json(graph.state or graph.start)

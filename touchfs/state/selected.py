@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from touchfs.dataset import Dataset
-from touchfs.dataset_samples import DatasetSamples, ShownSamples
+from touchfs.dataset_samples import DatasetSamples, Positions, ShownSamples
 from touchfs.dataset_segments import MergedSamples, SegmentSamples
 from touchfs.errors import FormatError, UsageError
 from touchfs.format import wav
-from touchfs.shard.catalog import DIRECTORY, NO_SAMPLE, Table
+from touchfs.shard.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.shown_sample import ShownSample
 from touchfs.source.drive import drive
 from touchfs.survivors import survivors
@@ -61,6 +61,11 @@ class Selected:
 
     def __getitem__(self, position: int) -> ShownSample:
         return self.samples[int(self.positions[position])]
+
+    def paths(self, positions: Positions) -> list[bytes]:
+        if isinstance(self.positions, np.ndarray):
+            return self.samples.paths(self.positions[positions])
+        return self.samples.paths([self.positions[position] for position in positions])
 
 
 Samples = ShownSamples | Selected

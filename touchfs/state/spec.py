@@ -141,7 +141,16 @@ def _times(value: object, where: str) -> int | bool:
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{where} is a string, not {value!r:.80}")
-    return value
+    return check_name(value, where)
+
+
+def check_name(name: str, where: str) -> str:
+    """JSON can spell what no file is called: half a surrogate pair."""
+    try:
+        name.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise UsageError(f"{where}: nothing is called {name!r:.80}") from None
+    return name
 
 
 def _text_or_null(value: object, where: str) -> str | None:

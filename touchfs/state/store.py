@@ -1,17 +1,13 @@
 """The state store: one small SQLite file for each dataset, and the only thing about a mount that changes.
 
 It holds which id each shard was given, the plans under `merged/`, the named iterators (`touchfs.state.iterators`), and
-the opens of control files with what was written to them (`touchfs.state.writes`). Any number of
-processes use it at once, each on a connection of its own, made after any fork. Within a process one thread at a time:
-while one thread's statement is open on a connection, another thread's transaction on it is not committed yet, although
-it looks so (found by killing workers: an open was answered, and its row was gone).
+the opens of control files (`touchfs.state.opens`) with what was written to them (`touchfs.state.writes`). Any number
+of processes use it at once, each on a connection of its own, made after any fork. Within a process one thread at a
+time: while one thread's statement is open on a connection, another thread's transaction on it is not committed yet,
+although it looks so (found by killing workers: an open was answered, and its row was gone).
 
 Shard ids are given for (path, identity of the files) and never again for anything else, so an inode number of a shard
 that has changed is never that of the new one. A shard that a dataset lists twice has two.
-
-An *open* of a control file is a row from `open_file` to `release`, with the text that the first read made. Requests
-may be sent twice, so each step here may be: an open that nobody learns of is deleted with its mount; a text is made
-only for a row that is there and has none, so a read that runs again, even after the release, changes nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +17,14 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from touchfs.errors import FullError, StateError
 from touchfs.source.mounts import mounts
 
-VERSION = 3
+VERSION = 4
 PLANS_MAX = 1000
 BUSY_SECONDS = 30.0
 _RETRY_SECONDS = 0.0005
@@ -61,7 +57,6 @@ CREATE TABLE mount (
 CREATE TABLE open (
     id    INTEGER PRIMARY KEY AUTOINCREMENT,
     mount INTEGER NOT NULL REFERENCES mount (id) ON DELETE CASCADE,
-    file  TEXT NOT NULL,
     text  BLOB,
     pending BLOB NOT NULL DEFAULT x''
 );
@@ -69,7 +64,8 @@ CREATE TABLE written (
     open   INTEGER NOT NULL REFERENCES open (id) ON DELETE CASCADE,
     offset INTEGER NOT NULL,
     hash   BLOB NOT NULL,
-    error  TEXT,
+    resent INTEGER NOT NULL,
+    error  TEXT NOT NULL,
     PRIMARY KEY (open, offset, hash)
 ) WITHOUT ROWID;
 CREATE TABLE iterator (
@@ -186,31 +182,6 @@ class StateStore:
         with self.transaction() as connection:
             return list(connection.execute("SELECT name, number FROM plan ORDER BY number"))
 
-    def open_file(self, mount: int, file: str, *, wait: bool = True) -> int:
-        """The id of a new open of a control file."""
-        with self.transaction(wait=wait) as connection:
-            inserted = connection.execute("INSERT INTO open (mount, file) VALUES (?, ?)", (mount, file))
-            return int(inserted.lastrowid or 0)
-
-    def text(self, open_id: int, make: Callable[[str], bytes], *, wait: bool = True) -> bytes:
-        """The text of an open: what `make` makes of its file at the first read, and the same ever after.
-
-        `make` may use this store, in the same transaction.
-        """
-        with self.transaction(wait=wait) as connection:
-            found = connection.execute("SELECT file, text FROM open WHERE id = ?", (open_id,)).fetchone()
-            if found is None:
-                return b""  # released already: nobody waits for this read
-            file, text = found
-            if text is None:
-                text = make(file)
-                connection.execute("UPDATE open SET text = ? WHERE id = ?", (text, open_id))
-            return bytes(text)
-
-    def release(self, open_id: int) -> None:
-        with self.transaction() as connection:
-            connection.execute("DELETE FROM open WHERE id = ?", (open_id,))
-
     def transaction(self, *, wait: bool = True) -> _Transaction:
         """All that is done inside happens, or nothing. One inside another is a part of it.
 
@@ -226,12 +197,17 @@ class StateStore:
             raise self._told(error) from error
 
     def _told(self, error: sqlite3.Error) -> StateError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        code = _code(error)
         if code == sqlite3.SQLITE_FULL:
             return FullError("the disk is full: nothing was changed", path=self.path)
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return StateError(f"damaged ({error}): unmount what uses it, and delete it", path=self.path)
         return StateError(f"cannot be used: {error}; choose another --state-dir", path=self.path)
+
+
+def _code(error: BaseException | None) -> int:
+    """Which error of SQLite's it is, 0 for all others."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 class WouldWaitError(Exception):
@@ -272,7 +248,7 @@ class _Transaction:
                 connection.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                if _code(error) != sqlite3.SQLITE_BUSY:
                     raise
                 if not self._wait:
                     raise WouldWaitError from None
@@ -286,12 +262,16 @@ class _Transaction:
             if self._outermost and error is None:
                 store._connection.execute("COMMIT")
         except sqlite3.Error as failure:
+            error = failure
             raise store._told(failure) from failure
         finally:
             if self._outermost:
                 with suppress(sqlite3.Error):  # the connection may be closed, or the disk be gone
                     if store._connection.in_transaction:
                         store._connection.execute("ROLLBACK")
+                    if _code(error) == sqlite3.SQLITE_FULL:
+                        # What filled the disk may be our own log, which is else emptied at 4 MB.
+                        store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             store._lock.release()
         if isinstance(error, sqlite3.Error):
             raise store._told(error) from error

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from touchfs.shown_sample import ShownSample
+from touchfs.state.live_graph import LiveGraph
 
 # The view as specs name it, the shard, the ordinal and the segment of a sample, and its token.
 ItemToken = Callable[[str, str, int, int], str]
 
 
-def tell(samples: Iterable[ShownSample], output: str, prefix: str, item_token: ItemToken) -> str:
-    """`output` is that of a spec; `prefix` is put before paths, where there is one."""
-    lines: dict[str, Callable[[ShownSample], str]] = {
-        "path": lambda sample: f"{prefix}/{_path(sample)}" if prefix else _path(sample),
-        "relpath": _path,
-        "key": _key,
-        "json": lambda sample: _json(sample, item_token),
-    }
-    line = lines[output]
-    return "".join([line(sample) + "\n" for sample in samples])
-
-
-def _path(sample: ShownSample) -> str:
-    """Of its first file. Of a sample that cannot be shown, what says why."""
-    for extension in sample:
-        return sample.path(extension)
-    return f"shards/{sample.shard}/ERROR.txt"
+def tell(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_token: ItemToken) -> bytes:
+    """`prefix` is put before paths, where there is one."""
+    output = graph.spec.output
+    if not tokens:
+        return b""
+    if output in ("path", "relpath"):
+        before = os.fsencode(f"{prefix}/") if prefix and output == "path" else b""
+        return before + (b"\n" + before).join(graph.paths(tokens)) + b"\n"
+    samples = map(graph.root.make, tokens)
+    lines = map(_key, samples) if output == "key" else (_json(sample, item_token) for sample in samples)
+    return os.fsencode("".join([line + "\n" for line in lines]))
 
 
 def _key(sample: ShownSample) -> str:

@@ -2,8 +2,9 @@
 
 The bytes written to one open are collected until they are one value; the write that completes it applies it, in the
 same transaction. What no value begins with is refused, and forgotten. Pieces count in the order they come, whatever
-their offsets: those of `>>` are no ones of ours. A request may be sent twice, so a piece that an open has had already,
-at the same offset, is not taken again; its answer is the first one's.
+their offsets: those of `>>` are no ones of ours. A request may be sent again when a worker has died. So a piece that an
+open has had already, at the same offset, is not taken again if since then requests were sent again; its answer is the
+first one's. If none were, somebody writes the same value twice, and means it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError, NotFoundError, StateError, TouchfsError, UsageError
 from touchfs.state.json_prefix import outcome_of
@@ -22,45 +23,57 @@ from touchfs.token import from_json
 VALUE_MAX = 1 << 20
 
 
-def write(store: StateStore, open_id: int, offset: int, data: bytes, apply: Callable[[str, Any], None]) -> None:
-    """Raises UsageError for what was refused. `apply` is called with the open's file and the value."""
+class Piece(NamedTuple):
+    """`resent` is how often requests had been sent again when it came."""
+
+    offset: int
+    data: bytes
+    resent: int = 0
+
+    @property
+    def hash(self) -> bytes:
+        return hashlib.blake2b(self.data, digest_size=16).digest()
+
+
+def write(store: StateStore, open_id: int, piece: Piece, apply: Callable[[Any], None]) -> None:
+    """Raises UsageError for what was refused. `apply` is called with the value."""
     try:
         with store.transaction() as connection:
-            if _had(connection, open_id, offset, data):
-                return
-            found = connection.execute("SELECT file, pending FROM open WHERE id = ?", (open_id,)).fetchone()
-            if found is None:
-                return  # released already: nobody waits for this write
-            file, pending = found[0], bytes(found[1]) + data
-            whole, value = _parse(pending)
-            if whole:
-                apply(file, value)
-                pending = b""
-            connection.execute("UPDATE open SET pending = ? WHERE id = ?", (pending, open_id))
-            _note(connection, open_id, offset, data, None)
+            answer = _answer(connection, open_id, piece)
+            if answer is None:
+                _take(connection, open_id, piece, apply)
     except (StateError, NotFoundError):
         raise
     except TouchfsError as error:
         with store.transaction() as connection:
-            _had(connection, open_id, offset, data)
-            connection.execute("UPDATE open SET pending = x'' WHERE id = ?", (open_id,))
-            _note(connection, open_id, offset, data, str(error))
+            answer = _answer(connection, open_id, piece)
+            if answer is None:
+                connection.execute("UPDATE open SET pending = x'' WHERE id = ?", (open_id,))
+                _note(connection, open_id, piece, str(error))
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
+    if answer:
+        raise UsageError(answer)
 
 
-def file_of(store: StateStore, open_id: int) -> str:
-    """The file of an open, empty if it was released."""
-    with store.transaction() as connection:
-        found = connection.execute("SELECT file FROM open WHERE id = ?", (open_id,)).fetchone()
-    return "" if found is None else str(found[0])
+def _take(connection: sqlite3.Connection, open_id: int, piece: Piece, apply: Callable[[Any], None]) -> None:
+    found = connection.execute("SELECT pending FROM open WHERE id = ?", (open_id,)).fetchone()
+    if found is None:
+        return  # released already: nobody waits for this write
+    pending = bytes(found[0]) + piece.data
+    whole, value = _parse(pending)
+    if whole:
+        apply(value)
+        pending = b""
+    connection.execute("UPDATE open SET pending = ? WHERE id = ?", (pending, open_id))
+    _note(connection, open_id, piece, "")
 
 
-def release(store: StateStore, open_id: int, *, wait: bool = True) -> str:
-    """Release an open. Returns its file if a value was begun and not completed, which is dropped; else nothing."""
+def release(store: StateStore, open_id: int, *, wait: bool = True) -> bool:
+    """Release an open. Whether a value was begun and not completed, which is dropped."""
     with store.transaction(wait=wait) as connection:
-        found = connection.execute("SELECT file, pending FROM open WHERE id = ?", (open_id,)).fetchone()
+        found = connection.execute("SELECT pending FROM open WHERE id = ?", (open_id,)).fetchone()
         connection.execute("DELETE FROM open WHERE id = ?", (open_id,))
-    return found[0] if found is not None and found[1].strip() else ""
+    return found is not None and bool(found[0].strip())
 
 
 def _parse(data: bytes) -> tuple[bool, Any]:
@@ -77,21 +90,21 @@ def _parse(data: bytes) -> tuple[bool, Any]:
     return outcome == "value", from_json(text) if outcome == "value" else None
 
 
-def _had(connection: sqlite3.Connection, open_id: int, offset: int, data: bytes) -> bool:
+def _answer(connection: sqlite3.Connection, open_id: int, piece: Piece) -> str | None:
+    """What was wrong with this piece when it came first, nothing if it was taken; None if it comes first now."""
     found = connection.execute(
-        "SELECT error FROM written WHERE open = ? AND offset = ? AND hash = ?", (open_id, offset, _hash(data))
+        "SELECT resent, error FROM written WHERE open = ? AND offset = ? AND hash = ?",
+        (open_id, piece.offset, piece.hash),
     ).fetchone()
-    if found is not None and found[0] is not None:
-        raise UsageError(found[0])  # as it was refused before
-    return found is not None
+    if found is None or found[0] == piece.resent:
+        return None
+    _note(connection, open_id, piece, found[1])
+    return str(found[1])
 
 
-def _note(connection: sqlite3.Connection, open_id: int, offset: int, data: bytes, error: str | None) -> None:
+def _note(connection: sqlite3.Connection, open_id: int, piece: Piece, error: str) -> None:
     connection.execute(
-        "INSERT OR IGNORE INTO written (open, offset, hash, error) SELECT id, ?, ?, ? FROM open WHERE id = ?",
-        (offset, _hash(data), error, open_id),
+        "INSERT OR REPLACE INTO written (open, offset, hash, resent, error) "
+        "SELECT id, ?, ?, ?, ? FROM open WHERE id = ?",
+        (piece.offset, piece.hash, piece.resent, error, open_id),
     )
-
-
-def _hash(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from touchfs.errors import ChangedError, UsageError
 from touchfs.extent import Content
-from touchfs.shard.catalog import DIRECTORY, Table
 from touchfs.shard.keys import Keys
 from touchfs.shard.names import HASH_DIGITS, flat, hash_of, quote
+from touchfs.shard.table import DIRECTORY, Table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import pack, unpack
 from touchfs.tree.open_shards import OpenShard, OpenShards

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from touchfs.errors import ChangedError, UsageError
 from touchfs.extent import Content
-from touchfs.shard.catalog import DIRECTORY, Table
+from touchfs.shard.table import DIRECTORY, Table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import pack, unpack
 from touchfs.tree.open_shards import OpenShard, OpenShards

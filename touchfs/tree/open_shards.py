@@ -13,7 +13,7 @@ from touchfs import open_shard
 from touchfs.dataset import Dataset
 from touchfs.errors import ChangedError, UsageError
 from touchfs.open_shard import SHARDS_KEPT
-from touchfs.shard.catalog import DIRECTORY, NO_SAMPLE, Table
+from touchfs.shard.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import SHARD_IDS_MAX, pack
 

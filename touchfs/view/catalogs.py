@@ -16,9 +16,10 @@ from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsE
 from touchfs.format.arrow_ipc import Column
 from touchfs.sample import Field, Sample
 from touchfs.shard import names
-from touchfs.shard.catalog import KINDS_MAX, NO_SAMPLE, Facts, Kind, TableBuilder, encode_key, write_catalog
+from touchfs.shard.catalog import KINDS_MAX, Facts, Kind, TableBuilder, encode_key, write_catalog
 from touchfs.shard.open import fingerprint, open_shard
 from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.table import NO_SAMPLE
 from touchfs.source.local import FileIdentity
 from touchfs.view import raw, segments
 from touchfs.view.file import File

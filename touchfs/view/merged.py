@@ -12,7 +12,7 @@ import json
 from typing import NamedTuple
 
 from touchfs.format.metainfo import Segment
-from touchfs.shard.catalog import Table
+from touchfs.shard.table import Table
 from touchfs.view.form import stretched
 from touchfs.view.plan import Plan, Span, as_json, joined_text, merge, span_of
 from touchfs.view.segments import extension, text_versions

@@ -1,0 +1,152 @@
+"""Steps through `.touchfs/iterators/`: against a plain read of a control file as long, and over a large dataset.
+
+A step is open, read and close of `next`. `error` is read in the same way, and what is written to it before is chosen so
+that its text is as long as the path that a step tells; so the difference is what the step itself costs. The state is on
+a RAM disk, as each step ends in a transaction there.
+
+The large dataset is one shard of which there are many, under names of their own, so that it takes no time to make and
+no disk. In it steps are made without a mount, which would only hide a difference. Each round makes the same ones, so
+all but the first find their shards open, as far as descriptors go: `ulimit -n` is to be 4,096 or more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+from harness import TOUCHFS, interleaved, make_shards, mounted, own_cache_and_state, report
+
+from touchfs.dataset import Dataset
+from touchfs.indexing import open_dataset
+from touchfs.state.iterators import Iterators
+from touchfs.state.store import StateStore
+
+SAMPLES, LARGE, BATCH = 10_000, 10_000_000, 10_000
+COUNT, BATCHES, STEPS, ROUNDS = 2_000, 5, 500, 9
+RAM_DISK = "/dev/shm"
+
+
+def read_whole(path: str) -> int:
+    descriptor = os.open(path, os.O_RDONLY)
+    size = 0
+    while piece := os.read(descriptor, 1 << 20):
+        size += len(piece)
+    os.close(descriptor)
+    return size
+
+
+def read_once(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    os.read(descriptor, 4096)
+    os.close(descriptor)
+
+
+def per_second(read: Callable[[str], object], path: str, count: int) -> Callable[[], float]:
+    def run() -> float:
+        begin = time.perf_counter()
+        for _ in range(count):
+            read(path)
+        return count / (time.perf_counter() - begin)
+
+    return run
+
+
+def make_iterator(mount: Path, name: str, **spec: object) -> Path:
+    path = mount / ".touchfs" / "iterators" / name
+    path.mkdir()
+    (path / "spec").write_text(json.dumps({"shuffle": 7, "repeat": True, **spec}))
+    return path
+
+
+def make_error(iterator: Path, length: int) -> None:
+    """Have `error` tell a text of this length."""
+    for wrong in range(length):
+        try:
+            (iterator / "batch").write_text(json.dumps("x" * wrong))
+        except OSError:
+            if (size := len((iterator / "error").read_text())) >= length:
+                break
+    assert size == length
+
+
+def through_a_mount(mount: Path) -> None:
+    one, many = make_iterator(mount, "one"), make_iterator(mount, "many", batch=BATCH)
+    length = len((one / "peek").read_text())
+    make_error(one, length)
+    rates = interleaved(
+        {
+            "next": per_second(read_once, f"{one}/next", COUNT),
+            "error": per_second(read_once, f"{one}/error", COUNT),
+            "batch": per_second(read_whole, f"{many}/next", BATCHES),
+        },
+        ROUNDS,
+    )
+    step, plain, paths = rates["next"], rates["error"], rates["batch"] * BATCH
+    report(
+        f"Steps by one reader, {SAMPLES:,} samples shuffled, paths of {length} bytes",
+        [
+            ("open, read and close of next", f"{step:,.0f} steps/s, {1e6 / step:.0f} µs", ""),
+            ("the same of a text as long", f"{plain:,.0f} reads/s: a step takes {plain / step:.2f}× as long", ""),
+            (f"next with a batch of {BATCH:,}", f"{paths:,.0f} paths/s", ""),
+        ],
+    )
+
+
+def stepping(dataset: Dataset, store: StateStore, position: int) -> Callable[[], float]:
+    """Microseconds of a step, of those that follow a position."""
+    iterators = Iterators(store, dataset)
+    iterator = iterators.create(f"{dataset.samples} at {position}")
+    iterators.write(iterator, "spec", {"shuffle": 7})
+    state = json.loads(iterators.read(iterator, "token"))
+    state["state"]["position"] = position
+
+    def run() -> float:
+        iterators.write(iterator, "token", state)
+        begin = time.perf_counter()
+        for _ in range(STEPS):
+            iterators.read(iterator, "next")
+        return (time.perf_counter() - begin) / STEPS * 1e6
+
+    return run
+
+
+def in_a_large_dataset(small: Dataset, store: StateStore) -> None:
+    (shard,) = small.shards
+    clones = [replace(shard, name=f"{number:09d}") for number in range(LARGE // SAMPLES)]
+    large = Dataset(small.source, clones, "not needed")
+    contestants = {
+        (dataset.samples, where): stepping(dataset, store, position)
+        for dataset in (small, large)
+        for where, position in (("the start", 0), ("the end", dataset.samples - STEPS))
+    }
+    names = {f"{size} {where}": run for (size, where), run in contestants.items()}
+    took = interleaved(names, ROUNDS)
+    rows = []
+    for where in ("the start", "the end"):
+        mine, other = took[f"{LARGE} {where}"], took[f"{SAMPLES} {where}"]
+        rows.append((f"at {where}", f"{mine:.0f} µs : {other:.0f} µs = {mine / other:.2f}", "wanted: within 1.5"))
+    report(f"A step among {LARGE:,} samples in {len(clones):,} shards : {SAMPLES:,} in one", rows)
+
+
+def main() -> None:
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        state = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=RAM_DISK)))
+        own_cache_and_state(root)
+        make_shards(root / "data", 1, SAMPLES, 64, sparse=True)
+        subprocess.run([TOUCHFS, "index", root / "data"], check=True, stdout=subprocess.DEVNULL)
+        with mounted(root / "data", root / "mnt", "--state-dir", str(state), "--durability", "os") as mount:
+            through_a_mount(mount.path)
+        store = stack.enter_context(closing(StateStore(str(state / "steps.sqlite"))))
+        in_a_large_dataset(open_dataset(str(root / "data")), store)
+
+
+if __name__ == "__main__":
+    main()

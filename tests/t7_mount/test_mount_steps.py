@@ -1,0 +1,276 @@
+"""Steps through `.touchfs/iterators/`, whatever happens meanwhile: each sample once, and never a step that is lost."""
+
+import errno
+import os
+import random
+import re
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mounts import wait_until
+
+from touchfs import node
+from touchfs.write.touch import TouchWriter
+
+COUNT = 120
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts other file systems")
+README = Path(__file__).parent.parent.parent / "README.md"
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("numbers") / "shards"
+    path.mkdir()
+    for shard in range(3):
+        with TouchWriter(path / f"{shard}", {"metainfo": np.dtype("u1")}) as writer:
+            for number in range(shard, COUNT, 3):
+                writer.add({"metainfo": b'{"key": "n%d"}' % number})
+    return path
+
+
+def iterator(mounted, spec: str, name: str = "train") -> Path:
+    path: Path = mounted.path / ".touchfs" / "iterators" / name
+    path.mkdir()
+    (path / "spec").write_text(spec)
+    return path
+
+
+def said(path: Path, file: str) -> str:
+    return (path / file).read_text()
+
+
+def steps(source: Path, **order):
+    """What each step tells, by the node that the spec stands for: keys, and nothing once at the end of an epoch."""
+    graph = node.LazyIndexedManifestIterator(source, **order)
+    while True:
+        yield from (sample.key for sample in graph)
+        yield ""
+
+
+def in_order(told: list[str], among: list[str]) -> bool:
+    left = iter(among)
+    return all(key in left for key in told)
+
+
+# `read` of a shell asks for a byte at a time, so most answers are read in part by one worker and in part by another.
+READER = 'i=0; while [ $i -lt "$1" ]; do key=; read -r key < next; echo "$key"; i=$((i + 1)); done'
+
+
+@pytest.mark.parametrize("partition", ["stride", "block"])
+def test_sixteen_readers_of_one_rank_while_workers_are_killed(mount, numbers, tmp_path, partition):
+    readers, each, ranked = 16, 40, {"rank": 1, "world_size": 3, "partition": partition}
+    mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", 2)
+    train = iterator(
+        mounted, f'{{"shuffle": 7, "output": "key", "rank": 1, "world_size": 3, "partition": "{partition}"}}'
+    )
+    command = ["sh", "-c", READER, "reader", str(each)]
+    running = [
+        subprocess.Popen(command, cwd=train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(readers)
+    ]
+    dice, kills = random.Random(6), 0
+    while any(reader.poll() is None for reader in running):
+        workers = mounted.workers()
+        if len(workers) == 2:
+            os.kill(dice.choice(workers), signal.SIGKILL)
+            kills += 1
+        with suppress(subprocess.TimeoutExpired):
+            running[kills % readers].wait(0.02)
+    outputs = [reader.communicate() for reader in running]
+    assert kills > 5
+    assert {errors for _, errors in outputs} == {""}
+    told = [output.splitlines() for output, _ in outputs]
+    wanted = list(islice(steps(numbers, shuffle=True, seed=7, **ranked), readers * each))
+    assert Counter(key for keys in told for key in keys) == Counter(wanted)
+    assert wanted.count("") == readers * each // (COUNT // 3 + 1)
+    assert all(in_order(keys, wanted) for keys in told)
+    assert mounted.info()["internal_errors"] == 0
+
+
+@contextmanager
+def small_disk(path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def fill(disk: Path, free: int = 0) -> None:
+    """All that is left of it, but for some bytes."""
+    with open(disk / "filling", "ab", 0) as file:
+        with suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        file.truncate(file.tell() - free)
+
+
+def refused(function, *arguments) -> str:
+    with pytest.raises(OSError) as caught:
+        function(*arguments)
+    return errno.errorcode[caught.value.errno or 0]
+
+
+def step(path: Path, told: list[str]) -> None:
+    """More often than there is room for on a small disk."""
+    for _ in range(2000):
+        told.append(said(path, "next").strip())
+
+
+def of_readme(language: str) -> str:
+    """Its example in a language."""
+    (example,) = re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    return str(example)
+
+
+def test_the_c_program_of_the_readme_goes_on_where_it_saved(mount, numbers, tmp_path):
+    (tmp_path / "train.c").write_text(of_readme("c"))
+    compiler = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "train.c", "-o", "train"]
+    subprocess.run(compiler, cwd=tmp_path, check=True)
+    # A prefix so long that what it prints does not fit into the pipe, so it cannot end before it is killed.
+    prefix = "/" + "x" * 200
+    mounted = mount(numbers, "--state-dir", tmp_path / "state", "--path-prefix", prefix)
+    train = iterator(mounted, '{"shuffle": 7}')
+    graph = node.LazyIndexedManifestIterator(numbers, True, 7)
+    wanted = [f"train on {prefix}/{sample.path('json')}" for _ in range(2) for sample in graph]
+    with subprocess.Popen(tmp_path / "train", cwd=tmp_path, stdout=subprocess.PIPE, pipesize=4096) as program:
+        wait_until((tmp_path / "checkpoint").exists)
+        program.kill()
+    (position,) = re.findall('"position":([0-9]+)', (tmp_path / "checkpoint").read_text())
+    assert int(position) % 10 == 0 and 0 < int(position) < COUNT
+    for part in (wanted[int(position) : COUNT], wanted[COUNT:]):
+        done = subprocess.run([tmp_path / "train"], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == part
+    (train / "spec").write_text('{"shuffle": 8}')
+    done = subprocess.run([tmp_path / "train"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "checkpoint: Invalid argument\n")
+
+
+def test_the_bash_loop_of_the_readme_goes_on_where_it_was(mount, numbers, tmp_path):
+    mounted = mount(numbers, "--state-dir", tmp_path / "state", name="mnt")
+    (tmp_path / "train-step").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "train-step").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    told = tmp_path / "told"
+    # It is killed in its second step, and started again.
+    script = of_readme("bash").replace(
+        "train-step $files", "train-step $files >> ~/told; [ $(wc -l < ~/told) != 2 ] || kill $$"
+    )
+    for status in (-signal.SIGTERM, 0):
+        assert subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, check=False).returncode == status
+    wanted = (sample.path("json") for sample in node.LazyIndexedManifestIterator(numbers, True, 7, world_size=8))
+    paths = [f"{mounted.path}/{path}" for path in wanted]
+    assert [line.split() for line in told.read_text().splitlines()] == [
+        paths[at : at + 4] for at in range(0, len(paths), 4)
+    ]
+
+
+def test_the_perl_loop_of_the_readme(mount, numbers, tmp_path):
+    mounted = mount(numbers, "--state-dir", tmp_path / "state")
+    train = iterator(mounted, '{"batch": 50, "output": "key"}')
+    script = f'sub step {{ print "@_\n" }} {of_readme("perl")}'
+    done = subprocess.run(["perl", "-w", "-e", script], cwd=train.parent, capture_output=True, text=True, check=True)
+    wanted = list(islice(steps(numbers), COUNT))
+    assert done.stdout.splitlines() == [" ".join(wanted[at : at + 50]) for at in range(0, COUNT, 50)]
+    assert said(train, "epoch") == "1\n"
+
+
+@needs_root
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+class TestFullDisk:
+    def test_steps_go_on_where_they_were(self, mount, numbers, tmp_path, durability):
+        with small_disk(tmp_path / "disk") as disk:
+            mounted = mount(numbers, "--state-dir", disk, "--durability", durability, "--log-file", tmp_path / "log")
+            train = iterator(mounted, '{"shuffle": 7, "output": "key", "repeat": true}')
+            told: list[str] = []
+            # With so much left, another of the writes of a step is the one that fails.
+            for pages in range(8):
+                fill(disk, pages * 4096)
+                assert refused(step, train, told) == "ENOSPC"
+                assert (mounted.path / "shards/0/n0.json").read_bytes() == b'{"key": "n0"}'
+                (disk / "filling").unlink()
+                assert int(said(train, "epoch")) * COUNT + int(said(train, "position")) == len(told)
+            told.append(said(train, "next").strip())
+            wanted = (key for key in steps(numbers, shuffle=True, seed=7) if key)
+            assert told == list(islice(wanted, len(told)))
+            assert mounted.info()["internal_errors"] == 0
+            mounted.end()
+
+    def test_an_open_and_what_is_written_can_be_tried_again(self, mount, numbers, tmp_path, durability):
+        with small_disk(tmp_path / "disk") as disk:
+            mounted = mount(numbers, "--state-dir", disk, "--durability", durability, "--log-file", tmp_path / "log")
+            train, other = (iterator(mounted, '{"shuffle": 7, "output": "key"}', name) for name in ("train", "other"))
+            before = said(train, "token"), said(train, "spec")
+            wanted = list(islice(steps(numbers, shuffle=True, seed=7), 2))
+            with (
+                open(train / "next", "rb", 0) as late,
+                open(train / "batch", "wb", 0) as batch,
+                open(train / "reset", "wb", 0) as reset,
+            ):
+                # Twice, as what the store itself takes of the disk may have become less.
+                for _ in range(2):
+                    fill(disk)
+                    assert refused(step, other, []) == "ENOSPC"
+                fill(disk)
+                assert refused(late.read, 100) == "ENOSPC"
+                assert refused(batch.write, b"5") == "ENOSPC"
+                assert refused(reset.write, b'{"epoch": 3}') == "ENOSPC"
+                assert refused(os.mkdir, train.parent / "third") == "ENOSPC"
+                (disk / "filling").unlink()
+                assert (said(train, "token"), said(train, "spec")) == before
+                assert late.read(100) == f"{wanted[0]}\n".encode()
+                assert said(train, "next") == f"{wanted[1]}\n"
+                batch.write(b"5")
+                assert said(train, "batch") == "5\n"
+                reset.write(b'{"epoch": 3}')
+                assert said(train, "epoch") == "3\n"
+            assert os.listdir(train.parent) == ["README", "train", "other"]
+            assert mounted.info()["internal_errors"] == 0
+            mounted.end()
+
+
+@needs_root
+@pytest.mark.parametrize("way", ["remounted", "bound"])
+def test_a_mount_that_is_read_only_is_read_and_stepped_and_not_written(mount, numbers, tmp_path, way):
+    """A step is a read. Whoever is given such a mount, as a container may be, moves iterators in no other way."""
+    mounted = mount(numbers, "--state-dir", tmp_path / "state")
+    train = iterator(mounted, '{"output": "key"}')
+    with remounted(mounted.path) if way == "remounted" else bound(mounted.path, tmp_path / "bound") as place:
+        there = place / ".touchfs" / "iterators" / "train"
+        assert [said(there, file) for file in ("next", "peek", "position")] == ["n0\n", "n3\n", "1\n"]
+        for file in ("spec", "token", "batch", "reset"):
+            assert refused((there / file).write_text, "1") == "EROFS"
+        assert refused(os.mkdir, there.parent / "other") == "EROFS"
+        assert refused(os.rmdir, there) == "EROFS"
+        assert said(there, "next") == "n3\n"
+    (train / "reset").write_text("1")
+    assert said(train, "next") == "n0\n"
+    assert mounted.info()["internal_errors"] == 0
+
+
+@contextmanager
+def remounted(path: Path) -> Iterator[Path]:
+    # -i: by the kernel alone. The mount program of the type is not asked.
+    subprocess.run(["mount", "-i", "-o", "remount,ro", path], check=True)
+    yield path
+    subprocess.run(["mount", "-i", "-o", "remount,rw", path], check=True)
+
+
+@contextmanager
+def bound(path: Path, at: Path) -> Iterator[Path]:
+    at.mkdir()
+    subprocess.run(["mount", "--bind", path, at], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", at], check=True)
+        yield at
+    finally:
+        subprocess.run(["umount", "-l", at], check=True)
