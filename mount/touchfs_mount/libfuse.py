@@ -31,6 +31,7 @@ class MountOptions:
     workers: int = 1
     trio_loop: bool = False
     allow_other: bool = False
+    read_only: bool = False
     stuck_seconds: float = 10.0
     resend: bool = True
 
@@ -38,7 +39,8 @@ class MountOptions:
     def fuse_options(self) -> frozenset[str]:
         fsname = self.fsname.replace("\\", "\\\\").replace(",", "\\,")
         options = {f"fsname={fsname}", "subtype=touchfs", "default_permissions", "noatime", "nosuid", "nodev"}
-        return frozenset(map(_Option, options | ({"allow_other"} if self.allow_other else set())))
+        wanted = {"allow_other": self.allow_other, "ro": self.read_only}
+        return frozenset(map(_Option, options | {name for name, is_wanted in wanted.items() if is_wanted}))
 
 
 def refused(reason: str, path: str) -> MountError:

@@ -46,6 +46,10 @@ ALL_PARKED = -1
 BUSY_SINCE, REQUESTS, LOST_RACES, FAILURES, LATE_REPLIES = range(5)
 CELLS = 5
 
+# So long a worker looks for the next request before it sleeps. On an idle virtual machine that makes opens and small
+# reads one after the other 1.4 to 1.9 times as fast, as its processors are halted when they have nothing to do.
+SPIN_NS = 50_000
+
 T = TypeVar("T")
 SessionCoroutine = Coroutine[Any, Any, None]
 
@@ -172,7 +176,7 @@ class Loop:
         # With all session coroutines parked, requests stay in the kernel until one of them ends.
         takes_more = self._idle and not self._draining
         counters[BUSY_SINCE] = 0 if takes_more else ALL_PARKED
-        events = (self._poll if takes_more else self._poll_parked).poll()
+        events = self._next_events(self._poll if takes_more else self._poll_parked)
         counters[BUSY_SINCE] = time.monotonic_ns()
         for descriptor, _ in events:
             if descriptor == self._descriptor:
@@ -197,6 +201,15 @@ class Loop:
                 elif self._orphaned is not None:
                     self._orphaned()
         return True
+
+    def _next_events(self, poll: select.poll) -> list[tuple[int, int]]:
+        """Whoever was just answered often asks again at once, and to wake up for it takes longer than to answer."""
+        if not self._parked:  # threads need the interpreter
+            until = time.monotonic_ns() + SPIN_NS
+            while time.monotonic_ns() < until:
+                if events := poll.poll(0):
+                    return events
+        return poll.poll()
 
     def _may_read(self) -> bool:
         if self._read_lock is None:

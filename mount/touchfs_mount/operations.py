@@ -21,7 +21,7 @@ from pyfuse3 import FUSEError
 
 from touchfs.extent import Content
 from touchfs.state.store import StateStore, WouldWaitError
-from touchfs.tree.inode import ROOT, unpack
+from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Entry, Tree
 from touchfs_mount import control
 from touchfs_mount.control import HANDLE_TAG, ITERATORS, Control, ControlOptions, MountFacts, is_control, is_iterators
@@ -97,7 +97,6 @@ class TouchOperations(Operations):
         options = self._control_options
         store = StateStore(self._store_path, fsync=options.fsync)
         self._waits_for_disk = options.fsync
-        self._shards_view = unpack(self._tree.resolve("shards").inode)[0]
         self._control = Control(self._tree.dataset, self._facts, self._mount, store, options)
 
     def _attributes(self, entry: Entry, seconds: float = FOREVER_SECONDS) -> pyfuse3.EntryAttributes:
@@ -268,12 +267,13 @@ class TouchOperations(Operations):
         raise FUSEError(pyfuse3.ENOATTR)
 
     async def _token(self, inode: int) -> bytes:
-        """What positions an iterator at the sample of a file in `shards/`."""
+        """What positions an iterator at the sample, or segment, of a file."""
         told = self._tree.attributes(inode)
-        if "ordinal" not in told or unpack(inode)[0] != self._shards_view:
+        if "ordinal" not in told:
             raise FUSEError(pyfuse3.ENOATTR)
+        source = f"merged/{told['plan']}" if "plan" in told else "segments" if "segment" in told else "samples"
         token: str = await self._offload(
-            self._control.iterators.item_token, "samples", told["shard"], int(told["ordinal"]), 0
+            self._control.iterators.item_token, source, told["shard"], int(told["ordinal"]), int(told.get("segment", 0))
         )
         return token.encode()
 
@@ -283,7 +283,8 @@ class TouchOperations(Operations):
             raise FUSEError(errno.ENOSYS)
         if is_control(inode):
             return []
-        return [XATTR_PREFIX + name.encode() for name in self._tree.attributes(inode)]
+        told = self._tree.attributes(inode)
+        return [XATTR_PREFIX + name.encode() for name in told] + [TOKEN] * ("ordinal" in told)
 
     @handler
     async def write(self, handle: int, offset: int, data: bytes) -> int:

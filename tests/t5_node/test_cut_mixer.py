@@ -29,7 +29,6 @@ from touchfs.node import (
     LazyMapper,
     LazyRepeater,
     LazyShuffler,
-    Sound,
     get_graph_origin,
     restore_state_dict,
     state_at,

@@ -283,7 +283,7 @@ def test_attributes_say_where_the_bytes_are(speech):
     audio = one | {"field": "audio"}
     metainfo = one | {"field": "metainfo", "offset": "0", "size": str(len(first.metainfo))}
     assert told("shards/000000000/talks/one.wav") == audio | {"offset": "0", "size": "200"}
-    assert told("segments/000000000/talks/one/0001.wav") == audio | {"offset": "100", "size": "100"}
+    assert told("segments/000000000/talks/one/0001.wav") == audio | {"segment": "1", "offset": "100", "size": "100"}
     assert told("shards/000000000/talks/one.json") == told("shards/000000000/talks/one.txt") == metainfo
     pcm = told("shards/000000000/two.pcm")
     assert "--sample-rate" in pcm.pop("reason")

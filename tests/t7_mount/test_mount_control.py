@@ -68,7 +68,7 @@ def test_the_state_store_forgets_what_is_closed(mount, speech, tmp_path):
 def test_attributes_tell_where_bytes_are(mounted, zoo):
     path = mounted.path / (MONDAY + ".wav")
     names = {"shard", "field", "key", "ordinal", "offset", "size"}
-    assert set(os.listxattr(path)) == {f"user.touchfs.{name}" for name in names}
+    assert set(os.listxattr(path)) == {f"user.touchfs.{name}" for name in {*names, "token"}}
     told = {name: os.getxattr(path, f"user.touchfs.{name}").decode() for name in names}
     size = len((SPEECH / "wav" / "01.wav").read_bytes()) - 44
     assert told == {

@@ -322,6 +322,23 @@ def test_the_token_of_a_file_positions_an_iterator_at_it(mounted, train):
     assert errno_of(os.getxattr, directory, "user.touchfs.token") == "ENODATA"
 
 
+@pytest.mark.parametrize("source", ["segments", "merged/max=0.5"])
+def test_the_token_of_a_segment_positions_an_iterator_at_it(mount, speech, tmp_path, source):
+    mounted = mount(speech, "--state-dir", tmp_path / "state")
+    path = mounted.path / ".touchfs" / "iterators" / "train"
+    path.mkdir()
+    (path / "spec").write_text(json.dumps({"source": source, "shuffle": 3, "output": "relpath"}))
+    order = [said(path, "next").strip() for _ in range(int(said(path, "len")))]
+    assert len({Path(one).name for one in order}) > 1
+    for position, one in enumerate(order):
+        (path / "reset").write_text("1")
+        for file in (mounted.path / one, (mounted.path / one).with_suffix(".txt")):
+            assert "user.touchfs.token" in os.listxattr(file)
+            (path / "token").write_bytes(os.getxattr(file, "user.touchfs.token"))
+            assert said(path, "position") == f"{position}\n"
+            assert said(path, "peek").strip() == one
+
+
 READER = """
 import sys
 told = []

@@ -80,3 +80,13 @@ def test_modes_say_so(mounted):
         (FILES[0], 0o444),
     ]:
         assert stat.S_IMODE((mounted.path / path).stat().st_mode) == mode
+
+
+def test_a_read_only_mount_has_no_iterators(mount, speech):
+    mounted = mount(speech, "--read-only")
+    assert os.statvfs(mounted.path).f_flag & os.ST_RDONLY
+    assert os.listdir(mounted.path / ".touchfs") == ["info"]
+    assert not (mounted.path / ".touchfs" / "iterators").exists()
+    assert fails(errno.EROFS, os.mkdir, mounted.path / ".touchfs" / "iterators")
+    assert (mounted.path / FILES[0]).read_bytes()
+    assert mounted.info()["internal_errors"] == 0

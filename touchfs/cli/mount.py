@@ -32,6 +32,7 @@ def octal(value: str) -> int:
 @click.option("-f", "--foreground", is_flag=True, help="Stay, and log to stderr. Ctrl-C unmounts.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes that serve requests.")
 @click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio has one worker.")
+@click.option("--read-only", is_flag=True, help="Nothing can be written: there are no iterators.")
 @click.option("--allow-other", is_flag=True, help="Let other users in. Needs user_allow_other in /etc/fuse.conf.")
 @click.option("--no-xattr", is_flag=True, help="No extended attributes: `ls -l` asks for some for every file.")
 @click.option("--path-prefix", metavar="DIR", help="What paths that iterators tell begin with. [default: MOUNTPOINT]")
@@ -52,6 +53,7 @@ def command(
     foreground: bool,
     workers: int,
     loop: str,
+    read_only: bool,
     allow_other: bool,
     no_xattr: bool,
     path_prefix: str | None,
@@ -114,12 +116,13 @@ def command(
             fsname=os.path.abspath(source),
             workers=workers,
             trio_loop=loop == "trio",
+            read_only=read_only,
             allow_other=allow_other,
             stuck_seconds=stuck_seconds,
         ),
         state_dir=state_dir,
         log_file=log_file,
         xattrs=not no_xattr,
-        control=ControlOptions(path_prefix, control_mode, durability == "fsync"),
+        control=ControlOptions(path_prefix, control_mode, durability == "fsync", iterators=not read_only),
     )
     return mounting.mount(request, foreground=foreground, wait_seconds=wait_timeout, say=click.echo)

@@ -235,6 +235,7 @@ class Merged:
             return {}
         file = self._file(place)
         told = place.shard.attributes(place.table, place.row) | {"plan": str(place.plan)}
+        told["segment"] = str(int(file.name.partition(b".")[0]))
         if file.data is None:
             told |= {"offset": str(file.offset), "size": str(file.length)}
         return told

@@ -37,6 +37,8 @@ class OpenShard(open_shard.OpenShard):
         if table.ordinal[row] != NO_SAMPLE:
             told["key"] = table.key(row)
             told["ordinal"] = str(table.ordinal[row])
+            if table is self.tables["segments"]:
+                told["segment"] = str(table.part[row])
             told["offset"] = str(table.offset[row])
             told["size"] = str(table.length[row])
         if kind.note:
