@@ -204,8 +204,7 @@ class CataloguedSample(ShownSample):
         return CataloguedFile(self.view, self._shard, self._table, self.rows[extension])
 
     def __getitem__(self, extension: str) -> bytes:
-        content = self._shard.content(self._table, self.rows[extension])
-        return bytes(content.read(0, content.size))
+        return self._shard.read(self._table, self.rows[extension])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.rows)

@@ -48,6 +48,15 @@ class OpenShard:
         extent = Extent(source, table.offset[row], table.length[row])
         return extent if self._are_bytes[kind] else make(extent, table.inline(row))
 
+    def read(self, table: Table, row: int) -> bytes:
+        """All of a content. If that is a range of a file, it is not made first, which takes as long as to read it."""
+        kind = table.kind[row] - 1
+        source = self._sources[kind]
+        if kind < 0 or source is None or not self._are_bytes[kind]:
+            content = self.content(table, row)
+            return bytes(content.read(0, content.size))
+        return bytes(source.read(table.offset[row], table.length[row]))
+
     def present(self, kind: int, offset: int, length: int, detail: bytes) -> Content:
         """A range of the source of a kind, in the form of that kind. For all but `inline`."""
         source, make = self._sources[kind], self._makers[kind]

@@ -31,7 +31,7 @@ def normalize_graph_token(token: Any) -> Token:
 def _normalize(token: Any, levels: int) -> Token:
     if isinstance(token, str):
         return str(token)
-    if isinstance(token, list | tuple):
+    if isinstance(token, (list, tuple)):  # `list | tuple` would be made anew each time
         if not levels:
             raise TypeError(f"a token is nested at most {MOST_NESTED} deep")
         return tuple([part if type(part) is int else _normalize(part, levels - 1) for part in token])

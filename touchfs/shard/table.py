@@ -56,6 +56,7 @@ class Table:
         "_files",
         "_inline",
         "_keys",
+        "_samples",
         "_starts",
         "kind",
         "length",
@@ -99,6 +100,7 @@ class Table:
         self.order = numbers("order")
         # Of samples: the report, which is of none, and directories come last.
         self._files = bisect_left(self.order, NO_SAMPLE, key=self.ordinal.__getitem__)
+        self._samples = self.ordinal[self.order[self._files - 1]] + 1 if self._files else 0
 
     def name(self, row: int) -> bytes:
         return bytes(self._data[self._starts[row] : self._starts[row + 1]])
@@ -124,7 +126,7 @@ class Table:
         """The rows of a sample's files, as the view has them."""
         order, ordinals = self.order, self.ordinal
         # Nearly always all samples have as many files.
-        first = ordinal * self._files // (ordinals[order[self._files - 1]] + 1) if self._files else 0
+        first = ordinal * self._files // self._samples if self._files else 0
         if (
             first >= self._files
             or ordinals[order[first]] != ordinal
@@ -141,7 +143,7 @@ class Table:
         order, of_row = np.asarray(self.order)[: self._files], np.asarray(self.ordinal)
         if not self._files:
             return np.full(len(ordinals), -1)
-        guesses = np.minimum(ordinals * self._files // (int(of_row[order[-1]]) + 1), self._files - 1)
+        guesses = np.minimum(ordinals * self._files // self._samples, self._files - 1)
         rows = order[guesses].astype(np.int64)
         is_before = (guesses > 0) & (of_row[order[guesses - 1]] == ordinals)
         for place in np.flatnonzero(is_before | (of_row[rows] != ordinals)).tolist():
