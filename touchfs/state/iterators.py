@@ -1,8 +1,8 @@
 """Named iterators over a dataset, kept in its state store, for any number of processes at once.
 
-A step is one transaction: the state is loaded, the graph's iteration restored from it, which takes no longer at the end
-of an epoch than at its start, samples are taken, and the state after them stored. So two never get the same sample, and
-whoever dies half way has taken none. Nothing is decoded: what is told of a sample is in the catalogs.
+A step is one transaction: it reads where the iterator is, takes samples, which takes no longer at the end of an epoch
+than at its start (`live_graph`), and stores where it is then. So two never get the same sample, and whoever dies half
+way has taken none. Nothing is decoded: what is told of a sample is in the catalogs.
 
 At the end of an epoch a step tells nothing, once; the one after it begins the next epoch.
 
@@ -34,7 +34,7 @@ from touchfs.state.selected import Selector
 from touchfs.state.spec import check_batch, parse_spec
 from touchfs.state.store import StateStore, WouldWaitError
 from touchfs.state.telling import tell
-from touchfs.token import State, from_json, to_json
+from touchfs.token import to_json
 
 _GRAPHS_KEPT = 256
 
@@ -66,13 +66,13 @@ class Iterators(Registry):
             "spec": lambda connection, iterator: _row(connection, iterator)[0].encode() + b"\n",
             "next": self._next,
             "peek": self._peek,
-            "token": lambda *of: to_json({"kind": "state", **_state(self._ready(*of))}).encode() + b"\n",
+            "token": lambda *of: to_json({"kind": "state", **self._ready(*of).state()}).encode() + b"\n",
             "position": lambda *of: b"%d\n" % _progress(self._ready(*of))[0],
             "len": lambda *of: _length(_progress(self._ready(*of))[1]),
-            "epoch": lambda *of: b"%d\n" % epoch_of(_state(self._ready(*of))["state"]),
+            "epoch": lambda *of: b"%d\n" % epoch_of(self._ready(*of).state()["state"]),
             "batch": lambda *of: b"%d\n" % self._graph(*of).spec.batch,
             "reset": lambda connection, iterator: b"",
-            "error": lambda connection, iterator: os.fsencode(_row(connection, iterator)[2]),
+            "error": lambda connection, iterator: os.fsencode(_row(connection, iterator)[3]),
         }
 
     def read(self, iterator: int, file: str) -> str:
@@ -165,9 +165,9 @@ class Iterators(Registry):
 
     def _ready(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
         """Its graph, at where it is."""
-        spec, state, _ = _row(connection, iterator)
+        spec, base, steps, _ = _row(connection, iterator)
         graph = self._known(iterator, spec)
-        graph.seek(state or graph.start)
+        graph.seek(base or graph.start, steps)
         return graph
 
     def _read(self, connection: sqlite3.Connection, iterator: int, file: str) -> bytes:
@@ -179,24 +179,23 @@ class Iterators(Registry):
 
     def _next(self, connection: sqlite3.Connection, iterator: int) -> bytes:
         graph = self._ready(connection, iterator)
-        tokens, state = graph.take(graph.spec.batch)
-        connection.execute("UPDATE iterator SET state = ? WHERE id = ?", (state, iterator))
+        tokens, base, steps = graph.step()
+        connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (base, steps, iterator))
         return tell(graph, tokens, self._prefix, self.item_token)
 
     def _peek(self, connection: sqlite3.Connection, iterator: int) -> bytes:
         graph = self._ready(connection, iterator)
-        tokens, _ = graph.take(graph.spec.batch)
-        return tell(graph, tokens, self._prefix, self.item_token)
+        return tell(graph, graph.peek(), self._prefix, self.item_token)
 
     def _write(self, iterator: int, file: str, value: Any) -> None:
         with self._store.transaction() as connection:
-            spec_text, stored, _ = _row(connection, iterator)
+            spec_text = _row(connection, iterator)[0]
             if file == "spec":
                 spec_text, state = str(parse_spec(value)), None
                 self._known(iterator, spec_text)
             elif file == "batch":
-                batch = check_batch(value, "batch")
-                spec_text, state = str(replace(self._known(iterator, spec_text).spec, batch=batch)), stored
+                graph = self._ready(connection, iterator)
+                spec_text, state = str(replace(graph.spec, batch=check_batch(value, "batch"))), to_json(graph.state())
             elif file == "token":
                 state = self._state_of(self._ready(connection, iterator), value)
             elif file == "reset":
@@ -204,7 +203,8 @@ class Iterators(Registry):
             else:
                 raise UsageError(f"{file} cannot be written: {', '.join(WRITABLE)} can")
             connection.execute(
-                "UPDATE iterator SET spec = ?, state = ?, error = '' WHERE id = ?", (spec_text, state, iterator)
+                "UPDATE iterator SET spec = ?, base = ?, steps = 0, error = '' WHERE id = ?",
+                (spec_text, state, iterator),
             )
 
     def _state_of(self, graph: LiveGraph, value: Any) -> str:
@@ -236,22 +236,17 @@ class Iterators(Registry):
             connection.execute("UPDATE iterator SET error = ? WHERE id = ?", (text + "\n", iterator))
 
 
-def _row(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None, str]:
-    found = connection.execute("SELECT spec, state, error FROM iterator WHERE id = ?", (iterator,)).fetchone()
+def _row(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None, int, str]:
+    """Its spec, the base that it is so many steps behind, and its error."""
+    found = connection.execute("SELECT spec, base, steps, error FROM iterator WHERE id = ?", (iterator,)).fetchone()
     if found is None:
         raise NotFoundError("the iterator was removed")
-    spec, state, error = found
-    return spec, state, error
-
-
-def _state(graph: LiveGraph) -> State:
-    """Where it is, the envelope and all."""
-    state: State = from_json(graph.state or graph.start)
-    return state
+    spec, base, steps, error = found
+    return spec, base, steps, error
 
 
 def _progress(graph: LiveGraph) -> tuple[int, int | None]:
-    return progress_of(graph.root, _state(graph)["state"])
+    return progress_of(graph.root, graph.state()["state"])
 
 
 def _length(length: int | None) -> bytes:

@@ -1,12 +1,12 @@
-"""The graph of an iterator as one process has it, at some state, ready to go on from there.
+"""The graph of an iterator as one process has it, ready to step.
 
-The iteration of the last step is kept together with the state that it left behind. When that is still the stored one,
-the next step goes on with it, which saves restoring it. After anything else it is restored.
+Steps are taken in blocks: where one begins is a state, its *base*, and within it only the steps are counted. So the
+store has a base and a number; a step makes neither an iteration nor a state, and any process that has the block can
+take it. No block goes beyond an epoch, whose end is the last step of its last block.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,7 +18,7 @@ from touchfs.node.repeater import LazyRepeater
 from touchfs.node.state import collect_state_dict, enclose, resume
 from touchfs.state.selected import Samples, Selector
 from touchfs.state.spec import build_graph, parse_spec
-from touchfs.token import from_json, to_json
+from touchfs.token import State, from_json, to_json
 
 # What a checkpoint may grow to.
 STATE_MAX = 4096
@@ -26,56 +26,67 @@ STATE_MAX = 4096
 _ROOM_FOR_DIGITS = 20
 # A step that takes more is for a thread.
 BATCH_NOWAIT = 64
-# That many workers stepping in turn go on without restoring.
-_STEPS_BEHIND = 4
-# As `to_json`, without the check that all is plain, which would take as long as the rest of a step.
-_spell = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+# Samples. To restore an iteration takes as long as some dozen steps.
+_BLOCK = 64
 
 
 class LiveGraph:
-    """`iteration` goes on where `state` says; None is nowhere."""
-
-    __slots__ = ("_before", "_behind", "iteration", "root", "spec", "spec_text", "start", "state")
+    __slots__ = ("_at", "_base", "_following", "_iteration", "_size", "_tokens", "root", "spec", "spec_text", "start")
 
     def __init__(self, spec_text: str, selector: Selector) -> None:
         self.spec_text = spec_text
         self.spec = parse_spec(from_json(spec_text))
         self.root = build_graph(self.spec, selector)
         self.start = to_json(collect_state_dict(self.root))
-        self._before, _, self._behind = to_json(enclose(self.root, {})).partition("{}")
-        self.state: str | None = None
-        self.iteration: Iteration
         growth = _ROOM_FOR_DIGITS * (2 * max(len(self.spec.mux), 1) + 1)
         if len(self.start) + growth > STATE_MAX:
             raise UsageError(f"spec: its state would take more than {STATE_MAX} bytes: mux fewer sources")
+        self._size = self.spec.batch * max(_BLOCK // self.spec.batch, 1)
+        self._base: str | None = None
+        # Where the block after this one begins, once all of this one was taken, and whether it is of the same epoch.
+        self._following: str | None = None
+        self._iteration: Iteration
+        self._tokens: list[Any] = []
+        self._at = 0
 
-    def seek(self, state: str) -> None:
-        if self.state != state and not self._catches_up(state):
-            self.state = None
-            self.iteration = resume(self.root, from_json(state))
-            self.state = state
+    def seek(self, base: str, steps: int) -> None:
+        """Go to so many steps behind a state."""
+        if base != self._base:
+            self._base = None
+            if base != self._following or self._iteration.ended:
+                self._iteration = resume(self.root, from_json(base))
+            self._tokens = self._iteration.take(self._size)
+            self._base, self._following = base, None
+        self._at = steps
 
-    def _catches_up(self, state: str) -> bool:
-        """Another process may have taken the steps in between: to take them too is ten times faster than restoring."""
-        for _ in range(_STEPS_BEHIND if self.spec.batch <= BATCH_NOWAIT else 0):
-            if self.state is None:
-                break
-            self.take(self.spec.batch)
-            if self.state == state:
-                return True
-        return False
+    def peek(self) -> list[Any]:
+        """The tokens of the samples of the next step, which are of one epoch; none at its end."""
+        first = self._at * self.spec.batch
+        return self._tokens[first : first + self.spec.batch]
 
-    def take(self, count: int) -> tuple[list[Any], str]:
-        """The tokens of samples of one epoch, and the state after them; none at its end, and the start of the next."""
-        before, self.state = self.state, None
-        taken = self.iteration.take(count)
-        if before is not None and 0 < len(taken) < count:
-            # The iteration has seen the end, which is told by the next step.
-            self.iteration = resume(self.root, from_json(before))
-            taken = self.iteration.take(len(taken))
-        after = f"{self._before}{_spell(self.iteration.state())}{self._behind}"
-        self.state = after if taken else None
-        return taken, after
+    def step(self) -> tuple[list[Any], str, int]:
+        """What `peek` tells, and what to `seek` for the step after it."""
+        if self._base is None:
+            raise RuntimeError("a step before seek")
+        tokens = self.peek()
+        self._at += 1
+        is_last = not tokens if self._iteration.ended else self._at * self.spec.batch == self._size
+        if not is_last:
+            return tokens, self._base, self._at
+        self._base, self._following = None, to_json(enclose(self.root, self._iteration.state()))
+        return tokens, self._following, 0
+
+    def state(self) -> State:
+        """Where it is, the envelope and all."""
+        if self._base is None:
+            raise RuntimeError("no state before seek")
+        base: State = from_json(self._base)
+        taken = min(self._at * self.spec.batch, len(self._tokens))
+        if not taken:
+            return base
+        iteration = resume(self.root, base)
+        iteration.take(taken)
+        return enclose(self.root, iteration.state())
 
     def paths(self, tokens: Sequence[Any]) -> list[bytes]:
         """Of the first file of each sample, from the root of the tree; where there is none, of what says why."""

@@ -26,7 +26,7 @@ def state_at_item(graph: LiveGraph, item: dict[str, Any], dataset: Dataset, fing
     check_name(item["shard"], "shard")
     if item["fingerprint"] != fingerprint:
         raise UsageError("the token is of another dataset")
-    envelope = from_json(graph.state or graph.start)
+    envelope = graph.state()
     state = envelope["state"]
     node: PairNode = graph.root
     if isinstance(node, LazyRepeater):

@@ -72,7 +72,8 @@ CREATE TABLE iterator (
     id    INTEGER PRIMARY KEY AUTOINCREMENT,
     name  BLOB NOT NULL UNIQUE,
     spec  TEXT NOT NULL,
-    state TEXT,
+    base  TEXT,
+    steps INTEGER NOT NULL DEFAULT 0,
     error TEXT NOT NULL DEFAULT '',
     made  REAL NOT NULL,
     maker TEXT NOT NULL
