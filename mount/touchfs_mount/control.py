@@ -23,7 +23,16 @@ from touchfs.state.opens import Opened, Opens
 from touchfs.state.store import StateStore
 from touchfs.state.writes import Piece
 from touchfs.tree.inode import FIXED_VIEW, ROOT, pack, unpack
-from touchfs_mount.iterator_files import FILES, README, ControlEntry, directory_inode, entry_of, file_inode, file_of
+from touchfs_mount.iterator_files import (
+    FILES,
+    FIRST_ROW,
+    README,
+    ControlEntry,
+    directory_inode,
+    entry_of,
+    file_inode,
+    file_of,
+)
 from touchfs_mount.loop import CELLS, FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
 from touchfs_mount.workers import Reloads
 
@@ -223,5 +232,4 @@ class Control:
 
 def _opened(handle: int) -> Opened:
     iterator, row = divmod(handle >> _OPEN_BITS & _FILE_MASK, 1 << _FILE_BITS)
-    inode = pack(FIXED_VIEW, iterator, row)
-    return Opened(handle & _OPEN_MASK, iterator, file_of(inode) if iterator else _FIXED_FILES[inode])
+    return Opened(handle & _OPEN_MASK, iterator, FILES[row - FIRST_ROW] if iterator else _FIXED_FILES[row])

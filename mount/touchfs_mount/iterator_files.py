@@ -39,7 +39,7 @@ One open of `next` is one step, made at its first read; each sample is told once
 
 FILES = ("spec", "next", "peek", "token", "position", "len", "epoch", "batch", "reset", "error")
 
-_DIRECTORY_ROW, _FIRST_ROW = 1, 2
+_DIRECTORY_ROW, FIRST_ROW = 1, 2
 
 
 class ControlEntry(NamedTuple):
@@ -54,13 +54,13 @@ def directory_inode(iterator: int) -> int:
 
 
 def file_inode(iterator: int, file: str) -> int:
-    return pack(FIXED_VIEW, iterator, _FIRST_ROW + FILES.index(file))
+    return pack(FIXED_VIEW, iterator, FIRST_ROW + FILES.index(file))
 
 
 def file_of(inode: int) -> str:
     """The name of an iterator's file, empty for its directory."""
-    row = unpack(inode)[2] - _FIRST_ROW
-    if row == _DIRECTORY_ROW - _FIRST_ROW:
+    row = unpack(inode)[2] - FIRST_ROW
+    if row == _DIRECTORY_ROW - FIRST_ROW:
         return ""
     if not 0 <= row < len(FILES):
         raise ChangedError("this inode is not of this mount")

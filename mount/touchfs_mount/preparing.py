@@ -10,6 +10,7 @@ What could not be decompressed, as there was no room, is tried again only after 
 from __future__ import annotations
 
 import ctypes
+import io
 import logging
 import os
 import pickle
@@ -50,33 +51,45 @@ class Preparing:
     def __init__(self, options: Options, *, in_place: bool) -> None:
         self._options = options
         self._in_place = in_place
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: _Process | None = None
         self._tried: set[str] = set()
 
     def follow(self, dataset: Dataset) -> None:
         """Start it, if shards of a new generation of the dataset wait for it, and none is at work."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and self._process.is_at_work:
             return
-        if self._process is None or self._process.returncode:
+        if self._process is None or not self._process.has_told:
             self._tried.clear()  # it was not the process that had the dataset read anew
         self._process = None
         paths = {shard.path for shard in dataset.shards if is_waiting(shard)} - self._tried
         if paths:
             self._tried |= paths
             told = dataset.source, self._options, self._in_place, tuple(paths), os.getppid(), os.getpid()
-            self._start(Work(*told))
+            try:
+                self._process = _Process(Work(*told))
+            except OSError:
+                log.exception("compressed shards are not prepared")
 
-    def _start(self, work: Work) -> None:
-        told = os.memfd_create("touchfs-preparing")
+
+class _Process:
+    """Its work is in a file in memory, which it makes empty before it has the dataset read anew for the last time: when
+    that is done, it itself may still be about to end.
+    """
+
+    def __init__(self, work: Work) -> None:
         command = [sys.executable, "-c", f"from {__name__} import main; main()"]
-        try:
-            os.write(told, pickle.dumps(work))
-            os.lseek(told, 0, os.SEEK_SET)
-            self._process = subprocess.Popen(command, stdin=told, stdout=subprocess.DEVNULL)
-        except OSError:
-            log.exception("compressed shards are not prepared")
-        finally:
-            os.close(told)
+        self._work = io.FileIO(os.memfd_create("touchfs-preparing"), "r+")
+        self._work.write(pickle.dumps(work))
+        self._work.seek(0)
+        self._popen = subprocess.Popen(command, stdin=self._work, stdout=subprocess.DEVNULL)
+
+    @property
+    def has_told(self) -> bool:
+        return os.fstat(self._work.fileno()).st_size == 0
+
+    @property
+    def is_at_work(self) -> bool:
+        return self._popen.poll() is None and not self.has_told
 
 
 def main() -> None:
@@ -96,8 +109,8 @@ def main() -> None:
         log.error("compressed shards are not prepared: %s", error)
         sys.exit(1)
     log.info("decompressed")
+    os.ftruncate(sys.stdin.fileno(), 0)
     os.kill(work.supervisor, signal.SIGHUP)
-    os._exit(0)  # so that the zygote finds us gone when it has reloaded
 
 
 class _Telling:

@@ -22,7 +22,7 @@ def touchfs(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([TOUCHFS, *map(str, arguments)], text=True, capture_output=True, check=False, **how)
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What the condition returns once it is true."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

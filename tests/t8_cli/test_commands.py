@@ -136,6 +136,7 @@ class TestStat:
             "user.touchfs.key:": "talks/monday",
             "user.touchfs.shard:": "000000000",
             "user.touchfs.ordinal:": "0",
+            "user.touchfs.segment:": "1",
             "user.touchfs.field:": "audio",
             "user.touchfs.offset:": str(2 * start),
             "user.touchfs.size:": str(2 * (end - start)),
