@@ -15,9 +15,9 @@ from typing import Any
 
 from touchfs import node
 from touchfs.errors import UsageError
-from touchfs.native_match import has_native_indexes, matches, why_sequential
 from touchfs.node.shar import Fields, list_fields
 from touchfs.node.state import graph_of
+from touchfs.shard.native_match import has_native_indexes, matches, why_sequential
 from touchfs.token import State
 
 
@@ -37,7 +37,7 @@ class SampleSet:
         `LazyIndexedManifestIterator` (shuffle, seed, rank, world_size, partition, tail). `indexed=False` reads shards
         from start to end, in the order of `LazyManifestIterator` (shuffle_shards, seed, rank, world_size). By default
         it is what the data was prepared for: indexed if all files are plain and have their native indexes beside them
-        (`touchfs.native_match`).
+        (`touchfs.shard.native_match`).
         """
         path = os.fspath(path)
         _refuse_sequential([path], indexed)

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.preparing import hold_all, is_waiting, release
+from touchfs.indexing.preparing import hold_all, is_waiting, release
 from touchfs.source.scratch import Scratch
 from touchfs.state.place import state_path
 from touchfs.state.plans import RegisteredPlans

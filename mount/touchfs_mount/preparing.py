@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import TouchfsError
 from touchfs.indexing import open_dataset
-from touchfs.preparing import find_prepared, is_waiting
+from touchfs.indexing.preparing import find_prepared, is_waiting
 from touchfs.shard.options import Options
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from shown import dataset_files
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, SourceError
 from touchfs.indexing import open_dataset
-from touchfs.preparing import is_waiting, release
+from touchfs.indexing.preparing import is_waiting, release
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES, CompressedShard
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import shard_name

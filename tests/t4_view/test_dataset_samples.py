@@ -20,11 +20,11 @@ from t5_node import data
 from touchnet import UINT16, write_shard
 
 from touchfs.dataset import Dataset
-from touchfs.dataset_samples import DatasetSamples, ShownSamples
-from touchfs.dataset_segments import MergedSamples, SegmentSamples
+from touchfs.dataset.samples import DatasetSamples, ShownSamples
+from touchfs.dataset.segments import MergedSamples, SegmentSamples
+from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.indexing import open_dataset
-from touchfs.shown_sample import ShownSample
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import parse_plan
 
@@ -131,8 +131,8 @@ def _fingerprint(samples: ShownSamples) -> str:
 
 
 def test_threads_share_them(speech: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("touchfs.dataset_samples.SHARDS_KEPT", 1)
-    monkeypatch.setattr("touchfs.dataset_segments._SAMPLES_KEPT", 1)
+    monkeypatch.setattr("touchfs.dataset.samples.SHARDS_KEPT", 1)
+    monkeypatch.setattr("touchfs.dataset.segments._SAMPLES_KEPT", 1)
     samples = MergedSamples(speech, parse_plan("max=0.05"))
     here, seen = all_files(samples), []
 
@@ -150,7 +150,7 @@ def test_threads_share_them(speech: Dataset, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_few_shards_are_kept_open(speech: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("touchfs.dataset_samples.SHARDS_KEPT", 2)
+    monkeypatch.setattr("touchfs.dataset.samples.SHARDS_KEPT", 2)
     samples = DatasetSamples(speech)
     assert len(list(samples)) == 6
     assert len(samples._open) == 2

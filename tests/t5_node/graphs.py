@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 from t5_node import data
 
-from touchfs.dataset_segments import MergedSamples, SegmentSamples
+from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.indexing import open_dataset
 from touchfs.node import (
     IteratorNode,

@@ -14,8 +14,9 @@ import pytest
 from t5_node import data
 from t5_node.test_order import GOLDEN
 
-from touchfs.dataset_samples import DatasetSamples, ShownSamples
-from touchfs.dataset_segments import SegmentSamples
+from touchfs.dataset.samples import DatasetSamples, ShownSamples
+from touchfs.dataset.segments import SegmentSamples
+from touchfs.dataset.shown_sample import MadeSample, ShownSample
 from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node import (
@@ -36,7 +37,6 @@ from touchfs.node import (
 from touchfs.node.state import collect_state_dict, restore_state_dict
 from touchfs.shard.shar import SharShard
 from touchfs.shard.touch import TouchShard
-from touchfs.shown_sample import MadeSample, ShownSample
 from touchfs.stream.lines import LineStream
 from touchfs.stream.shard import ShardStream
 from touchfs.token import from_json, to_json

@@ -15,7 +15,6 @@ from t5_node.graphs import leaf
 import touchfs
 from touchfs import SampleSet
 from touchfs.errors import ChangedError, UsageError
-from touchfs.native_match import has_native_indexes
 from touchfs.node import (
     LazyIndexedManifestIterator,
     LazyIndexedSharIterator,
@@ -25,6 +24,7 @@ from touchfs.node import (
     get_graph_origin,
     resolve_iterator_source,
 )
+from touchfs.shard.native_match import has_native_indexes
 from touchfs.testing import check_restore
 from touchfs.token import from_json, to_json
 from touchfs.write.native_index import Dialect, write_index

@@ -12,15 +12,15 @@ from typing import Any
 
 import click
 
-from touchfs import jobs, native_indexing
+from touchfs import jobs
 from touchfs.cli.console import Reading, source_options
 from touchfs.cli.info import troubles
 from touchfs.cli.terminal import CPUS, executor, printable, progress_bar, say
 from touchfs.dataset import counted
 from touchfs.errors import SourceError, UsageError
 from touchfs.format.tar_grouping import Dialect
-from touchfs.indexing import open_dataset
-from touchfs.native_indexing import Done, Task
+from touchfs.indexing import native, open_dataset
+from touchfs.indexing.native import Done, Task
 from touchfs.write.index_pack import write_pack
 
 _HELP = ("-h", "--help")
@@ -61,8 +61,8 @@ def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read
     """
     if check:
         return _run(
-            native_indexing.check_any,
-            [task for source in sources for task in native_indexing.find_indexes(source)],
+            native.check_any,
+            [task for source in sources for task in native.find_indexes(source)],
             jobs,
         )
     for source in sources:
@@ -161,7 +161,7 @@ def shar(paths: tuple[str, ...], **options: Any) -> int:
       cp data.jsonl shar/cuts.000000.jsonl
       touchfs index shar shar
     """
-    return _index([found for path in paths for found in native_indexing.find_shar(path)], **options)
+    return _index([found for path in paths for found in native.find_shar(path)], **options)
 
 
 @command.command("webdataset")
@@ -213,7 +213,7 @@ def pack(paths: tuple[str, ...], output: str, dialect: str, jobs: int, check: bo
       touchfs index pack data.jsonl -o data.idxpack
     """
     if check:
-        return _run(native_indexing.check_any, [Task(output, output)], 1)
+        return _run(native.check_any, [Task(output, output)], 1)
     if os.path.lexists(output) and not force:
         raise UsageError("already exists: --force replaces it", path=output)
     with executor(jobs if len(paths) > 1 else 1) as pool, progress_bar("indexing") as progress:
@@ -225,22 +225,22 @@ def pack(paths: tuple[str, ...], output: str, dialect: str, jobs: int, check: bo
 def _index(
     found: Iterable[tuple[str, Dialect | None]], output_dir: str | None, jobs: int, check: bool, force: bool
 ) -> int:
-    tasks = native_indexing.plan(found, output_dir)
+    tasks = native.plan(found, output_dir)
     if check:
-        return _run(native_indexing.check, tasks, jobs)
+        return _run(native.check, tasks, jobs)
     if output_dir is not None:
         try:
             os.makedirs(output_dir, exist_ok=True)
         except OSError as error:
             raise SourceError(f"cannot be made: {error.strerror}", path=output_dir) from error
-    return _run(partial(native_indexing.write, force=force), tasks, jobs)
+    return _run(partial(native.write, force=force), tasks, jobs)
 
 
 def _run(work: Callable[[Task], Done], tasks: list[Task], processes: int) -> int:
     """Do them all, say what came of each, and return the exit status."""
     status = 0
     with executor(max(min(processes, len(tasks)), 1)) as pool, progress_bar("indexing") as progress:
-        for number, done in enumerate(jobs.run(partial(native_indexing.told, work), tasks, pool), 1):
+        for number, done in enumerate(jobs.run(partial(native.told, work), tasks, pool), 1):
             progress(number, len(tasks))
             if done.line:
                 say(done.line)

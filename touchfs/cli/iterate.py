@@ -78,8 +78,8 @@ def command(
 
 
 def _samples(dataset: Dataset, view: str) -> Any:
-    from touchfs.dataset_samples import DatasetSamples
-    from touchfs.dataset_segments import MergedSamples, SegmentSamples
+    from touchfs.dataset.samples import DatasetSamples
+    from touchfs.dataset.segments import MergedSamples, SegmentSamples
     from touchfs.view.plan import parse_plan
 
     if view == "samples":

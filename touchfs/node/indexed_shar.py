@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from touchfs.dataset import Dataset, Shard
-from touchfs.dataset_samples import DatasetSamples
+from touchfs.dataset.samples import DatasetSamples
+from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
-from touchfs.native_match import why_sequential
 from touchfs.node.base import Pair, kind_of
 from touchfs.node.order import Order, OrderedNode, OrderIteration
 from touchfs.node.partition import Partition
 from touchfs.node.saved import Saved
 from touchfs.node.shar import Fields, list_fields
 from touchfs.shard import shar
-from touchfs.shown_sample import ShownSample
+from touchfs.shard.native_match import why_sequential
 from touchfs.token import State, Token
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from touchfs.dataset import Dataset
-from touchfs.dataset_samples import DatasetSamples
+from touchfs.dataset.samples import DatasetSamples
 from touchfs.indexing import open_dataset
 from touchfs.node.base import Pair, kind_of
 from touchfs.node.order import Order, OrderedNode, OrderIteration

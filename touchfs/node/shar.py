@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.node.base import Make
 from touchfs.node.manifest_stream import StreamNode
 from touchfs.shard import shar
 from touchfs.shard.find import find_shards
-from touchfs.shown_sample import ShownSample
 from touchfs.stream.open import open_shar_streams, open_streams
 
 Fields: TypeAlias = Mapping[str, Sequence[str | os.PathLike[str]]]

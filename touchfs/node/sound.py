@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import FormatError, MissingExtraError, UsageError
 from touchfs.extent import Memory
 from touchfs.format import wav
 from touchfs.node.mixing import Audio
-from touchfs.shown_sample import ShownSample
 from touchfs.source.drive import drive
 
 # Extensions of a sample's recording. Other fields have their name before these.

@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from touchfs.dataset import Dataset
-from touchfs.dataset_samples import DatasetSamples
+from touchfs.dataset.samples import DatasetSamples
 from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError
 from touchfs.node.state import enclose, resume
 from touchfs.state import writes

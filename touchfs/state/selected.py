@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 
 from touchfs.dataset import Dataset
-from touchfs.dataset_samples import DatasetSamples, Positions, ShownSamples
-from touchfs.dataset_segments import MergedSamples, SegmentSamples
+from touchfs.dataset.samples import DatasetSamples, Positions, ShownSamples
+from touchfs.dataset.segments import MergedSamples, SegmentSamples
+from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import FormatError, UsageError
 from touchfs.format import wav
 from touchfs.shard.table import DIRECTORY, NO_SAMPLE, Table
-from touchfs.shown_sample import ShownSample
 from touchfs.source.drive import drive
-from touchfs.survivors import survivors
+from touchfs.state.survivors import survivors
 from touchfs.view.plan import parse_plan
 from touchfs.where import parse_where
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from touchfs.shown_sample import ShownSample
+from touchfs.dataset.shown_sample import ShownSample
 from touchfs.state.live_graph import LiveGraph
 
 # The view as specs name it, the shard, the ordinal and the segment of a sample, and its token.

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
+from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import FormatError
-from touchfs.shown_sample import ShownSample
 
 VIEW = "shards"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownSample, no_path
 from touchfs.extent import Memory
 from touchfs.format.jsonl import value_span
 from touchfs.shard.jsonl import key_of, parse_line
-from touchfs.shown_sample import MadeFile, MadeSample, ShownSample, no_path
 from touchfs.source.lines import START, LinePlace, lines_after, stream_identity
 from touchfs.stream.base import VIEW, Made, Place, numbers_of
 

@@ -8,13 +8,13 @@ from contextlib import closing
 from functools import lru_cache, partial
 from typing import cast
 
+from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownSample, no_path
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent, Memory
 from touchfs.sample import Field, Samples
 from touchfs.shard.names import quote
 from touchfs.shard.open import fingerprint, open_shard, open_source
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.shown_sample import MadeFile, MadeSample, ShownSample, no_path
 from touchfs.source.local import FileIdentity
 from touchfs.source.pieces import StoredFile
 from touchfs.stream.base import VIEW, Made, Place, numbers_of

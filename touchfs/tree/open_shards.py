@@ -9,10 +9,9 @@ import stat
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from touchfs import open_shard
-from touchfs.dataset import Dataset
+from touchfs.dataset import Dataset, open_shard
+from touchfs.dataset.open_shard import SHARDS_KEPT
 from touchfs.errors import ChangedError, UsageError
-from touchfs.open_shard import SHARDS_KEPT
 from touchfs.shard.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import SHARD_IDS_MAX, pack

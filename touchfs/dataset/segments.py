@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset
-from touchfs.dataset_samples import CataloguedSample, ShownSamples, path_of
+from touchfs.dataset.open_shard import OpenShard
+from touchfs.dataset.samples import CataloguedSample, ShownSamples, path_of
+from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownFile, ShownSample
 from touchfs.extent import Content, Memory
-from touchfs.open_shard import OpenShard
 from touchfs.sample import Field
 from touchfs.shard.catalog import Kind
 from touchfs.shard.table import Table
-from touchfs.shown_sample import MadeFile, MadeSample, ShownFile, ShownSample
 from touchfs.view.form import SAMPLE_SIZE, recording_of
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import Plan, merge

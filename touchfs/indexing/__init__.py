@@ -5,7 +5,7 @@ file*, which keeps for each shard what it was (its files' identities) when its c
 before something in its shard is. Where a shard is new, or is another one by now, its catalog is made first; that is
 all that `touchfs index` does. A dataset file is only a summary: without it, catalogs are opened to see whose they are.
 
-A compressed shard is decompressed before (`touchfs.preparing`), as long as its decompressed form is not there.
+A compressed shard is decompressed before (`touchfs.indexing.preparing`), as long as its decompressed form is not there.
 
 What has which key is told by the index of keys, one file over all shards, made last. Without it all else works.
 
@@ -29,7 +29,15 @@ import platformdirs
 from touchfs import jobs
 from touchfs.dataset import Dataset, Shard
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.preparing import CATALOG_SUFFIX, Notice, find_prepared, hold, is_notice, is_waiting, prepare_shards
+from touchfs.indexing.preparing import (
+    CATALOG_SUFFIX,
+    Notice,
+    find_prepared,
+    hold,
+    is_notice,
+    is_waiting,
+    prepare_shards,
+)
 from touchfs.shard.catalog import VERSION, Catalog, Facts
 from touchfs.shard.find import find_shards
 from touchfs.shard.key_builder import KeyedShard, build_keys

@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset
+from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
+from touchfs.dataset.shown_sample import ShownFile, ShownSample
 from touchfs.errors import FormatError
 from touchfs.extent import Content
-from touchfs.open_shard import SHARDS_KEPT, OpenShard
 from touchfs.shard.table import Table
-from touchfs.shown_sample import ShownFile, ShownSample
 
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 
