@@ -243,7 +243,7 @@ class _Transaction:
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """SQLite's own waiting is a setting of the connection, not of a transaction."""
-        deadline = time.monotonic() + BUSY_SECONDS
+        until = 0.0
         while True:
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -253,29 +253,34 @@ class _Transaction:
                     raise
                 if not self._wait:
                     raise WouldWaitError from None
-                if time.monotonic() > deadline:
+                until = until or time.monotonic() + BUSY_SECONDS
+                if time.monotonic() > until:
                     raise
             time.sleep(_RETRY_SECONDS)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         store = self._store
         try:
-            if self._outermost and error is None:
-                store._connection.execute("COMMIT")
-        except sqlite3.Error as failure:
-            error = failure
-            raise store._told(failure) from failure
-        finally:
             if self._outermost:
-                with suppress(sqlite3.Error):  # the connection may be closed, or the disk be gone
-                    if store._connection.in_transaction:
-                        store._connection.execute("ROLLBACK")
-                    if _code(error) == sqlite3.SQLITE_FULL:
-                        # What filled the disk may be our own log, which is else emptied at 4 MB.
-                        store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                if error is None:
+                    try:
+                        store._connection.execute("COMMIT")
+                    except sqlite3.Error as failure:
+                        error = failure
+                if error is not None:
+                    self._undo(store._connection, error)
+        finally:
             store._lock.release()
         if isinstance(error, sqlite3.Error):
             raise store._told(error) from error
+
+    def _undo(self, connection: sqlite3.Connection, error: BaseException) -> None:
+        with suppress(sqlite3.Error):  # the connection may be closed, or the disk be gone
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if _code(error) == sqlite3.SQLITE_FULL:
+                # What filled the disk may be our own log, which is else emptied at 4 MB.
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _system() -> tuple[str, str]:
