@@ -86,6 +86,8 @@ class ShownSamples(Sequence[ShownSample]):
 
     def __getitem__(self, position: int | slice) -> ShownSample | list[ShownSample]:
         count = self._starts[-1]
+        if type(position) is int and 0 <= position < count:
+            return self._at(position)
         if isinstance(position, slice):
             return [self._at(each) for each in range(*position.indices(count))]
         if not -count <= position < count:
@@ -198,7 +200,7 @@ class CataloguedSample(ShownSample):
 
     def extension(self, row: int) -> str:
         size = self._table.suffix[row]
-        return self._table.name(row)[1 - size :].decode("utf-8", "surrogateescape") if size else ""
+        return self._table.ending(row, size - 1) if size else ""
 
     def file(self, extension: str) -> ShownFile:
         return CataloguedFile(self.view, self._shard, self._table, self.rows[extension])

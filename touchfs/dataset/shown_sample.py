@@ -58,6 +58,7 @@ class ShownSample(Mapping[str, bytes]):
         self.ordinal = ordinal
         self.number = number
         self.shar_epoch = shar_epoch
+        self._graph_origin = None
 
     @property
     @abstractmethod

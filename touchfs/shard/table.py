@@ -105,6 +105,11 @@ class Table:
     def name(self, row: int) -> bytes:
         return bytes(self._data[self._starts[row] : self._starts[row + 1]])
 
+    def ending(self, row: int, size: int) -> str:
+        """The last bytes of a name, as `os.fsdecode` has them."""
+        end = self._starts[row + 1]
+        return str(self._data[end - size : end], "utf-8", "surrogateescape")
+
     def path(self, row: int) -> bytes:
         """The path of a row from the view's directory of the shard, which is row 0."""
         components = []

@@ -130,7 +130,9 @@ class LocalFile:
         _pool.remove(self)
 
     def read(self, offset: int, length: int) -> bytes:
-        descriptor = self._verified()
+        descriptor = self._descriptor
+        if descriptor is None or monotonic() >= self._verify_at:
+            descriptor = self._verified()
         try:
             data = os.pread(descriptor.number, length, offset)
             while len(data) < length:
