@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import stat
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,8 +21,9 @@ from pyfuse3 import FUSEError
 from touchfs.extent import Content
 from touchfs.state.store import StateStore, WouldWaitError
 from touchfs.tree.inode import ROOT
-from touchfs.tree.tree import Entry, Tree
+from touchfs.tree.tree import Tree
 from touchfs_mount import control
+from touchfs_mount.attributes import BLOCK_SIZE, attributes_of, control_attributes, missing
 from touchfs_mount.control import HANDLE_TAG, ITERATORS, Control, ControlOptions, MountFacts, is_control, is_iterators
 from touchfs_mount.handler import Refusals, handler
 from touchfs_mount.iterator_files import ControlEntry, is_writable
@@ -34,13 +34,8 @@ log = logging.getLogger(__name__)
 CONTENTS_KEPT = 4096
 # What is under an inode never changes: a shard that does gets other inodes.
 FOREVER_SECONDS = 3600.0
-BLOCK_SIZE = 512
 XATTR_PREFIX = b"user.touchfs."
 TOKEN = XATTR_PREFIX + b"token"
-# The most that readers ask for in one request, and what Python's open() buffers.
-PREFERRED_READ = 1 << 17
-
-_MODES = {stat.S_IFDIR: stat.S_IFDIR | 0o555, stat.S_IFREG: stat.S_IFREG | 0o444, stat.S_IFLNK: stat.S_IFLNK | 0o777}
 
 # The control directory is the last entry of the root, after all the views there can be.
 CONTROL_PLACE = 1 << 12
@@ -79,7 +74,6 @@ class TouchOperations(Operations):
         self._xattrs = xattrs
         self._control_options = options
         self._contents: dict[int, Content] = {}
-        self._owner = os.geteuid(), os.getegid()
         self._mtime_ns = tree.entry(ROOT).mtime_ns
         self.entered: Callable[[], None] | None = None
         self.refusals = Refusals()
@@ -99,37 +93,14 @@ class TouchOperations(Operations):
         self._waits_for_disk = options.fsync
         self._control = Control(self._tree.dataset, self._facts, self._mount, store, options)
 
-    def _attributes(self, entry: Entry, seconds: float = FOREVER_SECONDS) -> pyfuse3.EntryAttributes:
-        inode, kind, size, mtime_ns = entry
-        attributes = pyfuse3.EntryAttributes()
-        attributes.st_ino = inode
-        attributes.st_mode = _MODES[kind]
-        attributes.st_size = size
-        attributes.st_blocks = -(-size // BLOCK_SIZE)
-        attributes.st_blksize = PREFERRED_READ
-        attributes.st_uid, attributes.st_gid = self._owner
-        attributes.st_atime_ns = attributes.st_mtime_ns = attributes.st_ctime_ns = mtime_ns
-        attributes.entry_timeout = attributes.attr_timeout = seconds
-        return attributes
-
-    def _control_attributes(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
-        kind = stat.S_IFMT(entry.mode)
-        attributes = self._attributes(Entry(entry.inode, kind, 0, self._mtime_ns), control.ENTRY_SECONDS)
-        attributes.st_mode = entry.mode
-        return attributes
-
     async def _control_entry(self, inode: int) -> pyfuse3.EntryAttributes:
         """Those that are always there are told without a look into the store."""
         entry = self._control.entry
         found = await self._offload(entry, inode) if is_iterators(inode) else entry(inode)
-        return self._control_attributes(found)
+        return self._of_control(found)
 
-    def _missing(self, seconds: float) -> pyfuse3.EntryAttributes:
-        """A name that is not there, so that the kernel remembers it: ENOENT by exception is not cached."""
-        attributes = pyfuse3.EntryAttributes()
-        attributes.st_ino = 0
-        attributes.entry_timeout = seconds
-        return attributes
+    def _of_control(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
+        return control_attributes(entry, self._mtime_ns, control.ENTRY_SECONDS)
 
     def _seconds(self, directory: int) -> float:
         """How long the kernel may remember what is, or is not, in a directory."""
@@ -142,19 +113,19 @@ class TouchOperations(Operations):
         if is_control(parent):
             told = await self._offload(self._control.find, parent, name)
             # Another mount may make what is missing here now.
-            return self._missing(0) if told is None else self._control_attributes(told)
+            return missing(0) if told is None else self._of_control(told)
         if self._tree.may_wait(parent):
             found, seconds = await self._offload(self._tree.find, parent, name), FOREVER_SECONDS
         else:
             found, seconds = self._tree.find(parent, name), self._seconds(parent)
-        return self._missing(seconds) if found is None else self._attributes(found, seconds)
+        return missing(seconds) if found is None else attributes_of(found, seconds)
 
     @handler
     async def getattr(self, inode: int, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         if is_control(inode):
             return await self._control_entry(inode)
         entry = self._tree.entry(inode)
-        return self._attributes(entry, control.ENTRY_SECONDS if entry.is_link else FOREVER_SECONDS)
+        return attributes_of(entry, control.ENTRY_SECONDS if entry.is_link else FOREVER_SECONDS)
 
     @handler
     async def readlink(self, inode: int, context: pyfuse3.RequestContext) -> bytes:
@@ -168,12 +139,12 @@ class TouchOperations(Operations):
     async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
         if is_control(handle):
             for name, told, place in await self._offload(self._control.entries, handle, start):
-                if not pyfuse3.readdir_reply(token, name, self._control_attributes(told), place):
+                if not pyfuse3.readdir_reply(token, name, self._of_control(told), place):
                     return
             return
         seconds = self._seconds(handle)
         for name, entry, place in self._tree.entries(handle, start):
-            if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), place):
+            if not pyfuse3.readdir_reply(token, name, attributes_of(entry, seconds), place):
                 return
         if handle == ROOT and start < CONTROL_PLACE:
             pyfuse3.readdir_reply(token, control.NAME, await self._control_entry(control.DIRECTORY), CONTROL_PLACE)
@@ -298,7 +269,7 @@ class TouchOperations(Operations):
         if parent != ITERATORS:
             raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
         made = await self._offload(self._control.make_iterator, name, _asker(context))
-        return self._control_attributes(made)
+        return self._of_control(made)
 
     @handler
     async def rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:

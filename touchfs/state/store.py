@@ -23,6 +23,7 @@ from pathlib import Path
 
 from touchfs.errors import FullError, StateError
 from touchfs.source.mounts import mounts
+from touchfs.state.processes import start_of, system
 
 VERSION = 4
 PLANS_MAX = 1000
@@ -154,16 +155,16 @@ class StateStore:
 
         Opens of mounts whose process has ended are deleted, and all plans if there is no other mount.
         """
-        boot, pids = _system()
+        boot, pids = system()
         with self.transaction() as connection:
             known = connection.execute("SELECT id, pid, started, boot, pids FROM mount").fetchall()
             for mount, other, started, its_boot, its_pids in known:
                 # Of a process in another container, which we cannot see, only a reboot tells that it has ended.
-                if its_boot != boot or (its_pids == pids and _started(other) != started):
+                if its_boot != boot or (its_pids == pids and start_of(other) != started):
                     connection.execute("DELETE FROM mount WHERE id = ?", (mount,))
             if not connection.execute("SELECT 1 FROM mount").fetchone():
                 connection.execute("DELETE FROM plan")
-            told = pid, _started(pid), boot, pids
+            told = pid, start_of(pid), boot, pids
             inserted = connection.execute("INSERT INTO mount (pid, started, boot, pids) VALUES (?, ?, ?, ?)", told)
             return int(inserted.lastrowid or 0)
 
@@ -281,21 +282,6 @@ class _Transaction:
             if _code(error) == sqlite3.SQLITE_FULL:
                 # What filled the disk may be our own log, which is else emptied at 4 MB.
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _system() -> tuple[str, str]:
-    """Which boot this is, and which pid namespace: where a pid and the time of its start name a process for good."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return boot, os.readlink("/proc/self/ns/pid")
-
-
-def _started(pid: int) -> str:
-    """When a process began, in ticks since boot. One that only waits for its parent to hear of its end has ended."""
-    try:
-        told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return "ended"
-    return "ended" if told[0] in "ZX" else told[19]
 
 
 def _file_system(directory: str) -> str:
