@@ -52,9 +52,11 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
 
 def make_broken(catalog_path: str, error: TouchfsError, files: Mapping[str, FileIdentity]) -> Facts:
     """The catalog of a shard that cannot be served."""
+    remedy = "Repair it or make it again"
     if isinstance(error, SourceError | MissingExtraError):
         files = {}  # as those of no shard, so that the next opening tries again
-    report = f"This shard cannot be served.\n\n{error}\n\nRepair it or make it again, {_THEN}\n"
+        remedy = "See to that"
+    report = f"This shard cannot be served.\n\n{error}\n\n{remedy}, {_THEN}\n"
     return make_notice(catalog_path, report, files)
 
 
