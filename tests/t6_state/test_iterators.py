@@ -276,6 +276,23 @@ class TestStates:
             assert name in where.read(other, "error")
             assert token(where, other) == kept
 
+    @pytest.mark.parametrize("file", ["token", "reset", "spec"])
+    def test_an_iterator_over_a_dataset_that_was_changed_can_go_on(self, iterators, store, tmp_path, file):
+        iterator = made(iterators, shuffle=7)
+        iterators.read(iterator, "next")
+        datasets.make_shards(tmp_path / "more")
+        (tmp_path / "more" / "one").rename(tmp_path / "more" / "two2")
+        others = Iterators(store, open_dataset(os.fspath(tmp_path / "more"), in_place=True))
+        with pytest.raises(UsageError, match="fingerprint"):
+            others.read(iterator, "next")
+        assert "fingerprint" in others.read(iterator, "error")
+        fresh = made(others, "fresh", shuffle=7)
+        wanted = others.read(fresh, "peek")
+        value = {"token": token(others, fresh), "reset": 1, "spec": {"shuffle": 7}}[file]
+        others.write(iterator, file, value)
+        assert others.read(iterator, "next") == wanted
+        assert others.read(iterator, "error") == ""
+
     @pytest.mark.parametrize(
         "value",
         [

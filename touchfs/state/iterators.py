@@ -197,7 +197,7 @@ class Iterators(Registry):
                 graph = self._ready(connection, iterator)
                 spec_text, state = str(replace(graph.spec, batch=check_batch(value, "batch"))), to_json(graph.state())
             elif file == "token":
-                state = self._state_of(self._ready(connection, iterator), value)
+                state = self._state_of(connection, iterator, value)
             elif file == "reset":
                 state = start_of(self._known(iterator, spec_text), value)
             else:
@@ -207,14 +207,17 @@ class Iterators(Registry):
                 (spec_text, state, iterator),
             )
 
-    def _state_of(self, graph: LiveGraph, value: Any) -> str:
+    def _state_of(self, connection: sqlite3.Connection, iterator: int, value: Any) -> str:
         """The state that a token stands for."""
         if not isinstance(value, dict):
             raise UsageError("a token is a JSON object, as `cat token` tells it")
         kind = value.get("kind", "state" if "touchfs_state" in value else None)
         if kind == "item":
+            graph = self._ready(connection, iterator)
             value = state_at_item(graph, value, self._dataset, self._fingerprint)
-        elif kind != "state":
+        elif kind == "state":
+            graph = self._graph(connection, iterator)
+        else:
             raise UsageError(f'the kind of a token is "state" or "item", not {kind!r:.80}')
         state = {name: told for name, told in value.items() if name != "kind"}
         return to_json(enclose(graph.root, resume(graph.root, state).state()))
