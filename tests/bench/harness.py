@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -114,6 +115,29 @@ def report(title: str, rows: list[tuple[str, str, str]]) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+_missed: list[str] = []
+
+
+def at_least(value: float, wanted: float, unit: str = "") -> str:
+    return _judged(f"wanted: at least {wanted:,g}{unit}", value >= wanted)
+
+
+def at_most(value: float, wanted: float, unit: str = "") -> str:
+    return _judged(f"wanted: at most {wanted:,g}{unit}", value <= wanted)
+
+
+def _judged(told: str, is_met: bool) -> str:
+    if not is_met:
+        _missed.append(told)
+    return told if is_met else f"{told}: MISSED"
+
+
+def run(main: Callable[[], None]) -> NoReturn:
+    """The process fails if something wanted was missed."""
+    main()
+    sys.exit(f"\n{len(_missed)} missed" if _missed else 0)
 
 
 def machine() -> str:
