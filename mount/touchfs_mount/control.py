@@ -13,14 +13,15 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from touchfs.dataset import Dataset
-from touchfs.errors import ChangedError, FullError, NotFoundError, UsageError
+from touchfs.errors import ChangedError, FullError, NotFoundError, StateError, UsageError
 from touchfs.state.iterators import Iterators
 from touchfs.state.opens import Opened, Opens
-from touchfs.state.store import StateStore
+from touchfs.state.store import StateStore, WouldWaitError
 from touchfs.state.writes import Piece
 from touchfs.tree.inode import FIXED_VIEW, ROOT, pack, unpack
 from touchfs_mount.iterator_files import (
@@ -34,6 +35,7 @@ from touchfs_mount.iterator_files import (
     file_of,
 )
 from touchfs_mount.loop import CELLS, FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
+from touchfs_mount.texts import Texts
 from touchfs_mount.workers import Reloads
 
 NAME = b".touchfs"
@@ -52,8 +54,8 @@ _END_OF_FIXED = pack(FIXED_VIEW + 1, 0, 0)
 
 ENTRY_SECONDS = 1.0
 _VERSION = version("touchfs")
-# Of the opens read last in this worker, for their reads up to the end of file.
-_TEXTS_KEPT = 64
+# A longer text is not kept for longer than its open.
+_TEXT_MAX = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class Control:
         self._options = options
         prefix = facts.path if options.path_prefix is None else options.path_prefix
         self.iterators = Iterators(store, dataset, prefix.rstrip("/"))
-        self._texts: dict[int, bytes] = {}
+        self._texts = Texts()
         files = {b"info": INFO} | ({b"iterators": ITERATORS} if options.iterators else {})
         self._fixed = {DIRECTORY: files, ITERATORS: {b"README": ITERATORS_README}}
 
@@ -190,22 +192,27 @@ class Control:
                 text = self.iterators.read_open(self._opens, opened, wait=wait)
             else:
                 text = self._opens.text(opened.id, lambda _: self._fixed_text(opened.file), wait=wait)
-            self._texts[handle] = text
-            if len(self._texts) > _TEXTS_KEPT:
-                self._texts.pop(next(iter(self._texts)), None)
+            self._texts.keep(handle, text)
         return text[offset : offset + length]
 
-    def write(self, handle: int, offset: int, data: bytes) -> int:
-        self.iterators.write_open(_opened(handle), Piece(offset, data, self._facts.resent[0]))
-        return len(data)
+    def write(self, handle: int, piece: Piece) -> int:
+        self.iterators.write_open(_opened(handle), piece)
+        return len(piece.data)
 
     def release(self, handle: int, wait: bool = True) -> None:
-        self._texts.pop(handle, None)
-        opened = _opened(handle)
+        text, opened = self._texts.get(handle), _opened(handle)
+        # Of what was read elsewhere, or not at all, the row is not to stay.
+        at_once = text is None or len(text) > _TEXT_MAX
         if opened.iterator:
-            self.iterators.release(self._opens, opened, wait=wait)
+            self.iterators.release(self._opens, opened, at_once=at_once, wait=wait)
         else:
-            self._opens.release(opened.id, wait=wait)
+            self._opens.release(opened.id, at_once=at_once, wait=wait)
+        self._texts.drop(handle)
+
+    def close(self) -> None:
+        """Before this worker ends, if it ends by itself."""
+        with suppress(StateError, WouldWaitError):
+            self._opens.close()
 
     def _fixed_text(self, file: str) -> bytes:
         return README.encode() if file == "README" else self._info()
@@ -232,4 +239,6 @@ class Control:
 
 def _opened(handle: int) -> Opened:
     iterator, row = divmod(handle >> _OPEN_BITS & _FILE_MASK, 1 << _FILE_BITS)
-    return Opened(handle & _OPEN_MASK, iterator, FILES[row - FIRST_ROW] if iterator else _FIXED_FILES[row])
+    return Opened(
+        handle & _OPEN_MASK, iterator, FILES[row - FIRST_ROW] if iterator else _FIXED_FILES[pack(FIXED_VIEW, 0, row)]
+    )

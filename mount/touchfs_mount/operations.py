@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import stat
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from pyfuse3 import FUSEError
 
 from touchfs.extent import Content
 from touchfs.state.store import StateStore, WouldWaitError
+from touchfs.state.writes import Piece
 from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Tree
 from touchfs_mount import control
@@ -99,6 +101,9 @@ class TouchOperations(Operations):
         found = await self._offload(entry, inode) if is_iterators(inode) else entry(inode)
         return self._of_control(found)
 
+    def ended(self) -> None:
+        self._control.close()
+
     def _of_control(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
         return control_attributes(entry, self._mtime_ns, control.ENTRY_SECONDS)
 
@@ -157,7 +162,7 @@ class TouchOperations(Operations):
         if flags & (os.O_ACCMODE | os.O_TRUNC) != os.O_RDONLY:
             raise FUSEError(errno.EROFS)
         if is_control(inode):
-            return pyfuse3.FileInfo(fh=await self._controlled(self._control.open, inode), direct_io=True)
+            return await self._open_control_file(inode, flags)
         self._prepare(inode)
         return pyfuse3.FileInfo(fh=inode, keep_cache=True)
 
@@ -165,7 +170,15 @@ class TouchOperations(Operations):
         """O_TRUNC changes nothing: a value is written, or none is."""
         if flags & (os.O_ACCMODE | os.O_TRUNC) != os.O_RDONLY and not is_writable(inode):
             raise FUSEError(errno.EACCES)
-        return pyfuse3.FileInfo(fh=await self._controlled(self._control.open, inode), direct_io=True)
+        return await self._open_control_file(inode, flags)
+
+    async def _open_control_file(self, inode: int, flags: int) -> pyfuse3.FileInfo:
+        """Its size is 0, so that who copies with sendfile, as Python's shutil does, would find nothing, and be content.
+        Files that have no positions are not copied like that.
+        """
+        handle = await self._controlled(self._control.open, inode)
+        is_read = flags & os.O_ACCMODE == os.O_RDONLY
+        return pyfuse3.FileInfo(fh=handle, direct_io=True, nonseekable=is_read)
 
     async def _controlled(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What the control directory is asked for takes some ten microseconds, and a thread many times that. So it is
@@ -259,7 +272,9 @@ class TouchOperations(Operations):
 
     @handler
     async def write(self, handle: int, offset: int, data: bytes) -> int:
-        written: int = await self._offload(self._control.write, handle, offset, bytes(data))
+        written: int = await self._offload(
+            self._control.write, handle, Piece(offset, bytes(data), self._facts.resent[0])
+        )
         return written
 
     @handler
@@ -286,13 +301,20 @@ class TouchOperations(Operations):
         handle: int | None,
         context: pyfuse3.RequestContext,
     ) -> pyfuse3.EntryAttributes:
-        """To make a control file empty, which it is, is what `truncate` does before it writes."""
+        """What changes nothing is done: to make a control file empty, as `>` does before it writes, and to give it the
+        mode that it has, as a copy into it does.
+        """
         if not is_iterators(inode):
             raise FUSEError(errno.EROFS)
-        others = fields.update_mode or fields.update_uid or fields.update_gid
-        if others or not fields.update_size or attributes.st_size or not is_writable(inode):
+        entry = await self._control_entry(inode)
+        changes = fields.update_uid or fields.update_gid or not (fields.update_size or fields.update_mode)
+        if fields.update_size:
+            changes = changes or attributes.st_size > 0 or not is_writable(inode)
+        if fields.update_mode:
+            changes = changes or stat.S_IMODE(attributes.st_mode) != stat.S_IMODE(entry.st_mode)
+        if changes:
             raise FUSEError(errno.EPERM)
-        return await self._control_entry(inode)
+        return entry
 
     create = _refused("create")
     link = _refused("link")

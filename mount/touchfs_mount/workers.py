@@ -131,6 +131,9 @@ class Operations(pyfuse3.Operations):
         """Called in each worker after the fork: open here what must not be shared with other processes."""
         raise NotImplementedError
 
+    def ended(self) -> None:
+        """Called in a worker that ends by itself."""
+
 
 class _LateReplies(logging.Filter):
     """Counts what pyfuse3 logs when a request was sent twice, and answered by the other one; drops the line."""
@@ -173,7 +176,9 @@ def run_worker(
             counters[REQUESTS] += 1  # which our own loop does by itself
 
         operations.started(Environment(counters, entered, trio.to_thread.run_sync))
-        return trio.run(_serve_under_trio, shared.lifeline, shared.draining(number), orphaned)
+        status = trio.run(_serve_under_trio, shared.lifeline, shared.draining(number), orphaned)
+        operations.ended()
+        return status
     os.set_blocking(descriptor, False)
     read_lock = shared.open_read_lock() if len(shared.counters) > 1 else None
     watched = {"lifeline": shared.lifeline, "drain": shared.draining(number)}
@@ -181,6 +186,7 @@ def run_worker(
     operations.started(Environment(counters, None if read_lock is None else loop.entered, offload))
     gc.collect()
     loop.run()
+    operations.ended()
     return DRAINED if loop.drained else SESSION_ENDED
 
 

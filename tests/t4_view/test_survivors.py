@@ -24,9 +24,9 @@ STEP = touchfs.state.survivors._STEP_SAMPLES
 class Listed:
     """Samples from a list. `looked` counts how many were looked at."""
 
-    def __init__(self, facts: list[dict[str, Any]], fingerprint: str = "f") -> None:
+    def __init__(self, facts: list[dict[str, Any]], identity: str = "f") -> None:
         self.facts = facts
-        self.fingerprint = fingerprint
+        self.identity = identity
         self.looked = 0
 
     def __len__(self) -> int:
@@ -38,12 +38,12 @@ class Listed:
             yield facts
 
 
-def numbered(count: int, fingerprint: str = "f") -> Listed:
-    return Listed([{"n": n, "info": {"odd": n % 2 == 1}} for n in range(count)], fingerprint)
+def numbered(count: int, identity: str = "f") -> Listed:
+    return Listed([{"n": n, "info": {"odd": n % 2 == 1}} for n in range(count)], identity)
 
 
 def found(samples: Listed, text: str, place: Path) -> list[int]:
-    return list(survivors(samples, parse_where(text), str(place)).tolist())
+    return list(survivors(samples, parse_where(text), str(place)).positions.tolist())
 
 
 def only_file(place: Path) -> Path:
@@ -72,7 +72,7 @@ def test_they_are_what_a_list_comprehension_finds(
                 survivors(samples, where, str(place))
         else:
             for _ in range(2):
-                assert survivors(samples, where, str(place)).tolist() == expected
+                assert survivors(samples, where, str(place)).positions.tolist() == expected
     assert samples.looked == len(facts)
 
 
@@ -80,13 +80,13 @@ def test_over_several_steps(tmp_path: Path) -> None:
     count = 2 * STEP + 3
     told: list[tuple[int, int]] = []
     where = parse_where("info.odd == true")
-    positions = survivors(numbered(count), where, str(tmp_path), lambda done, total: told.append((done, total)))
+    positions, _ = survivors(numbered(count), where, str(tmp_path), lambda done, total: told.append((done, total)))
     assert np.array_equal(positions, np.arange(1, count, 2))
     assert told == [(0, count), (STEP, count), (2 * STEP, count), (count, count)]
 
 
 def test_it_is_mapped_and_cannot_be_written_to(tmp_path: Path) -> None:
-    positions = survivors(numbered(9), parse_where("n >= 5"), str(tmp_path))
+    positions, _ = survivors(numbered(9), parse_where("n >= 5"), str(tmp_path))
     assert positions.dtype == np.uint32 and positions.tolist() == [5, 6, 7, 8]
     assert not positions.flags.owndata
     with pytest.raises(ValueError, match="read-only"):
@@ -101,7 +101,7 @@ def test_positions_that_do_not_fit_into_32_bits(tmp_path: Path, monkeypatch: pyt
     for count, dtype in [(3, np.uint32), (4, np.int64)]:
         samples = numbered(count, str(count))
         for _ in range(2):
-            positions = survivors(samples, parse_where("n >= 1"), str(tmp_path))
+            positions, _ = survivors(samples, parse_where("n >= 1"), str(tmp_path))
             assert positions.dtype == dtype and positions.tolist() == list(range(1, count))
         assert samples.looked == count
 
@@ -115,7 +115,7 @@ def test_it_is_made_once_for_each_dataset_and_meaning(tmp_path: Path) -> None:
     assert (first.looked, len(os.listdir(place))) == (20, 2)
     assert found(second, "n < 3", place) == [0, 1, 2]
     assert (second.looked, len(os.listdir(place))) == (10, 3)
-    assert found(numbered(2), "n < 3", place) == [0, 1]  # one fingerprint, but surely others
+    assert found(numbered(2), "n < 3", place) == [0, 1]  # one identity, but surely others
 
 
 def test_fields_that_no_sample_has(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_fields_that_no_sample_has(tmp_path: Path) -> None:
     assert samples.looked == 10
     assert found(samples, "info.odd == true and n != 1 and not n > 4", tmp_path) == [3]
     samples.facts[9]["rare"] = 1  # which `or` never comes to
-    samples.fingerprint = "with a rare one"
+    samples.identity = "with a rare one"
     assert found(samples, "n >= 0 or rare == 2", tmp_path) == list(range(10))
 
 
@@ -206,7 +206,7 @@ from touchfs.state.survivors import survivors
 from touchfs.where import parse_where
 
 class Slow:
-    fingerprint = "f"
+    identity = "f"
 
     def __len__(self):
         return 20_000
@@ -218,7 +218,7 @@ class Slow:
         for n in range(start, stop):
             yield {{"n": n}}
 
-print(survivors(Slow(), parse_where("n < 19000"), sys.argv[1]).tolist() == list(range(19_000)), flush=True)
+print(survivors(Slow(), parse_where("n < 19000"), sys.argv[1]).positions.tolist() == list(range(19_000)), flush=True)
 """
 
 
@@ -246,3 +246,21 @@ def test_processes_at_once(tmp_path: Path) -> None:
     samples = numbered(20_000)
     assert found(samples, "n < 19000", tmp_path) == list(range(19_000))
     assert (samples.looked, len(os.listdir(tmp_path))) == (0, 1)
+
+
+def test_the_digest_is_of_what_survived(tmp_path: Path) -> None:
+    one, same, other = (
+        survivors(Listed([{"n": n} for n in numbers], f"{identity}"), parse_where("n > 1"), str(tmp_path)).digest
+        for identity, numbers in enumerate([(1, 2, 3), (0, 5, 9), (2, 1, 3)])
+    )
+    assert one == same != other
+
+
+def test_those_used_last_are_kept(tmp_path: Path) -> None:
+    for number in range(150):
+        found(numbered(3), "n == 1", tmp_path)
+        found(numbered(3, f"{number}"), "n == 2", tmp_path)
+    assert len(list(tmp_path.iterdir())) <= 101
+    samples = numbered(3)
+    assert found(samples, "n == 1", tmp_path) == [1]
+    assert samples.looked == 0

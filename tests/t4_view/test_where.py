@@ -74,6 +74,9 @@ def scrawled(tree: Tree, chance: random.Random) -> str:
         spellings = [literally(value), json.dumps(value)]
         if type(value) is int and abs(value) < 10:
             spellings += [f"{value}.0", f"{value}.00E+00"]
+        if isinstance(value, str):
+            inner = json.dumps(value)[1:-1]
+            spellings += ["'" + text.replace("'", "\\'") + "'" for text in (inner, inner.replace('\\"', '"'))]
         return chance.choice(spellings)
 
     def scrawl(tree: Tree) -> str:
@@ -226,7 +229,7 @@ def test_what_it_means(text: str, expected: bool) -> None:
         ("lang", 5, "operator"),
         ("lang ==", 8, "literal"),
         ('"en" == lang', 9, "not 'lang'"),
-        ("lang == 'en'", 9, "double quotes"),
+        ("lang == 'en", 9, "Unterminated"),
         ("x == NaN", 6, "literal"),
         ("x == -Infinity", 6, "literal"),
         ("x == 1e999", 6, "1.8e308"),
@@ -243,7 +246,7 @@ def test_what_it_means(text: str, expected: bool) -> None:
         ("(x == 1", 8, r'"\)"'),
         ("x == 1)", 7, "the end"),
         ("x == 1 y", 8, "the end"),
-        ("in == 1", 1, "odd one in double quotes"),
+        ("in == 1", 1, "odd one in quotes"),
         ("a.5 == 1", 3, "odd one"),
         ("a. == 1", 4, "name of a field"),
         ('x == "\\q"', 7, "JSON string"),

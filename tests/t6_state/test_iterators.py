@@ -276,6 +276,23 @@ class TestStates:
             assert name in where.read(other, "error")
             assert token(where, other) == kept
 
+    def test_a_filter_sees_what_was_edited(self, tmp_path):
+        """Also where every file has the size it had."""
+        source, store = tmp_path / "lines.jsonl", tmp_path / "state" / "store.sqlite"
+        spec = {"where": 'label == "a"', "output": "key"}
+        for labels, wanted in [("aba", ["0", "2"]), ("baa", ["1", "2"])]:
+            lines = [f'{{"id": "{number}", "label": "{label}"}}\n' for number, label in enumerate(labels)]
+            source.write_text("".join(lines))
+            with closing(StateStore(os.fspath(store))) as opened:
+                iterators = Iterators(opened, open_dataset(os.fspath(source), in_place=True))
+                iterator = made(iterators, labels, **spec)
+                assert [iterators.read(iterator, "next").strip() for _ in wanted] == wanted
+                if labels == "aba":
+                    before = token(iterators, iterator)
+                else:
+                    with pytest.raises(UsageError, match="fingerprint"):
+                        iterators.write(iterator, "token", before)
+
     @pytest.mark.parametrize("file", ["token", "reset", "spec"])
     def test_an_iterator_over_a_dataset_that_was_changed_can_go_on(self, iterators, store, tmp_path, file):
         iterator = made(iterators, shuffle=7)

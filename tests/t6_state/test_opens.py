@@ -53,17 +53,24 @@ def test_an_empty_text_is_a_text(opens):
     assert opens.text(opened, lambda connection: b"another") == b""
 
 
-def test_after_release_none_is_made(opens):
+@pytest.mark.parametrize("at_once", [True, False])
+def test_after_release_none_is_made(opens, at_once):
     made = []
     opened = opens.open()
     opens.text(opened, lambda connection: b"text")
     for _ in range(2):
-        opens.release(opened)
+        opens.release(opened, at_once=at_once)
     for _ in range(300):
         assert opens.text(opened, lambda connection: made.append(1) or b"again") in (b"text", b"")
-        opens.release(opens.open())
+        opens.release(opens.open(), at_once=at_once)
     assert opens.text(opened, lambda connection: made.append(1) or b"again") == b""
     assert not made
+
+
+def test_of_one_that_was_never_read_none_is_made_either(opens):
+    opened = opens.open()
+    opens.release(opened)
+    assert opens.text(opened, lambda connection: b"text") == b""
 
 
 def test_an_error_while_it_is_made_changes_nothing(opens):
@@ -79,7 +86,7 @@ def test_rows_are_few_however_many_opens_there_were(opens, path):
         opened = opens.open()
         ids.add(opened)
         opens.text(opened, lambda connection: b"text")
-        opens.release(opened)
+        opens.release(opened, at_once=False)
         assert rows(path) < 300, number
     assert len(ids) == 1000
 
@@ -87,17 +94,17 @@ def test_rows_are_few_however_many_opens_there_were(opens, path):
 def test_those_that_another_process_opened_are_deleted_too(opens, store, path):
     others = Opens(store, store.add_mount(os.getpid()))
     for _ in range(1000):
-        others.release(opens.open())
+        others.release(opens.open(), at_once=False)
     assert rows(path) < 300
 
 
-def test_a_long_text_goes_with_its_open(opens, path):
-    for length in (1, 1 << 20):
-        opened = opens.open()
-        opens.text(opened, lambda connection, length=length: b"x" * length)
-        opens.release(opened)
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT max(length(text)) FROM open").fetchone() in ((1,), (None,))
+def test_who_ends_leaves_nothing(opens, path):
+    kept = opens.open()
+    for _ in range(100):
+        opens.release(opens.open(), at_once=False)
+    opens.close()
+    assert rows(path) == 1
+    assert opens.text(kept, lambda connection: b"text") == b"text"
 
 
 def test_who_must_not_wait_is_told(opens, store, path):
@@ -107,7 +114,7 @@ def test_who_must_not_wait_is_told(opens, store, path):
             opens.text(opened, lambda connection: b"text", wait=False)
         with pytest.raises(WouldWaitError):
             for _ in range(1000):
-                opens.release(opens.open(wait=False), wait=False)
+                opens.release(opens.open(wait=False), at_once=False, wait=False)
     assert opens.text(opened, lambda connection: b"text", wait=False) == b"text"
     ids = [opens.open(wait=False) for _ in range(200)]
     assert len({opened, *ids}) == 201

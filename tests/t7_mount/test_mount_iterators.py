@@ -105,7 +105,6 @@ class TestReads:
             pieces = [first.read(1) for _ in range(5)]
             assert first.read() == wanted[0].encode()[5:] and first.read() == b""
             assert b"".join(pieces) == wanted[0].encode()[:5]
-            assert os.pread(first.fileno(), 100, 0) == wanted[0].encode()
         assert said(train, "position") == "3\n"
         shell("head -c 1 next; stat next; ls -la . ; test -r next; : < next", train)
         assert said(train, "position") == "6\n"

@@ -6,13 +6,15 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import click
 
 from touchfs.cli.console import Reading, open_source, source_options
-from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
+from touchfs.dataset import counted
+from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.state.iterators import Iterators
 from touchfs.state.place import state_path
 from touchfs.state.store import StateStore
@@ -56,11 +58,12 @@ def create(where: str, name: str, spec: str, state_dir: str | None, reading: Rea
     if is_mount(where):
         with _errors_of(where, name):
             os.mkdir(_path(where, name))
-            try:
+        try:
+            with _errors_of(where, name):
                 _write(where, name, "spec", spec.encode())
-            except BaseException:
-                os.rmdir(_path(where, name))
-                raise
+        except BaseException:
+            os.rmdir(_path(where, name))
+            raise
         return
     with _opened(where, state_dir, reading) as iterators:
         iterator = iterators.create(name)
@@ -131,19 +134,31 @@ def names(where: str, state_dir: str | None, reading: Reading) -> None:
     Example:
       touchfs iterator list shards/
     """
-    files = ("epoch", "position", "len")
-    if is_mount(where):
-        directory = os.path.join(where, CONTROL)
-        for name in sorted(os.listdir(directory)):
-            if name != "README":
-                with _errors_of(where, name):
-                    told = [_read(where, name, file).decode().strip() for file in files]
-                click.echo("\t".join([name, *told]))
-        return
-    with _opened(where, state_dir, reading) as iterators:
-        for name in sorted(iterators.names()):
-            iterator = _found(iterators, name)
-            click.echo("\t".join([name, *(iterators.read(iterator, file).strip() for file in files)]))
+    with ExitStack() as stack:
+        if is_mount(where):
+            found = [name for name in os.listdir(os.path.join(where, CONTROL)) if name != "README"]
+            read: Callable[[str, str], str] = partial(_told_by_mount, where)
+        else:
+            iterators = stack.enter_context(_opened(where, state_dir, reading))
+            found, read = iterators.names(), partial(_told, iterators)
+        lost = 0
+        for name in sorted(found):
+            try:
+                told = [read(name, file).strip() for file in ("epoch", "position", "len")]
+            except TouchfsError as error:
+                lost, told = lost + 1, ["?", "?", "?", str(error)]
+            click.echo("\t".join([name, *told]))
+    if lost:
+        raise UsageError(f"{counted(lost, 'iterator')} cannot go on: what is behind the question marks says why")
+
+
+def _told(iterators: Iterators, name: str, file: str) -> str:
+    return iterators.read(_found(iterators, name), file)
+
+
+def _told_by_mount(where: str, name: str, file: str) -> str:
+    with _errors_of(where, name):
+        return _read(where, name, file).decode()
 
 
 @command.command("rm")

@@ -50,12 +50,12 @@ class OpenShard:
 
     def read(self, table: Table, row: int) -> bytes:
         """All of a content. If that is a range of a file, it is not made first, which takes as long as to read it."""
-        kind = table.kind[row] - 1
-        source = self._sources[kind]
-        if kind < 0 or source is None or not self._are_bytes[kind]:
+        kind, length = table.kind[row] - 1, table.length[row]
+        source = self._sources[kind] if kind >= 0 and self._are_bytes[kind] else None
+        if source is None or not length:
             content = self.content(table, row)
             return bytes(content.read(0, content.size))
-        return bytes(source.read(table.offset[row], table.length[row]))
+        return bytes(source.read(table.offset[row], length))
 
     def present(self, kind: int, offset: int, length: int, detail: bytes) -> Content:
         """A range of the source of a kind, in the form of that kind. For all but `inline`."""

@@ -103,6 +103,18 @@ class ShownSample(Mapping[str, bytes]):
             return os.fsencode(self.path(extension))
         return os.fsencode(f"shards/{self.shard}/ERROR.txt")
 
+    @property
+    def duration(self) -> float:
+        """Seconds of its `.wav`, by the header; an AttributeError if it has none."""
+        for extension in self:
+            if extension.rpartition(".")[2] == "wav":
+                content = self.content(extension)
+                told = drive(wav.scan(content.size), content)
+                width = told.bits // 8 * told.channels
+                if width and told.rate:
+                    return told.data_size // width / told.rate
+        raise AttributeError(f"sample {self.key!r} has no recording whose header tells how long it is")
+
     def array(self, extension: str) -> NDArray[Any]:
         """The elements of a `.npy`; or of a `.wav` the PCM, one-dimensional if it is mono, else (frames, channels)."""
         content = self.content(extension)

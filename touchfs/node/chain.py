@@ -110,6 +110,7 @@ def _size(source: Any) -> int:
             source.token_at(0, 0)
     except (TypeError, AttributeError) as error:
         raise UsageError(
-            f"a global shuffle needs indexed sources of known length, and {kind_of(source)} is not one"
+            f"a global shuffle needs indexed sources of known length, and {kind_of(source)} is not one: "
+            "open it with indexed=True, or shuffle a buffer of it"
         ) from error
     return size

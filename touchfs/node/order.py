@@ -113,7 +113,7 @@ class OrderIteration(Iteration):
         token_of, epoch = self.node.token_of, self.epoch
         taken: list[Token | None] = [token_of(ordinal, epoch) for ordinal in islice(self._ordinals, count)]
         self.own += len(taken)
-        self.ended = len(taken) < count
+        self.ended = self.ended or len(taken) < count
         return taken
 
     def position(self) -> State:

@@ -48,6 +48,8 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
     """The files of each shard by field, absolute; of a directory, those of the cuts."""
     if (fields is None) == (in_dir is None):
         raise UsageError("a Shar is told by in_dir, or by the files of its fields: give one of the two")
+    if isinstance(fields, str | os.PathLike):
+        raise UsageError("fields are lists of files by the names of fields: give a directory as in_dir")
     if in_dir is not None:
         shards = find_shards(os.path.abspath(in_dir))
         if not all(map(shar.is_shard, shards)):

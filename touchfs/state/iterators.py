@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples
-from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError
+from touchfs.errors import FormatError, NotFoundError, StateError, TouchfsError, UsageError
 from touchfs.node.state import enclose, resume
 from touchfs.state import writes
-from touchfs.state.live_graph import BATCH_NOWAIT, LiveGraph
+from touchfs.state.live_graph import LiveGraph
 from touchfs.state.opens import Opened, Opens
 from touchfs.state.positioning import start_of, state_at_item
 from touchfs.state.progress import epoch_of, progress_of
@@ -34,9 +35,11 @@ from touchfs.state.selected import Selector
 from touchfs.state.spec import check_batch, parse_spec
 from touchfs.state.store import StateStore, WouldWaitError
 from touchfs.state.telling import tell
-from touchfs.token import to_json
+from touchfs.token import from_json, to_json
 
 _GRAPHS_KEPT = 256
+# A step that takes more is for a thread.
+BATCH_NOWAIT = 64
 
 WRITABLE = ("spec", "token", "batch", "reset")
 
@@ -61,7 +64,7 @@ class Iterators(Registry):
         self._dataset = dataset
         self._prefix = prefix
         self._selector = Selector(dataset, os.path.join(os.path.dirname(store.path), "survivors"))
-        self._graphs: dict[int, LiveGraph] = {}
+        self._graphs: OrderedDict[int, LiveGraph] = OrderedDict()
         self._reads: Mapping[str, Read] = {
             "spec": lambda connection, iterator: _row(connection, iterator)[0].encode() + b"\n",
             "next": self._next,
@@ -127,14 +130,24 @@ class Iterators(Registry):
             self._write(iterator, file, value)
 
         with self._noting(iterator, file):
-            self._built(lambda: writes.write(self._store, open_id, piece, apply))
+            try:
+                answer = self._built(lambda: writes.write(self._store, open_id, piece, apply))
+            except (StateError, NotFoundError):
+                raise
+            except TouchfsError as error:
+                writes.refuse(self._store, open_id, piece, str(error))
+                raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
+            if answer:
+                raise UsageError(answer)
 
-    def release(self, opens: Opens, opened: Opened, *, wait: bool = True) -> None:
+    def release(self, opens: Opens, opened: Opened, *, at_once: bool = True, wait: bool = True) -> None:
         open_id, iterator, file = opened
         if file not in WRITABLE:
-            opens.release(open_id, wait=wait)
-        elif writes.release(self._store, open_id, wait=wait):
-            self._note(iterator, file, UsageError("what was written was no whole JSON value: dropped"))
+            opens.release(open_id, at_once=at_once, wait=wait)
+            return
+        with self._store.transaction(wait=wait):
+            if writes.release(self._store, open_id):
+                self._note(iterator, file, UsageError("what was written was no whole JSON value: dropped"))
 
     def item_token(self, view: str, shard: str, ordinal: int, segment: int) -> str:
         """The token of a sample, as `token` takes it."""
@@ -152,7 +165,8 @@ class Iterators(Registry):
             except _UnbuiltError as missing:
                 self._graphs[missing.iterator] = LiveGraph(missing.spec, self._selector)
                 if len(self._graphs) > _GRAPHS_KEPT:
-                    del self._graphs[next(iter(self._graphs))]
+                    with suppress(KeyError):  # other threads drop some too
+                        self._graphs.popitem(last=False)
 
     def _graph(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
         return self._known(iterator, _row(connection, iterator)[0])
@@ -167,7 +181,10 @@ class Iterators(Registry):
         """Its graph, at where it is."""
         spec, base, steps, _ = _row(connection, iterator)
         graph = self._known(iterator, spec)
-        graph.seek(base or graph.start, steps)
+        try:
+            graph.seek(base or graph.start, steps)
+        except (UsageError, FormatError) as error:
+            raise UsageError(_lost(base or "")) from error
         return graph
 
     def _read(self, connection: sqlite3.Connection, iterator: int, file: str) -> bytes:
@@ -246,6 +263,18 @@ def _row(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None
         raise NotFoundError("the iterator was removed")
     spec, base, steps, error = found
     return spec, base, steps, error
+
+
+def _lost(base: str) -> str:
+    """What is said when the stored position cannot be gone to, as the dataset is another one."""
+    try:
+        epoch = f"in epoch {epoch_of(from_json(base)['state'])}, "
+    except (KeyError, TypeError, FormatError):
+        epoch = ""
+    return (
+        "the dataset has changed since: put the old one back, or begin anew by writing to reset "
+        f'1 or {{"epoch": N}}; it was {epoch}at the state {base}'
+    )
 
 
 def _progress(graph: LiveGraph) -> tuple[int, int | None]:

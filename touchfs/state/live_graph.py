@@ -2,21 +2,18 @@
 
 Steps are taken in blocks: where one begins is a state, its *base*, and within it only the steps are counted. So the
 store has a base and a number; a step makes neither an iteration nor a state, and any process that has the block can
-take it. No block goes beyond an epoch, whose end is the last step of its last block.
+take it. No block goes beyond an epoch, whose end is the last step of its last block. All of it happens under the
+store's lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-from touchfs.errors import UsageError
-from touchfs.node.base import Iteration, PairNode
-from touchfs.node.manifest import LazyIndexedManifestIterator
-from touchfs.node.multiplexer import LazyIteratorMultiplexer
-from touchfs.node.repeater import LazyRepeater
+from touchfs.errors import FormatError, UsageError
+from touchfs.node.base import Iteration
 from touchfs.node.state import collect_state_dict, enclose, resume
-from touchfs.state.selected import Samples, Selector
+from touchfs.state.selected import Selector
 from touchfs.state.spec import build_graph, parse_spec
 from touchfs.token import State, from_json, to_json
 
@@ -24,9 +21,8 @@ from touchfs.token import State, from_json, to_json
 STATE_MAX = 4096
 # A state's numbers grow by that many digits at most.
 _ROOM_FOR_DIGITS = 20
-# A step that takes more is for a thread.
-BATCH_NOWAIT = 64
-# Samples. To restore an iteration takes as long as some dozen steps.
+# Samples. To restore an iteration takes as long as some dozen steps. What is stored counts steps within blocks of it,
+# so another number here is another `store.VERSION`.
 _BLOCK = 64
 
 
@@ -52,11 +48,13 @@ class LiveGraph:
     def seek(self, base: str, steps: int) -> None:
         """Go to so many steps behind a state."""
         if base != self._base:
-            self._base = None
-            if base != self._following or self._iteration.ended:
+            following, self._following, self._base = self._following, None, None
+            if base != following or self._iteration.ended:
                 self._iteration = resume(self.root, from_json(base))
             self._tokens = self._iteration.take(self._size)
-            self._base, self._following = base, None
+            self._base = base
+        if steps * self.spec.batch > self._size:
+            raise FormatError(f"a block has no {steps} steps")
         self._at = steps
 
     def peek(self) -> list[Any]:
@@ -87,30 +85,3 @@ class LiveGraph:
         iteration = resume(self.root, base)
         iteration.take(taken)
         return enclose(self.root, iteration.state())
-
-    def paths(self, tokens: Sequence[Any]) -> list[bytes]:
-        """Of the first file of each sample, from the root of the tree; where there is none, of what says why."""
-        if len(tokens) == 1:
-            return [self.root.make(tokens[0]).first_path()]
-        paths: list[bytes] = [b""] * len(tokens)
-        for samples, places, positions in _by_leaf(self.root, range(len(tokens)), tokens):
-            for place, path in zip(places, samples.paths(positions), strict=True):
-                paths[place] = path
-        return paths
-
-
-def _by_leaf(
-    node: PairNode, places: Sequence[int], tokens: Sequence[Any]
-) -> Iterator[tuple[Samples, Sequence[int], Sequence[int]]]:
-    """For each leaf its samples, and at which places there are tokens of which of them."""
-    if isinstance(node, LazyRepeater):
-        yield from _by_leaf(node.source, places, [token for _, token in tokens])
-    elif isinstance(node, LazyIteratorMultiplexer):
-        for number, source in enumerate(node.sources):
-            own = [place for place, (index, _) in enumerate(tokens) if index == number]
-            yield from _by_leaf(source, [places[place] for place in own], [tokens[place][1] for place in own])
-    elif isinstance(node, LazyIndexedManifestIterator):
-        samples: Samples = node.samples  # type: ignore[assignment]
-        yield samples, places, tokens
-    else:
-        raise TypeError(f"no graph of a spec has a {type(node).__name__}")

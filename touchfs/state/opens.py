@@ -1,25 +1,24 @@
 """The opens of control files: rows of the state store, from before the file is opened until after it is released.
 
 The text of an open is made at its first read, and kept in its row. Requests may be sent twice, to any worker, so a text
-is made only for a row that is there and has none: a read that runs again, even after the release, changes nothing. (Of
-one that was released unread no read can be under way.)
+is made only for a row that is there and has none: a read that runs again, even after the release, changes nothing.
 
 Only that is a transaction of its own. The rows are made ahead of their opens, some dozens at a time, and those that are
-released are deleted together, so a step costs one transaction and not three. Rows that nobody learned of, or that a
-killed worker had not deleted yet, are deleted with their mount.
+released are deleted together, so a step costs one transaction and not three. What a killed worker had made ahead, or
+not deleted yet, is deleted with its mount.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from touchfs.state.store import StateStore
 
 _AHEAD = 64
-# A longer text is not kept for longer than its open.
-_TEXT_MAX = 1 << 16
 
 
 class Opened(NamedTuple):
@@ -37,8 +36,7 @@ class Opens:
         self.store = store
         self._mount = mount
         self._ahead: list[int] = []
-        self._released: list[int] = []
-        self._long: set[int] = set()
+        self._released: deque[int] = deque()  # several threads add to it and take from it
 
     def open(self, *, wait: bool = True) -> int:
         """The id of a new open. Ids are never given again."""
@@ -60,25 +58,37 @@ class Opens:
             if text is None:
                 text = make(connection)
                 connection.execute("UPDATE open SET text = ? WHERE id = ?", (text, open_id))
-        if len(text) > _TEXT_MAX:
-            self._long.add(open_id)
         return bytes(text)
 
-    def release(self, open_id: int, *, wait: bool = True) -> None:
-        self._released.append(open_id)
-        if open_id in self._long or len(self._released) > 2 * _AHEAD:
-            self._delete_rows(wait)
+    def release(self, open_id: int, *, at_once: bool = True, wait: bool = True) -> None:
+        """Its row is deleted `at_once`, or some time later: for one that has a text, and a short one."""
+        if at_once or len(self._released) >= 2 * _AHEAD:
+            self._delete(open_id, wait=wait)
+        else:
+            self._released.append(open_id)
+
+    def close(self) -> None:
+        """Delete all rows that are not needed any more, unless somebody else is at the store."""
+        self._delete(*self._ahead, wait=False)
+        self._ahead.clear()
 
     def _make_rows(self, wait: bool) -> None:
-        self._delete_rows(wait)
         rows = ", ".join(["(?)"] * _AHEAD)
         with self.store.transaction(wait=wait) as connection:
+            self._delete()
             last = connection.execute(f"INSERT INTO open (mount) VALUES {rows}", [self._mount] * _AHEAD).lastrowid or 0
         self._ahead += range(last, last - _AHEAD, -1)
 
-    def _delete_rows(self, wait: bool) -> None:
-        with self.store.transaction(wait=wait) as connection:
-            released = self._released[:]  # other threads may add to it
-            connection.executemany("DELETE FROM open WHERE id = ?", [(open_id,) for open_id in released])
-            del self._released[: len(released)]
-            self._long.difference_update(released)
+    def _delete(self, *others: int, wait: bool = True) -> None:
+        """Those released, and others."""
+        released: list[int] = []
+        with suppress(IndexError):
+            while True:
+                released.append(self._released.popleft())
+        try:
+            with self.store.transaction(wait=wait) as connection:
+                rows = [(open_id,) for open_id in (*released, *others)]
+                connection.executemany("DELETE FROM open WHERE id = ?", rows)
+        except BaseException:
+            self._released += released
+            raise

@@ -27,9 +27,7 @@ from touchfs.dataset.samples import DatasetSamples, Positions, ShownSamples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import FormatError, UsageError
-from touchfs.format import wav
 from touchfs.shard.table import DIRECTORY, NO_SAMPLE, Table
-from touchfs.source.drive import drive
 from touchfs.state.survivors import survivors
 from touchfs.view.plan import parse_plan
 from touchfs.where import parse_where
@@ -45,7 +43,14 @@ class Selected:
 
     @cached_property
     def fingerprint(self) -> str:
-        told = f"{self.samples.fingerprint}\0{self._told}".encode(errors="surrogatepass")
+        return self._of(self.samples.fingerprint)
+
+    @property
+    def identity(self) -> str:
+        return self._of(self.samples.identity)
+
+    def _of(self, whole: str) -> str:
+        told = f"{whole}\0{self._told}".encode(errors="surrogatepass")
         return hashlib.blake2b(told, digest_size=16).hexdigest()
 
     @property
@@ -95,7 +100,7 @@ class Selector:
         expression = parse_where(where)
         names = {path[0] for path in expression.fields}
         kept = survivors(_Filtered(samples, names), expression, self._survivors_path)
-        return Selected(samples, kept, f"where {expression}")
+        return Selected(samples, kept.positions, f"where {expression} {kept.digest.hex()}")
 
     def _below(self, source: str) -> Samples:
         """`samples`, `segments`, `merged/PLAN`, or one of their directories."""
@@ -182,7 +187,7 @@ class _Filtered:
         self._samples = samples
         self._facts = [(name, fact) for name, fact in _FACTS.items() if name in names]
         self._others = names - _FACTS.keys()
-        self.fingerprint = samples.fingerprint
+        self.identity = samples.identity
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -201,16 +206,10 @@ class _Filtered:
 
 
 def _duration(sample: ShownSample) -> float | None:
-    for extension in sample:
-        if extension.rpartition(".")[2] == "wav":
-            content = sample.content(extension)
-            try:
-                told = drive(wav.scan(content.size), content)
-            except FormatError:
-                return None
-            width = told.bits // 8 * told.channels
-            return told.data_size // width / told.rate if width and told.rate else None
-    return None
+    try:
+        return sample.duration
+    except (AttributeError, FormatError):
+        return None
 
 
 def _text(sample: ShownSample) -> str | None:

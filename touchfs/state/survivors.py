@@ -1,15 +1,16 @@
 """The index of survivors: the positions of the samples that a filter expression keeps.
 
 A filtered sequence has no length that is known and no random access, until all its samples have been looked at once.
-That is done here, and what was found is kept in a file, named by the dataset's fingerprint and the expression's one
-spelling, so it is done once for each pair of them:
+That is done here, and what was found is kept in a file, named by the identity of the dataset's files and the one
+spelling of the expression, so it is done once for each pair of them:
 
     0       8s "TOUCHSRV"   u32 version   u32 fields   u64 samples   u64 survivors   16s identity   16s digest
     64      positions, ascending: u32 each if they fit for every sample of the dataset, else i64
     then    u64 for each field of the expression, sorted: how many samples have it
 
-All little-endian. The identity is the hash of fingerprint and expression, the digest that of all after the header. It
-is checked at every opening, which takes about a second for 200 million survivors. What fails is made again.
+All little-endian. The identity is the hash of those two, the digest that of all after the header. It is checked at
+every opening, which takes about a second for 200 million survivors. What fails is made again. The files used last are
+kept.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,15 +42,23 @@ _SMALL, _LARGE = np.dtype("<u4"), np.dtype("<i8")
 _SMALL_SAMPLES = 1 << 32
 # Looked at between two reports of progress: some milliseconds where facts are at hand.
 _STEP_SAMPLES = 1 << 12
+_KEPT = 100
+
+
+class Survivors(NamedTuple):
+    """`positions` are ascending. `digest` tells them from others, wherever they were found."""
+
+    positions: Positions
+    digest: bytes
 
 
 class Filterable(Protocol):
-    """Samples by position. `fingerprint` differs when they do; `records` has the facts of each sample of a range."""
+    """Samples by position. `identity` differs when their files do; `records` has the facts of each one of a range."""
 
     def __len__(self) -> int: ...
 
     @property
-    def fingerprint(self) -> str: ...
+    def identity(self) -> str: ...
 
     def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]: ...
 
@@ -59,13 +68,13 @@ def survivors(
     where: Where,
     path: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Positions:
-    """The positions of the samples that match, ascending, mapped from the file in the directory `path`.
+) -> Survivors:
+    """The samples that match, mapped from the file in the directory `path`.
 
     The file is made if it is not there, or damaged; `progress` is told samples looked at and all. Raises UsageError
     for a field that no sample has, SourceError where no file can be read or written.
     """
-    identity = _hash(f"{samples.fingerprint}\0{where}".encode(errors="surrogatepass")).digest()
+    identity = _hash(f"{samples.identity}\0{where}".encode(errors="surrogatepass")).digest()
     file, paths = os.path.join(path, identity.hex() + SUFFIX), sorted(where.fields)
     known = None
     with suppress(NotFoundError, FormatError):
@@ -73,16 +82,18 @@ def survivors(
     if known is None:
         _build(file, identity, samples, where, progress)
         known = _open(file, identity, len(samples), len(paths))
-    positions, counts = known
+        _keep_latest(path)
+    found, counts = known
     if unknown := [spell_field(each) for each, count in zip(paths, counts, strict=True) if not count and len(samples)]:
         raise UsageError(f"where: no sample has the field {', '.join(unknown)}: name fields that are there")
-    return positions
+    return found
 
 
-def _open(path: str, identity: bytes, samples: int, fields: int) -> tuple[Positions, list[int]]:
-    """Positions, and how many samples have each field."""
+def _open(path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:
+    """And how many samples have each field."""
     try:
         with open(path, "rb") as file:
+            os.utime(file.fileno())
             size = os.fstat(file.fileno()).st_size
             data = memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) if size else b"")
     except FileNotFoundError:
@@ -98,7 +109,16 @@ def _open(path: str, identity: bytes, samples: int, fields: int) -> tuple[Positi
         raise FormatError("not the index of survivors of these samples", path=path, offset=0)
     if _hash(data[HEADER.size :]).digest() != digest:
         raise FormatError("a damaged index of survivors", path=path, offset=HEADER.size)
-    return np.frombuffer(data, dtype, count, HEADER.size), np.frombuffer(data[end:], _COUNT).tolist()
+    found = Survivors(np.frombuffer(data, dtype, count, HEADER.size), digest)
+    return found, np.frombuffer(data[end:], _COUNT).tolist()
+
+
+def _keep_latest(directory: str) -> None:
+    """Those used last. Whoever has another one mapped keeps it."""
+    with suppress(OSError):  # somebody else does the same
+        files = [entry for entry in os.scandir(directory) if entry.name.endswith(SUFFIX)]
+        for entry in sorted(files, key=lambda entry: entry.stat().st_mtime_ns)[:-_KEPT]:
+            os.unlink(entry.path)
 
 
 def _build(path: str, identity: bytes, samples: Filterable, where: Where, progress: Callable[[int, int], None]) -> None:

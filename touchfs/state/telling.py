@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from touchfs.dataset.shown_sample import ShownSample
+from touchfs.node.base import PairNode
+from touchfs.node.manifest import LazyIndexedManifestIterator
+from touchfs.node.multiplexer import LazyIteratorMultiplexer
+from touchfs.node.repeater import LazyRepeater
 from touchfs.state.live_graph import LiveGraph
+from touchfs.state.selected import Samples
 
 # The view as specs name it, the shard, the ordinal and the segment of a sample, and its token.
 ItemToken = Callable[[str, str, int, int], str]
@@ -21,10 +26,28 @@ def tell(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_token: ItemT
         return b""
     if output in ("path", "relpath"):
         before = os.fsencode(f"{prefix}/") if prefix and output == "path" else b""
-        return before + (b"\n" + before).join(graph.paths(tokens)) + b"\n"
+        return before + (b"\n" + before).join(_paths(graph.root, tokens)) + b"\n"
     samples = map(graph.root.make, tokens)
     lines = map(_key, samples) if output == "key" else (_json(sample, item_token) for sample in samples)
     return os.fsencode("".join([line + "\n" for line in lines]))
+
+
+def _paths(node: PairNode, tokens: Sequence[Any]) -> list[bytes]:
+    """Of the first file of each sample, from the root of the tree; where there is none, of what says why."""
+    if len(tokens) == 1:
+        return [node.make(tokens[0]).first_path()]
+    if isinstance(node, LazyRepeater):
+        return _paths(node.source, [token for _, token in tokens])
+    if isinstance(node, LazyIteratorMultiplexer):
+        of_source: list[list[Any]] = [[] for _ in node.sources]
+        for number, token in tokens:
+            of_source[number].append(token)
+        paths = [iter(_paths(source, own)) for source, own in zip(node.sources, of_source, strict=True)]
+        return [next(paths[number]) for number, _ in tokens]
+    if isinstance(node, LazyIndexedManifestIterator):
+        samples: Samples = node.samples  # type: ignore[assignment]
+        return samples.paths(tokens)
+    raise TypeError(f"no graph of a spec has a {type(node).__name__}")
 
 
 def _key(sample: ShownSample) -> str:

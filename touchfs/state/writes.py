@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from touchfs.errors import FormatError, NotFoundError, StateError, TouchfsError, UsageError
+from touchfs.errors import FormatError, UsageError
 from touchfs.state.json_prefix import outcome_of
 from touchfs.state.store import StateStore
 from touchfs.token import from_json
@@ -35,24 +35,21 @@ class Piece(NamedTuple):
         return hashlib.blake2b(self.data, digest_size=16).digest()
 
 
-def write(store: StateStore, open_id: int, piece: Piece, apply: Callable[[Any], None]) -> None:
-    """Raises UsageError for what was refused. `apply` is called with the value."""
-    try:
-        with store.transaction() as connection:
-            answer = _answer(connection, open_id, piece)
-            if answer is None:
-                _take(connection, open_id, piece, apply)
-    except (StateError, NotFoundError):
-        raise
-    except TouchfsError as error:
-        with store.transaction() as connection:
-            answer = _answer(connection, open_id, piece)
-            if answer is None:
-                connection.execute("UPDATE open SET pending = x'' WHERE id = ?", (open_id,))
-                _note(connection, open_id, piece, str(error))
-        raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
-    if answer:
-        raise UsageError(answer)
+def write(store: StateStore, open_id: int, piece: Piece, apply: Callable[[Any], None]) -> str:
+    """What was wrong with the piece when it came first, if it comes again. `apply` is called with the value."""
+    with store.transaction() as connection:
+        answer = _answer(connection, open_id, piece)
+        if answer is None:
+            _take(connection, open_id, piece, apply)
+    return answer or ""
+
+
+def refuse(store: StateStore, open_id: int, piece: Piece, error: str) -> None:
+    """Forget what was begun, and remember what was wrong, in case the piece is sent again."""
+    with store.transaction() as connection:
+        if _answer(connection, open_id, piece) is None:
+            connection.execute("UPDATE open SET pending = x'' WHERE id = ?", (open_id,))
+            _note(connection, open_id, piece, error)
 
 
 def _take(connection: sqlite3.Connection, open_id: int, piece: Piece, apply: Callable[[Any], None]) -> None:
@@ -68,9 +65,9 @@ def _take(connection: sqlite3.Connection, open_id: int, piece: Piece, apply: Cal
     _note(connection, open_id, piece, "")
 
 
-def release(store: StateStore, open_id: int, *, wait: bool = True) -> bool:
+def release(store: StateStore, open_id: int) -> bool:
     """Release an open. Whether a value was begun and not completed, which is dropped."""
-    with store.transaction(wait=wait) as connection:
+    with store.transaction() as connection:
         found = connection.execute("SELECT pending FROM open WHERE id = ?", (open_id,)).fetchone()
         connection.execute("DELETE FROM open WHERE id = ?", (open_id,))
     return found is not None and bool(found[0].strip())

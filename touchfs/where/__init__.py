@@ -8,7 +8,7 @@
     test         field "exists" | field "contains" literal | field "in" "[" [ literal { "," literal } ] "]"
                  | field ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) literal
     field        part { "." part }, where a part is a name or any JSON string: "odd name".x
-    literal      a JSON string or number, true, false, null
+    literal      a JSON string or number, true, false, null; strings are also in single quotes
 
 Names are letters, digits, `_` and `-`, a digit or `-` not first; the words of the language are quoted to be names.
 
@@ -45,13 +45,16 @@ _TOKEN = re.compile(
     rf"""[ \t\r\n]*(?:
         (?P<name>{_NAME})
         | (?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
-        | (?P<string>"[^"\\]*(?:\\.[^"\\]*)*"?)
+        | (?P<string>"[^"\\]*(?:\\.[^"\\]*)*"?|'[^'\\]*(?:\\.[^'\\]*)*'?)
         | (?P<symbol>[=!<>]=|[<>()\[\].,])
         | (?P<end>\Z)
         | (?P<other>.)
     )""",
     re.VERBOSE | re.DOTALL,
 )
+# Of a string in single quotes, what it is in double quotes.
+_QUOTES = re.compile(r"""\\.|["']""", re.DOTALL)
+_REQUOTED = {"\\'": "'", '"': '\\"', "'": '"'}
 _CONSTANTS: Mapping[str, Literal] = {"true": True, "false": False, "null": None}
 _WORDS = frozenset({"and", "or", "not", "in", "contains", "exists", *_CONSTANTS})
 
@@ -188,7 +191,7 @@ class _Parser:
         elif word in ORDERS:
             self.advance()
             if self.kind not in ("number", "string"):
-                raise self.expected("a number or a string in double quotes")
+                raise self.expected("a number or a string in quotes")
             literal = self.literal()
             told += f" {_spell(literal)}"
             test = ordered(ORDERS[word], literal)
@@ -207,7 +210,7 @@ class _Parser:
         if self.kind == "string":
             return self.string()
         if self.kind != "name" or self.word in _WORDS:
-            raise self.expected("the name of a field (an odd one in double quotes)")
+            raise self.expected("the name of a field (an odd one in quotes)")
         name = self.word
         self.advance()
         return name
@@ -234,13 +237,16 @@ class _Parser:
         elif self.word in _CONSTANTS:
             literal = _CONSTANTS[self.word]
         else:
-            raise self.expected("a literal (a string in double quotes, a number, true, false, null)")
+            raise self.expected("a literal (a string in quotes, a number, true, false, null)")
         self.advance()
         return literal
 
     def string(self) -> str:
+        word = self.word
+        if word[0] == "'":
+            word = '"' + _QUOTES.sub(lambda found: _REQUOTED.get(found[0], found[0]), word[1:])
         try:
-            value: str = json.loads(self.word)
+            value: str = json.loads(word)
         except json.JSONDecodeError as error:
             raise _error(self.text, self.start + error.pos, f"expected a JSON string: {error.msg}") from error
         self.advance()
