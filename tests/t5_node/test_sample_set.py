@@ -16,6 +16,7 @@ import touchfs
 from touchfs import SampleSet
 from touchfs.errors import ChangedError, UsageError
 from touchfs.node import (
+    DynamicSampler,
     LazyIndexedManifestIterator,
     LazyIndexedSharIterator,
     LazyManifestIterator,
@@ -209,3 +210,11 @@ def test_a_dataset_that_changed_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"{}\n")
     with pytest.raises(ChangedError):
         [sample["json"] for sample in SampleSet(samples)]
+
+
+def test_samples_know_how_long_they_are() -> None:
+    samples = list(SampleSet.from_file(data.speech(), indexed=True))
+    told = [sample.duration for sample in samples if "wav" in sample]
+    assert told == [len(sample.array("wav")) / 16000 for sample in samples if "wav" in sample] and told
+    batches = list(DynamicSampler(SampleSet.from_file(data.speech(), indexed=True), max_duration=2 * max(told)))
+    assert sorted(sample.key for batch in batches for sample in batch) == sorted(sample.key for sample in samples)

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import datasets
@@ -20,12 +20,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from touchfs import node
 from touchfs.errors import FullError, NotFoundError, StateError, UsageError
 from touchfs.indexing import open_dataset
+from touchfs.node.repeater import RepeaterIteration
+from touchfs.state import live_graph
 from touchfs.state.iterators import Iterators
 from touchfs.state.opens import Opened, Opens
 from touchfs.state.registry import ExistsError
 from touchfs.state.selected import Selector
 from touchfs.state.spec import build_graph, parse_spec
-from touchfs.state.store import StateStore
+from touchfs.state.store import StateStore, WouldWaitError
 from touchfs.state.writes import Piece
 
 
@@ -275,6 +277,64 @@ class TestStates:
                 where.write(other, "token", before)
             assert name in where.read(other, "error")
             assert token(where, other) == kept
+
+    def test_a_batch_tells_the_paths_that_single_steps_tell(self, iterators):
+        for number, spec in enumerate(
+            [
+                {"shuffle": 7, "mux": [{"source": "samples"}, {"source": "segments", "weight": 3}], "repeat": 2},
+                {"source": "segments", "repeat": True},
+                {"where": "ordinal >= 2", "shuffle": 3},
+                {"source": "samples/two", "repeat": 3},
+            ]
+        ):
+            one = made(iterators, f"one {number}", **spec)
+            many = made(iterators, f"many {number}", **spec, batch=29)
+            told = [iterators.read(one, "next") for _ in range(100)]
+            in_batches = "".join(iterators.read(many, "next") for _ in range(4))
+            assert in_batches.startswith("".join(told)[: len(in_batches)])
+            assert len(in_batches.splitlines()) > 20
+
+    def test_a_step_that_fails_half_way_is_made_again(self, iterators, monkeypatch):
+        monkeypatch.setattr(live_graph, "_BLOCK", 8)
+        iterator = made(iterators, shuffle=7, batch=4, repeat=True)
+        wanted = [iterators.read(iterator, "next") for _ in range(12)]
+        iterators.write(iterator, "reset", 1)
+        take, calls = RepeaterIteration.take, []
+
+        def failing(self, count):
+            taken = take(self, count)
+            calls.append(count)
+            if len(calls) % 3 == 0:
+                raise MemoryError
+            return taken
+
+        monkeypatch.setattr(RepeaterIteration, "take", failing)
+        told = []
+        while len(told) < 12:
+            with suppress(MemoryError):
+                told.append(iterators.read(iterator, "next"))
+        assert told == wanted
+
+    def test_a_large_batch_is_not_for_who_must_not_wait(self, iterators, store):
+        opens = Opens(store, store.add_mount(os.getpid()))
+        iterator = made(iterators, batch=65)
+        wanted = iterators.read(iterator, "peek")
+        opened = Opened(opens.open(), iterator, "next")
+        with pytest.raises(WouldWaitError):
+            iterators.read_open(opens, opened, wait=False)
+        assert iterators.read(iterator, "position") == "0\n"
+        assert iterators.read_open(opens, opened).decode() == wanted
+
+    def test_why_an_open_of_next_fails_is_told(self, iterators, store, tmp_path):
+        iterator = made(iterators, shuffle=7)
+        iterators.read(iterator, "next")
+        datasets.make_shards(tmp_path / "more")
+        (tmp_path / "more" / "one").rename(tmp_path / "more" / "two2")
+        others = Iterators(store, open_dataset(os.fspath(tmp_path / "more"), in_place=True))
+        opens = Opens(store, store.add_mount(os.getpid()))
+        with pytest.raises(UsageError, match=r"the dataset has changed since: .* in epoch 0, at the state \{"):
+            others.read_open(opens, Opened(opens.open(), iterator, "next"))
+        assert others.read(iterator, "error").startswith("next: the dataset has changed since")
 
     def test_a_filter_sees_what_was_edited(self, tmp_path):
         """Also where every file has the size it had."""
@@ -555,6 +615,9 @@ class TestOpens:
                 iterators.write_open(opened, Piece(9, b"x}", resent))
             assert "spec: not JSON" in iterators.read(iterator, "error")
         iterators.write_open(opened, Piece(11, b'{"batch":9}', 1))
+        iterators.write_open(opened, Piece(12, b'{"source":', 1))
+        with pytest.raises(UsageError, match="there is no 'nope'"):  # which is found out after the write
+            iterators.write_open(opened, Piece(22, b'"nope"}', 1))
         for resent in range(1, 3):
             with pytest.raises(UsageError, match="integer from 1"):
                 iterators.write_open(opened, Piece(22, b'{"batch":0}', resent))

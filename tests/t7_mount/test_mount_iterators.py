@@ -109,6 +109,15 @@ class TestReads:
         shell("head -c 1 next; stat next; ls -la . ; test -r next; : < next", train)
         assert said(train, "position") == "6\n"
 
+    def test_what_copies_with_sendfile_copies_all(self, train, tmp_path):
+        for file in ("token", "peek", "spec", "next"):
+            wanted = said(train, "peek" if file == "next" else file)
+            shutil.copyfile(train / file, tmp_path / file)
+            assert (tmp_path / file).read_text() == wanted
+        assert said(train, "position") == "1\n"
+        shutil.copy(tmp_path / "token", train / "token")
+        assert said(train, "position") == "0\n"
+
     def test_threads_and_processes_share_the_samples(self, train):
         (train / "spec").write_text('{"output": "key", "shuffle": 1}')
         reader = f"for i in $(seq {COUNT // 4}); do cat next; done"

@@ -88,3 +88,22 @@ def test_a_mount_and_its_source_have_the_same_ones(shards, touchfs, text, tmp_pa
         assert told == text("iterate", shards, "--take", "2").splitlines()
     finally:
         text("umount", tmp_path / "mnt")
+
+
+def test_one_that_cannot_go_on_does_not_hide_the_others(touchfs, tmp_path):
+    source, state = tmp_path / "lines.jsonl", ["--state-dir", tmp_path / "state"]
+    source.write_text('{"id": "a"}\n{"id": "b"}\n')
+    for name in ("a", "b", "c"):
+        lines(touchfs("iterator", "create", source, name, *state))
+    lines(touchfs("iterator", "next", source, "b", *state))
+    source.write_text('{"id": "a"}\n{"id": "b"}\n{"id": "c"}\n')
+    done = touchfs("iterator", "list", source, *state)
+    told = done.stdout.decode().splitlines()
+    assert [told[0], told[2]] == ["a\t0\t0\t3", "c\t0\t0\t3"]
+    assert told[1].startswith("b\t?\t?\t?\tthe dataset has changed since: ")
+    assert (done.returncode, done.stderr.count(b"1 iterator cannot go on")) == (1, 1)
+
+
+def test_a_spec_that_is_refused_says_why(iterator):
+    assert "spec.shuffle is an integer" in said(iterator("create", "train", "--spec", '{"shuffle": "x"}'), 2)
+    assert lines(iterator("list")) == []

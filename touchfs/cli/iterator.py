@@ -149,7 +149,7 @@ def names(where: str, state_dir: str | None, reading: Reading) -> None:
                 lost, told = lost + 1, ["?", "?", "?", str(error)]
             click.echo("\t".join([name, *told]))
     if lost:
-        raise UsageError(f"{counted(lost, 'iterator')} cannot go on: what is behind the question marks says why")
+        raise TouchfsError(f"{counted(lost, 'iterator')} cannot go on: what is behind the question marks says why")
 
 
 def _told(iterators: Iterators, name: str, file: str) -> str:
