@@ -146,3 +146,31 @@ def test_a_damaged_state_is_refused_or_iterates(name: str, taken: int, random: A
     except (FormatError, UsageError, TypeError, IndexError, KeyError):
         # The last three come from a damaged token when its item is made, and from what a foreign node says of its own.
         return
+
+
+def of_nodes(state: Any) -> list[dict[str, Any]]:
+    """The states of all nodes of this package in a state."""
+    if isinstance(state, list):
+        return [found for part in state for found in of_nodes(part)]
+    if not isinstance(state, dict):
+        return []
+    own = [state] if {"node", "config", "epoch"} <= state.keys() else []
+    return own + [found for part in state.values() for found in of_nodes(part)]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_field_too_many_is_damage(name: str) -> None:
+    node = GRAPHS[name]()
+    list(islice(node, 2))
+    state = collect_state_dict(node)
+    for number, of_one in enumerate(of_nodes(state)):
+        for where in (of_one, of_one["config"]):
+            where["another"] = 1
+            # A node written elsewhere restores its source when it is iterated.
+            with pytest.raises(FormatError, match="has 'another' too"):
+                again = GRAPHS[name]()
+                restore_state_dict(again, copy.deepcopy(state))
+                next(iter(again))
+            del where["another"]
+        assert number < 100
+    restore_state_dict(GRAPHS[name](), state)

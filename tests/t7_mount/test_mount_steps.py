@@ -5,10 +5,13 @@ import os
 import random
 import re
 import signal
+import sqlite3
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -92,6 +95,30 @@ def test_sixteen_readers_of_one_rank_while_workers_are_killed(mount, numbers, tm
     assert wanted.count("") == readers * each // (COUNT // 3 + 1)
     assert all(in_order(keys, wanted) for keys in told)
     assert mounted.info()["internal_errors"] == 0
+
+
+def test_a_write_that_is_sent_again_is_taken_once(mount, numbers, tmp_path):
+    """It waits for the store when another worker dies, and all that is not answered is sent again."""
+    mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", 2)
+    train = iterator(mounted, "{}")
+    (database,) = (tmp_path / "state").glob("*.sqlite")
+    stopped = mounted.workers()[1]
+    with (
+        open(train / "spec", "wb", 0) as spec,
+        closing(sqlite3.connect(database, isolation_level=None)) as connection,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        os.kill(stopped, signal.SIGSTOP)
+        connection.execute("BEGIN IMMEDIATE")
+        written = thread.submit(spec.write, b'{"batch"')
+        time.sleep(0.3)
+        os.kill(stopped, signal.SIGKILL)
+        wait_until(lambda: len(mounted.workers()) == 2 and stopped not in mounted.workers())
+        time.sleep(0.3)
+        connection.execute("COMMIT")
+        assert written.result(30) == 8
+        spec.write(b": 5}")
+    assert said(train, "batch") == "5\n"
 
 
 @contextmanager
