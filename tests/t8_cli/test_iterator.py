@@ -107,3 +107,11 @@ def test_one_that_cannot_go_on_does_not_hide_the_others(touchfs, tmp_path):
 def test_a_spec_that_is_refused_says_why(iterator):
     assert "spec.shuffle is an integer" in said(iterator("create", "train", "--spec", '{"shuffle": "x"}'), 2)
     assert lines(iterator("list")) == []
+
+
+def test_a_read_only_mount_has_none(shards, touchfs, tmp_path):
+    assert touchfs("mount", "--read-only", shards, tmp_path / "mnt").returncode == 0
+    try:
+        assert "a read-only mount has no iterators" in said(touchfs("iterator", "create", tmp_path / "mnt", "x"), 2)
+    finally:
+        subprocess.run(["fusermount3", "-u", tmp_path / "mnt"], check=True)

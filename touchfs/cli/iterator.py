@@ -191,7 +191,11 @@ def _show(where: str, name: str, file: str, state_dir: str | None, reading: Read
 
 
 def is_mount(where: str) -> bool:
-    return os.path.isdir(os.path.join(where, CONTROL))
+    if os.path.isdir(os.path.join(where, CONTROL)):
+        return True
+    if os.path.isfile(os.path.join(where, ".touchfs", "info")):
+        raise UsageError("a read-only mount has no iterators: give the dataset that it is of", path=where)
+    return False
 
 
 @contextmanager
