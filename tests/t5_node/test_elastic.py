@@ -22,9 +22,11 @@ from touchfs.node import (
     LazyIteratorChain,
     LazyIteratorMultiplexer,
     LazyMapper,
+    LazyRepeater,
     LazyShuffler,
     LazySlicer,
     collect_state_dict,
+    get_graph_origin,
     merge_states,
     restore_state_dict,
 )
@@ -371,3 +373,48 @@ def test_damaged_states_are_refused_or_go_on(name: str, random: Any, value: Any)
             list(islice(node, 50))
     except (FormatError, UsageError):
         return
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.integers(5, 25),  # so that each rank has something
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.lists(st.floats(0, 1), min_size=1, max_size=5),
+    st.integers(1, 5),
+    st.booleans(),
+    st.sampled_from(KINDS),
+)
+def test_of_what_is_repeated_each_is_repeated_as_often(
+    size: int, times: int, before: int, shares: list[float], last: int, endless: bool, kind: str
+) -> None:
+    def make(rank: int, world_size: int) -> IteratorNode:
+        leaf = numbers(0, size, rank, world_size, shuffle=True, seed=3, partition=kind)
+        return LazyRepeater(leaf, None if endless else times + before)
+
+    counts = [len(make(rank, len(shares)).source) for rank in range(len(shares))]  # type: ignore[attr-defined]
+    # Each has begun the repeat in which all are.
+    taken: list[int | None] = [
+        before * n + max(round(share * n), before > 0) for n, share in zip(counts, shares, strict=True)
+    ]
+    seen, states = go(make, None, taken)
+    merged = merge_states(states)
+    ends: list[int | None] = [None] * last
+    if endless:
+        # As long as all are within the repeats that are looked at.
+        left = [len(make(rank, last).source) * (times + before) for rank in range(last)]  # type: ignore[attr-defined]
+        ends = [*left]
+    seen += go(make, merged, ends)[0]
+    tokens = [get_graph_origin(item) for item in seen]
+    wanted = [(repeat, ordinal) for repeat in range(times + before) for ordinal in range(size)]
+    within = [token for token in tokens if token[0] < times + before]  # type: ignore[index, operator]
+    assert sorted(within) == wanted  # type: ignore[type-var]
+
+
+def test_of_ranks_in_different_repeats_nothing_is_made() -> None:
+    def make(rank: int, world_size: int) -> IteratorNode:
+        return LazyRepeater(numbers(0, 10, rank, world_size), 5)
+
+    for taken, why in (([2, 7], "has begun epoch 1"), ([2, 15], "more than one epoch apart")):
+        with pytest.raises(UsageError, match=why):
+            merge_states(go(make, None, [*taken])[1])

@@ -3,7 +3,8 @@
 Defined on the epoch's global order: what no old rank has come to, the new ranks share (`touchfs.node.remainder`), so
 each remaining sample comes exactly once. One rank's own state does not tell where the others were, so it is refused at
 another world size; where ranks step in lock step over one partitioned dataset, `cursor="global"` says that they were
-where this one was. A rank that finished its epoch while others did not has come to its end.
+where this one was. A rank that finished its epoch, or repeat, while others did not has come to its end there; one that
+has begun the next is too far ahead.
 
 Nodes that hold items back, or count over what a rank sees, have no meaning for other ranks and are refused. Noise is
 seeded by tokens, so it is the same whichever rank an item comes to; where a mixer's source has none, it counts.
@@ -62,6 +63,8 @@ def _merge(ranks: list[Saved], lock_step: bool) -> State:
     if kind == "LazyCutMixer":
         _refuse_counted(ranks)
         return {**state, "taken": 0, "source": _merge([rank.child("source") for rank in ranks], lock_step)}
+    if kind == "LazyRepeater":
+        return {**state, **_merge_repeater(ranks, epoch, lock_step)}
     if kind == "LazyIteratorChain" and not lock_step:
         return {**state, **_merge_chain(ranks, epoch)}
     if kind == "LazyIteratorMultiplexer" and not lock_step:
@@ -101,6 +104,14 @@ def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
     if any(cursors):
         stages = [*stages, Stage(old.kind, old.tail, tuple(cursors))]
     return {"position": 0, "partition": None, "stages": [stage.as_json() for stage in stages]}
+
+
+def _merge_repeater(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
+    """The epoch of the source tells which repeat all are in."""
+    source = _merge([rank.child("source") for rank in ranks], lock_step)
+    times = ranks[0].child("config").get("times")
+    repeat = int(source["epoch"]) - epoch * (times or 1)
+    return {"source": source, "repeat": repeat if times is None else min(repeat, times - 1)}
 
 
 def _refuse_counted(ranks: list[Saved]) -> None:

@@ -41,9 +41,9 @@ def _position(node: PairNode, item: dict[str, Any], dataset: Dataset) -> int:
     if not isinstance(node, LazyIndexedManifestIterator):
         raise UsageError("an iterator over several sources cannot be positioned at an item: only a state can")
     samples: Samples = node.samples  # type: ignore[assignment]
-    source = "shards" if item["source"] == "samples" else item["source"]
-    if samples.view != source:
-        raise UsageError(f"the token is of {item['source']!r:.80}, the iterator goes over {samples.view}")
+    told = "samples" if samples.view == "shards" else samples.view
+    if told != item["source"]:
+        raise UsageError(f"the token is of {item['source']!r:.80}, the iterator goes over {told}")
     shard = dataset.by_name.get(item["shard"].encode(errors="surrogateescape"), -1)
     wanted = item["shard"], item["ordinal"], item["segment"]
     position = place_at(samples, (shard, item["ordinal"], item["segment"]))
