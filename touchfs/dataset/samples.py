@@ -148,6 +148,8 @@ class DatasetSamples(ShownSamples):
         paths: list[bytes] = [b""] * len(positions)
         wanted = np.asarray(positions, np.int64)
         shards = np.searchsorted(self._starts, wanted, "right") - 1
+        if shards.min() == shards.max():
+            return self._paths_in(int(shards[0]), wanted)
         by_shard = np.argsort(shards, kind="stable")
         for places in np.split(by_shard, np.flatnonzero(np.diff(shards[by_shard])) + 1):
             for place, path in zip(

@@ -58,6 +58,9 @@ class LazyIndexedManifestIterator(OrderedNode):
     def token_of(self, ordinal: int, epoch: int) -> int:
         return ordinal
 
+    def tokens_of(self, ordinals: list[int], epoch: int) -> list[Token | None]:
+        return cast("list[Token | None]", ordinals)
+
     def ordinal_of(self, token: Token) -> int:
         return cast(int, token)
 

@@ -79,6 +79,9 @@ class OrderedNode(PairNode):
     @abstractmethod
     def token_of(self, ordinal: int, epoch: int) -> Token: ...
 
+    def tokens_of(self, ordinals: list[int], epoch: int) -> list[Token | None]:
+        return [self.token_of(ordinal, epoch) for ordinal in ordinals]
+
     @abstractmethod
     def ordinal_of(self, token: Token) -> int: ...
 
@@ -110,8 +113,7 @@ class OrderIteration(Iteration):
             yield pair_at(ordinal, epoch)
 
     def take(self, count: int) -> list[Token | None]:
-        token_of, epoch = self.node.token_of, self.epoch
-        taken: list[Token | None] = [token_of(ordinal, epoch) for ordinal in islice(self._ordinals, count)]
+        taken = self.node.tokens_of(list(islice(self._ordinals, count)), self.epoch)
         self.own += len(taken)
         self.ended = self.ended or len(taken) < count
         return taken

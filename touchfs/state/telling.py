@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from touchfs.dataset.shown_sample import ShownSample
@@ -37,7 +38,7 @@ def _paths(node: PairNode, tokens: Sequence[Any]) -> list[bytes]:
     if len(tokens) == 1:
         return [node.make(tokens[0]).first_path()]
     if isinstance(node, LazyRepeater):
-        return _paths(node.source, [token for _, token in tokens])
+        return _paths(node.source, list(map(itemgetter(1), tokens)))
     if isinstance(node, LazyIteratorMultiplexer):
         of_source: list[list[Any]] = [[] for _ in node.sources]
         for number, token in tokens:
