@@ -21,7 +21,19 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from harness import TOUCHFS, at_least, at_most, interleaved, make_shards, mounted, own_cache_and_state, report, run
+from harness import (
+    TOUCHFS,
+    Mount,
+    at_least,
+    at_most,
+    interleaved,
+    make_shards,
+    mounted,
+    on_one_processor,
+    own_cache_and_state,
+    report,
+    run,
+)
 
 from touchfs.dataset import Dataset
 from touchfs.indexing import open_dataset
@@ -76,7 +88,8 @@ def make_error(iterator: Path, length: int) -> None:
     assert size == length
 
 
-def through_a_mount(mount: Path) -> None:
+def through_a_mount(daemon: Mount) -> None:
+    mount = daemon.path
     one, many = make_iterator(mount, "one"), make_iterator(mount, "many", batch=BATCH)
     length = len((one / "peek").read_text())
     make_error(one, length)
@@ -88,11 +101,14 @@ def through_a_mount(mount: Path) -> None:
         },
         ROUNDS,
     )
+    with on_one_processor(os.getpid(), *daemon.processes()):
+        together = interleaved({"next": per_second(read_once, f"{one}/next", COUNT)}, ROUNDS)["next"]
     step, plain, paths = rates["next"], rates["error"], rates["batch"] * BATCH
     report(
         f"Steps by one reader, {SAMPLES:,} samples shuffled, paths of {length} bytes",
         [
             ("open, read and close of next", f"{step:,.0f} steps/s, {1e6 / step:.0f} µs", at_least(step, 10_000)),
+            ("the same, all on one processor", f"{together:,.0f} steps/s", ""),
             ("the same of a text as long", f"{plain:,.0f} reads/s: a step takes {plain / step:.2f}× as long", ""),
             (f"next with a batch of {BATCH:,}", f"{paths:,.0f} paths/s", at_least(paths, 1_000_000)),
         ],
@@ -143,7 +159,7 @@ def main() -> None:
         make_shards(root / "data", 1, SAMPLES, 64, sparse=True)
         subprocess.run([TOUCHFS, "index", root / "data"], check=True, stdout=subprocess.DEVNULL)
         with mounted(root / "data", root / "mnt", "--state-dir", str(state), "--durability", "os") as mount:
-            through_a_mount(mount.path)
+            through_a_mount(mount)
         store = stack.enter_context(closing(StateStore(str(state / "steps.sqlite"))))
         in_a_large_dataset(open_dataset(str(root / "data")), store)
 

@@ -57,17 +57,35 @@ class Mount:
         self.process.terminate()
         self.process.communicate(timeout=60)
 
-    def own_memory(self) -> dict[str, float]:
-        """RssAnon + RssShmem of each process of the daemon, in MB: supervisor, zygote, workers."""
-        pids, found = [self.process.pid], {}
+    def processes(self) -> Iterator[int]:
+        """Of the daemon: supervisor, zygote, workers."""
+        pids = [self.process.pid]
         while pids:
-            pid = pids.pop(0)
+            yield (pid := pids.pop(0))
+            pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+    def own_memory(self) -> dict[str, float]:
+        """RssAnon + RssShmem of each process of the daemon, in MB."""
+        found: dict[str, float] = {}
+        for pid in self.processes():
             status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
             found[f"{['supervisor', 'zygote', 'worker'][min(len(found), 2)]} {pid}"] = (
                 sum(int(status[name].split()[0]) for name in ("RssAnon", "RssShmem")) / 1024
             )
-            pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
         return found
+
+
+@contextmanager
+def on_one_processor(*pids: int) -> Iterator[None]:
+    """Who asks and who answers: neither has to wake up a processor that is halted, as those of an idle machine are."""
+    everywhere = os.sched_getaffinity(0)
+    try:
+        for pid in pids:
+            os.sched_setaffinity(pid, {min(everywhere)})
+        yield
+    finally:
+        for pid in pids:
+            os.sched_setaffinity(pid, everywhere)
 
 
 @contextmanager
