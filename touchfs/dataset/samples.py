@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
-from touchfs.dataset.shown_sample import ShownFile, ShownSample
+from touchfs.dataset.shown_sample import REPORT, ShownFile, ShownSample
 from touchfs.errors import FormatError
 from touchfs.extent import Content
 from touchfs.shard.table import Table
@@ -144,7 +144,7 @@ class DatasetSamples(ShownSamples):
 
     def paths(self, positions: Positions) -> list[bytes]:
         if len(positions) < _MANY:
-            return super().paths(positions)
+            return [self._path_at(int(position)) for position in positions]
         paths: list[bytes] = [b""] * len(positions)
         wanted = np.asarray(positions, np.int64)
         shards = np.searchsorted(self._starts, wanted, "right") - 1
@@ -160,13 +160,22 @@ class DatasetSamples(ShownSamples):
 
     def _paths_in(self, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
         if len(positions) < _MANY:
-            return super().paths(positions)
+            return [self._path_at(int(position)) for position in positions]
         opened = self._shard(shard)
         table = opened.tables[self.view]
         rows = table.first_files(positions - self._starts[shard])
         if rows.min() < 0:
-            return super().paths(positions)
+            return [self._path_at(int(position)) for position in positions]
         return table.paths(rows, os.fsencode(f"{self.view}/{opened.shard.name}/"))
+
+    def _path_at(self, position: int) -> bytes:
+        """Without the sample, which takes as long to make."""
+        number = bisect_right(self._starts, position) - 1
+        shard = self._shard(number)
+        table = shard.tables[self.view]
+        rows = table.files(position - self._starts[number])
+        path = table.path(rows[0]) if rows else REPORT
+        return b"%b/%b/%b" % (self.view.encode(), os.fsencode(shard.shard.name), path)
 
 
 class CataloguedSample(ShownSample):
@@ -224,11 +233,6 @@ class CataloguedSample(ShownSample):
 
     def __contains__(self, extension: object) -> bool:
         return extension in self.rows
-
-    def first_path(self) -> bytes:
-        if not self._rows:
-            return super().first_path()
-        return b"%b/%b/%b" % (self.view.encode(), os.fsencode(self.shard), self._table.path(self._rows[0]))
 
     def __copy__(self) -> CataloguedSample:
         kind = type(self)

@@ -26,6 +26,9 @@ from touchfs.extent import Content, Memory
 from touchfs.format import wav
 from touchfs.source.drive import drive
 
+# What says why a sample of a shard has no files.
+REPORT = b"ERROR.txt"
+
 
 class ShownFile(Protocol):
     """A file of a sample. `field` is that of the sample which it is made of."""
@@ -101,7 +104,7 @@ class ShownSample(Mapping[str, bytes]):
         """Of its first file, as the file system has it; of a sample without files, where it is said why."""
         for extension in self:
             return os.fsencode(self.path(extension))
-        return os.fsencode(f"shards/{self.shard}/ERROR.txt")
+        return os.fsencode(f"shards/{self.shard}/") + REPORT
 
     @property
     def duration(self) -> float:

@@ -35,8 +35,6 @@ def tell(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_token: ItemT
 
 def _paths(node: PairNode, tokens: Sequence[Any]) -> list[bytes]:
     """Of the first file of each sample, from the root of the tree; where there is none, of what says why."""
-    if len(tokens) == 1:
-        return [node.make(tokens[0]).first_path()]
     if isinstance(node, LazyRepeater):
         return _paths(node.source, list(map(itemgetter(1), tokens)))
     if isinstance(node, LazyIteratorMultiplexer):
