@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import struct
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,19 @@ SPEECH = Path(__file__).parent.parent / "data" / "speech"
 def touchfs(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
     """Run the command, and return what it wrote and its status."""
     return subprocess.run([TOUCHFS, *map(str, arguments)], text=True, capture_output=True, check=False, **how)
+
+
+def kill_workers_while(running: list[subprocess.Popen[str]], mounted: "Mount", seed: int) -> int:
+    """How many workers were killed: one of the two whenever there are two, as long as any of the processes runs."""
+    dice, kills = random.Random(seed), 0
+    while any(process.poll() is None for process in running):
+        workers = mounted.workers()
+        if len(workers) == 2:
+            os.kill(dice.choice(workers), signal.SIGKILL)
+            kills += 1
+        with suppress(subprocess.TimeoutExpired):
+            running[kills % len(running)].wait(0.02)
+    return kills
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:

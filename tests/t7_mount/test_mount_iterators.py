@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mounts import runs, wait_until
+from mounts import kill_workers_while, runs, wait_until
 
 from touchfs import node
 from touchfs.write.touch import TouchWriter
@@ -368,16 +368,7 @@ def test_each_sample_once_while_workers_are_killed(mounted, train):
         subprocess.Popen([sys.executable, "-c", READER, train / "next", str(steps)], stdout=subprocess.PIPE, text=True)
         for _ in range(8)
     ]
-    dice, kills = random.Random(4), 0
-    while any(reader.poll() is None for reader in readers):
-        workers = mounted.workers()
-        if len(workers) == 2:
-            os.kill(dice.choice(workers), signal.SIGKILL)
-            kills += 1
-        try:
-            readers[kills % 8].wait(0.03)
-        except subprocess.TimeoutExpired:
-            continue
+    kills = kill_workers_while(readers, mounted, 4)
     outputs = [reader.communicate()[0] for reader in readers]
     assert [reader.returncode for reader in readers] == [0] * 8
     assert kills > 5

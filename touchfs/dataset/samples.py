@@ -105,7 +105,10 @@ class ShownSamples(Sequence[ShownSample]):
 
     def paths(self, positions: Positions) -> list[bytes]:
         """Of the first file of each sample, from the root of the tree; where there is none, of what says why."""
-        return [self._at(int(position)).first_path() for position in positions]
+        return [self._path_at(int(position)) for position in positions]
+
+    def _path_at(self, position: int) -> bytes:
+        return self._at(position).first_path()
 
     def _at(self, position: int) -> ShownSample:
         shard = bisect_right(self._starts, position) - 1
@@ -144,7 +147,7 @@ class DatasetSamples(ShownSamples):
 
     def paths(self, positions: Positions) -> list[bytes]:
         if len(positions) < _MANY:
-            return [self._path_at(int(position)) for position in positions]
+            return super().paths(positions)
         paths: list[bytes] = [b""] * len(positions)
         wanted = np.asarray(positions, np.int64)
         shards = np.searchsorted(self._starts, wanted, "right") - 1
@@ -160,12 +163,12 @@ class DatasetSamples(ShownSamples):
 
     def _paths_in(self, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
         if len(positions) < _MANY:
-            return [self._path_at(int(position)) for position in positions]
+            return super().paths(positions)
         opened = self._shard(shard)
         table = opened.tables[self.view]
         rows = table.first_files(positions - self._starts[shard])
         if rows.min() < 0:
-            return [self._path_at(int(position)) for position in positions]
+            return super().paths(positions)
         return table.paths(rows, os.fsencode(f"{self.view}/{opened.shard.name}/"))
 
     def _path_at(self, position: int) -> bytes:

@@ -39,7 +39,7 @@ class LiveGraph:
             raise UsageError(f"spec: its state would take more than {STATE_MAX} bytes: mux fewer sources")
         self._size = self.spec.batch * max(_BLOCK // self.spec.batch, 1)
         self._base: str | None = None
-        # Where the block after this one begins, once all of this one was taken, and whether it is of the same epoch.
+        # Where the block after this one begins, once all of this one was taken.
         self._following: str | None = None
         self._iteration: Iteration
         self._tokens: list[Any] = []

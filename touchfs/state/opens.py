@@ -73,9 +73,9 @@ class Opens:
         self._ahead.clear()
 
     def _make_rows(self, wait: bool) -> None:
+        self._delete(wait=wait)
         rows = ", ".join(["(?)"] * _AHEAD)
         with self.store.transaction(wait=wait) as connection:
-            self._delete()
             last = connection.execute(f"INSERT INTO open (mount) VALUES {rows}", [self._mount] * _AHEAD).lastrowid or 0
         self._ahead += range(last, last - _AHEAD, -1)
 
