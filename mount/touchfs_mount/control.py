@@ -1,10 +1,6 @@
-"""The control directory `.touchfs/`: files that are made when they are read, and iterators (`iterator_files`).
+"""The control directory `.touchfs/`: what is in it. Its files are made when they are read (`control_files`).
 
-Each open is a row of the state store, so that its text is the same for every read of it, in whatever worker. The
-entries live a second at most, and reads bypass the page cache (direct I/O), as the size is not known before.
-
-A control file's handle is a tag bit, which file it is, and the id of its open; a data file's handle is its inode, which
-never has the bit.
+The entries live a second at most, and reads bypass the page cache (direct I/O), as the size is not known before.
 """
 
 from __future__ import annotations
@@ -13,20 +9,18 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from touchfs.dataset import Dataset
-from touchfs.errors import ChangedError, FullError, NotFoundError, StateError, UsageError
+from touchfs.errors import ChangedError, NotFoundError
 from touchfs.state.iterators import Iterators
-from touchfs.state.opens import Opened, Opens
-from touchfs.state.store import StateStore, WouldWaitError
-from touchfs.state.writes import Piece
+from touchfs.state.opens import Opens
+from touchfs.state.store import StateStore
 from touchfs.tree.inode import FIXED_VIEW, ROOT, pack, unpack
+from touchfs_mount.control_files import FIXED_FILES, INFO, ITERATORS_README, ControlFiles
 from touchfs_mount.iterator_files import (
     FILES,
-    FIRST_ROW,
     README,
     ControlEntry,
     directory_inode,
@@ -35,27 +29,15 @@ from touchfs_mount.iterator_files import (
     file_of,
 )
 from touchfs_mount.loop import CELLS, FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
-from touchfs_mount.texts import Texts
 from touchfs_mount.workers import Reloads
 
 NAME = b".touchfs"
 DIRECTORY = pack(FIXED_VIEW, 0, 2)
-INFO = pack(FIXED_VIEW, 0, 3)
 ITERATORS = pack(FIXED_VIEW, 0, 4)
-ITERATORS_README = pack(FIXED_VIEW, 0, 5)
-_FIXED_FILES = {INFO: "info", ITERATORS_README: "README"}
-HANDLE_TAG = 1 << 63
-# Behind the tag: the iterator, the row of its file, and the id of the open. 39 bits are enough for 250 days of steps,
-# at 25,000 a second.
-_FILE_BITS, _OPEN_BITS = 4, 39
-_OPEN_MASK = (1 << _OPEN_BITS) - 1
-_FILE_MASK = (1 << 63 - _OPEN_BITS) - 1
 _END_OF_FIXED = pack(FIXED_VIEW + 1, 0, 0)
 
 ENTRY_SECONDS = 1.0
 _VERSION = version("touchfs")
-# A longer text is not kept for longer than its open.
-_TEXT_MAX = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +84,10 @@ class Control:
     ) -> None:
         self._dataset = dataset
         self._facts = facts
-        self._opens = Opens(store, mount)
         self._options = options
         prefix = facts.path if options.path_prefix is None else options.path_prefix
         self.iterators = Iterators(store, dataset, prefix.rstrip("/"))
-        self._texts = Texts()
+        self.files = ControlFiles(Opens(store, mount), self.iterators, self._fixed_text)
         files = {b"info": INFO} | ({b"iterators": ITERATORS} if options.iterators else {})
         self._fixed = {DIRECTORY: files, ITERATORS: {b"README": ITERATORS_README}}
 
@@ -118,7 +99,7 @@ class Control:
             return ControlEntry(inode, stat.S_IFDIR | 0o755 | self._options.wider & 0o222)
         if inode == DIRECTORY:
             return ControlEntry(inode, stat.S_IFDIR | 0o555)
-        if inode in _FIXED_FILES:
+        if inode in FIXED_FILES:
             return ControlEntry(inode, stat.S_IFREG | 0o444)
         raise ChangedError("this inode is not of this mount")
 
@@ -172,48 +153,6 @@ class Control:
     def remove_iterator(self, name: bytes, remover: str) -> None:
         self.iterators.remove(os.fsdecode(name), remover)
 
-    def open(self, inode: int, wait: bool = True) -> int:
-        """The handle of a new open. What is not waited for raises WouldWaitError, here and below."""
-        _, iterator, row = unpack(inode)
-        if not (file_of(inode) if iterator else inode in _FIXED_FILES):
-            raise UsageError("is a directory")
-        open_id = self._opens.open(wait=wait)
-        if open_id > _OPEN_MASK:
-            raise FullError(
-                "too many files were opened: unmount, and delete the state store", path=self._opens.store.path
-            )
-        return HANDLE_TAG | (iterator << _FILE_BITS | row) << _OPEN_BITS | open_id
-
-    def read(self, handle: int, offset: int, length: int, wait: bool = True) -> bytes:
-        text = self._texts.get(handle)
-        if text is None:
-            opened = _opened(handle)
-            if opened.iterator:
-                text = self.iterators.read_open(self._opens, opened, wait=wait)
-            else:
-                text = self._opens.text(opened.id, lambda _: self._fixed_text(opened.file), wait=wait)
-            self._texts.keep(handle, text)
-        return text[offset : offset + length]
-
-    def write(self, handle: int, piece: Piece) -> int:
-        self.iterators.write_open(_opened(handle), piece)
-        return len(piece.data)
-
-    def release(self, handle: int, wait: bool = True) -> None:
-        text, opened = self._texts.get(handle), _opened(handle)
-        # Of what was read elsewhere, or not at all, the row is not to stay.
-        at_once = text is None or len(text) > _TEXT_MAX
-        if opened.iterator:
-            self.iterators.release(self._opens, opened, at_once=at_once, wait=wait)
-        else:
-            self._opens.release(opened.id, at_once=at_once, wait=wait)
-        self._texts.drop(handle)
-
-    def close(self) -> None:
-        """Before this worker ends, if it ends by itself."""
-        with suppress(StateError, WouldWaitError):
-            self._opens.close()
-
     def _fixed_text(self, file: str) -> bytes:
         return README.encode() if file == "README" else self._info()
 
@@ -235,10 +174,3 @@ class Control:
             "internal_errors": totals[FAILURES],
         }
         return json.dumps(told, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-
-
-def _opened(handle: int) -> Opened:
-    iterator, row = divmod(handle >> _OPEN_BITS & _FILE_MASK, 1 << _FILE_BITS)
-    return Opened(
-        handle & _OPEN_MASK, iterator, FILES[row - FIRST_ROW] if iterator else _FIXED_FILES[pack(FIXED_VIEW, 0, row)]
-    )

@@ -81,6 +81,9 @@ class _NoLock:
     async def __aexit__(self, *exception: object) -> None: ...
 
 
+def _nothing() -> None: ...
+
+
 class _SessionEndedError(Exception):
     """Stands in for `trio.ClosedResourceError`, which our descriptor never raises."""
 
@@ -107,6 +110,8 @@ class Loop:
         lifeline: int | None = None,
         drain: int | None = None,
         orphaned: Callable[[], None] | None = None,
+        idle: Callable[[], None] = _nothing,
+        asleep: Callable[[], None] = _nothing,
     ) -> None:
         self._descriptor = descriptor
         self._counters = counters
@@ -116,6 +121,7 @@ class Loop:
         self._draining = False
         self._parked = 0
         self._orphaned = orphaned
+        self._idle_now, self._asleep_now = idle, asleep
         self._pool: ThreadPoolExecutor | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._finished: deque[tuple[SessionCoroutine, Future[Any]]] = deque()
@@ -206,10 +212,14 @@ class Loop:
     def _next_events(self, poll: select.poll) -> list[tuple[int, int]]:
         """Whoever was just answered often asks again at once, and to wake up for it takes longer than to answer."""
         if not self._parked:  # threads need the interpreter
+            if events := poll.poll(0):
+                return events
+            self._idle_now()
             until = time.monotonic_ns() + SPIN_NS
             while time.monotonic_ns() < until:
                 if events := poll.poll(0):
                     return events
+        self._asleep_now()
         return poll.poll()
 
     def _may_read(self) -> bool:

@@ -14,21 +14,23 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pyfuse3
 from pyfuse3 import FUSEError
 
-from touchfs.extent import Content
+from touchfs.extent import Buffer
 from touchfs.state.store import StateStore, WouldWaitError
 from touchfs.state.writes import Piece
 from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Tree
 from touchfs_mount import control
 from touchfs_mount.attributes import BLOCK_SIZE, attributes_of, control_attributes, missing
-from touchfs_mount.control import HANDLE_TAG, ITERATORS, Control, ControlOptions, MountFacts, is_control, is_iterators
+from touchfs_mount.control import ITERATORS, Control, ControlOptions, MountFacts, is_control, is_iterators
+from touchfs_mount.control_files import HANDLE_TAG, ControlFile
 from touchfs_mount.handler import Refusals, handler
 from touchfs_mount.iterator_files import ControlEntry, is_writable
+from touchfs_mount.loop import FAILURES
 from touchfs_mount.workers import Environment, Operations
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,14 @@ TOKEN = XATTR_PREFIX + b"token"
 
 # The control directory is the last entry of the root, after all the views there can be.
 CONTROL_PLACE = 1 << 12
+
+
+class Readable(Protocol):
+    """What a file that is open shows."""
+
+    def read(self, offset: int, length: int) -> Buffer: ...
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None: ...
 
 
 def _refused(name: str) -> Any:
@@ -75,7 +85,7 @@ class TouchOperations(Operations):
         self._mount = mount
         self._xattrs = xattrs
         self._control_options = options
-        self._contents: dict[int, Content] = {}
+        self._contents: dict[int, Readable] = {}
         self._mtime_ns = tree.entry(ROOT).mtime_ns
         self.entered: Callable[[], None] | None = None
         self.refusals = Refusals()
@@ -92,7 +102,6 @@ class TouchOperations(Operations):
         self.entered = environment.entered
         options = self._control_options
         store = StateStore(self._store_path, fsync=options.fsync)
-        self._waits_for_disk = options.fsync
         self._control = Control(self._tree.dataset, self._facts, self._mount, store, options)
 
     async def _control_entry(self, inode: int) -> pyfuse3.EntryAttributes:
@@ -101,8 +110,21 @@ class TouchOperations(Operations):
         found = await self._offload(entry, inode) if is_iterators(inode) else entry(inode)
         return self._of_control(found)
 
+    def idle(self) -> None:
+        # Of several workers another one may get the read of what was opened here, and would wait for the attempt.
+        if self.entered is not None:
+            return
+        try:
+            self._control.files.spare()
+        except Exception:  # no request is to suffer for what it did not ask for
+            self.counters[FAILURES] += 1
+            log.exception("what was to be made ahead failed")
+
+    def asleep(self) -> None:
+        self._control.files.undo()
+
     def ended(self) -> None:
-        self._control.close()
+        self._control.files.close()
 
     def _of_control(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
         return control_attributes(entry, self._mtime_ns, control.ENTRY_SECONDS)
@@ -156,65 +178,57 @@ class TouchOperations(Operations):
 
     @handler
     async def open(self, inode: int, flags: int, context: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        if is_iterators(inode):
-            return await self._open_iterator_file(inode, flags)
         # O_TRUNC comes with the open (libfuse asks for it), also with O_RDONLY; the kernel then takes the size to be 0.
-        if flags & (os.O_ACCMODE | os.O_TRUNC) != os.O_RDONLY:
-            raise FUSEError(errno.EROFS)
-        if is_control(inode):
-            return await self._open_control_file(inode, flags)
-        self._prepare(inode)
-        return pyfuse3.FileInfo(fh=inode, keep_cache=True)
-
-    async def _open_iterator_file(self, inode: int, flags: int) -> pyfuse3.FileInfo:
-        """O_TRUNC changes nothing: a value is written, or none is."""
-        if flags & (os.O_ACCMODE | os.O_TRUNC) != os.O_RDONLY and not is_writable(inode):
-            raise FUSEError(errno.EACCES)
-        return await self._open_control_file(inode, flags)
-
-    async def _open_control_file(self, inode: int, flags: int) -> pyfuse3.FileInfo:
-        """Its size is 0, so that who copies with sendfile, as Python's shutil does, would find nothing, and be content.
-        Files that have no positions are not copied like that.
-        """
-        handle = await self._controlled(self._control.open, inode)
-        is_read = flags & os.O_ACCMODE == os.O_RDONLY
-        return pyfuse3.FileInfo(fh=handle, direct_io=True, nonseekable=is_read)
-
-    async def _controlled(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the control directory is asked for takes some ten microseconds, and a thread many times that. So it is
-        done here, unless somebody else is at the store, or there is more to do.
-        """
-        if self._waits_for_disk:
-            return await self._offload(function, *arguments)
+        # Of a control file it changes nothing: a value is written, or none is.
+        is_read = flags & (os.O_ACCMODE | os.O_TRUNC) == os.O_RDONLY
+        if not is_read and not (is_iterators(inode) and is_writable(inode)):
+            raise FUSEError(errno.EACCES if is_iterators(inode) else errno.EROFS)
+        if not is_control(inode):
+            self._prepare(inode)
+            return pyfuse3.FileInfo(fh=inode, keep_cache=True)
         try:
-            return function(*arguments, wait=False)
+            file = self._control.files.open(inode, wait=False)
         except WouldWaitError:
-            return await self._offload(function, *arguments)
+            file = await self._offload(self._control.files.open, inode)
+        self._keep(file.handle, file)
+        if is_read:
+            self._control.files.expect(file)
+        # Its size is 0, so that who copies with sendfile, as Python's shutil does, would find nothing, and be content.
+        # Files that have no positions are not copied like that.
+        return pyfuse3.FileInfo(fh=file.handle, direct_io=True, nonseekable=is_read)
 
     @handler
     async def read(self, handle: int, offset: int, length: int) -> Any:
         content = self._contents.get(handle)
         if content is None:
-            if handle & HANDLE_TAG:
-                return await self._controlled(self._control.read, handle, offset, length)
             content = self._prepare(handle)
         data = content.read_nowait(offset, length)
         if data is None:
             return await self._offload(content.read, offset, length)
         return data
 
-    def _prepare(self, inode: int) -> Content:
-        content = self._tree.content(inode)
+    def _prepare(self, handle: int) -> Readable:
+        content = self._control.files.opened(handle) if handle & HANDLE_TAG else self._tree.content(handle)
+        self._keep(handle, content)
+        return content
+
+    def _keep(self, handle: int, content: Readable) -> None:
         contents = self._contents
-        contents[inode] = content
+        contents[handle] = content
         if len(contents) > CONTENTS_KEPT:
             del contents[next(iter(contents))]
-        return content
 
     @handler
     async def release(self, handle: int) -> None:
-        if handle & HANDLE_TAG:
-            await self._controlled(self._control.release, handle)
+        if not handle & HANDLE_TAG:
+            return
+        file = self._contents.pop(handle, None)
+        if not isinstance(file, ControlFile):
+            file = self._control.files.opened(handle)
+        try:
+            file.release(wait=False)
+        except WouldWaitError:
+            await self._offload(file.release)
 
     @handler
     async def flush(self, handle: int) -> None:
@@ -272,9 +286,8 @@ class TouchOperations(Operations):
 
     @handler
     async def write(self, handle: int, offset: int, data: bytes) -> int:
-        written: int = await self._offload(
-            self._control.write, handle, Piece(offset, bytes(data), self._facts.resent[0])
-        )
+        file = self._control.files.opened(handle)
+        written: int = await self._offload(file.write, Piece(offset, bytes(data), self._facts.resent[0]))
         return written
 
     @handler

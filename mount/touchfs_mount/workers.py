@@ -131,6 +131,12 @@ class Operations(pyfuse3.Operations):
         """Called in each worker after the fork: open here what must not be shared with other processes."""
         raise NotImplementedError
 
+    def idle(self) -> None:
+        """Called whenever no request waits: what the next one may need can be made now."""
+
+    def asleep(self) -> None:
+        """Called before the worker sleeps until a request comes."""
+
     def ended(self) -> None:
         """Called in a worker that ends by itself."""
 
@@ -181,8 +187,16 @@ def run_worker(
         return status
     os.set_blocking(descriptor, False)
     read_lock = shared.open_read_lock() if len(shared.counters) > 1 else None
-    watched = {"lifeline": shared.lifeline, "drain": shared.draining(number)}
-    loop = Loop(descriptor, counters, read_lock=read_lock, **watched, orphaned=orphaned)
+    loop = Loop(
+        descriptor,
+        counters,
+        read_lock=read_lock,
+        lifeline=shared.lifeline,
+        drain=shared.draining(number),
+        orphaned=orphaned,
+        idle=operations.idle,
+        asleep=operations.asleep,
+    )
     operations.started(Environment(counters, None if read_lock is None else loop.entered, offload))
     gc.collect()
     loop.run()

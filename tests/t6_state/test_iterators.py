@@ -726,14 +726,18 @@ class Machine(RuleBasedStateMachine):
         self.dataset = open_dataset(os.fspath(self.source), in_place=True)
         self.model = {}
         self.orders = {}
+        self.other = None
         self.opened()
 
     def opened(self):
         self.store = StateStore(os.path.join(self.directory.name, "store.sqlite"))
+        self.opens = Opens(self.store, self.store.add_mount(os.getpid()))
         self.iterators = Iterators(self.store, self.dataset)
 
     def teardown(self):
         self.store.close()
+        if self.other is not None:
+            self.other[0].close()
         self.directory.cleanup()
 
     tokens = Bundle("tokens")
@@ -806,6 +810,35 @@ class Machine(RuleBasedStateMachine):
             assert self.iterators.read(self.each(name), "next").splitlines() == wanted
             self.model[name] = (spec, number, position + len(wanted)) if wanted else (spec, number + 1, 0)
 
+    @rule(name=names, plan=st.lists(st.tuples(*[st.booleans()] * 4), min_size=1, max_size=5))
+    def step_as_a_mount_does(self, name, plan):
+        """With what is made while there is nothing else to do, or not."""
+        for ahead, before, undone, after in plan if name in self.model else []:
+            spec, number, position = self.model[name]
+            wanted = self.order(spec, number)[position : position + spec["batch"]]
+            opened = Opened(self.opens.open(), self.each(name), "next")
+            if before:
+                self.iterators.work_out(self.each(name))
+            if ahead:
+                self.iterators.make_ahead(self.opens, opened)
+            if undone:
+                self.store.undo()
+            text = self.opens.made_ahead(opened.id)
+            assert text is None or (ahead and not undone)
+            told = self.iterators.read_open(self.opens, opened)
+            assert text in (told, None)
+            assert told.decode().splitlines() == wanted
+            if after:
+                self.iterators.work_out(self.each(name))
+            self.opens.release(opened.id, at_once=False)
+            self.model[name] = (spec, number, position + len(wanted)) if wanted else (spec, number + 1, 0)
+
+    @rule(name=names, file=st.sampled_from(["next", "peek", "token", "position", "spec"]))
+    def make_ahead_for_nobody(self, name, file):
+        if name in self.model:
+            opened = Opened(self.opens.open(), self.each(name), file)
+            self.iterators.make_ahead(self.opens, opened)
+
     @rule(name=names, target=tokens)
     def save(self, name):
         if name not in self.model:
@@ -839,7 +872,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def another_process(self):
-        self.opened()
+        """There are two, which take turns."""
+        self.store.undo()  # as one does before it sleeps
+        mine, other = (self.store, self.opens, self.iterators), self.other
+        if other is None:
+            self.opened()
+        else:
+            self.store, self.opens, self.iterators = other
+        self.other = mine
 
     @invariant()
     def told(self):

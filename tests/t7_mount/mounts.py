@@ -23,16 +23,17 @@ def touchfs(*arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([TOUCHFS, *map(str, arguments)], text=True, capture_output=True, check=False, **how)
 
 
-def kill_workers_while(running: list[subprocess.Popen[str]], mounted: "Mount", seed: int) -> int:
-    """How many workers were killed: one of the two whenever there are two, as long as any of the processes runs."""
+def kill_workers_while(running: list[subprocess.Popen[str]], mounted: "Mount", seed: int, count: int = 2) -> int:
+    """How many workers were killed: one whenever there are so many of them, as long as any of the processes runs."""
     dice, kills = random.Random(seed), 0
     while any(process.poll() is None for process in running):
         workers = mounted.workers()
-        if len(workers) == 2:
-            os.kill(dice.choice(workers), signal.SIGKILL)
-            kills += 1
+        if len(workers) == count:
+            with suppress(ProcessLookupError):  # the one killed before may still be listed
+                os.kill(dice.choice(workers), signal.SIGKILL)
+                kills += 1
         with suppress(subprocess.TimeoutExpired):
-            running[kills % len(running)].wait(0.02)
+            running[kills % len(running)].wait(0.02 if count > 1 else 0.08 * dice.random())
     return kills
 
 

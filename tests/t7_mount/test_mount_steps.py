@@ -66,10 +66,12 @@ def in_order(told: list[str], among: list[str]) -> bool:
 READER = 'i=0; while [ $i -lt "$1" ]; do key=; read -r key < next; echo "$key"; i=$((i + 1)); done'
 
 
-@pytest.mark.parametrize("partition", ["stride", "block"])
-def test_sixteen_readers_of_one_rank_while_workers_are_killed(mount, numbers, tmp_path, partition):
-    readers, each, ranked = 16, 40, {"rank": 1, "world_size": 3, "partition": partition}
-    mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", 2)
+@pytest.mark.parametrize(
+    ("partition", "readers", "workers"), [("stride", 16, 1), ("block", 16, 2), ("stride", 1, 1), ("block", 2, 1)]
+)
+def test_readers_of_one_rank_while_workers_are_killed(mount, numbers, tmp_path, partition, readers, workers):
+    each, ranked = 640 // readers, {"rank": 1, "world_size": 3, "partition": partition}
+    mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", workers)
     train = iterator(
         mounted, f'{{"shuffle": 7, "output": "key", "rank": 1, "world_size": 3, "partition": "{partition}"}}'
     )
@@ -78,7 +80,7 @@ def test_sixteen_readers_of_one_rank_while_workers_are_killed(mount, numbers, tm
         subprocess.Popen(command, cwd=train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(readers)
     ]
-    kills = kill_workers_while(running, mounted, 6)
+    kills = kill_workers_while(running, mounted, 6, workers)
     outputs = [reader.communicate() for reader in running]
     assert kills > 5
     assert {errors for _, errors in outputs} == {""}
@@ -88,6 +90,40 @@ def test_sixteen_readers_of_one_rank_while_workers_are_killed(mount, numbers, tm
     assert wanted.count("") == readers * each // (COUNT // 3 + 1)
     assert all(in_order(keys, wanted) for keys in told)
     assert mounted.info()["internal_errors"] == 0
+
+
+def test_an_open_that_is_not_read_is_no_step_and_holds_nobody_up(mount, numbers, tmp_path):
+    """What its worker made ahead is undone before the worker sleeps."""
+    state = tmp_path / "state"
+    mounted, other = (mount(numbers, "--state-dir", state, name=name) for name in ("mnt", "other"))
+    train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
+    same = other.path / ".touchfs" / "iterators" / "train"
+    wanted, told = steps(numbers, shuffle=True, seed=7), []
+    for number in range(30):
+        with open(train / "next", "rb", 0) as opened:
+            time.sleep(0.001 * (number % 3))
+            told += [said(same, "next") for _ in range(3)]
+            if number % 2:
+                told.append(opened.read().decode())
+    assert told == [f"{key}\n" if key else "" for key in islice(wanted, len(told))]
+    assert mounted.info()["internal_errors"] == other.info()["internal_errors"] == 0
+
+
+def test_a_worker_that_is_killed_between_open_and_read(mount, numbers, tmp_path):
+    """It may have made the step ahead. Nobody was told of it."""
+    mounted = mount(numbers, "--state-dir", tmp_path / "state")
+    train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
+    wanted = steps(numbers, shuffle=True, seed=7)
+    for number in range(12):
+        for _ in range(2):
+            assert said(train, "next") == f"{next(wanted)}\n"
+        with open(train / "next", "rb", 0) as opened:
+            (worker,) = mounted.workers()
+            time.sleep(0.00002 * number)
+            os.kill(worker, signal.SIGKILL)
+            if number % 2:
+                assert opened.read().decode() == f"{next(wanted)}\n"
+        assert said(train, "position") == f"{2 * (number + 1) + (number + 1) // 2}\n"
 
 
 def test_a_write_that_is_sent_again_is_taken_once(mount, numbers, tmp_path):

@@ -112,6 +112,29 @@ class Iterators(Registry):
         except (TouchfsError, _UnbuiltError) as error:
             raise WouldWaitError from error
 
+    def make_ahead(self, opens: Opens, opened: Opened) -> None:
+        """Make the text of an open before it is read, while there is nothing else to do: as an attempt, and only what
+        `read_open` would make without waiting.
+        """
+        open_id, iterator, file = opened
+        graph, read = self._graphs.get(iterator), self._reads[file]
+        if graph is None or graph.spec.batch > BATCH_NOWAIT:
+            return
+        try:
+            opens.make_ahead(open_id, lambda connection: read(connection, iterator))
+        except (WouldWaitError, TouchfsError, _UnbuiltError):
+            return
+
+    def work_out(self, iterator: int) -> None:
+        """The step behind the last one that was made here, without the store: if the iterator still is there when a
+        step is asked for, this one is made. For when nobody else is at the iterators.
+        """
+        graph = self._graphs.get(iterator)
+        if graph is not None and graph.is_ready and graph.spec.batch <= BATCH_NOWAIT:
+            with suppress(TouchfsError):
+                step = graph.step()
+                graph.worked_out = step, self._told(graph, step.tokens)
+
     def write(self, iterator: int, file: str, value: Any) -> None:
         """Write a value to one of its files. UsageError says what is wrong with it; then nothing is changed."""
         try:
@@ -140,14 +163,14 @@ class Iterators(Registry):
             if answer:
                 raise UsageError(answer)
 
-    def release(self, opens: Opens, opened: Opened, *, at_once: bool = True, wait: bool = True) -> None:
+    def release(self, opens: Opens, opened: Opened, *, wait: bool = True) -> None:
+        """Release an open of a file that may have been written."""
         open_id, iterator, file = opened
-        if file not in WRITABLE:
-            opens.release(open_id, at_once=at_once, wait=wait)
-            return
         with self._store.transaction(wait=wait):
-            if writes.release(self._store, open_id):
+            if writes.is_begun(self._store, open_id):
                 self._note(iterator, file, UsageError("what was written was no whole JSON value: dropped"))
+            # A write that is sent again is not to find it.
+            opens.release(open_id, wait=wait)
 
     def item_token(self, view: str, shard: str, ordinal: int, segment: int) -> str:
         """The token of a sample, as `token` takes it."""
@@ -195,14 +218,26 @@ class Iterators(Registry):
         return read(connection, iterator)
 
     def _next(self, connection: sqlite3.Connection, iterator: int) -> bytes:
+        graph = self._graphs.get(iterator)
+        if graph is not None and graph.worked_out is not None:
+            (step, text), graph.worked_out = graph.worked_out, None
+            found = connection.execute(
+                "UPDATE iterator SET base = ?, steps = ? WHERE id = ? AND base = ? AND steps = ? AND spec = ?",
+                (*step.after, iterator, *step.before, graph.spec_text),
+            )
+            if found.rowcount:
+                return text
         graph = self._ready(connection, iterator)
-        tokens, base, steps = graph.step()
-        connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (base, steps, iterator))
+        step = graph.step()
+        connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
+        return self._told(graph, step.tokens)
+
+    def _told(self, graph: LiveGraph, tokens: list[Any]) -> bytes:
         return tell(graph, tokens, self._prefix, self.item_token)
 
     def _peek(self, connection: sqlite3.Connection, iterator: int) -> bytes:
         graph = self._ready(connection, iterator)
-        return tell(graph, graph.peek(), self._prefix, self.item_token)
+        return self._told(graph, graph.peek())
 
     def _write(self, iterator: int, file: str, value: Any) -> None:
         with self._store.transaction() as connection:

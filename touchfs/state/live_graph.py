@@ -8,7 +8,7 @@ store's lock.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError, UsageError
 from touchfs.node.base import Iteration
@@ -26,8 +26,26 @@ _ROOM_FOR_DIGITS = 20
 _BLOCK = 64
 
 
+class Place(NamedTuple):
+    """So many steps behind a base."""
+
+    base: str
+    steps: int
+
+
+class Step(NamedTuple):
+    """From one place to another, with the tokens of the samples between them; none at the end of an epoch."""
+
+    before: Place
+    after: Place
+    tokens: list[Any]
+
+
 class LiveGraph:
-    __slots__ = ("_at", "_base", "_following", "_iteration", "_size", "_tokens", "root", "spec", "spec_text", "start")
+    __slots__ = (
+        *("_at", "_base", "_following", "_iteration", "_size", "_tokens"),
+        *("root", "spec", "spec_text", "start", "worked_out"),
+    )
 
     def __init__(self, spec_text: str, selector: Selector) -> None:
         self.spec_text = spec_text
@@ -44,6 +62,8 @@ class LiveGraph:
         self._iteration: Iteration
         self._tokens: list[Any] = []
         self._at = 0
+        # A step that may be the next, and what it tells.
+        self.worked_out: tuple[Step, bytes] | None = None
 
     def seek(self, base: str, steps: int) -> None:
         """Go to so many steps behind a state."""
@@ -62,17 +82,28 @@ class LiveGraph:
         first = self._at * self.spec.batch
         return self._tokens[first : first + self.spec.batch]
 
-    def step(self) -> tuple[list[Any], str, int]:
-        """What `peek` tells, and what to `seek` for the step after it."""
-        if self._base is None:
-            raise RuntimeError("a step before seek")
-        tokens = self.peek()
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is at a place."""
+        return self._base is not None or self._following is not None
+
+    def step(self) -> Step:
+        """What `peek` tells, and go behind it."""
+        base = self._next_block() if self._base is None else self._base
+        tokens, before = self.peek(), Place(base, self._at)
         self._at += 1
         is_last = not tokens if self._iteration.ended else self._at * self.spec.batch == self._size
         if not is_last:
-            return tokens, self._base, self._at
+            return Step(before, Place(base, self._at), tokens)
         self._base, self._following = None, to_json(enclose(self.root, self._iteration.state()))
-        return tokens, self._following, 0
+        return Step(before, Place(self._following, 0), tokens)
+
+    def _next_block(self) -> str:
+        if self._following is None:
+            raise RuntimeError("a step before seek")
+        base = self._following
+        self.seek(base, 0)
+        return base
 
     def state(self) -> State:
         """Where it is, the envelope and all."""

@@ -17,9 +17,10 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 from touchfs.errors import FullError, StateError
 from touchfs.source.mounts import mounts
@@ -87,6 +88,9 @@ CREATE TABLE removed_iterator (
 """
 
 
+T = TypeVar("T")
+
+
 class StateStore:
     """A connection to the state store at `path`, which is made if need be. With `fsync` each transaction waits for the
     disk. Raises StateError.
@@ -96,6 +100,7 @@ class StateStore:
         self.path = path
         self._fsync = fsync
         self._lock = threading.RLock()
+        self._attempt: Generator[Any, None, None] | None = None
         directory = os.path.dirname(path) or "."
         try:
             os.makedirs(directory, exist_ok=True)
@@ -115,6 +120,8 @@ class StateStore:
                 raise
 
     def _prepare(self) -> None:
+        # A step changes two pages, which are written whole.
+        self._connection.execute("PRAGMA page_size = 1024")
         self._connection.execute("PRAGMA journal_mode = WAL")
         # What a transaction wrote survives any process; a power cut may take the last ones, and the mounts with them,
         # unless each is to wait for the disk.
@@ -131,6 +138,7 @@ class StateStore:
             raise StateError(f"made by another touchfs (version {version}): choose another --state-dir", path=self.path)
 
     def close(self) -> None:
+        self.undo()
         self._connection.close()
 
     def shard_ids(self, shards: Sequence[tuple[str, str]]) -> list[int]:
@@ -187,9 +195,39 @@ class StateStore:
     def transaction(self, *, wait: bool = True) -> _Transaction:
         """All that is done inside happens, or nothing. One inside another is a part of it.
 
-        Without `wait` it raises WouldWaitError when another thread or process is in one.
+        Without `wait` it raises WouldWaitError when another thread or process is in one, or the disk is waited for.
         """
         return _Transaction(self, wait)
+
+    def attempt(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        """Act in a transaction that `commit` is to end. Whatever else is done with the store before undoes it, and so
+        does `undo`; nobody else can change the store until then. Raises WouldWaitError, and what the act raises.
+
+        All three are for one thread.
+        """
+
+        def attempting() -> Generator[T, None, None]:
+            with self.transaction(wait=False) as connection:
+                yield act(connection)
+
+        attempt = attempting()
+        made = next(attempt)
+        self._attempt = attempt
+        return made
+
+    def commit(self) -> bool:
+        """Whether there was an attempt, which is done then."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is None:
+            return False
+        next(attempt, None)
+        return True
+
+    def undo(self) -> None:
+        """The attempt, if there is one."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.close()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -213,7 +251,7 @@ def _code(error: BaseException | None) -> int:
 
 
 class WouldWaitError(Exception):
-    """Another thread or process is in a transaction."""
+    """Another thread or process is in a transaction, or the disk is waited for."""
 
 
 class _Transaction:
@@ -227,9 +265,11 @@ class _Transaction:
 
     def __enter__(self) -> sqlite3.Connection:
         store = self._store
-        if not store._lock.acquire(self._wait):
+        if (store._fsync and not self._wait) or not store._lock.acquire(self._wait):
             raise WouldWaitError
         try:
+            if store._attempt is not None:
+                store.undo()
             connection = store._connection
             self._outermost = not connection.in_transaction
             if self._outermost:

@@ -65,11 +65,10 @@ def _take(connection: sqlite3.Connection, open_id: int, piece: Piece, apply: Cal
     _note(connection, open_id, piece, "")
 
 
-def release(store: StateStore, open_id: int) -> bool:
-    """Release an open. Whether a value was begun and not completed, which is dropped."""
+def is_begun(store: StateStore, open_id: int) -> bool:
+    """Whether a value was begun and not completed."""
     with store.transaction() as connection:
         found = connection.execute("SELECT pending FROM open WHERE id = ?", (open_id,)).fetchone()
-        connection.execute("DELETE FROM open WHERE id = ?", (open_id,))
     return found is not None and bool(found[0].strip())
 
 
