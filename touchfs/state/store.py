@@ -120,8 +120,6 @@ class StateStore:
                 raise
 
     def _prepare(self) -> None:
-        # A step changes two pages, which are written whole.
-        self._connection.execute("PRAGMA page_size = 1024")
         self._connection.execute("PRAGMA journal_mode = WAL")
         # What a transaction wrote survives any process; a power cut may take the last ones, and the mounts with them,
         # unless each is to wait for the disk.
