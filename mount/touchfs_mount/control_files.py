@@ -16,9 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from touchfs.errors import FullError, StateError, UsageError
+from touchfs.state.database import WouldWaitError
 from touchfs.state.iterators import WRITABLE, Iterators
 from touchfs.state.opens import Opened, Opens
-from touchfs.state.store import WouldWaitError
 from touchfs.state.writes import Piece
 from touchfs.tree.inode import FIXED_VIEW, pack, unpack
 from touchfs_mount.iterator_files import FILES, FIRST_ROW, file_of

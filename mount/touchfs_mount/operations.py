@@ -20,7 +20,8 @@ import pyfuse3
 from pyfuse3 import FUSEError
 
 from touchfs.extent import Buffer
-from touchfs.state.store import StateStore, WouldWaitError
+from touchfs.state.database import WouldWaitError
+from touchfs.state.store import StateStore
 from touchfs.state.writes import Piece
 from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Tree

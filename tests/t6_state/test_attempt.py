@@ -9,8 +9,9 @@ from contextlib import closing
 
 import pytest
 
+from touchfs.state.database import WouldWaitError
 from touchfs.state.opens import Opens
-from touchfs.state.store import StateStore, WouldWaitError
+from touchfs.state.store import StateStore
 
 
 @pytest.fixture

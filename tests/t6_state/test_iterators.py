@@ -22,12 +22,13 @@ from touchfs.errors import FullError, NotFoundError, StateError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node.repeater import RepeaterIteration
 from touchfs.state import live_graph
+from touchfs.state.database import WouldWaitError
 from touchfs.state.iterators import Iterators
 from touchfs.state.opens import Opened, Opens
 from touchfs.state.registry import ExistsError
 from touchfs.state.selected import Selector
 from touchfs.state.spec import build_graph, parse_spec
-from touchfs.state.store import StateStore, WouldWaitError
+from touchfs.state.store import StateStore
 from touchfs.state.writes import Piece
 
 
@@ -324,6 +325,22 @@ class TestStates:
             iterators.read_open(opens, opened, wait=False)
         assert iterators.read(iterator, "position") == "0\n"
         assert iterators.read_open(opens, opened).decode() == wanted
+
+    @pytest.mark.parametrize("steps", range(1, 10))
+    def test_what_was_worked_out_is_not_told_when_the_batch_is_another_one(
+        self, iterators, store, dataset, shards, monkeypatch, steps
+    ):
+        """Where a block ends, to write the batch leaves the iterator's place as it is."""
+        monkeypatch.setattr(live_graph, "_BLOCK", 4)
+        iterator, opens = made(iterators), Opens(store, store.add_mount(os.getpid()))
+        for _ in range(steps):
+            iterators.read(iterator, "next")
+        iterators.work_out(iterator)
+        Iterators(store, dataset).write(iterator, "batch", 2)
+        opened = Opened(opens.open(), iterator, "next")
+        iterators.make_ahead(opens, opened)
+        assert iterators.read_open(opens, opened).decode().splitlines() == shards[1][steps : steps + 2]
+        assert iterators.read(iterator, "position") == f"{steps + 2}\n"
 
     def test_why_an_open_of_next_fails_is_told(self, iterators, store, tmp_path):
         iterator = made(iterators, shuffle=7)

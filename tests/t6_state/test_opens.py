@@ -7,8 +7,9 @@ from contextlib import ExitStack, closing
 
 import pytest
 
+from touchfs.state.database import WouldWaitError
 from touchfs.state.opens import Opens
-from touchfs.state.store import StateStore, WouldWaitError
+from touchfs.state.store import StateStore
 
 HEADER = """
 import os, random, sys, threading, time

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from touchfs.errors import StateError
+from touchfs.state.database import _file_system
 from touchfs.state.opens import Opens
-from touchfs.state.store import StateStore, _file_system
+from touchfs.state.store import StateStore
 from touchfs.write.touch import TouchWriter
 
 

@@ -26,6 +26,7 @@ from touchfs.dataset.samples import DatasetSamples
 from touchfs.errors import FormatError, NotFoundError, StateError, TouchfsError, UsageError
 from touchfs.node.state import enclose, resume
 from touchfs.state import writes
+from touchfs.state.database import WouldWaitError
 from touchfs.state.live_graph import LiveGraph
 from touchfs.state.opens import Opened, Opens
 from touchfs.state.positioning import start_of, state_at_item
@@ -33,7 +34,7 @@ from touchfs.state.progress import epoch_of, progress_of
 from touchfs.state.registry import Registry
 from touchfs.state.selected import Selector
 from touchfs.state.spec import check_batch, parse_spec
-from touchfs.state.store import StateStore, WouldWaitError
+from touchfs.state.store import StateStore
 from touchfs.state.telling import tell
 from touchfs.token import from_json, to_json
 

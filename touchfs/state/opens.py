@@ -6,6 +6,8 @@ is made only for a row that is there and has none: a read that runs again, even 
 Only that is a transaction of its own. The rows are made ahead of their opens, some dozens at a time, and those that are
 released are deleted together, so a step costs one transaction and not three. What a killed worker had made ahead, or
 not deleted yet, is deleted with its mount.
+
+The text itself may be made ahead of the first read too, as an attempt of the store: the read then only commits it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from touchfs.errors import StateError
-from touchfs.state.store import StateStore, WouldWaitError
+from touchfs.state.database import WouldWaitError
+from touchfs.state.store import StateStore
 
 _AHEAD = 64
 # So few rows are left when more are made if there is time.
