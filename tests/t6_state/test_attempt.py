@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from touchfs.errors import StateError
 from touchfs.state.database import WouldWaitError
 from touchfs.state.opens import Opens
 from touchfs.state.store import StateStore
@@ -130,6 +131,12 @@ class TestOpens:
                 opens.make_ahead(opened, lambda connection: store.plan_number("made") and b"two")
         assert opens.made_ahead(read) is None
         assert store.plans() == []
+
+    def test_who_opens_a_file_is_told_why_there_are_no_rows(self, opens, store):
+        store.close()
+        opens.tidy()
+        with pytest.raises(StateError, match="closed"):
+            opens.open()
 
     def test_rows_are_made_while_there_is_time(self, opens, other):
         ids = set()
