@@ -54,6 +54,24 @@ def test_merged_ones_are_the_files_of_the_mount(speech: Dataset, name: str) -> N
     assert all(next(iter(sample)) == "wav" for sample in samples)
 
 
+def test_paths_of_many_are_those_of_each(tmp_path: Path) -> None:
+    dice = np.random.default_rng(3)
+    for shard in range(3):
+        recordings = []
+        for number in range(40):
+            told = [{"start": j / 50, "end": j / 50 + 0.01, "txt": "text"} for j in range(dice.integers(0, 6))]
+            metainfo = {"key": f"a{number % 7}/b/{number}" if number % 3 else f"{number}", "sample_rate": data.RATE}
+            recordings.append(({**metainfo, "info": {"segments": told}}, data.pcm(number, 1600)))
+        data.write_speech(tmp_path / f"{shard}", recordings)
+    dataset = open_dataset(str(tmp_path), in_place=True)
+    for samples in (DatasetSamples(dataset), SegmentSamples(dataset), MergedSamples(dataset, parse_plan("max=0.05"))):
+        wanted = [os.fsencode(sample.path(next(iter(sample)))) for sample in samples]
+        for count in (3, len(samples), 5 * len(samples)):
+            positions = dice.integers(0, len(samples), count)
+            assert samples.paths(positions) == [wanted[position] for position in positions]
+        assert samples.paths(range(40, 80)) == wanted[40:80]
+
+
 def _walk(tree: Tree, path: str):  # type: ignore[no-untyped-def]
     for name, entry, _ in tree.entries(tree.resolve(path).inode):
         below = f"{path}/{name.decode()}"

@@ -105,6 +105,22 @@ class ShownSamples(Sequence[ShownSample]):
 
     def paths(self, positions: Positions) -> list[bytes]:
         """Of the first file of each sample, from the root of the tree; where there is none, of what says why."""
+        if len(positions) < _MANY:
+            return [self._path_at(int(position)) for position in positions]
+        paths: list[bytes] = [b""] * len(positions)
+        wanted = np.asarray(positions, np.int64)
+        shards = np.searchsorted(self._starts, wanted, "right") - 1
+        if shards.min() == shards.max():
+            return self._paths_in(int(shards[0]), wanted)
+        by_shard = np.argsort(shards, kind="stable")
+        for places in np.split(by_shard, np.flatnonzero(np.diff(shards[by_shard])) + 1):
+            for place, path in zip(
+                places.tolist(), self._paths_in(int(shards[places[0]]), wanted[places]), strict=True
+            ):
+                paths[place] = path
+        return paths
+
+    def _paths_in(self, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
         return [self._path_at(int(position)) for position in positions]
 
     def _path_at(self, position: int) -> bytes:
@@ -133,7 +149,24 @@ class ShownSamples(Sequence[ShownSample]):
         return f"<{len(self)} of {self.view} of {self.dataset.source!r}>"
 
 
-class DatasetSamples(ShownSamples):
+class CataloguedSamples(ShownSamples):
+    """Those whose files are rows of a catalog."""
+
+    @abstractmethod
+    def first_rows(self, shard: OpenShard, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of the first file of each one of a shard, -1 where it has none."""
+
+    def _paths_in(self, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
+        if len(positions) < _MANY:
+            return super()._paths_in(shard, positions)
+        opened = self._shard(shard)
+        rows = self.first_rows(opened, positions - self._starts[shard])
+        if rows.min() < 0:
+            return super()._paths_in(shard, positions)
+        return opened.tables[self.view].paths(rows, os.fsencode(f"{self.view}/{opened.shard.name}/"))
+
+
+class DatasetSamples(CataloguedSamples):
     """As `shards/` has them."""
 
     view = "shards"
@@ -145,31 +178,8 @@ class DatasetSamples(ShownSamples):
         table = shard.tables[self.view]
         return CataloguedSample(self.view, shard, table, table.files(number), number)
 
-    def paths(self, positions: Positions) -> list[bytes]:
-        if len(positions) < _MANY:
-            return super().paths(positions)
-        paths: list[bytes] = [b""] * len(positions)
-        wanted = np.asarray(positions, np.int64)
-        shards = np.searchsorted(self._starts, wanted, "right") - 1
-        if shards.min() == shards.max():
-            return self._paths_in(int(shards[0]), wanted)
-        by_shard = np.argsort(shards, kind="stable")
-        for places in np.split(by_shard, np.flatnonzero(np.diff(shards[by_shard])) + 1):
-            for place, path in zip(
-                places.tolist(), self._paths_in(int(shards[places[0]]), wanted[places]), strict=True
-            ):
-                paths[place] = path
-        return paths
-
-    def _paths_in(self, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
-        if len(positions) < _MANY:
-            return super().paths(positions)
-        opened = self._shard(shard)
-        table = opened.tables[self.view]
-        rows = table.first_files(positions - self._starts[shard])
-        if rows.min() < 0:
-            return super().paths(positions)
-        return table.paths(rows, os.fsencode(f"{self.view}/{opened.shard.name}/"))
+    def first_rows(self, shard: OpenShard, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return shard.tables[self.view].first_files(numbers)
 
     def _path_at(self, position: int) -> bytes:
         """Without the sample, which takes as long to make."""

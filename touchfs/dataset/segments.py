@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
-from touchfs.dataset.samples import CataloguedSample, ShownSamples, path_of
+from touchfs.dataset.samples import CataloguedSample, CataloguedSamples, ShownSamples, path_of
 from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownFile, ShownSample
 from touchfs.extent import Content, Memory
 from touchfs.sample import Field
@@ -54,7 +54,7 @@ class _Parts(ShownSamples):
         return ordinal, number - (ends[ordinal - 1] if ordinal else 0)
 
 
-class SegmentSamples(_Parts):
+class SegmentSamples(_Parts, CataloguedSamples):
     view = "segments"
 
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
@@ -65,6 +65,9 @@ class SegmentSamples(_Parts):
         ordinal, part = self.find(position, number)
         table = shard.tables["segments"]
         return _Segment(self.view, shard, table, _rows(table, ordinal, part), ordinal, part)
+
+    def first_rows(self, shard: OpenShard, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return shard.tables["segments"].first_files_of_parts(numbers)
 
 
 class _Segment(CataloguedSample):
