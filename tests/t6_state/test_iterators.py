@@ -323,6 +323,8 @@ class TestStates:
         opened = Opened(opens.open(), iterator, "next")
         with pytest.raises(WouldWaitError):
             iterators.read_open(opens, opened, wait=False)
+        iterators.make_ahead(opens, opened)
+        assert opens.made_ahead(opened.id) is None
         assert iterators.read(iterator, "position") == "0\n"
         assert iterators.read_open(opens, opened).decode() == wanted
 
