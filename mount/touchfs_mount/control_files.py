@@ -6,7 +6,7 @@ which never has the bit.
 
 Who opens a file to read it comes back with a read, a round trip later. Until then the text is made ahead, in a
 transaction that the read commits. And after a step the next one is worked out, as far as that takes no transaction.
-Together they hide two thirds of what a step takes here.
+Together they hide more than half of what a step takes here.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ Make = Callable[[sqlite3.Connection], bytes]
 
 
 class Opened(NamedTuple):
-    """An open of a file of an iterator."""
+    """An open of a control file, of an iterator or, if that is 0, of none."""
 
     id: int
     iterator: int
