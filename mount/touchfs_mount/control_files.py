@@ -4,6 +4,10 @@ Each open is a row of the state store (`touchfs.state.opens`), so that its text 
 whatever worker. A handle is a tag bit, which file it is, and the id of its open; a data file's handle is its inode,
 which never has the bit.
 
+What is asked of them takes some ten microseconds, and to hand it to a thread many times that. So it is done on the
+worker's loop, without waiting (`wait=False`), and in a thread only if somebody else is at the store, or there is more
+to do.
+
 Who opens a file to read it comes back with a read, a round trip later. Until then the text is made ahead, in a
 transaction that the read commits. And after a step the next one is worked out, as far as that takes no transaction.
 Together they hide more than half of what a step takes here.
