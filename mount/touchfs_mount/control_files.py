@@ -15,7 +15,6 @@ Together they hide more than half of what a step takes here.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -38,8 +37,9 @@ _FILE_BITS, _OPEN_BITS = 4, 39
 _OPEN_MASK = (1 << _OPEN_BITS) - 1
 _FILE_MASK = (1 << 63 - _OPEN_BITS) - 1
 
-# Of texts longer than that, which are those of large batches, only the last ones are kept while their files are open.
-_LONG, _LONG_KEPT = 1 << 14, 4
+# Of texts longer than that, which are those of large batches, so many bytes are kept while their files are open. The
+# others are read from the store again.
+_LONG, _LONG_KEPT = 1 << 14, 1 << 25
 
 
 class ControlFiles:
@@ -49,7 +49,7 @@ class ControlFiles:
         self.opens = opens
         self.iterators = iterators
         self._fixed_text = fixed_text
-        self.long: deque[ControlFile] = deque()
+        self.long: dict[int, ControlFile] = {}
         self._awaited: ControlFile | None = None
         self._stepping = 0
 
@@ -77,6 +77,17 @@ class ControlFiles:
         if opened.iterator:
             return self.iterators.read_open(self.opens, opened, wait=wait)
         return self.opens.text(opened.id, lambda _: self._fixed_text(opened.file), wait=wait)
+
+    def limit(self, file: ControlFile) -> None:
+        """It has a long text: forget others, if they are too much together. Several threads do so."""
+        self.long[file.handle] = file
+        others = [each for each in list(self.long.values()) if each is not file]
+        held = file.held + sum(each.held for each in others)
+        for other in others:
+            if held <= _LONG_KEPT:
+                return
+            held -= other.held
+            other.forget()
 
     def expect(self, file: ControlFile) -> None:
         """It was opened just now, to be read."""
@@ -139,17 +150,24 @@ class ControlFile:
         """For the reads up to the end of file."""
         self._text = text
         if len(text) > _LONG:
-            long = self._files.long
-            long.append(self)
-            if len(long) > _LONG_KEPT:
-                long.popleft()._text = None
+            self._files.limit(self)
+
+    @property
+    def held(self) -> int:
+        return len(self._text or b"")
+
+    def forget(self) -> None:
+        """The text. It is read again if need be."""
+        self._text = None
+        self._files.long.pop(self.handle, None)
 
     def write(self, piece: Piece) -> int:
         self._files.iterators.write_open(self.opened, piece)
         return len(piece.data)
 
     def release(self, wait: bool = True) -> None:
-        text, self._text = self._text, None
+        text = self._text
+        self.forget()
         if self.opened.file in WRITABLE:
             self._files.iterators.release(self._files.opens, self.opened, wait=wait)
         else:

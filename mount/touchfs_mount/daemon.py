@@ -141,6 +141,7 @@ class _Supervisor:
             with trio.move_on_after(GRACE_SECONDS):
                 while self._pids:
                     await trio.sleep(0.01)
+            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # nobody will follow them
             nursery.cancel_scope.cancel()
         self._kill_workers()
         await self._tell({"end": True})

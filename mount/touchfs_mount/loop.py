@@ -14,9 +14,9 @@ and waits again. `run` polls, and steps one of them for each request.
   take the lock, poll again without waiting, read, release the lock at the entry of the handler (`entered`). It is an
   flock, because that dies with its holder. Taking it *waits*: it is held for microseconds, and a worker that only
   tried would spin as long as another one reads (the prototype: 400,000 failed tries in 20 s).
-- When no request waits, `idle` is called once, then the loop looks for the next one a while (`SPIN_NS`), and calls
-  `asleep` before it sleeps. Who was just answered needs some 25 µs to wake up and ask again: what is done in `idle`
-  meanwhile costs nobody anything.
+- When no request waits, the loop calls `begin_idle`, then looks for the next one a while (`SPIN_NS`). Who was just
+  answered needs some 25 µs to wake up and ask again: what is done in `begin_idle` meanwhile costs nobody anything.
+  `end_idle` is called after the request that came, or before the loop sleeps.
 - What EAGAIN remains is a request withdrawn between poll and read. A new session coroutine takes over; it is counted.
 
 The loop notes since when it is busy in a slot that the supervisor watches. It ends when the session does, or when it
@@ -113,8 +113,8 @@ class Loop:
         lifeline: int | None = None,
         drain: int | None = None,
         orphaned: Callable[[], None] | None = None,
-        idle: Callable[[], None] = _nothing,
-        asleep: Callable[[], None] = _nothing,
+        begin_idle: Callable[[], None] = _nothing,
+        end_idle: Callable[[], None] = _nothing,
     ) -> None:
         self._descriptor = descriptor
         self._counters = counters
@@ -124,11 +124,11 @@ class Loop:
         self._draining = False
         self._parked = 0
         self._orphaned = orphaned
-        self._idle_now, self._asleep_now = idle, asleep
+        self._begin_idle, self._end_idle, self._is_idle = begin_idle, end_idle, False
         self._pool: ThreadPoolExecutor | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._finished: deque[tuple[SessionCoroutine, Future[Any]]] = deque()
-        self._idle: list[SessionCoroutine] = []
+        self._waiting: list[SessionCoroutine] = []
         self._poll, self._poll_request, self._poll_parked = select.poll(), select.poll(), select.poll()
         self._poll.register(descriptor, select.POLLIN)
         self._poll_request.register(descriptor, select.POLLIN)
@@ -162,7 +162,7 @@ class Loop:
                 pass
         finally:
             self.entered()
-            for coroutine in self._idle:
+            for coroutine in self._waiting:
                 coroutine.close()
             if self._pool is not None:
                 self._pool.shutdown(wait=False, cancel_futures=True)
@@ -184,7 +184,7 @@ class Loop:
         """Wait, then do what came. False when the session has ended."""
         counters = self._counters
         # With all session coroutines parked, requests stay in the kernel until one of them ends.
-        takes_more = self._idle and not self._draining
+        takes_more = self._waiting and not self._draining
         counters[BUSY_SINCE] = 0 if takes_more else ALL_PARKED
         events = self._next_events(self._poll if takes_more else self._poll_parked)
         counters[BUSY_SINCE] = time.monotonic_ns()
@@ -192,7 +192,7 @@ class Loop:
             if descriptor == self._descriptor:
                 if self._may_read():
                     counters[REQUESTS] += 1
-                    alive = self._step(self._idle.pop(), None)
+                    alive = self._step(self._waiting.pop(), None)
                     self.entered()
                     if not alive:
                         return False
@@ -214,15 +214,20 @@ class Loop:
 
     def _next_events(self, poll: select.poll) -> list[tuple[int, int]]:
         """Whoever was just answered often asks again at once, and to wake up for it takes longer than to answer."""
+        if self._is_idle:
+            self._is_idle = False
+            self._end_idle()
         if not self._parked:  # threads need the interpreter
             if events := poll.poll(0):
                 return events
-            self._idle_now()
+            self._is_idle = True
+            self._begin_idle()
             until = time.monotonic_ns() + SPIN_NS
             while time.monotonic_ns() < until:
                 if events := poll.poll(0):
                     return events
-        self._asleep_now()
+            self._is_idle = False
+            self._end_idle()
         return poll.poll()
 
     def _may_read(self) -> bool:
@@ -246,14 +251,16 @@ class Loop:
         except StopIteration:
             return False
         except OSError as failure:
+            if failure.errno == errno.ECONNABORTED:  # as `umount -f` does
+                return False
             if failure.errno != errno.EAGAIN:
                 raise
             self._counters[LOST_RACES] += 1
-            if not self._idle:
+            if not self._waiting:
                 self._start_session()
             return True
         if awaited is None:
-            self._idle.append(coroutine)
+            self._waiting.append(coroutine)
         else:
             self._park(coroutine, awaited)
         return True
@@ -284,4 +291,4 @@ class Loop:
         coroutine = function(*arguments)
         with contextlib.suppress(StopIteration):  # it ends at once where what was just read is the session's end
             coroutine.send(None)
-            self._idle.append(coroutine)
+            self._waiting.append(coroutine)

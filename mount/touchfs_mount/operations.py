@@ -101,6 +101,8 @@ class TouchOperations(Operations):
         self._offload = environment.offload
         self.counters = environment.counters
         self.entered = environment.entered
+        # Of several workers another one may get the read of what was opened here, and would wait for the attempt.
+        self._makes_ahead = environment.entered is None
         options = self._control_options
         store = StateStore(self._store_path, fsync=options.fsync)
         self._control = Control(self._tree.dataset, self._facts, self._mount, store, options)
@@ -111,17 +113,17 @@ class TouchOperations(Operations):
         found = await self._offload(entry, inode) if is_iterators(inode) else entry(inode)
         return self._of_control(found)
 
-    def idle(self) -> None:
-        # Of several workers another one may get the read of what was opened here, and would wait for the attempt.
-        if self.entered is not None:
+    def begin_idle(self) -> None:
+        if not self._makes_ahead:
             return
         try:
             self._control.files.spare()
         except Exception:  # no request is to suffer for what it did not ask for
+            self._makes_ahead = False
             self.counters[FAILURES] += 1
-            log.exception("what was to be made ahead failed")
+            log.exception("nothing is made ahead any more, as that failed")
 
-    def asleep(self) -> None:
+    def end_idle(self) -> None:
         self._control.files.undo()
 
     def ended(self) -> None:

@@ -131,11 +131,11 @@ class Operations(pyfuse3.Operations):
         """Called in each worker after the fork: open here what must not be shared with other processes."""
         raise NotImplementedError
 
-    def idle(self) -> None:
+    def begin_idle(self) -> None:
         """Called whenever no request waits: what the next one may need can be made now."""
 
-    def asleep(self) -> None:
-        """Called before the worker sleeps until a request comes."""
+    def end_idle(self) -> None:
+        """Called after that next request, or before the worker sleeps."""
 
     def ended(self) -> None:
         """Called in a worker that ends by itself."""
@@ -194,8 +194,8 @@ def run_worker(
         lifeline=shared.lifeline,
         drain=shared.draining(number),
         orphaned=orphaned,
-        idle=operations.idle,
-        asleep=operations.asleep,
+        begin_idle=operations.begin_idle,
+        end_idle=operations.end_idle,
     )
     operations.started(Environment(counters, None if read_lock is None else loop.entered, offload))
     gc.collect()

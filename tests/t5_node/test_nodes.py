@@ -47,7 +47,7 @@ def test_what_nodes_yield() -> None:
     assert list(LazyFlattener(LazyIndexedManifestIterator([[1, 2], [], "ab"]))) == [1, 2, "a", "b"]
     assert list(LazyRepeater(plain(2), 2)) == [0, 1, 0, 1]
     assert list(islice(LazyRepeater(plain(2)), 5)) == [0, 1, 0, 1, 0]
-    assert list(LazyRepeater(plain(0))) == []
+    assert list(LazyRepeater(plain(0))) == list(LazyRepeater(plain(0), 2_000_000_000)) == []
     assert list(LazyBatcher(plain(5), 2)) == [[0, 1], [2, 3], [4]]
     assert list(LazyBatcher(plain(5), 2, drop_last=True)) == [[0, 1], [2, 3]]
     assert list(LazyPrefetcher(plain(9), ahead=2)) == list(range(9))
@@ -65,6 +65,7 @@ def test_lengths() -> None:
     assert len(plain(3)) == len(LazyMapper(plain(3), str)) == 3
     assert len(LazyIteratorChain(plain(3), plain(2))) == len(LazyIteratorMultiplexer(plain(3), plain(2))) == 5
     assert len(LazyRepeater(plain(3), 2)) == 6
+    assert len(LazyRepeater(plain(0))) == 0
     for node in (LazyRepeater(plain(3)), LazyMapper(LazyFilter(plain(3), bool), str)):
         with pytest.raises(TypeError):
             len(node)  # type: ignore[arg-type]

@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 
 import pytest
@@ -69,10 +69,16 @@ def test_nobody_else_changes_the_store_until_then(store, other):
 
 def test_a_thread_waits_for_its_end(store):
     store.attempt(lambda connection: store.plan_number("one"))
+    begun = threading.Event()
+
+    def waiting():
+        begun.set()
+        return store.plan_number("two")
+
     with ThreadPoolExecutor(1) as threads:
-        number = threads.submit(store.plan_number, "two")
-        time.sleep(0.05)
-        assert not number.done()
+        number = threads.submit(waiting)
+        begun.wait()
+        assert not wait([number], 0.05).done
         store.commit()
         assert number.result() == 2
 

@@ -577,6 +577,19 @@ class TestOpens:
     def opens(self, store):
         return Opens(store, store.add_mount(os.getpid()))
 
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            {"where": "ordinal > 1000", "repeat": 2_000_000_000},
+            {"mux": [{"where": "ordinal > 1000", "repeat": True}], "repeat": 2_000_000_000},
+            {"where": "ordinal > 1000", "repeat": True},
+            {"rank": 40, "world_size": 50, "repeat": 2_000_000_000, "shuffle": 3},
+        ],
+    )
+    def test_nothing_repeated_is_nothing(self, iterators, spec):
+        iterator = made(iterators, **spec)
+        assert [iterators.read(iterator, "next") for _ in range(3)] == ["", "", ""]
+
     def test_an_open_is_one_step(self, iterators, opens, shards):
         iterator = made(iterators)
         first, second, _ = (Opened(opens.open(), iterator, "next") for _ in range(3))

@@ -291,3 +291,11 @@ def unprivileged():
         yield
     finally:
         os.seteuid(us)
+
+
+def test_after_a_transaction_that_could_not_be_undone_the_next_is_one_of_its_own(store, path):
+    store._connection.execute("BEGIN")
+    store._connection.execute("INSERT INTO plan (name) VALUES ('lost')")
+    store.plan_number("kept")
+    with closing(StateStore(path)) as other:
+        assert [name for name, _ in other.plans()] == ["kept"]

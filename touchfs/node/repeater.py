@@ -39,9 +39,10 @@ class LazyRepeater(TransformNode):
         return {"times": self.times}
 
     def __len__(self) -> int:
-        if self.times is None:
+        length = len(self.source)
+        if self.times is None and length:
             raise TypeError("an endless LazyRepeater has no length")
-        return self.times * len(self.source)
+        return (self.times or 1) * length
 
 
 class RepeaterIteration(TransformIteration):
@@ -78,8 +79,9 @@ class RepeaterIteration(TransformIteration):
     def _goes_on(self) -> bool:
         """Begin the next repeat, if there is one."""
         times = self.node.times
-        # Without an end, an empty source would be asked for ever. With one, the next epoch may have something.
-        if self.repeat + 1 == times or (self._empty and times is None):
+        # Without an end, an empty source would be asked for ever. With one, the next epoch may have something, unless
+        # it is known that none has.
+        if self.repeat + 1 == times or (self._empty and (times is None or _has_nothing(self.node.source))):
             return False
         self._empty = True
         self.repeat += 1
@@ -88,3 +90,10 @@ class RepeaterIteration(TransformIteration):
 
     def position(self) -> State:
         return {**super().position(), "repeat": self.repeat}
+
+
+def _has_nothing(source: Any) -> bool:
+    try:
+        return len(source) == 0
+    except TypeError:  # it has no length
+        return False

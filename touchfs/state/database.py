@@ -41,6 +41,7 @@ class Database:
         self._fsync = fsync
         self._lock = threading.RLock()
         self._attempt: Generator[Any, None, None] | None = None
+        self._is_in_transaction = False
         directory = os.path.dirname(path) or "."
         try:
             os.makedirs(directory, exist_ok=True)
@@ -127,6 +128,9 @@ class Database:
         code = _code(error)
         if code == sqlite3.SQLITE_FULL:
             return FullError("the disk is full: nothing was changed", path=self.path)
+        if code == sqlite3.SQLITE_BUSY:
+            told = f"another process has held it for {BUSY_SECONDS:.0f} s: see whether one of touchfs is stopped"
+            return StateError(told, path=self.path)
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return StateError(f"damaged ({error}): unmount what uses it, and delete it", path=self.path)
         return StateError(f"cannot be used: {error}; choose another --state-dir", path=self.path)
@@ -158,9 +162,10 @@ class _Transaction:
             if database._attempt is not None:
                 database.undo()
             connection = database._connection
-            self._outermost = not connection.in_transaction
+            self._outermost = not database._is_in_transaction
             if self._outermost:
                 self._begin(connection)
+                database._is_in_transaction = True
             return connection
         except sqlite3.Error as error:
             database._lock.release()
@@ -171,6 +176,8 @@ class _Transaction:
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """SQLite's own waiting is a setting of the connection, not of a transaction."""
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")  # one that could not be undone then, as the disk was gone
         until = 0.0
         while True:
             try:
@@ -190,6 +197,7 @@ class _Transaction:
         database = self._database
         try:
             if self._outermost:
+                database._is_in_transaction = False
                 if error is None:
                     try:
                         database._connection.execute("COMMIT")

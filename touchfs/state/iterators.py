@@ -127,8 +127,8 @@ class Iterators(Registry):
             return
 
     def work_out(self, iterator: int) -> None:
-        """The step behind the last one that was made here, without the store: if the iterator still is there when a
-        step is asked for, this one is made. For when nobody else is at the iterators.
+        """The step behind the last one that was made here, without the store: if the iterator is still at that place
+        when a step is asked for, this one is made. For when no thread is at the iterators.
         """
         graph = self._graphs.get(iterator)
         if graph is not None and graph.is_ready and graph.spec.batch <= BATCH_NOWAIT:

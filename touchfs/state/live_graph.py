@@ -3,7 +3,7 @@
 Steps are taken in blocks: where one begins is a state, its *base*, and within it only the steps are counted. So the
 store has a base and a number; a step makes neither an iteration nor a state, and any process that has the block can
 take it. No block goes beyond an epoch, whose end is the last step of its last block. All of it happens under the
-store's lock.
+store's lock, or while no thread is at work.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class LiveGraph:
 
     def seek(self, base: str, steps: int) -> None:
         """Go to so many steps behind a state."""
+        if steps * self.spec.batch > self._size:
+            raise FormatError(f"a block has no {steps} steps")
         if base != self._base:
             following, self._following, self._base = self._following, None, None
             if base != following or self._iteration.ended:
                 self._iteration = resume(self.root, from_json(base))
             self._tokens = self._iteration.take(self._size)
             self._base = base
-        if steps * self.spec.batch > self._size:
-            raise FormatError(f"a block has no {steps} steps")
         self._at = steps
 
     def peek(self) -> list[Any]:

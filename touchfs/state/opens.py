@@ -104,8 +104,8 @@ class Opens:
 
     def close(self) -> None:
         """Delete all rows that are not needed any more, unless somebody else is at the store."""
-        self._delete(*self._rows, wait=False)
-        self._rows.clear()
+        rows, self._rows = self._rows, []
+        self._delete(*rows, wait=False)
 
     def _make_rows(self, wait: bool) -> None:
         self._delete(wait=wait)
@@ -125,5 +125,5 @@ class Opens:
                 rows = [(open_id,) for open_id in (*released, *others)]
                 connection.executemany("DELETE FROM open WHERE id = ?", rows)
         except BaseException:
-            self._released += released
+            self._released += [*released, *others]
             raise
