@@ -630,6 +630,20 @@ class TestOpens:
         iterators.write_open(opened, Piece(30, b'{"batch":7}', 3))
         assert iterators.read(iterator, "batch") == "6\n"
 
+    @pytest.mark.parametrize("ended", ["released", "dead"])
+    def test_of_what_was_written_nothing_stays(self, iterators, opens, store, ended):
+        iterator = made(iterators)
+        opened = Opened(opens.open(), iterator, "spec")
+        iterators.write_open(opened, Piece(0, b'{"batch":5}'))
+        if ended == "released":
+            iterators.release(opens, opened)
+        with store.transaction() as connection:
+            connection.execute("UPDATE mount SET started = 'another process of that number'")
+        store.add_mount(os.getpid())
+        with store.transaction() as connection:
+            for table in ("written", "open"):
+                assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+
     def test_what_is_written_twice_is_meant_twice(self, iterators, opens):
         iterator = made(iterators)
         opened = Opened(opens.open(), iterator, "reset")

@@ -168,7 +168,7 @@ class Iterators(Registry):
         """Release an open of a file that may have been written."""
         open_id, iterator, file = opened
         with self._store.transaction(wait=wait):
-            if writes.is_begun(self._store, open_id):
+            if writes.forget(self._store, open_id):
                 self._note(iterator, file, UsageError("what was written was no whole JSON value: dropped"))
             # A write that is sent again is not to find it.
             opens.release(open_id, wait=wait)

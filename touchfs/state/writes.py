@@ -65,10 +65,11 @@ def _take(connection: sqlite3.Connection, open_id: int, piece: Piece, apply: Cal
     _note(connection, open_id, piece, "")
 
 
-def is_begun(store: StateStore, open_id: int) -> bool:
-    """Whether a value was begun and not completed."""
+def forget(store: StateStore, open_id: int) -> bool:
+    """Before an open is released. Whether a value was begun and not completed."""
     with store.transaction() as connection:
         found = connection.execute("SELECT pending FROM open WHERE id = ?", (open_id,)).fetchone()
+        connection.execute("DELETE FROM written WHERE open = ?", (open_id,))
     return found is not None and bool(found[0].strip())
 
 
