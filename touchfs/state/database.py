@@ -11,10 +11,10 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from touchfs.errors import FullError, StateError
 from touchfs.source.mounts import mounts
@@ -40,7 +40,7 @@ class Database:
         self.path = path
         self._fsync = fsync
         self._lock = threading.RLock()
-        self._attempt: Generator[Any, None, None] | None = None
+        self._attempt: _Transaction | None = None
         self._is_in_transaction = False
         directory = os.path.dirname(path) or "."
         try:
@@ -93,13 +93,13 @@ class Database:
 
         All three are for one thread.
         """
-
-        def attempting() -> Generator[T, None, None]:
-            with self.transaction(wait=False) as connection:
-                yield act(connection)
-
-        attempt = attempting()
-        made = next(attempt)
+        attempt = self.transaction(wait=False)
+        connection = attempt.begin()
+        try:
+            made = act(connection)
+        except BaseException as error:
+            attempt.end(error)
+            raise
         self._attempt = attempt
         return made
 
@@ -108,14 +108,14 @@ class Database:
         attempt, self._attempt = self._attempt, None
         if attempt is None:
             return False
-        next(attempt, None)
+        attempt.end(None)
         return True
 
     def undo(self) -> None:
         """The attempt, if there is one."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
-            attempt.close()
+            attempt.end(WouldWaitError())
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -154,7 +154,7 @@ class _Transaction:
         self._database = database
         self._wait = wait
 
-    def __enter__(self) -> sqlite3.Connection:
+    def begin(self) -> sqlite3.Connection:
         database = self._database
         if (database._fsync and not self._wait) or not database._lock.acquire(self._wait):
             raise WouldWaitError
@@ -193,7 +193,8 @@ class _Transaction:
                     raise
             time.sleep(_RETRY_SECONDS)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+    def end(self, error: BaseException | None) -> None:
+        """Commit, or undo it because of an error."""
         database = self._database
         try:
             if self._outermost:
@@ -209,6 +210,11 @@ class _Transaction:
             database._lock.release()
         if isinstance(error, sqlite3.Error):
             raise database._told(error) from error
+
+    __enter__ = begin
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        self.end(error)
 
     def _undo(self, connection: sqlite3.Connection, error: BaseException) -> None:
         with suppress(sqlite3.Error):  # the connection may be closed, or the disk be gone
