@@ -3,8 +3,9 @@
 The read path: `open` has the tree make the content and keeps it under the inode, which is also the handle. `read` is
 a look-up, then `read_nowait`, then a thread if that had to wait. As a request may come to a worker that never saw the
 open (a restarted one, or another of several), a content that is not kept is made again; so nothing depends on what is
-kept, a release does nothing, and the contents made first are dropped. A shard's file is opened, and verified by a stat,
-on the loop: for a local file that is microseconds.
+kept, a release does nothing, and the contents made first are dropped. Only the files of the control directory have
+opens of their own (`control_files`), which are released. A shard's file is opened, and verified by a stat, on the loop:
+for a local file that is microseconds.
 """
 
 from __future__ import annotations

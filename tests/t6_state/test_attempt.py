@@ -16,17 +16,6 @@ from touchfs.state.store import StateStore
 
 
 @pytest.fixture
-def path(tmp_path):
-    return os.fspath(tmp_path / "state" / "store.sqlite")
-
-
-@pytest.fixture
-def store(path):
-    with closing(StateStore(path)) as opened:
-        yield opened
-
-
-@pytest.fixture
 def other(path):
     with closing(StateStore(path)) as opened:
         yield opened

@@ -45,12 +45,6 @@ def dataset(shards):
 
 
 @pytest.fixture
-def store(tmp_path):
-    with closing(StateStore(os.fspath(tmp_path / "state" / "store.sqlite"))) as opened:
-        yield opened
-
-
-@pytest.fixture
 def iterators(store, dataset):
     return Iterators(store, dataset)
 

@@ -21,18 +21,6 @@ from touchfs.write.touch import TouchWriter
 
 
 @pytest.fixture
-def path(tmp_path):
-    return os.fspath(tmp_path / "state" / "store.sqlite")
-
-
-@pytest.fixture
-def store(path):
-    opened = StateStore(path)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def start():
     """Starts a process that runs `code` with what it needs imported, and pipes to it and from it."""
     header = (
