@@ -15,7 +15,7 @@ PIECE = 1 << 20
 
 
 @click.command("cat")
-@click.argument("locations", metavar="SOURCE:PATH…", nargs=-1, required=True)
+@click.argument("locations", metavar="SOURCE:PATH…", nargs=-1, required=True, type=click.Path())
 @source_options
 def command(locations: tuple[str, ...], reading: Reading) -> None:
     """Write files of a dataset to stdout, without mounting it.

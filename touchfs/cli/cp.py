@@ -13,7 +13,7 @@ from touchfs.tree.tree import Entry, Tree
 
 
 @click.command("cp")
-@click.argument("location", metavar="SOURCE:PATH")
+@click.argument("location", metavar="SOURCE:PATH", type=click.Path())
 @click.argument("destination", type=click.Path())
 @click.option("-r", "--recursive", is_flag=True, help="Copy a directory and all below it.")
 @source_options

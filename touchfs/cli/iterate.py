@@ -20,7 +20,7 @@ Pairs = Iterator[tuple[Token, Any]]
 
 
 @click.command("iterate")
-@click.argument("source")
+@click.argument("source", type=click.Path())
 @click.option("--source", "view", default="samples", metavar="WHAT", help="samples, segments, or merged/PLAN.")
 @click.option("--shuffle", "seed", type=click.IntRange(0), metavar="SEED", help="In a new order in each epoch.")
 @click.option("--rank", type=click.IntRange(0), default=0, help="Which part of all.")

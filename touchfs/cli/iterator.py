@@ -40,7 +40,7 @@ def command() -> None:
 
 def _options(function: Callable[..., Any]) -> Any:
     with_state = click.option("--state-dir", type=click.Path(), help="As of `touchfs mount`. [default: the user's]")
-    return click.argument("where")(with_state(source_options(function)))
+    return click.argument("where", type=click.Path())(with_state(source_options(function)))
 
 
 @command.command("create")

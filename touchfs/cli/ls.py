@@ -12,7 +12,7 @@ from touchfs.cli.stat import told_time
 
 
 @click.command("ls")
-@click.argument("location", metavar="SOURCE[:PATH]")
+@click.argument("location", metavar="SOURCE[:PATH]", type=click.Path())
 @click.option("-l", "long", is_flag=True, help="Size and time too.")
 @source_options
 def command(location: str, long: bool, reading: Reading) -> None:

@@ -27,8 +27,8 @@ def octal(value: str) -> int:
 
 
 @click.command("mount", context_settings={"show_default": True})
-@click.argument("source")
-@click.argument("mountpoint")
+@click.argument("source", type=click.Path())
+@click.argument("mountpoint", type=click.Path())
 @click.option("-f", "--foreground", is_flag=True, help="Stay, and log to stderr. Ctrl-C unmounts.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes that serve requests.")
 @click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio has one worker.")

@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.05
 
 
 @click.command("reload", context_settings={"show_default": True})
-@click.argument("mountpoint")
+@click.argument("mountpoint", type=click.Path())
 @click.option("--wait-seconds", type=click.FloatRange(0), default=600.0, help="How long to wait until it is done.")
 def command(mountpoint: str, wait_seconds: float) -> None:
     """Have a mount read its dataset anew.

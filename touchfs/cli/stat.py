@@ -11,7 +11,7 @@ from touchfs.cli.terminal import printable, say
 
 
 @click.command("stat")
-@click.argument("location", metavar="SOURCE[:PATH]")
+@click.argument("location", metavar="SOURCE[:PATH]", type=click.Path())
 @source_options
 def command(location: str, reading: Reading) -> None:
     """Tell what is known of a file: size, key, place in its shard.

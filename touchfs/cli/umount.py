@@ -11,7 +11,7 @@ END_SECONDS = 10.0
 
 
 @click.command("umount")
-@click.argument("mountpoints", metavar="MOUNTPOINT…", nargs=-1, required=True)
+@click.argument("mountpoints", metavar="MOUNTPOINT…", nargs=-1, required=True, type=click.Path())
 @click.option("--lazy", is_flag=True, help="Detach it at once, even if it is in use; also for a dead mount.")
 def command(mountpoints: tuple[str, ...], lazy: bool) -> None:
     """Unmount datasets.
