@@ -15,7 +15,7 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from touchfs.errors import MountError, TouchfsError
 from touchfs_mount.mountpoint import EXIT_TIMEOUT
@@ -32,7 +32,7 @@ class Background:
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
 
-    def detach(self, log_file: BinaryIO) -> None:
+    def detach(self, log_file: IO[Any]) -> None:
         """Let go of the parent's standard streams and directory; stderr is the log file from now on."""
         with open(os.devnull, "r+b") as nowhere:
             os.dup2(nowhere.fileno(), 0)

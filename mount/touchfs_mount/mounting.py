@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import BinaryIO
+from dataclasses import dataclass, replace
 
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.indexing.preparing import hold_all, is_waiting, release
 from touchfs.source.scratch import Scratch
-from touchfs.state.place import state_path
+from touchfs.state.place import state_directory, state_path
 from touchfs.state.plans import RegisteredPlans
 from touchfs.state.store import StateStore
 from touchfs.tree.inode import SHARD_IDS_MAX
 from touchfs.tree.tree import Tree
-from touchfs_mount import mountpoint
+from touchfs_mount import logs, mountpoint
 from touchfs_mount.background import Background, in_background
 from touchfs_mount.control import DEFAULT, ControlOptions, MountFacts
 from touchfs_mount.daemon import serve
 from touchfs_mount.libfuse import MountOptions
+from touchfs_mount.logs import LogOptions, log_path
 from touchfs_mount.notifications import invalidate
 from touchfs_mount.operations import TouchOperations
 from touchfs_mount.preparing import Preparing
@@ -53,16 +51,13 @@ class MountRequest:
     index_dir: str
     options: MountOptions
     state_dir: str | None = None
-    log_file: str | None = None
+    log: LogOptions = logs.DEFAULT
     xattrs: bool = True
     control: ControlOptions = DEFAULT
 
-    def state_path(self, suffix: str) -> str:
-        return state_path(self.source, suffix, self.state_dir)
-
     @property
-    def log_path(self) -> str:
-        return os.path.abspath(self.log_file) if self.log_file else self.state_path(".log")
+    def state_path(self) -> str:
+        return state_path(self.source, ".sqlite", self.state_dir)
 
 
 def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: Callable[[str], None]) -> int:
@@ -70,6 +65,11 @@ def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: 
 
     In the background only the child looks at the source, so that one which does not answer is given up in time.
     """
+    if not foreground and request.log.file is None:
+        log_file = log_path(request.options.path, state_directory(request.state_dir))
+        request = replace(request, log=replace(request.log, file=log_file))
+    # As written: links are followed, and with them a source that may not answer is touched, in `_serve`.
+    _refuse_nesting(os.path.abspath(request.source), request.options.path)
     claim = mountpoint.prepare(request.options.path)
     try:
         if foreground:
@@ -87,12 +87,14 @@ def _serve(
     with ExitStack() as until_removed:
         try:
             _refuse_overlap(request)
-            store = StateStore(request.state_path(".sqlite"))
-            log_file = None if background is None else _open_log(request.log_path)
+            store = StateStore(request.state_path)
+            log_file = None if request.log.file is None else logs.open_file(request.log.file)
             dataset = _open(request)
-            if background is not None and log_file is not None:
-                background.detach(log_file)
-                _log_to_stderr()
+            if log_file is not None:
+                if background is not None:
+                    background.detach(log_file)
+                log_file.close()
+            logs.configure(request.log)
             operations, shared = _operations(request, dataset, store)
 
             def ready() -> None:
@@ -103,7 +105,7 @@ def _serve(
 
             def mounted() -> None:
                 claim.release()
-                request.preparing.follow(dataset)
+                request.preparing.follow(dataset, request.log)
 
             renewal = _renewal(request, dataset.source, operations, store.path)
             return serve(operations, renewal, shared, request.options, ready, mounted)
@@ -157,7 +159,7 @@ def _renewal(request: MountRequest, source: str, operations: TouchOperations, st
 
     def adopt(generation: tuple[Dataset, list[int]]) -> Callable[[int], None]:
         hold_all(generation[0])
-        request.preparing.follow(generation[0])
+        request.preparing.follow(generation[0], request.log)
         after = Tree(*generation, RegisteredPlans(store_path))
         before = operations.reload(after)
         return lambda descriptor: invalidate(descriptor, before, after)
@@ -176,15 +178,29 @@ def _summary(dataset: Dataset) -> str:
     return "; ".join(told)
 
 
+def _refuse_nesting(source: str, point: str) -> None:
+    """A mount inside its source would be listed, indexed and copied as a part of it; the reverse hides the source."""
+    if _is_inside(point, source):
+        reason = "the mount point is inside the source"
+    elif _is_inside(source, point):
+        reason = "the source is inside the mount point"
+    else:
+        return
+    beside = f"{min(source, point, key=len)}.mnt"
+    raise MountError(f"{reason}: mount beside it, at {beside}", path=point, exit_status=mountpoint.EXIT_MOUNTPOINT)
+
+
 def _refuse_overlap(request: MountRequest) -> None:
     """A daemon that uses its own mount waits for itself. What it reads is not there: a mount point is empty."""
+    _refuse_nesting(os.path.realpath(request.source), request.options.path)
     scratch = Scratch.configured().directory
     written = {
         "index": request.index_dir,
-        "state": request.state_path(""),
-        "log": request.log_path,
+        "state": request.state_path,
         "scratch store": scratch,
     }
+    if request.log.file is not None:
+        written["log"] = request.log.file
     for what, path in written.items():
         if _is_inside(os.path.realpath(path), request.options.path):
             raise MountError(
@@ -196,15 +212,3 @@ def _refuse_overlap(request: MountRequest) -> None:
 
 def _is_inside(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
-
-
-def _open_log(path: str) -> BinaryIO:
-    try:
-        return open(path, "ab")
-    except OSError as error:
-        raise MountError(f"the log cannot be written: {error.strerror}; see --log-file", path=path) from error
-
-
-def _log_to_stderr() -> None:
-    told = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=told, force=True)

@@ -101,6 +101,9 @@ class Claim:
         """Make and lock the directory. False if somebody else has it, or has just removed it."""
         try:
             self.created |= _make(self.path)
+        except FileNotFoundError as error:
+            missing = _first_missing(self.path)
+            raise _in_the_way(self.path, f"{missing} does not exist: `mkdir -p` it first") from error
         except OSError as error:
             raise _in_the_way(self.path, f"cannot be made: {error.strerror}") from error
         try:
@@ -227,6 +230,14 @@ def _make(path: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def _first_missing(path: str) -> str:
+    """The topmost directory above the path that does not exist."""
+    missing = path
+    while not os.path.lexists(above := os.path.dirname(missing)):
+        missing = above
+    return missing
 
 
 def _lock(directory: int) -> bool:

@@ -25,6 +25,8 @@ from touchfs.errors import TouchfsError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.preparing import find_prepared, is_waiting
 from touchfs.shard.options import Options
+from touchfs_mount import logs
+from touchfs_mount.logs import LogOptions
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ class Work:
     paths: tuple[str, ...]
     supervisor: int
     zygote: int
+    log: LogOptions
 
 
 class Preparing:
@@ -54,7 +57,7 @@ class Preparing:
         self._process: _Process | None = None
         self._tried: set[str] = set()
 
-    def follow(self, dataset: Dataset) -> None:
+    def follow(self, dataset: Dataset, log_options: LogOptions) -> None:
         """Start it, if shards of a new generation of the dataset wait for it, and none is at work."""
         if self._process is not None and self._process.is_at_work:
             return
@@ -66,7 +69,7 @@ class Preparing:
             self._tried |= paths
             told = dataset.source, self._options, self._in_place, tuple(paths), os.getppid(), os.getpid()
             try:
-                self._process = _Process(Work(*told))
+                self._process = _Process(Work(*told, log_options))
             except OSError:
                 log.exception("compressed shards are not prepared")
 
@@ -98,8 +101,8 @@ def main() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.nice(_NICENESS)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s")
     work: Work = pickle.load(sys.stdin.buffer)
+    logs.configure(work.log)
     if os.getppid() != work.zygote:
         return
     log.info("decompressing %s", counted(len(work.paths), "shard"))

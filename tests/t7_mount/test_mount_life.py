@@ -271,22 +271,6 @@ def test_programs_that_the_daemon_runs_inherit_nothing(mount, speech):
     assert fuse == 4
 
 
-def test_the_log(mount, speech, tmp_path):
-    """In the state directory, or where one says, and what goes wrong later is in it."""
-    mount(speech, "--state-dir", tmp_path / "state", name="one")
-    (log,) = (tmp_path / "state").glob("*.log")
-    mounted = mount(speech, "--log-file", tmp_path / "log", name="two")
-    (worker,) = mounted.workers()
-    os.kill(worker, signal.SIGKILL)
-    wait_until(
-        lambda: (
-            f"WARNING {mounted.pid} touchfs_mount.daemon: worker 0 (pid {worker}) ended"
-            in (tmp_path / "log").read_text()
-        )
-    )
-    assert "ended with" not in log.read_text()
-
-
 @pytest.fixture
 def stuck_source(mount, zoo) -> Iterator[Path]:
     """A directory that is there, and whose listing takes for ever: in a mount whose worker is stopped."""

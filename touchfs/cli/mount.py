@@ -14,6 +14,8 @@ from touchfs.errors import MissingExtraError
 from touchfs.indexing import index_place
 from touchfs.shard.options import Decompress
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
 
 def octal(value: str) -> int:
     """Permission bits as chmod takes them."""
@@ -43,7 +45,10 @@ def octal(value: str) -> int:
     "--durability", type=click.Choice(["os", "fsync"]), default="os", help="Steps survive a crash, or a power cut too."
 )
 @click.option("--state-dir", type=click.Path(), help="Where mounts keep their state. [default: the user's]")
-@click.option("--log-file", type=click.Path(), help="Log of a background mount. [default: in the state directory]")
+@click.option(
+    "--log-file", type=click.Path(), help="Where to log. [default: with -f stderr, else in the state directory]"
+)
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="The least of what is logged.")
 @click.option("--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="A worker stuck that long is replaced.")
 @click.option("--wait-timeout", type=click.FloatRange(1), default=600.0, help="Seconds to wait until it is ready.")
 @source_options
@@ -61,6 +66,7 @@ def command(
     durability: str,
     state_dir: str | None,
     log_file: str | None,
+    log_level: str,
     stuck_seconds: float,
     wait_timeout: float,
     reading: Reading,
@@ -89,6 +95,7 @@ def command(
         from touchfs_mount import mounting
         from touchfs_mount.control import ControlOptions
         from touchfs_mount.libfuse import MountOptions
+        from touchfs_mount.logs import LogOptions
         from touchfs_mount.mountpoint import resolve
         from touchfs_mount.preparing import Preparing
     except ImportError as error:
@@ -100,9 +107,7 @@ def command(
         raise click.UsageError("the mount point is empty: is a variable unset?")
     if loop == "trio" and workers > 1:
         raise click.UsageError("--loop trio has one worker")
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO if foreground else logging.WARNING, format="%(levelname)s %(message)s"
-    )
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
     waiting = reading
     if reading.options.decompress is Decompress.NOW:
         waiting = replace(reading, options=replace(reading.options, decompress=Decompress.LATER))
@@ -121,7 +126,7 @@ def command(
             stuck_seconds=stuck_seconds,
         ),
         state_dir=state_dir,
-        log_file=log_file,
+        log=LogOptions(log_level, None if log_file is None else os.path.abspath(log_file)),
         xattrs=not no_xattr,
         control=ControlOptions(path_prefix, control_mode, durability == "fsync", iterators=not read_only),
     )

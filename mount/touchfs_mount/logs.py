@@ -1,0 +1,81 @@
+"""The daemon's log: in which file, from which level on, and how a line looks.
+
+A mount in the background logs to a file that is named after its mount point, one in the foreground to stderr; a file
+that the user names comes first in both. journald adds time and process itself, and wants the priority of a line in
+front of it (`<4>`, sd-daemon(3)), so lines for it are short.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from typing import TextIO
+from urllib.parse import quote
+
+from touchfs.errors import MountError
+
+FILE_FORMAT = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
+STDERR_FORMAT = "%(levelname)s %(message)s"
+JOURNAL_FORMAT = "%(name)s: %(message)s"
+
+# The priorities of syslog(3).
+_PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+_NAME_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """`file` is an absolute path, or None for stderr."""
+
+    level: str = "info"
+    file: str | None = None
+
+
+DEFAULT = LogOptions()
+
+
+def log_path(mount_point: str, directory: str) -> str:
+    """The log of a mount in the background: `/mnt/speech` logs to `mnt-speech.HASH.log` in the directory."""
+    name = quote(os.fsencode(mount_point).strip(b"/").replace(b"/", b"-"), safe=" ")[:_NAME_MAX]
+    digest = hashlib.blake2b(os.fsencode(mount_point), digest_size=4).hexdigest()
+    return os.path.join(directory, f"{name}.{digest}.log")
+
+
+def configure(options: LogOptions) -> None:
+    """Log from now on as the options say. Raises MountError if the file cannot be written."""
+    handler: logging.Handler
+    if options.file is not None:
+        handler, form = logging.StreamHandler(open_file(options.file)), FILE_FORMAT
+    elif _is_journal(sys.stderr.fileno()):
+        handler, form = _JournalHandler(sys.stderr), JOURNAL_FORMAT
+    else:
+        handler, form = logging.StreamHandler(sys.stderr), STDERR_FORMAT
+    logging.basicConfig(handlers=[handler], level=options.level.upper(), format=form, force=True)
+
+
+def open_file(path: str) -> TextIO:
+    """Open a log to append to it, whole lines at a time. Raises MountError."""
+    try:
+        return open(path, "a", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise MountError(f"the log cannot be written: {error.strerror}; see --log-file", path=path) from error
+
+
+class _JournalHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic for type checkers only
+    """Puts the priority before each line: journald takes each line of a traceback for an entry."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        before = f"<{_PRIORITIES.get(record.levelno, 6)}>"
+        return before + super().format(record).replace("\n", "\n" + before)
+
+
+def _is_journal(descriptor: int) -> bool:
+    """systemd names the device and inode of the stream to the journal: systemd.exec(5), $JOURNAL_STREAM."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"

@@ -1,0 +1,62 @@
+"""The log of a mount: where it is, what is in it, and how journald wants it."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from mounts import TOUCHFS, children, is_mounted, wait_until
+
+ENDED = "worker 0 (pid"
+
+
+def mount_in_the_foreground(source: Path, path: Path, stderr: Path, *options: object, to_journal: bool = False) -> str:
+    """What such a mount writes to stderr when a worker is killed, and then the daemon told to end."""
+    command = [TOUCHFS, "mount", "-f", source, path, *map(str, options)]
+    with open(stderr, "wb") as file:
+        status = os.fstat(file.fileno())
+        journal = {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"} if to_journal else {}
+        daemon = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, env=os.environ | journal)
+    try:
+        wait_until(lambda: is_mounted(path) and (path / ".touchfs" / "info").exists())
+        (worker,) = children(children(daemon.pid)[0])
+        os.kill(worker, signal.SIGKILL)
+        assert (path / ".touchfs" / "info").read_bytes()
+    finally:
+        daemon.terminate()
+        daemon.wait()
+    return stderr.read_text()
+
+
+def test_in_the_background_it_is_a_file_named_after_the_mount_point(mount, speech, tmp_path):
+    mount(speech, "--state-dir", tmp_path / "state", name="one")
+    (log,) = (tmp_path / "state").glob("*.log")
+    assert log.name.startswith(f"{tmp_path}/one".strip("/").replace("/", "-") + ".")
+    mounted = mount(speech, "--log-file", tmp_path / "log", name="two")
+    (worker,) = mounted.workers()
+    os.kill(worker, signal.SIGKILL)
+    line = f"WARNING {mounted.pid} touchfs_mount.daemon: worker 0 (pid {worker}) ended"
+    wait_until(lambda: line in (tmp_path / "log").read_text())
+    assert "ended with" not in log.read_text()
+
+
+def test_in_the_foreground_it_is_stderr(speech, tmp_path):
+    said = mount_in_the_foreground(speech, tmp_path / "mnt", tmp_path / "stderr")
+    assert f"WARNING {ENDED}" in said
+
+
+def test_in_the_foreground_it_is_the_file_that_is_named(speech, tmp_path):
+    said = mount_in_the_foreground(speech, tmp_path / "mnt", tmp_path / "stderr", "--log-file", tmp_path / "log")
+    assert said == ""
+    assert f"touchfs_mount.daemon: {ENDED}" in (tmp_path / "log").read_text()
+
+
+def test_a_level_leaves_out_what_is_below_it(speech, tmp_path):
+    said = mount_in_the_foreground(speech, tmp_path / "mnt", tmp_path / "stderr", "--log-level", "error")
+    assert said == ""
+
+
+def test_journald_is_given_the_priority_of_each_line(speech, tmp_path):
+    said = mount_in_the_foreground(speech, tmp_path / "mnt", tmp_path / "stderr", to_journal=True)
+    assert f"<4>touchfs_mount.daemon: {ENDED}" in said
+    assert all(line.startswith("<") for line in said.splitlines())
