@@ -31,15 +31,16 @@ from touchfs.node.base import (
     Pair,
     PairNode,
     TrackedPairs,
+    children_of,
     kind_of,
     resolve_iterator_source,
     supports_graph_restore,
 )
-from touchfs.node.foreign import begin, maker
+from touchfs.node.foreign import begin, maker, resume_root
 from touchfs.node.saved import Saved
 from touchfs.node.scope import Track
 from touchfs.node.share import is_partitioned, share_of
-from touchfs.node.state import VERSION, graph_of, open_envelope
+from touchfs.node.state import VERSION, graph_of, resume
 from touchfs.token import State, normalize_graph_token
 
 try:
@@ -86,7 +87,7 @@ class Pass(Iterator[Any]):
 
     def load_state_dict(self, state: State) -> None:
         saved = Saved(state)
-        iteration = _restored(self._node, saved.get("graph"))
+        iteration = resume(self._node, saved.get("graph"))
         epoch, ended = saved.integer("epoch"), saved.flag("ended")
         # After the end of an epoch, a graph's state is the start of the next one.
         if epoch + ended != iteration.epoch:
@@ -215,18 +216,20 @@ def _restorable(node: Any) -> Any:
 def _iteration(given: Any, share: Any, epoch: int, state: State | None = None) -> Iteration:
     """Of a share of the graph that was given; at first where that was told to begin, as by restore_state_dict."""
     if epoch == UNBEGUN and state is not None:
-        return _restored(share, state)
-    if epoch != UNBEGUN or not isinstance(given, PairNode):
-        return begin(share, max(epoch, 0))
+        return resume(share, state)
+    if epoch != UNBEGUN:
+        return begin(share, epoch)
+    if not isinstance(given, PairNode):
+        return resume_root(share, Saved(given.state_dict())) if _is_restored(given) else begin(share, 0)
     track = given._current_track()
-    return begin(share, track.epoch) if track.loaded is None else begin(share, 0, Saved(track.loaded.state()))
+    return begin(share, track.epoch) if track.loaded is None else resume_root(share, Saved(track.loaded.state()))
 
 
-def _restored(node: Any, state: State) -> Iteration:
-    opened = open_envelope(state)
-    if opened["graph"] != graph_of(node):
-        raise UsageError(f"the state is of the graph {opened['graph']}, and this is {graph_of(node)}")
-    return begin(node, 0, Saved(opened["state"]))
+def _is_restored(node: Any) -> bool:
+    """A state was loaded into a node of this package at or below this one, and no iteration has begun since."""
+    if isinstance(node, PairNode):
+        return node._current_track().loaded is not None
+    return any(map(_is_restored, children_of(node)))
 
 
 def _rank_of_environment() -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 from collections.abc import Callable
 from functools import partial
@@ -274,8 +275,7 @@ def test_going_on_with_another_number_of_workers() -> None:
     loader = iterable(partial(leaf, 20), num_workers=2)
     iterator = iter(loader)
     first = [next(iterator) for _ in range(7)]
-    workers = copy.deepcopy(loader.state_dict())["_snapshot"]["_worker_snapshots"].values()
-    merged = merge_states([worker["fetcher_state"]["dataset_iter_state"]["graph"] for worker in workers])
+    merged = merge_states(worker_states(loader))
     for count in (0, 1, 3):
         other = DataLoader(NodeIterableDataset(leaf(20), state=merged), batch_size=None, num_workers=count)
         assert sorted(first + list(other)) == list(range(20))
@@ -293,6 +293,134 @@ def test_one_ranks_state_is_not_taken_for_the_workers(monkeypatch: pytest.Monkey
     for dataset in (NodeIterableDataset(told), NodeIterableDataset(leaf(), state=collect_state_dict(node))):
         with pytest.raises(UsageError, match="merge_states"):
             iter(dataset)
+
+
+# -- in any epoch
+
+
+EPOCHS = 5
+LOADERS = {
+    "iterable": iterable,
+    "mapped": mapped,
+    "iterable, persistent workers": partial(iterable, num_workers=2, persistent_workers=True),
+    "mapped, persistent workers": partial(mapped, num_workers=2, persistent_workers=True),
+    "iterable, new workers each time": partial(iterable, num_workers=2),
+}
+
+
+def early(count: int = 9) -> IteratorNode:
+    """Of two workers the second has one item, and the first has all others."""
+    return LazyFilter(leaf(2 * count - 2, shuffle=False, partition="block"), partial(operator.gt, count))
+
+
+def shuffled_numbers() -> IteratorNode:
+    return leaf(9)
+
+
+class Passing(Doubler):
+    """Written elsewhere, and the root of its graph."""
+
+    def __iter__(self) -> Any:
+        yield from self.source
+
+    def __getitem__(self, token: Any) -> Any:
+        return self.source[token]
+
+
+def foreign() -> IteratorNode:
+    return Passing(Passing(leaf(9)))
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [(name, node) for name in LOADERS for node in (shuffled_numbers, early)]
+    + [(name, foreign) for name in ("iterable", "mapped", "iterable, new workers each time")],
+)
+def test_every_epochs_states_resume(name: str, node: Callable[[], IteratorNode]) -> None:
+    make = partial(LOADERS[name], node)
+    positions = (0, 4, 9, 10) if make().num_workers else range(11)
+    loader, epochs, states = make(), [], {}
+    for epoch in range(EPOCHS):
+        iterator = iter(loader)
+        epochs.append([])
+        for taken in range(11):
+            if taken in positions:
+                states[epoch, taken] = to_json(loader.state_dict())
+            epochs[-1] += islice(iterator, 1)
+    epochs += [list(loader) for _ in range(2)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(9))] * (EPOCHS + 2)
+    for (epoch, taken), state in states.items():
+        restored = make()
+        restored.load_state_dict(from_json(state))
+        left = [list(restored), list(restored)]
+        # The end of an epoch is seen one step behind its last item.
+        expected = [epochs[epoch][taken:], epochs[epoch + 1]] if taken < 10 else epochs[epoch + 1 : epoch + 3]
+        assert left == expected, (epoch, taken)
+
+
+def in_epoch(epoch: int, taken: int, node: IteratorNode) -> IteratorNode:
+    """The node, after so many items of an epoch."""
+    for _ in range(epoch):
+        list(node)
+    list(islice(node, taken))
+    return node
+
+
+@pytest.mark.parametrize("make", [shuffled_numbers, foreign])
+@pytest.mark.parametrize("epoch", range(EPOCHS))
+def test_passes_go_on_from_a_graphs_state_of_any_epoch(epoch: int, make: Callable[[], IteratorNode]) -> None:
+    state = collect_state_dict(in_epoch(epoch, 4, make()))
+    node = in_epoch(epoch, 0, make())
+    epochs = [list(node) for _ in range(3)]
+    for workers in (0, 1):
+        restored = make()
+        restore_state_dict(restored, state)
+        loaders = [
+            DataLoader(NodeIterableDataset(make(), state=state), batch_size=None, num_workers=workers),
+            DataLoader(NodeIterableDataset(restored), batch_size=None, num_workers=workers),
+            DataLoader(NodeDataset(make()), sampler=NodeSampler(restored), batch_size=None, num_workers=workers),
+        ]
+        for loader in loaders:
+            assert [list(loader) for _ in range(3)] == [epochs[0][4:], *epochs[1:]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", [iterable, mapped])
+def test_an_epoch_that_was_set_is_saved_and_resumes(kind: Any, workers: int) -> None:
+    def make() -> tuple[StatefulDataLoader, Any]:
+        loader = kind(shuffled_numbers, num_workers=workers)
+        return loader, loader.sampler if kind is mapped else loader.dataset
+
+    loader, counts = make()
+    counts.set_epoch(5)
+    iterator = iter(loader)
+    first = list(islice(iterator, 4))
+    state = to_json(loader.state_dict())
+    epochs = [first + list(iterator), list(loader)]
+    if not workers or kind is mapped:
+        assert epochs[0] == list(in_epoch(5, 0, leaf(9)))
+    restored, _ = make()
+    restored.load_state_dict(from_json(state))
+    assert [list(restored), list(restored)] == [epochs[0][4:], epochs[1]]
+
+
+def worker_states(loader: StatefulDataLoader) -> list[Any]:
+    workers = copy.deepcopy(loader.state_dict())["_snapshot"]["_worker_snapshots"].values()
+    return [worker["fetcher_state"]["dataset_iter_state"]["graph"] for worker in workers]
+
+
+@pytest.mark.parametrize("epoch", range(EPOCHS))
+def test_other_workers_go_on_in_any_epoch(epoch: int) -> None:
+    for node in (shuffled_numbers, early, foreign):
+        loader = iterable(node, num_workers=2)
+        loader.dataset.set_epoch(epoch)
+        iterator = iter(loader)
+        first = list(islice(iterator, 5))
+        merged = merge_states(worker_states(loader))
+        for count in (0, 1, 3):
+            other = DataLoader(NodeIterableDataset(node(), state=merged), batch_size=None, num_workers=count)
+            assert sorted(first + list(other)) == list(range(9))
+            assert sorted(other) == list(range(9))
 
 
 # -- by tokens

@@ -29,12 +29,25 @@ from touchfs.token import State, Token, normalize_graph_token
 
 def begin(source: Iterable[Any], epoch: int, saved: Saved = FRESH) -> Iteration:
     """A child's iteration, of its parent's epoch, or, where it has ended and the parent has not, of the next one."""
-    iteration: Iteration = (
-        source.begin(epoch, saved) if isinstance(source, PairNode) else ForeignIteration(source, epoch, saved)
-    )
+    iteration = _begin(source, epoch, saved)
     if iteration.epoch not in (epoch, epoch + 1):
         raise FormatError(f"{saved.where}.epoch is {iteration.epoch} within one of epoch {epoch}: the state is damaged")
     return iteration
+
+
+def resume_root(root: Iterable[Any], saved: Saved) -> Iteration:
+    """The iteration of a graph from its root. No parent sets its epoch, so the state may be of any."""
+    if isinstance(root, PairNode) or saved.only("node", "epoch", "state"):
+        return _begin(root, 0, saved)
+    # A node written elsewhere saves no epoch for itself: its sources have it.
+    iteration = ForeignIteration(root, 0, FRESH)
+    iteration.load(saved)
+    iteration.epoch = iteration.scope.adopt_epoch()
+    return iteration
+
+
+def _begin(source: Iterable[Any], epoch: int, saved: Saved) -> Iteration:
+    return source.begin(epoch, saved) if isinstance(source, PairNode) else ForeignIteration(source, epoch, saved)
 
 
 def maker(source: Iterable[Any]) -> Callable[[Token], Any]:
@@ -70,10 +83,13 @@ class ForeignIteration(Iteration):
         self.source = source
         self.scope = Scope(epoch)
         if not saved.fresh:
-            if not is_checkpointable(source):
-                refuse_state(source)
-            with self.scope.entered():
-                source.load_state_dict(saved.child("state").fields())
+            self.load(saved.child("state"))
+
+    def load(self, state: Saved) -> None:
+        if not is_checkpointable(self.source):
+            refuse_state(self.source)
+        with self.scope.entered():
+            self.source.load_state_dict(state.fields())
 
     def walk(self) -> Iterator[Pair]:
         restorable = isinstance(self.source, IteratorNode) and supports_graph_restore(self.source)

@@ -45,6 +45,11 @@ class Scope:
             entry = self._tracks[id(node)] = (node, Track(self._epoch))
         return entry[1]
 
+    def adopt_epoch(self) -> int:
+        """The epoch of what was loaded, in which all else begins then too."""
+        self._epoch = min((track.epoch for _, track in self._tracks.values()), default=self._epoch)
+        return self._epoch
+
     @contextmanager
     def entered(self) -> Iterator[None]:
         before = current_scope.set(self)

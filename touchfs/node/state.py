@@ -11,8 +11,8 @@ import os
 from typing import Any
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
-from touchfs.node.base import Iteration, IteratorNode, PairNode, children_of, kind_of, refuse_state
-from touchfs.node.foreign import locate
+from touchfs.node.base import Iteration, IteratorNode, children_of, kind_of, refuse_state
+from touchfs.node.foreign import locate, resume_root
 from touchfs.node.saved import Saved
 from touchfs.source.atomic import atomic_file
 from touchfs.token import State, from_json, normalize_graph_token, to_json
@@ -32,9 +32,9 @@ def restore_state_dict(node: IteratorNode, state: State) -> None:
     node.load_state_dict(_opened(node, state))
 
 
-def resume(node: PairNode, state: State) -> Iteration:
+def resume(node: IteratorNode, state: State) -> Iteration:
     """An iteration from where the state says, that the node does not know of."""
-    return node.begin(saved=Saved(_opened(node, state)))
+    return resume_root(node, Saved(_opened(node, state)))
 
 
 def _opened(node: IteratorNode, state: State) -> State:
