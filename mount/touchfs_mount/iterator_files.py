@@ -17,13 +17,15 @@ README = """\
 Iterators over the dataset: exact positions in a shuffled and sharded pass over it, for any program.
 
   mkdir train                             make one; rmdir train removes it
-  echo '{"shuffle": 7}' > train/spec      what it goes over; it then begins at the start
+  echo '{"shuffle": 7}' > train/spec      what it goes over. It then begins at the start; a spec that is equal to the
+                                          one it has, or differs in batch and output only, keeps the position
   cat train/next                          the next sample, or as many as `batch` says, one a line
   cat train/token > checkpoint            where it is
   cat checkpoint > train/token            go on from there, exactly
 
 One open of `next` is one step, made at its first read; each sample is told once, whoever reads. At the end of an epoch
-`next` is empty, once; the step after that begins the next epoch.
+`next` is empty, once; the step after that begins the next epoch. Where reading `next` failed because the whole daemon
+was killed, the step has usually been made: go on from the last token that was saved.
 
   spec      JSON: source ("samples", "segments", "merged/PLAN", or a path below one), where (an expression),
             shuffle (a seed or null), repeat (a number, or true for no end), rank, world_size,

@@ -503,6 +503,43 @@ class TestSpecs:
             iterators.write(iterator, "spec", json.loads(text))
             assert iterators.read(iterator, "spec") == text
 
+    @pytest.mark.parametrize(
+        ("spec", "again"),
+        [
+            ({"shuffle": 7}, {"shuffle": 7}),
+            ({"shuffle": 7}, {"tail": "keep", "shuffle": 7, "batch": 1, "repeat": False}),
+            ({"shuffle": 7, "batch": 3}, {"shuffle": 7, "batch": 3, "output": "key"}),
+            ({"shuffle": 7, "batch": 3}, {"shuffle": 7, "batch": 5, "output": "json"}),
+            ({"shuffle": 7, "batch": 5}, {"shuffle": 7}),
+            ({"where": "ordinal>2", "repeat": True}, {"where": "(ordinal > 2)", "repeat": True, "batch": 2}),
+            (MUXED, {**MUXED, "batch": 4}),
+        ],
+    )
+    @pytest.mark.parametrize("steps", [0, 1, 7])
+    def test_a_spec_that_goes_over_the_same_samples_keeps_the_position(self, iterators, spec, again, steps):
+        iterator = made(iterators, **spec)
+        for _ in range(steps):
+            iterators.read(iterator, "next")
+        before = token(iterators, iterator), iterators.read(iterator, "position")
+        iterators.write(iterator, "spec", again)
+        assert (token(iterators, iterator), iterators.read(iterator, "position")) == before
+        follow = made(iterators, "follow", **again)
+        iterators.write(follow, "token", before[0])
+        for _ in range(5):
+            assert iterators.read(iterator, "next") == iterators.read(follow, "next")
+
+    @pytest.mark.parametrize(
+        "again",
+        [{"shuffle": 8}, {}, {"shuffle": 7, "world_size": 2}, {"shuffle": 7, "repeat": 1}, {"source": "segments"}],
+    )
+    def test_a_spec_that_goes_over_others_begins_at_the_start(self, iterators, again):
+        iterator = made(iterators, shuffle=7, repeat=True)
+        for _ in range(3):
+            iterators.read(iterator, "next")
+        iterators.write(iterator, "spec", again)
+        assert iterators.read(iterator, "position") == "0\n"
+        assert iterators.read(iterator, "peek") == iterators.read(made(iterators, "fresh", **again), "peek")
+
     def test_batch_and_reset(self, iterators, shards):
         iterator = made(iterators, shuffle=7)
         first = [iterators.read(iterator, "next") for _ in range(10)]

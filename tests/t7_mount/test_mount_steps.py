@@ -211,22 +211,23 @@ def test_the_c_program_of_the_readme_goes_on_where_it_saved(mount, numbers, tmp_
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "checkpoint: Invalid argument\n")
 
 
-def test_the_bash_loop_of_the_readme_goes_on_where_it_was(mount, numbers, tmp_path):
+@pytest.mark.parametrize("killed", [1, 2, 4])
+def test_the_bash_loop_of_the_readme_goes_on_where_it_was(mount, numbers, tmp_path, killed):
     mounted = mount(numbers, "--state-dir", tmp_path / "state", name="mnt")
     (tmp_path / "train-step").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "train-step").chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     told = tmp_path / "told"
-    # It is killed in its second step, and started again: that step is made once more.
-    script = of_readme("bash").replace(
-        'train-step "${files[@]}"', 'train-step "${files[@]}" >> ~/told; [ $(wc -l < ~/told) != 2 ] || kill $$'
-    )
+    # It is killed in one of its steps, and started again: that step is made once more.
+    kill = f"[ $(wc -l < ~/told) != {killed} ] || kill $$"
+    train_step = 'train-step "${files[@]}"'
+    script = of_readme("bash").replace(train_step, f"{train_step} >> ~/told; {kill}")
     for status in (-signal.SIGTERM, 0):
         assert subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, check=False).returncode == status
     wanted = (sample.path("json") for sample in node.LazyIndexedManifestIterator(numbers, True, 7, world_size=8))
     paths = [f"{mounted.path}/{path}" for path in wanted]
     steps = [paths[at : at + 4] for at in range(0, len(paths), 4)]
-    assert [line.split() for line in told.read_text().splitlines()] == [*steps[:2], *steps[1:]]
+    assert [line.split() for line in told.read_text().splitlines()] == [*steps[:killed], *steps[killed - 1 :]]
 
 
 def test_the_perl_loop_of_the_readme(mount, numbers, tmp_path):
@@ -237,6 +238,18 @@ def test_the_perl_loop_of_the_readme(mount, numbers, tmp_path):
     wanted = list(islice(steps(numbers), COUNT))
     assert done.stdout.splitlines() == [" ".join(wanted[at : at + 50]) for at in range(0, COUNT, 50)]
     assert said(train, "epoch") == "1\n"
+
+
+def test_a_spec_that_is_written_again_keeps_the_position(mount, numbers, tmp_path):
+    mounted = mount(numbers, "--state-dir", tmp_path / "state")
+    train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
+    wanted = steps(numbers, shuffle=True, seed=7)
+    assert [said(train, "next").strip() for _ in range(3)] == list(islice(wanted, 3))
+    (train / "spec").write_text('{"output": "key",  "shuffle": 7}')
+    assert said(train, "next").strip() == next(wanted)
+    (train / "spec").write_text('{"shuffle": 7, "output": "key", "batch": 2}')
+    assert said(train, "next").split() == list(islice(wanted, 2))
+    assert said(train, "position") == "6\n"
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])

@@ -33,7 +33,7 @@ from touchfs.state.positioning import start_of, state_at_item
 from touchfs.state.progress import epoch_of, progress_of
 from touchfs.state.registry import Registry
 from touchfs.state.selected import Selector
-from touchfs.state.spec import check_batch, parse_spec
+from touchfs.state.spec import Spec, check_batch, is_same_pass, parse_spec
 from touchfs.state.store import StateStore
 from touchfs.state.telling import tell
 from touchfs.token import from_json, to_json
@@ -242,13 +242,16 @@ class Iterators(Registry):
 
     def _write(self, iterator: int, file: str, value: Any) -> None:
         with self._store.transaction() as connection:
-            spec_text = _row(connection, iterator)[0]
+            spec_text, steps = _row(connection, iterator)[0], 0
             if file == "spec":
-                spec_text, state = str(parse_spec(value)), None
-                self._known(iterator, spec_text)
+                spec = parse_spec(value)
+                state, steps = self._place_for(connection, iterator, spec)
+                spec_text = str(spec)
             elif file == "batch":
-                graph = self._ready(connection, iterator)
-                spec_text, state = str(replace(graph.spec, batch=check_batch(value, "batch"))), to_json(graph.state())
+                spec = replace(self._graph(connection, iterator).spec, batch=check_batch(value, "batch"))
+                self._ready(connection, iterator)  # raises where the position is lost
+                state, steps = self._place_for(connection, iterator, spec)
+                spec_text = str(spec)
             elif file == "token":
                 state = self._state_of(connection, iterator, value)
             elif file == "reset":
@@ -256,9 +259,27 @@ class Iterators(Registry):
             else:
                 raise UsageError(f"{file} cannot be written: {', '.join(WRITABLE)} can")
             connection.execute(
-                "UPDATE iterator SET spec = ?, base = ?, steps = 0, error = '' WHERE id = ?",
-                (spec_text, state, iterator),
+                "UPDATE iterator SET spec = ?, base = ?, steps = ?, error = '' WHERE id = ?",
+                (spec_text, state, steps, iterator),
             )
+
+    def _place_for(self, connection: sqlite3.Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
+        """Return the base and the steps that an iterator gets with a new spec.
+
+        They are those of today if the spec goes over the same samples in the same order, so that a loop that is
+        started again may write its spec again. Else, or where today's position is lost, they are the start.
+        """
+        old, base, steps, _ = _row(connection, iterator)
+        if not is_same_pass(spec, parse_spec(from_json(old))):
+            self._known(iterator, str(spec))
+            return None, 0
+        graph = self._known(iterator, old)
+        try:
+            graph.seek(base or graph.start, steps)
+        except (UsageError, FormatError):
+            return None, 0
+        # Steps are counted in batches.
+        return (base, steps) if spec.batch == graph.spec.batch else (to_json(graph.state()), 0)
 
     def _state_of(self, connection: sqlite3.Connection, iterator: int, value: Any) -> str:
         """The state that a token stands for."""

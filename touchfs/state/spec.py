@@ -15,7 +15,7 @@ All of them may be left out. Seeds of a mux and of its sources are those of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from touchfs.errors import UsageError
@@ -26,6 +26,7 @@ from touchfs.node.partition import KINDS, TAILS, Partition
 from touchfs.node.repeater import LazyRepeater
 from touchfs.state.selected import Selector
 from touchfs.token import to_json
+from touchfs.where import parse_where
 
 BATCH_MAX = 100_000
 OUTPUTS = ("path", "relpath", "key", "json")
@@ -77,6 +78,21 @@ def parse_spec(told: object) -> Spec:
         raise UsageError(f"spec: {' and '.join(sorted(given))} is of the parts of a mux: put it there")
     Partition(spec.rank, spec.world_size, spec.partition, spec.tail)
     return spec
+
+
+def is_same_pass(spec: Spec, other: Spec) -> bool:
+    """Return whether two specs go over the same samples in the same order: they differ in batch and output at most."""
+    # As texts: True and 1, which are equal, are two values of `repeat`.
+    return str(_without_form(spec)) == str(_without_form(other))
+
+
+def _without_form(spec: Spec) -> Spec:
+    mux = tuple(replace(part, where=_canonical(part.where)) for part in spec.mux)
+    return replace(spec, where=_canonical(spec.where), mux=mux, batch=1, output="path")
+
+
+def _canonical(where: str | None) -> str | None:
+    return None if where is None else str(parse_where(where))
 
 
 def build_graph(spec: Spec, selector: Selector) -> PairNode:
