@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import multiprocessing
 import operator
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from typing import Any
 
+from touchfs import interpreter
 from touchfs.errors import UsageError
 from touchfs.node.base import IteratorNode, PairNode, kind_of, supports_graph_restore
 from touchfs.node.origin import get_graph_origin
@@ -52,7 +54,11 @@ def check_restore(
     if epochs[0]:
         _check_two_iterators(make_node, epochs, states, equal)
     if fresh_process:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        setting, spawn = interpreter.user_setting(), multiprocessing.get_context("spawn")
+        with interpreter.safe_path():
+            pool = ProcessPoolExecutor(1, spawn, interpreter.restore, (setting,))
+            pool.submit(os.getpid).result()  # it starts its process at the first task
+        with pool:
             for place, state in states.items():
                 parts = pool.submit(_resume, make_node, state, _wanted(left[place])).result()
                 _compare(parts, left[place], equal, f"restored {_name(place)} in a new process")

@@ -20,6 +20,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from touchfs import interpreter
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import TouchfsError
 from touchfs.indexing import open_dataset
@@ -80,7 +81,7 @@ class _Process:
     """
 
     def __init__(self, work: Work) -> None:
-        command = [sys.executable, "-c", f"from {__name__} import main; main()"]
+        command = interpreter.command(f"from {__name__} import main; main()")
         self._work = io.FileIO(os.memfd_create("touchfs-preparing"), "r+")
         self._work.write(pickle.dumps(work))
         self._work.seek(0)

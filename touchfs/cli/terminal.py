@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 
 import click
 
+from touchfs import interpreter
+
 # Not those of the machine: a batch job may have few of them.
 CPUS = len(os.sched_getaffinity(0))
 
@@ -64,14 +66,18 @@ def executor(processes: int) -> Iterator[Executor | None]:
         yield None
         return
     from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
+    from multiprocessing import forkserver, get_context
 
-    with ProcessPoolExecutor(processes, get_context("forkserver"), _follow_parent) as pool:
+    setting = interpreter.user_setting()
+    with interpreter.safe_path():
+        forkserver.ensure_running()
+    with ProcessPoolExecutor(processes, get_context("forkserver"), _follow_parent, (setting,)) as pool:
         yield pool
 
 
-def _follow_parent() -> None:
+def _follow_parent(setting: str | None) -> None:
     """Ctrl-C reaches all processes; the parent alone answers it. One that was killed must not leave us waiting."""
+    interpreter.restore(setting)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

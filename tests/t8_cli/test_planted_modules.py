@@ -1,0 +1,91 @@
+"""Nothing that lies in the current directory or the dataset's is ever run."""
+
+import gzip
+import subprocess
+import sys
+import time
+from importlib.metadata import packages_distributions
+
+import pytest
+from speech import COMMAND, SPEECH
+
+PLANTED = (sys.stdlib_module_names | packages_distributions().keys()) - {"__main__"} | {
+    "sitecustomize",
+    "touchfs",
+    "touchfs_mount",
+    "usercustomize",
+}
+LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A dataset, which is the current directory, with a module of each name that is imported anywhere."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.jsonl.gz").write_bytes(gzip.compress(LINES))
+    (data / "b.jsonl").write_bytes(LINES)
+    for directory in (tmp_path, data):
+        for name in PLANTED:
+            (directory / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'a').write(__name__ + ' ')\n")
+    yield tmp_path
+    assert not (tmp_path / "run").exists(), (tmp_path / "run").read_text()
+
+
+def run(*arguments, status=0, **options):
+    done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, check=False, timeout=60, **options)
+    assert done.returncode == status, done.stderr.decode()
+    return done.stdout
+
+
+def test_by_no_command(here):
+    for command in ("info", "ls", "iterate"):
+        run(command, "data")
+    run("index", "--force", "--jobs", "2", "data")
+    run("index", "--force", "--jobs", "2", ".", cwd=here / "data")
+    run("index", "jsonl", "--jobs", "2", "data/b.jsonl", "data/b.jsonl")
+    run("cat", "data:shards/b/line-7.json")
+    run("stat", "data:shards/b/line-7.json")
+    run("cp", "-r", "data:shards/b", "copy")
+    run("pack", "touch", SPEECH / "speech.jsonl", "shards", "--num-utt-per-shard", "4", "--num-workers", "2")
+    run("pack", "tar", SPEECH / "speech.jsonl", "tars", "--num-workers", "2")
+    run("convert", "shards", "shar", "--to", "shar")
+    annotations = run("meta", "get", "shards")
+    run("meta", "put", "shards", input=annotations.replace(b"Good", b"Bad"))
+
+
+@pytest.mark.parametrize("foreground", [True, False])
+def test_by_no_process_of_a_mount(here, foreground):
+    source, mnt = here / "data", here / "mnt"
+    arguments = [COMMAND, "mount", *(["-f"] if foreground else []), source, mnt]
+    with subprocess.Popen(arguments, cwd=source, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as daemon:
+        try:
+            assert b"is mounted" in daemon.stdout.readline()
+            deadline = time.monotonic() + 60
+            while not (mnt / "shards" / "a" / "line-7.json").exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert (mnt / "shards" / "a" / "line-7.json").read_bytes() == b'{"id": "line-7"}\n'
+            (mnt / ".touchfs" / "iterators" / "it").mkdir()
+            assert (mnt / ".touchfs" / "iterators" / "it" / "next").read_bytes()
+            run("iterator", "list", mnt, cwd=source)
+            run("reload", mnt, cwd=source)
+        finally:
+            run("umount", mnt, cwd=source)
+
+
+def test_by_no_check_of_a_node(here, tmp_path_factory):
+    script = tmp_path_factory.mktemp("script") / "check.py"
+    script.write_text(
+        "from touchfs.node import LazyIndexedManifestIterator\n"
+        "from touchfs.testing import check_restore\n"
+        "def make():\n"
+        "    return LazyIndexedManifestIterator('b.jsonl')\n"
+        "if __name__ == '__main__':\n"
+        "    check_restore(make, fresh_process=True)\n"
+    )
+    (here / "b.jsonl").write_bytes(LINES[: LINES.index(b"line-3")].rpartition(b"{")[0])
+    subprocess.run([sys.executable, script], check=True, timeout=120)
