@@ -95,7 +95,7 @@ def convert(
                 try:
                     if sample.problem:
                         raise FormatError(sample.problem)
-                    shown = {file.extension: files.read(file) for file in files.of(sample)}
+                    shown = {file.label: files.read(file) for file in files.of(sample)}
                 except (FormatError, SourceError) as error:
                     skipped.add(path, sample, error)
                     continue
@@ -125,7 +125,7 @@ def _extensions(paths: list[str], options: Options, leave_out: Collection[str]) 
         for found in _samples(path, options, leave_out):
             if not isinstance(found, TouchfsError):
                 sample, files = found
-                extensions.update(file.extension for file in files.of(sample))
+                extensions.update(file.label for file in files.of(sample))
     return extensions
 
 
@@ -157,7 +157,7 @@ class _Files:
             source.close()
 
     def of(self, sample: Sample) -> list[File]:
-        return [file for file in raw.files(sample) if file.extension not in self._leave_out]
+        return [file for file in raw.files(sample) if file.label not in self._leave_out]
 
     def read(self, file: File) -> Buffer:
         if file.form == "inline":

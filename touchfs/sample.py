@@ -28,7 +28,9 @@ NO_METAINFO = Metainfo(key=None, text=None, rate=None, segments=())
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`note` says why a field has this form and not a better one; it is shown as `user.touchfs.reason`.
+    """`extension` is without its dot; None is none at all, where "" is a dot that nothing follows.
+
+    `note` says why a field has this form and not a better one; it is shown as `user.touchfs.reason`.
 
     `detail` is what differs from field to field of one form, for forms that need more than a range.
     """
@@ -38,7 +40,7 @@ class Field:
     offset: int
     size: int
     form: str
-    extension: str
+    extension: str | None
     note: str = ""
     detail: bytes = b""
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from touchfs.errors import ChangedError, FormatError, SourceError, TouchfsError
 from touchfs.format import arrow_ipc
-from touchfs.shard.catalog import Catalog, Facts, Kind, TableBuilder, write_catalog
+from touchfs.shard.catalog import VERSION, Catalog, Facts, Kind, TableBuilder, write_catalog
 from touchfs.shard.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.source.local import FileIdentity
 
@@ -200,10 +200,10 @@ def foreign(columns: Mapping[str, str], text: str) -> bytes:
         foreign({"name": "binary"}, "not JSON"),
         foreign({"name": "binary"}, "[]"),
         foreign({"name": "binary"}, "[" * 100_000),
-        foreign({"name": "binary"}, '{"version": 3, "views": ["shards"]}'),
+        foreign({"name": "binary"}, json.dumps({"version": VERSION, "views": ["shards"]})),
         foreign(
             {"name": "binary", "key": "binary", "inline": "binary", "parent": "binary"},
-            '{"version": 3, "views": ["v"]}',
+            json.dumps({"version": VERSION, "views": ["v"]}),
         ),
     ],
 )

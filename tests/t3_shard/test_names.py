@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from touchfs.shard.names import NAME_MAX, assign, quote, shorten
+from touchfs.shard.names import NAME_MAX, assign, flat, plain_path, quote, shorten, shown_extension, suffix_size
 
 # Whatever may stand in JSON, with what is special more often than elsewhere.
 CHARACTERS = st.sampled_from("ab/.%~2F\n\0\x7fé你😀\ud800\udc80\udfff") | st.characters()
@@ -29,26 +29,28 @@ KEYS = st.text(CHARACTERS, min_size=1, max_size=12) | st.sampled_from(
         "é" * 130,
     ]
 )
-EXTENSIONS = st.sampled_from([["wav", "json", "txt"], ["json"], [""], ["wav"], ["t.npy", "wav"], []])
+EXTENSIONS = st.sampled_from(
+    [["wav", "json", "txt"], ["json"], [None], [""], ["wav"], ["t.npy", "wav"], ["e" * 300, "e" * 301], []]
+)
 
 
-def paths(keys: Sequence[str], extensions: Sequence[Sequence[str]]) -> list[list[bytes]]:
+def paths(keys: Sequence[str], extensions: Sequence[Sequence[str | None]]) -> list[list[bytes]]:
     return [
         [directory + b"/" + name if directory else name for name in names]
         for directory, names in assign(keys, extensions)
     ]
 
 
-def named(*keys: str, extensions: Sequence[str] = ("wav",)) -> list[str]:
+def named(*keys: str, extensions: Sequence[str | None] = ("wav",)) -> list[str]:
     """The first file of each sample."""
     return [each[0].decode() for each in paths(keys, [extensions] * len(keys))]
 
 
 @given(st.lists(st.tuples(KEYS, EXTENSIONS), max_size=12))
-@example([("a/b", ["wav"]), ("a", [""]), ("a~2", [""]), ("a", [""])])
+@example([("a/b", ["wav"]), ("a", [None]), ("a~2", [None]), ("a", [None])])
 @example([("x", ["wav", "json"]), ("x.wav", ["wav"]), ("x.wav/y", ["wav"]), ("x~2", ["wav"])])
-@example([("\udfff", [""]), ("\udced\udcbf\udcbf", [""]), ("\udfff/x", [""]), ("\udced\udcbf\udcbf/x", [""])])
-def test_names_are_unique_legal_and_stable(samples: list[tuple[str, list[str]]]) -> None:
+@example([("\udfff", [None]), ("\udced\udcbf\udcbf", [None]), ("\udfff/x", [None]), ("\udced\udcbf\udcbf/x", [None])])
+def test_names_are_unique_legal_and_stable(samples: list[tuple[str, list[str | None]]]) -> None:
     keys, extensions = [key for key, _ in samples], [each for _, each in samples]
     found = paths(keys, extensions)
     assert found == paths(keys, extensions)
@@ -65,9 +67,9 @@ def test_names_are_unique_legal_and_stable(samples: list[tuple[str, list[str]]])
             assert not re.search(rb"[\x00-\x1f\x7f]", component)
             component.decode("utf-8")
     for names, each in zip(found, extensions, strict=True):
-        assert all(
-            path.endswith(b"." + extension.encode()) for path, extension in zip(names, each, strict=True) if extension
-        )
+        for path, extension in zip(names, each, strict=True):
+            assert path.endswith(b"." + shown_extension(extension).encode()) or extension is None
+            assert suffix_size(extension) == len(b"." + shown_extension(extension).encode()) * (extension is not None)
 
 
 @given(st.lists(KEYS, max_size=12, unique=True))
@@ -115,7 +117,7 @@ def test_keys_become_paths() -> None:
         "%25~x.wav",
         "%7F.wav",
     ]
-    assert named(".touchfs", ".", "..", extensions=[""]) == ["%2Etouchfs", "%2E", "%2E%2E"]
+    assert named(".touchfs", ".", "..", extensions=[None]) == ["%2Etouchfs", "%2E", "%2E%2E"]
     assert named("\ud800", os.fsdecode(b"\xff\xfe")) == ["%ED%A0%80.wav", "%FF%FE.wav"]
 
 
@@ -135,7 +137,7 @@ def test_the_extension_is_not_doubled() -> None:
 
 def test_a_file_gives_way_to_a_directory_wherever_it_comes() -> None:
     for keys in (["a", "a/b"], ["a/b", "a"]):
-        assert set(named(*keys, extensions=[""])) == {"a~2", "a/b"}
+        assert set(named(*keys, extensions=[None])) == {"a~2", "a/b"}
     assert named("a", "a.wav/b", "a.wav") == ["a~2.wav", "a.wav/b.wav", "a~3.wav"]
 
 
@@ -150,6 +152,39 @@ def test_long_keys() -> None:
     assert len(set(repeated)) == 12
     assert all(len(name) == 255 for name in repeated)
     assert repeated[11].endswith("~12.wav")
+
+
+def test_a_name_keeps_the_dot_it_ends_in() -> None:
+    assert [named("x", "x", extensions=[""]), named("x", extensions=[None])] == [["x.", "x~2."], ["x"]]
+    assert paths(["x", "x"], [[None], [""]]) == [[b"x"], [b"x~2."]], "one key, so the second has a number"
+    assert named("x", extensions=["."]) == ["x.."]
+    assert named("x", extensions=["touchfs"]) == ["x.touchfs"]
+
+
+def test_an_extension_that_leaves_no_room_is_shortened_like_a_name() -> None:
+    first, second = named("a", extensions=["é" * 200]), named("a", extensions=["é" * 200 + "x"])
+    assert first != second
+    for name in (*first, *second, *named("k" * 300, extensions=["e" * 300]), *named(*"aa", extensions=["~" * 300])):
+        assert len(name.encode()) <= NAME_MAX
+    assert re.fullmatch(r"a\.é+%~[0-9a-f]{16}", first[0])
+    assert shown_extension("é" * 200) == first[0][2:], "what a sample calls it is what the tree does"
+    assert named("a", extensions=["e" * 199]) == ["a." + "e" * 199]
+    assert len(flat("k" * 300, b"." + b"~" * 199, 12)) <= NAME_MAX
+    assert flat("k", b"." + b"~" * 199, 2) != flat("k", b"." + b"~" * 198, 2)
+
+
+def test_what_means_nothing_in_a_path_of_an_archive() -> None:
+    plain = {
+        "./a": "a",
+        "/a": "a",
+        "a//./b/": "a/b",
+        "a": "a",
+        "../a": "../a",
+        ".": ".",
+        "//": "//",
+        ".a/..b": ".a/..b",
+    }
+    assert {key: plain_path(key) for key in plain} == plain
 
 
 @pytest.mark.parametrize(

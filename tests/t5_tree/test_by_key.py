@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -114,6 +116,57 @@ def test_names_a_person_expects(tmp_path: Path) -> None:
         "12.json": "../shards/0/12.json",
         "x.json": "../shards/1/x.json",
         "x~3.json": "../shards/1/x~2.json",
+    }
+
+
+def write_tar(path: Path, *names: str) -> None:
+    with tarfile.open(path, "w") as tar:
+        for name in names:
+            made = tarfile.TarInfo(name)
+            made.size = len(name.encode())
+            tar.addfile(made, io.BytesIO(name.encode()))
+
+
+def test_paths_of_archives_are_listed_as_shown_and_found_both_ways(tmp_path: Path) -> None:
+    write_tar(tmp_path / "1.tar", "./a.wav", "./a.txt", "/b/./c.wav", "../d.wav", "./..", "./.touchfs")
+    write_tar(tmp_path / "2.tar", "a.wav", "./a.wav")
+    (tmp_path / "3.jsonl").write_text('{"id": "./a"}\n{"id": "a"}\n')
+    tree = opened(tmp_path)
+    assert {name.decode(): target for name, target in listed(tree).items()} == {
+        "a.wav": "../shards/1/a.wav",
+        "a.txt": "../shards/1/a.txt",
+        "b%2Fc.wav": "../shards/1/b/c.wav",
+        "..%2Fd.wav": "../shards/1/%2E%2E/d.wav",
+        "%2E%2E": "../shards/1/%2E%2E~2",
+        "%2Etouchfs": "../shards/1/%2Etouchfs",
+        "a~2.wav": "../shards/2/a.wav",
+        "a~3.wav": "../shards/2/a~2.wav",
+        ".%2Fa.json": "../shards/3/%2E/a.json",
+        "a~4.json": "../shards/3/a.json",
+    }
+    raw = {
+        ".%2Fa.wav": "../shards/1/a.wav",
+        ".%2Fa.txt": "../shards/1/a.txt",
+        ".%2Fa~2.wav": "../shards/2/a~2.wav",
+        "%2Fb%2F.%2Fc.wav": "../shards/1/b/c.wav",
+        ".%2F..": "../shards/1/%2E%2E~2",
+        ".%2F.touchfs": "../shards/1/%2Etouchfs",
+    }
+    by_key_inode = tree.resolve("by-key").inode
+    assert tree.attributes(tree.resolve("by-key/a.wav").inode)["key"] == "./a", "the attribute has the raw key"
+    for name, target in raw.items():
+        entry = tree.find(by_key_inode, name.encode())
+        assert entry is not None, name
+        assert tree.link(entry.inode).decode() == target
+    for name in (".%2Fa~3.wav", "%2Fa.wav", "b%2F.%2Fc.wav", ".%2Fa.json~2"):
+        assert tree.find(by_key_inode, name.encode()) is None
+    found = {key: [tuple(holder) for holder in tree.dataset.find(key)] for key in ("a", "./a", "b/c", "/b/./c", "//a")}
+    assert found == {
+        "a": [(0, 0), (1, 0), (1, 1), (2, 1)],
+        "./a": [(0, 0), (1, 1), (2, 0)],
+        "b/c": [(0, 1)],
+        "/b/./c": [(0, 1)],
+        "//a": [],
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from touchfs.errors import ChangedError, SourceError
 from touchfs.shard.catalog import Catalog, encode_key
 from touchfs.shard.keys import Holder, Keys
-from touchfs.shard.names import hash_of, quote
+from touchfs.shard.names import hash_of, plain_path, quote
 from touchfs.shard.open import kind_name, open_source
 from touchfs.shard.table import Table
 from touchfs.source.local import FileIdentity
@@ -74,13 +74,19 @@ class Dataset:
         return catalog
 
     def find(self, key: str) -> list[Holder]:
-        """The samples with this key, in dataset order. Raises SourceError where there is no index of keys."""
+        """The samples that have this key or are shown under it, in dataset order.
+
+        Raises SourceError where there is no index of keys.
+        """
         if isinstance(self.keys, str):
             raise SourceError(f"keys cannot be found: {self.keys}", path=self.source)
         wanted, found = encode_key(key), []
-        for holder in map(self.keys.holder, self.keys.find(hash_of(quote(key)))):
+        # What is called `./a` in an archive is shown as `a`; elsewhere it is a key of its own.
+        shown = {hash_of(quote(key)), hash_of(quote(plain_path(key)))}
+        for holder in sorted(self.keys.holder(place) for hash_ in shown for place in self.keys.find(hash_)):
             table = self._table(holder.position)
-            if table.own_key(table.files(holder.ordinal)[0]) == wanted:
+            row = table.files(holder.ordinal)[0]
+            if wanted in (table.own_key(row), encode_key(table.shown_key(row))):
                 found.append(holder)
         return found
 

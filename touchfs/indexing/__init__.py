@@ -150,7 +150,7 @@ def index_place(source: str, *, in_place: bool = False) -> str:
 def unique_names(paths: Sequence[str]) -> list[bytes]:
     """The shards' directory names in the tree: what each is called by its path, `~n` for repeated ones."""
     stems = [shard_name(path) for path in paths]
-    return [name for _, (name,) in assign(stems, [[""] for _ in stems])]
+    return [name for _, (name,) in assign(stems, [[None] for _ in stems])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from touchfs.shard.table import DIRECTORY, NO_SAMPLE, SCHEMA, Table
 from touchfs.source.atomic import atomic_file
 from touchfs.source.local import FileIdentity
 
-VERSION = 3
+VERSION = 4
 ROWS_MAX = 2**32 - 1
 KINDS_MAX = 2**16 - 1
 
@@ -43,7 +43,10 @@ _NUMBERS = struct.Struct(f"{len(_NUMBER_COLUMNS)}q")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a catalog says of its shard as a whole. `report` is the text of ERROR.txt, empty when all is well."""
+    """What a catalog says of its shard as a whole. `report` is the text of ERROR.txt, empty when all is well.
+
+    With `keys_are_paths`, samples are shown under `names.plain_path` of their keys.
+    """
 
     files: Mapping[str, FileIdentity]
     samples: int
@@ -52,6 +55,7 @@ class Facts:
     index_size: int
     damaged: int
     report: str
+    keys_are_paths: bool = False
 
 
 def encode_key(key: str) -> bytes:
@@ -183,10 +187,11 @@ class Catalog:
             told = json.loads(parsed.metadata["touchfs"])
             if told.pop("version") != VERSION:
                 raise ChangedError("the catalog is of another version of touchfs: index the dataset again", path=path)
-            self.tables = {view: Table(batch) for view, batch in zip(told.pop("views"), parsed.batches, strict=True)}
+            views = zip(told.pop("views"), parsed.batches, strict=True)
             self.kinds = [Kind(**kind) for kind in told.pop("kinds")]
             files = {name: FileIdentity(**identity) for name, identity in told.pop("files").items()}
             self.facts = Facts(files=files, **told)
+            self.tables = {view: Table(batch, self.facts.keys_are_paths) for view, batch in views}
         except FormatError as error:
             raise FormatError(f"{error.message}: index with --force", path=path, offset=error.offset) from error
         except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:

@@ -146,8 +146,8 @@ def _make_run(group: _Group) -> _Run:
         order, before = np.asarray(table.order), NO_SAMPLE
         ordinals = np.asarray(table.ordinal)[order]
         for row, ordinal in zip(order.tolist(), ordinals.tolist(), strict=True):
-            if ordinal != before and (key := table.own_key(row)):
-                hashes.append(hash_of(quote(key.decode("utf-8", "surrogateescape"))))
+            if ordinal != before and table.own_key(row):
+                hashes.append(hash_of(quote(table.shown_key(row))))
                 words.append(position << 32 | ordinal)
             before = ordinal
     entries = np.empty((len(hashes), 2), "<u8")

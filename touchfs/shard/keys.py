@@ -6,7 +6,8 @@ One mapped file over all shards, 16 bytes a sample with a key, sorted:
     64      16 bytes a shard: its identity, in dataset order
     then    entries: u64 hash of the key, u32 ordinal, u32 position of the shard (so as one u64: by shard, by ordinal)
 
-All little-endian. The hash is `names.hash_of` of the whole quoted key, the one that cut file names end in. As hashes
+All little-endian. The hash is `names.hash_of` of the whole quoted key that the sample is shown under, the one that cut
+file names end in. As hashes
 are spread evenly, where one is can be guessed; a guess is off by about the root of what is left, so a few probes find
 it among a hundred million. Different keys may have one hash: whoever finds an entry compares the key itself.
 """

@@ -5,9 +5,9 @@ A key is a path: `/` makes directories. A component that POSIX or a line-based l
     "" -> %2F     "." -> %2E     ".." -> %2E%2E     bytes under 0x20, and 0x7F -> %XX
     bytes that are not UTF-8 -> %XX     % before two hex digits or ~ -> %25
 
-and a name over 255 bytes is cut and ends in `%~` and a hash of the whole. A component `.touchfs` is quoted. Quoting
-text is injective: `%` before two hex digits or `~` never stands for itself. A key too long for a path is one name, its
-slashes quoted.
+and a name over 255 bytes is cut and ends in `%~` and a hash of the whole. An extension that leaves no room for a name
+is cut likewise. A component `.touchfs` is quoted. Quoting text is injective: `%` before two hex digits or `~` never
+stands for itself. A key too long for a path is one name, its slashes quoted.
 
 Names are given in ordinal order and then stored, so they never change. The nth holder of a key gets `~n` before its
 extension, and so does a sample that finds a name taken, skipping names that any sample has by nature; of a file and a
@@ -17,11 +17,14 @@ directory of one name, the file is the one renamed. All files of a sample carry 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 NAME_MAX = 255
+# Beside it fit the mark of the 2**32th holder of a name, the hash of a key, and 26 bytes of the key itself.
+SUFFIX_MAX = 200
 # Of PATH_MAX, 4096 bytes, the mount point takes some; and many programs recurse, a level of the stack a directory.
 DIRECTORY_MAX = 1024
 HASH_DIGITS = 16
@@ -32,7 +35,11 @@ _WHOLE = {"": b"%2F", ".": b"%2E", "..": b"%2E%2E", ".touchfs": b"%2Etouchfs"}
 
 def quote(component: str) -> bytes:
     """A component of a key as a file name, of any length."""
-    return _WHOLE.get(component) or _QUOTED.sub(_quote_character, component).encode()
+    return _WHOLE.get(component) or _quote_characters(component)
+
+
+def _quote_characters(text: str) -> bytes:
+    return _QUOTED.sub(_quote_character, text).encode()
 
 
 def _quote_character(match: re.Match[str]) -> str:
@@ -49,21 +56,29 @@ def hash_of(name: bytes) -> int:
 
 def shorten(name: bytes, suffix: bytes) -> bytes:
     """`name + suffix`, with the name cut and hashed where both together are over 255 bytes."""
-    if len(name) + len(suffix) <= NAME_MAX:
-        return name + suffix
-    digest = b"%0*x" % (HASH_DIGITS, hash_of(name))
-    kept = name[: NAME_MAX - len(suffix) - HASH_DIGITS - 2]
+    fits = len(name) + len(suffix) <= NAME_MAX
+    return name + suffix if fits else _cut(name, NAME_MAX - len(suffix)) + suffix
+
+
+def _cut(name: bytes, size: int) -> bytes:
+    """At most `size` bytes: the beginning of a name, and the hash of all of it."""
+    kept = name[: size - HASH_DIGITS - 2]
     # Not in the middle of a character, nor of a %XX.
     kept = kept.decode("utf-8", "ignore").encode()
     kept = re.sub(rb"%[0-9A-Fa-f]?$", b"", kept)
-    return kept + b"%~" + digest + suffix
+    return kept + b"%%~%0*x" % (HASH_DIGITS, hash_of(name))
 
 
-def assign(keys: Sequence[str], extensions: Sequence[Sequence[str]]) -> Iterator[tuple[bytes, list[bytes]]]:
+def plain_path(key: str) -> str:
+    """A key that is a path of an archive, without the components that mean nothing there."""
+    return "/".join(component for component in key.split("/") if component not in ("", ".")) or key
+
+
+def assign(keys: Sequence[str], extensions: Sequence[Sequence[str | None]]) -> Iterator[tuple[bytes, list[bytes]]]:
     """For each sample in order: its directory path and the names of its files, one an extension.
 
-    Extensions are without their dot, and a sample has each once; "" makes a name without one (a directory of the
-    sample).
+    Extensions are without their dot, and a sample has each once. "" makes a name that ends in a dot, None one without
+    an extension (a directory of the sample).
     """
     natural: list[list[bytes]] = []
     everyones: set[bytes] = set()
@@ -104,7 +119,7 @@ def _split(key: str) -> tuple[bytes, str]:
     return (directory, last) if len(directory) <= DIRECTORY_MAX else (b"", key)
 
 
-def _paths(directory: bytes, stem: str, extensions: Sequence[str], number: int) -> list[bytes]:
+def _paths(directory: bytes, stem: str, extensions: Sequence[str | None], number: int) -> list[bytes]:
     whole = quote(stem)
     mark = b"~%d" % number if number > 1 else b""
     start = directory + b"/" if directory else b""
@@ -117,9 +132,14 @@ def _paths(directory: bytes, stem: str, extensions: Sequence[str], number: int) 
     return paths
 
 
-def suffix_size(extension: str) -> int:
+def suffix_size(extension: str | None) -> int:
     """How many bytes at the end of a file's name are its extension's, the dot among them."""
     return len(_suffix(extension)[1])
+
+
+def shown_extension(extension: str | None) -> str:
+    """An extension as names have it, without its dot."""
+    return os.fsdecode(_suffix(extension)[1][1:])
 
 
 def flat(key: str, suffix: bytes, number: int) -> bytes:
@@ -131,11 +151,17 @@ def flat(key: str, suffix: bytes, number: int) -> bytes:
     """
     whole = quote(key)
     if number > 1:
-        return shorten(whole, b"~%d" % number + suffix.replace(b"~", b"%7E"))
+        told = suffix.replace(b"~", b"%7E")
+        if len(told) > SUFFIX_MAX:
+            told = b".%%7E%0*x" % (HASH_DIGITS, hash_of(suffix))
+        return shorten(whole, b"~%d" % number + told)
     return whole if whole.endswith(suffix) and len(whole) <= NAME_MAX else shorten(whole, suffix)
 
 
 @lru_cache
-def _suffix(extension: str) -> tuple[str, bytes]:
-    """A dot and the extension, as it is and quoted."""
-    return (f".{extension}", quote(f".{extension}")) if extension else ("", b"")
+def _suffix(extension: str | None) -> tuple[str, bytes]:
+    """A dot and the extension, as it is and as names have it."""
+    if extension is None:
+        return "", b""
+    quoted = _quote_characters(f".{extension}")
+    return f".{extension}", quoted if len(quoted) <= SUFFIX_MAX else _cut(quoted, SUFFIX_MAX)

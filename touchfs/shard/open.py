@@ -53,20 +53,21 @@ class _Kind(NamedTuple):
     fingerprint: Callable[[str], dict[str, FileIdentity]]
     open_source: Callable[[str, str, Mapping[str, FileIdentity]], StoredFile]
     compressed_files: Callable[[str], dict[str, FileIdentity]] = lambda path: {}
+    keys_are_paths: bool = False
 
 
-def _compressed(name: str) -> _Kind:
+def _compressed(name: str, keys_are_paths: bool = False) -> _Kind:
     shard, source = compressed.CompressedShard, compressed.open_source
-    return _Kind(f"compressed {name}", shard, single.fingerprint, source, compressed.compressed_files)
+    return _Kind(f"compressed {name}", shard, single.fingerprint, source, compressed.compressed_files, keys_are_paths)
 
 
 _DIRECTORY = _Kind("TouchDataset (.bin/.idx)", touch.TouchShard, touch.fingerprint, touch.open_source)
 _SHAR = _Kind("Lhotse Shar", shar.SharShard, shar.fingerprint, shar.open_source, shar.compressed_files)
 _BY_SUFFIX = {
     ".idx": _Kind("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprint, megatron.open_source),
-    ".tar": _Kind("tar", tar.TarShard, single.fingerprint, single.open_source),
+    ".tar": _Kind("tar", tar.TarShard, single.fingerprint, single.open_source, keys_are_paths=True),
     ".jsonl": _Kind("JSON lines", jsonl.JsonlShard, single.fingerprint, single.open_source),
-    **dict.fromkeys(compressed.TAR_SUFFIXES, _compressed("tar")),
+    **dict.fromkeys(compressed.TAR_SUFFIXES, _compressed("tar", keys_are_paths=True)),
     **dict.fromkeys(compressed.JSONL_SUFFIXES, _compressed("JSON lines")),
 }
 
@@ -89,6 +90,11 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Stor
 def compressed_files(path: str) -> dict[str, FileIdentity]:
     """The paths of a shard's files that must be in the scratch store before it can be opened, and what they are."""
     return _kind(path).compressed_files(path)
+
+
+def keys_are_paths(path: str) -> bool:
+    """Whether the keys of the shard at a path are paths of an archive, where `./a` is `a`."""
+    return _kind(path).keys_are_paths
 
 
 def kind_name(path: str) -> str:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.format import arrow_ipc
+from touchfs.shard.names import plain_path
 
 DIRECTORY = 0
 NO_SAMPLE = 2**32 - 1
@@ -52,6 +53,7 @@ class Table:
     """One view of one shard. All accessors take a row that came from this table."""
 
     __slots__ = (
+        "_are_paths",
         "_data",
         "_files",
         "_first_of_parts",
@@ -71,7 +73,7 @@ class Table:
         "suffix",
     )
 
-    def __init__(self, batch: arrow_ipc.Batch) -> None:
+    def __init__(self, batch: arrow_ipc.Batch, keys_are_paths: bool = False) -> None:
         def numbers(column: str) -> memoryview[int]:
             array = batch.columns[column]
             if not isinstance(array, np.ndarray) or array.dtype != np.dtype(SCHEMA[column]):
@@ -86,6 +88,7 @@ class Table:
 
         names = texts("name")
         self.rows = batch.rows
+        self._are_paths = keys_are_paths
         self._starts = _view(names.offsets)
         self._data = names.data
         self._keys = texts("key")
@@ -124,6 +127,10 @@ class Table:
         """The raw key of a file's sample, or what we named the sample. What is not UTF-8 in it as in `os.fsdecode`."""
         key = self._keys[row] or self.path(row)[: -self.suffix[row]]
         return key.decode("utf-8", "surrogateescape")
+
+    def shown_key(self, row: int) -> str:
+        """The key that a file's sample is shown under."""
+        return plain_path(self.key(row)) if self._are_paths else self.key(row)
 
     def own_key(self, row: int) -> bytes:
         """The raw key of a file's sample as it is kept; empty where we named the sample."""

@@ -5,6 +5,9 @@ component, and the rest names the field; by WeNet's (`last-dot`) it is up to the
 other, as they must for a reader that streams. A member whose field its sample has already begins another sample of the
 same key: grouping hides nothing. The case of a name is kept.
 
+Of a path, components that are empty or `.` mean nothing and are not shown: `tar -C dir -cf x.tar .` begins each with
+`./`. The key keeps them.
+
 Links are shown as what they lead to within the archive. What cannot be shown is told in `problems`, with its offset: a
 link that leads out of the archive or nowhere, a device, bytes after the end; and damage, behind which nothing can be
 found. Directories are there if something is in them.
@@ -32,7 +35,7 @@ def split_name(name: str, key_rule: str = FIRST_DOT) -> tuple[str, str]:
     """The key and the field of a member. The field is empty where the name has no dot, or none after a first letter."""
     start = name.rfind("/") + 1
     dot = name.find(".", start) if key_rule == FIRST_DOT else name.rfind(".", start)
-    return (name, "") if dot <= start else (name[:dot], name[dot + 1 :])
+    return (name, "") if dot <= start or name[start:dot] == "." else (name[:dot], name[dot + 1 :])
 
 
 class TarShard(Samples):
@@ -59,13 +62,14 @@ class TarShard(Samples):
 
     def sample(self, ordinal: int) -> Sample:
         key, fields = self._samples[ordinal]
-        return Sample(key, ordinal, {name: self._field(name, member) for name, member in fields.items()})
+        return Sample(key, ordinal, {name: self._field(key, name, member) for name, member in fields.items()})
 
-    def _field(self, name: str, member: Member) -> Field:
+    def _field(self, key: str, name: str, member: Member) -> Field:
+        extension = None if member.name == key else name
         if member.pieces is None:
-            return Field(name, self._name, member.offset, member.size, "bytes", name)
+            return Field(name, self._name, member.offset, member.size, "bytes", extension)
         pieces = holes.pack(member.size, member.pieces)
-        return Field(name, self._name, member.offset, member.stored, "sparse", name, detail=pieces)
+        return Field(name, self._name, member.offset, member.stored, "sparse", extension, detail=pieces)
 
     def _scan(self) -> list[Member]:
         """The files in the tar, links as the files they lead to; each under its own name."""

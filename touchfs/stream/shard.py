@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from functools import lru_cache, partial
+from functools import partial
 from typing import cast
 
 from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownSample, no_path
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent, Memory
 from touchfs.sample import Field, Samples
-from touchfs.shard.names import quote
+from touchfs.shard.names import shown_extension
 from touchfs.shard.open import fingerprint, open_shard, open_source
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.local import FileIdentity
@@ -57,7 +56,7 @@ class _Show:
         sample = self._samples.sample(ordinal)
         files = {}
         for file in raw.files(sample):
-            files[_quoted(file.extension)] = MadeFile(file.field.name, no_path, partial(self._content, file))
+            files[shown_extension(file.extension)] = MadeFile(file.field.name, no_path, partial(self._content, file))
         return MadeSample(VIEW, self._stream.name, ordinal, 0, sample.key, files)
 
     def _content(self, file: File) -> Content:
@@ -69,9 +68,3 @@ class _Show:
             source = self._sources[field.source] = open_source(self._stream.path, field.source, self._files)
         source.open()
         return presenter(field.form)(Extent(source, field.offset, field.size), field.detail)
-
-
-@lru_cache
-def _quoted(extension: str) -> str:
-    """As at the end of a file's name."""
-    return os.fsdecode(quote(f".{extension}"))[1:] if extension else ""

@@ -1,9 +1,11 @@
 """`by-key/`: all files of all samples that have a key, in one directory, as symbolic links into `shards/`.
 
 A link is called `<key>.<extension>`, the slashes of the key quoted; the nth sample of a key, in dataset order, has `~n`
-before its extensions. Where two keys make one name (`a` with a field `b.wav`, `a.b` with a field `wav`), the longer key
-has it and the other gets a number; numbers skip names that some key has by nature. Entries come in the order of the
-keys' hashes, which takes no memory, and a name is found by hashing what its key can be: the name up to any of its dots.
+before its extensions. Keys are those that samples are shown under; of a path in an archive that is shown otherwise than
+it is, such as `./a`, the raw one is found too. Where two keys make one name (`a` with a field `b.wav`, `a.b` with a
+field `wav`), the longer key has it and the other gets a number; numbers skip names that some key has by nature. Entries
+come in the order of the keys' hashes, which takes no memory, and a name is found by hashing what its key can be: the
+name up to any of its dots.
 
 Of a key that over `HOLDERS_MAX` samples have, only the first ones are here: it names nothing.
 """
@@ -30,10 +32,13 @@ _RUNS_KEPT = 64
 # A place in the listing is that of the key and the file's number among those of its sample.
 _FILE_BITS = 16
 _CUT = re.compile(rb"%%~([0-9a-f]{%d})" % HASH_DIGITS)
+_WHOLE = {key.encode(): quote(key) for key in ("..", ".touchfs")}  # what is quoted only where it is all of a key
 _MARK = re.compile(rb"~[0-9]+")
 
 
 class _Sample(NamedTuple):
+    """`key` is the one that it is shown under."""
+
     shard: OpenShard
     rows: list[int]
     key: str
@@ -46,8 +51,15 @@ class _Sample(NamedTuple):
         name = self.table.name(row)
         return name[len(name) - self.table.suffix[row] :]
 
+    @property
+    def raw_key(self) -> str:
+        return self.table.key(self.rows[0])
+
     def names(self, number: int) -> list[bytes]:
-        return [flat(self.key, self.suffix(row), number) for row in self.rows]
+        return self.names_of(self.key, number)
+
+    def names_of(self, key: str, number: int) -> list[bytes]:
+        return [flat(key, self.suffix(row), number) for row in self.rows]
 
 
 class ByKey:
@@ -84,6 +96,22 @@ class ByKey:
         for hash_ in _key_hashes(name):
             for sample, number in self._numbered(hash_):
                 for row, called in zip(sample.rows, sample.names(number), strict=True):
+                    if called == name:
+                        return self._link_entry(sample.shard, row)
+        return self._find_raw(name)
+
+    def _find_raw(self, name: bytes) -> Entry | None:
+        """The file that has this name by its raw key, which differs from the one that its sample is shown under."""
+        for head in _key_heads(name):
+            plain = _plain_head(head)
+            if plain == head:
+                continue
+            number = 0
+            for sample in self._samples(_key_hash(plain)):
+                if quote(sample.raw_key) != head:
+                    continue
+                number += 1
+                for row, called in zip(sample.rows, sample.names_of(sample.raw_key, number), strict=True):
                     if called == name:
                         return self._link_entry(sample.shard, row)
         return None
@@ -124,7 +152,7 @@ class ByKey:
             shard = self._shards.at(position)
             table = shard.tables["shards"]
             rows = table.files(ordinal)[: 1 << _FILE_BITS]
-            yield _Sample(shard, rows, table.key(rows[0]))
+            yield _Sample(shard, rows, table.shown_key(rows[0]))
 
     def _numbered(self, hash_: int) -> list[tuple[_Sample, int]]:
         """The samples of a hash in dataset order, each with the number in its names."""
@@ -174,13 +202,22 @@ def _heads(name: bytes) -> Iterator[bytes]:
 
 def _key_hashes(name: bytes) -> set[int]:
     """The hashes of all keys that a name can be made of."""
-    hashes = set()
+    return set(map(_key_hash, _key_heads(name)))
+
+
+def _key_heads(name: bytes) -> Iterator[bytes]:
+    """All quoted keys that a name can be made of, whole or cut."""
     for head in _heads(name):
-        hashes.add(_key_hash(head))
+        yield head
         start = head.rfind(b"~")
         if start > 0 and _MARK.fullmatch(head, start):
-            hashes.add(_key_hash(head[:start]))
-    return hashes
+            yield head[:start]
+
+
+def _plain_head(head: bytes) -> bytes:
+    """`names.plain_path` of a quoted key."""
+    plain = b"%2F".join(component for component in head.split(b"%2F") if component not in (b"", b".")) or head
+    return _WHOLE.get(plain, plain)
 
 
 def _key_hash(head: bytes) -> int:

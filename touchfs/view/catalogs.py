@@ -17,7 +17,7 @@ from touchfs.format.arrow_ipc import Column
 from touchfs.sample import Field, Sample
 from touchfs.shard import names
 from touchfs.shard.catalog import KINDS_MAX, Facts, Kind, TableBuilder, encode_key, write_catalog
-from touchfs.shard.open import fingerprint, open_shard
+from touchfs.shard.open import fingerprint, keys_are_paths, open_shard
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.table import NO_SAMPLE
 from touchfs.source.local import FileIdentity
@@ -34,7 +34,8 @@ _THEN = "then `touchfs reload`, or mount again."
 def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT) -> Facts:
     """Index one shard. A damaged shard is not an error: its catalog says what is wrong."""
     files: dict[str, FileIdentity] = {}
-    made = _Tables()
+    are_paths = keys_are_paths(shard_path)
+    made = _Tables(names.plain_path if are_paths else str)
     try:
         files = fingerprint(shard_path)
         with closing(open_shard(shard_path, options)) as shard:
@@ -45,7 +46,7 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
         tables = made.columns(report)
     except TouchfsError as error:
         return make_broken(catalog_path, error, files)
-    facts = Facts(files, made.samples, made.seconds, size, index_size, made.damaged, report)
+    facts = Facts(files, made.samples, made.seconds, size, index_size, made.damaged, report, are_paths)
     write_catalog(catalog_path, tables, made.kinds, facts)
     return facts
 
@@ -71,11 +72,12 @@ def make_notice(catalog_path: str, text: str, files: Mapping[str, FileIdentity],
 class _Tables:
     """The tables of one shard in the making."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown_key: Callable[[str], str] = str) -> None:
         self.seconds = 0.0
         self.damaged = 0
         self._kinds: dict[tuple[str, str, str, str], int] = {}
-        self._keys: list[str] = []
+        self._shown_key = shown_key
+        self._keys: list[str] = []  # as shown
         self._problems: list[str] = []
         self._views = _View(raw.files, names.suffix_size), _View(segments.files, _within_size)
 
@@ -88,7 +90,7 @@ class _Tables:
         return [Kind(*kind) for kind in self._kinds]
 
     def add(self, sample: Sample) -> None:
-        self._keys.append(sample.key)
+        self._keys.append(self._shown_key(sample.key))
         key = encode_key(sample.key) if sample.is_keyed else b""
         for view in self._views:
             for file in view.show(sample):
@@ -116,7 +118,8 @@ class _Tables:
     def columns(self, report: str, stem: str = REPORT_STEM) -> dict[str, dict[str, Column]]:
         """The tables, with `report` as the file `stem`.txt if there is any."""
         shards, segmented = self._views
-        keys, extensions = self._keys, shards.extensions
+        keys: list[str] = self._keys
+        extensions: list[tuple[str | None, ...]] = shards.extensions
         if report:
             # As if of a first sample, so that no sample has its name; but last in the table.
             keys, extensions = [stem, *keys], [(REPORT_EXTENSION,), *extensions]
@@ -128,7 +131,7 @@ class _Tables:
             self._add(shards, file, NO_SAMPLE, b"")
             reports.append(next(assigned))
         # Named among all samples, also those without segments: a repeated key has the same ~n here as in shards/.
-        directories = names.assign(self._keys, [("",)] * self.samples) if len(segmented.table) else iter(())
+        directories = names.assign(self._keys, [(None,)] * self.samples) if len(segmented.table) else iter(())
         tables = (
             shards.table.columns(_beside(chain(assigned, reports))),
             segmented.table.columns(_within(directories, segmented.extensions)),
@@ -153,12 +156,12 @@ class _View:
     `suffix_size` is how long what an extension adds to the path of its sample is.
     """
 
-    def __init__(self, files: Callable[[Sample], list[File]], suffix_size: Callable[[str], int]) -> None:
+    def __init__(self, files: Callable[[Sample], list[File]], suffix_size: Callable[[str | None], int]) -> None:
         self.table = TableBuilder()
         self.suffix_size = suffix_size
-        self.extensions: list[tuple[str, ...]] = []
+        self.extensions: list[tuple[str | None, ...]] = []
         self._files = files
-        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._known: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
 
     def show(self, sample: Sample) -> list[File]:
         files = self._files(sample)
@@ -175,14 +178,14 @@ def _beside(assigned: Iterable[tuple[bytes, list[bytes]]]) -> Iterator[tuple[byt
 
 
 def _within(
-    assigned: Iterable[tuple[bytes, list[bytes]]], extensions: Iterable[tuple[str, ...]]
+    assigned: Iterable[tuple[bytes, list[bytes]]], extensions: Iterable[tuple[str | None, ...]]
 ) -> Iterator[tuple[bytes, bytes]]:
     """Directory and name of the files that lie in a directory named after their sample."""
     for (parent, (name,)), each in zip(assigned, extensions, strict=False):
         directory = parent + b"/" + name if parent else name
         for extension in each:
-            yield directory, extension.encode()
+            yield directory, (extension or "").encode()
 
 
-def _within_size(extension: str) -> int:
-    return 1 + len(extension.encode())
+def _within_size(extension: str | None) -> int:
+    return 1 + len((extension or "").encode())

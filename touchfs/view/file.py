@@ -13,12 +13,12 @@ from touchfs.view.form import size_of
 
 
 class File(NamedTuple):
-    """`field` is an extent of the shard with its form; `extension` is what its name ends in, without a dot.
+    """`field` is an extent of the shard with its form; `extension` is what its name ends in, as that of a field.
 
     Where `inline` has the bytes, the field is what they were computed from.
     """
 
-    extension: str
+    extension: str | None
     field: Field
     part: int = 0
     inline: bytes | None = None
@@ -31,6 +31,11 @@ class File(NamedTuple):
         except UnicodeEncodeError:
             data = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
         return cls(extension, source, part, data)
+
+    @property
+    def label(self) -> str:
+        """The extension by which a sample names the file."""
+        return self.extension or ""
 
     @property
     def form(self) -> str:

@@ -9,9 +9,9 @@ from touchfs.view.file import File
 def files(sample: Sample) -> list[File]:
     """The files of a sample, in the order of its fields. Of fields with one extension, the later ones are named too:
     `<key>.<field>.<extension>`."""
-    shown: dict[str, File] = {}
+    shown: dict[str | None, File] = {}
     for field in sample.fields.values():
-        extension = f"{field.name}.{field.extension}" if field.extension in shown else field.extension
+        extension = f"{field.name}.{field.extension or ''}" if field.extension in shown else field.extension
         shown[extension] = File(extension, field)
     if sample.metainfo.text is not None:
         shown["txt"] = File.text("txt", sample.fields[sample.metainfo_field], sample.metainfo.text)
