@@ -15,6 +15,7 @@ from typing import Any
 
 from touchfs import node
 from touchfs.errors import UsageError
+from touchfs.node.global_shuffle import global_shuffle
 from touchfs.node.shar import Fields, list_fields
 from touchfs.node.state import graph_of
 from touchfs.shard.native_match import has_native_indexes, matches, why_sequential
@@ -82,15 +83,21 @@ class SampleSet:
         return SampleSet(node.LazyRepeater(self.data, times))
 
     def shuffle(
-        self, seed: int = 0, buffer_size: int | None = None, *, rank: int = 0, world_size: int = 1
+        self,
+        seed: int = 0,
+        buffer_size: int | None = None,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        partition: str = "stride",
+        tail: str = "keep",
     ) -> SampleSet:
-        """All of it, which takes indexed samples; with a `buffer_size`, as far as such a buffer does, which takes any.
+        """Shuffle globally, which needs an index, or approximately through a buffer of `buffer_size` items, any stream.
 
-        Of all, this can be the part of one of several ranks.
+        A global shuffle can be the part of one of several ranks.
         """
         if buffer_size is None:
-            chain = node.LazyIteratorChain(self, shuffle_iters=True, seed=seed, rank=rank, world_size=world_size)
-            return SampleSet(chain)
+            return SampleSet(global_shuffle(self.data, seed, node.Partition(rank, world_size, partition, tail)))
         if world_size != 1:
             raise UsageError("a shuffle buffer has no ranks: give rank and world_size to what is shuffled")
         return SampleSet(node.LazyShuffler(self.data, buffer_size, seed))

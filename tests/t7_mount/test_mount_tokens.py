@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mounts import Mount
 
-from touchfs import node
+from touchfs import SampleSet, node
 from touchfs.indexing import open_dataset
 from touchfs.state.selected import Selector
 from touchfs.write.touch import TouchWriter
@@ -140,6 +140,23 @@ def test_tokens_are_the_states_of_python_both_ways_at_every_position(mount, doze
             node.load_state(restoring, tmp_path / "token")
             assert list(islice(keys(restoring), COUNT)) == order[position:][:COUNT], (name, position)
             assert take(stepped, 1) == [next(ours)] == [order[position]]
+
+
+def test_a_shuffled_sample_set_and_a_mounts_iterator_take_each_others_states(mount, dozen, tmp_path):
+    mounted = mount(dozen, "--state-dir", tmp_path / "state")
+    path = iterator(mounted, {"shuffle": 7, "rank": 1, "world_size": 2})
+    first = take(path, 2)
+
+    def samples() -> SampleSet:
+        return SampleSet.from_file(dozen).shuffle(seed=7, rank=1, world_size=2)
+
+    whole = [sample.key for sample in samples()]
+    assert first == whole[:2]
+    restored = samples()
+    restored.load_state_dict(json.loads(said(path, "token")))
+    assert [sample.key for sample in islice(restored, 2)] == whole[2:4]
+    (path / "token").write_text(json.dumps(restored.state_dict()))
+    assert take(path, 2) == whole[4:]
 
 
 def test_states_of_all_ranks_go_on_as_another_number_of_ranks(mount, dozen, tmp_path):

@@ -15,23 +15,21 @@ from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node.base import Pair, kind_of
-from touchfs.node.order import Order, OrderedNode, OrderIteration
+from touchfs.node.indexed_leaf import IndexedLeaf
+from touchfs.node.order import Order
 from touchfs.node.partition import Partition
-from touchfs.node.saved import Saved
 from touchfs.node.shar import Fields, list_fields
 from touchfs.shard import shar
 from touchfs.shard.native_match import why_sequential
 from touchfs.token import State, Token
 
 
-class LazyIndexedSharIterator(OrderedNode):
+class LazyIndexedSharIterator(IndexedLeaf):
     """`in_dir` is a directory with all fields; or `fields` names for each field that is wanted, and for `cuts`, the
     file of each shard, all in one directory.
     """
 
-    is_checkpointable = True
-    is_indexed = True
-    has_constant_time_access = True
+    depth = 1
 
     def __init__(
         self,
@@ -54,9 +52,6 @@ class LazyIndexedSharIterator(OrderedNode):
         self.fields = None if fields is None else sorted({shar.CUTS, *fields})
         self.samples = DatasetSamples(_chosen(dataset, paths))
         self.order = Order(len(self.samples), seed if shuffle else None, Partition(rank, world_size, partition, tail))
-
-    def iteration(self, epoch: int, saved: Saved) -> OrderIteration:
-        return OrderIteration(self, epoch, saved)
 
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return (ordinal, epoch), partial(self.sample, ordinal, epoch)
@@ -81,6 +76,7 @@ class LazyIndexedSharIterator(OrderedNode):
         return super().locate(token, epoch)
 
     def _parts_of(self, token: Token) -> tuple[int, int]:
+        token = self.own_token(token)
         position, epoch = token if isinstance(token, tuple) and len(token) == 2 else (token, 0)
         if type(position) is not int or type(epoch) is not int or epoch < 0:
             raise TypeError(f"{kind_of(self)} expects tokens shaped like (position, shar_epoch), not {token!r}")
@@ -90,10 +86,6 @@ class LazyIndexedSharIterator(OrderedNode):
 
     def config(self) -> State:
         return {**self.order.config(), "fields": self.fields, "fingerprint": self.samples.fingerprint}
-
-    def __len__(self) -> int:
-        """How many samples an epoch of this rank has."""
-        return self.order.count()
 
 
 def _refuse_compressed(paths: Iterable[str]) -> None:

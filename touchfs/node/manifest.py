@@ -14,9 +14,9 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.indexing import open_dataset
 from touchfs.node.base import Pair, kind_of
-from touchfs.node.order import Order, OrderedNode, OrderIteration
+from touchfs.node.indexed_leaf import IndexedLeaf
+from touchfs.node.order import Order
 from touchfs.node.partition import Partition
-from touchfs.node.saved import Saved
 from touchfs.token import State, Token
 
 
@@ -28,12 +28,8 @@ class Indexed(Protocol):
     def __getitem__(self, ordinal: int, /) -> Any: ...
 
 
-class LazyIndexedManifestIterator(OrderedNode):
+class LazyIndexedManifestIterator(IndexedLeaf):
     """`samples` may be a path too: it is opened as a dataset, and what of it is not indexed yet is indexed now."""
-
-    is_checkpointable = True
-    is_indexed = True
-    has_constant_time_access = True
 
     def __init__(
         self,
@@ -49,9 +45,6 @@ class LazyIndexedManifestIterator(OrderedNode):
         self.samples = _opened(samples)
         self.order = Order(len(self.samples), seed if shuffle else None, Partition(rank, world_size, partition, tail))
 
-    def iteration(self, epoch: int, saved: Saved) -> OrderIteration:
-        return OrderIteration(self, epoch, saved)
-
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return ordinal, partial(self.samples.__getitem__, ordinal)
 
@@ -62,9 +55,10 @@ class LazyIndexedManifestIterator(OrderedNode):
         return cast("list[Token | None]", ordinals)
 
     def ordinal_of(self, token: Token) -> int:
-        return cast(int, token)
+        return cast(int, self.own_token(token))
 
     def make(self, token: Token) -> Any:
+        token = self.own_token(token)
         if type(token) is not int:
             raise TypeError(f"{kind_of(self)} expects tokens that are integers, the ordinal of a sample, not {token!r}")
         if not 0 <= token < self.order.size:
@@ -73,10 +67,6 @@ class LazyIndexedManifestIterator(OrderedNode):
 
     def config(self) -> State:
         return {**self.order.config(), "fingerprint": getattr(self.samples, "fingerprint", None)}
-
-    def __len__(self) -> int:
-        """How many samples an epoch of this rank has."""
-        return self.order.count()
 
 
 def _opened(samples: Indexed | Dataset | str | os.PathLike[str]) -> Indexed:

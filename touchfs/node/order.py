@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -28,13 +29,13 @@ FIRST_BLOCK = 16
 BLOCK = 1 << 13
 
 
+@dataclass(frozen=True, slots=True)
 class Order:
     """Of `size` ordinals; shuffled if there is a seed."""
 
-    def __init__(self, size: int, seed: int | None, partition: Partition) -> None:
-        self.size = size
-        self.seed = seed
-        self.partition = partition
+    size: int
+    seed: int | None
+    partition: Partition
 
     def config(self) -> State:
         return {"length": self.size, "seed": self.seed, "order": "lhotse"}
@@ -87,9 +88,13 @@ class OrderedNode(PairNode):
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
         """For a global shuffle above."""
-        if self.order.partition.world_size > 1:
-            raise UsageError("a source of a global shuffle is not partitioned: give rank and world_size to the chain")
+        self.refuse_ranks()
         return self.token_of(ordinal, epoch)
+
+    def refuse_ranks(self) -> None:
+        """What is one rank's already cannot be a source of a global shuffle."""
+        if self.order.partition.world_size > 1:
+            raise UsageError("a source of a global shuffle is not partitioned: give rank and world_size to the shuffle")
 
     def locate(self, token: Token, epoch: int) -> State:
         self.make(token)

@@ -11,6 +11,7 @@ that worker. Without one it would come from every worker, so it is refused.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from touchfs.errors import UsageError
@@ -41,7 +42,7 @@ def _copy(node: Any, worker: int, workers: int, shared: dict[int, Any]) -> Any:
     if _goes_through_an_order(node):
         order = node.order
         mine = copy.copy(node)
-        mine.order = Order(order.size, order.seed, order.partition.for_worker(worker, workers))
+        mine.order = replace(order, partition=order.partition.for_worker(worker, workers))
         return mine
     children = [_share(child, worker, workers, shared) for child in children_of(node)]
     if not children:

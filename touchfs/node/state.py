@@ -14,6 +14,7 @@ from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.node.base import Iteration, IteratorNode, children_of, kind_of, refuse_state
 from touchfs.node.foreign import locate, resume_root
 from touchfs.node.saved import Saved
+from touchfs.node.version_0_1 import unchained_graph
 from touchfs.source.atomic import atomic_file
 from touchfs.token import State, from_json, normalize_graph_token, to_json
 
@@ -41,8 +42,7 @@ def _opened(node: IteratorNode, state: State) -> State:
     if not getattr(node, "is_checkpointable", False):
         refuse_state(node)
     opened = open_envelope(state)
-    if opened["graph"] != graph_of(node):
-        raise UsageError(f"the state is of the graph {opened['graph']!r:.200}, and this is {graph_of(node)!r:.200}")
+    check_graph(opened, node)
     inner: State = opened["state"]
     return inner
 
@@ -81,6 +81,13 @@ def open_envelope(state: object) -> State:
         if not isinstance(state.get(name), kind):
             raise FormatError(f"the state lacks {name!r}: it is damaged")
     return state
+
+
+def check_graph(envelope: State, node: object) -> None:
+    """Raises UsageError if a state is of other kinds of nodes."""
+    there, here = envelope["graph"], graph_of(node)
+    if unchained_graph(there) != unchained_graph(here):
+        raise UsageError(f"the state is of the graph {there!r:.200}, and this is {here!r:.200}")
 
 
 def graph_of(node: object) -> str:

@@ -1,0 +1,27 @@
+"""The node that shuffles all items of a source together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from touchfs.node.chain import LazyIteratorChain
+from touchfs.node.indexed_leaf import IndexedLeaf
+from touchfs.node.order import OrderedNode
+from touchfs.node.partition import Partition
+
+
+def global_shuffle(source: Any, seed: int, partition: Partition) -> OrderedNode:
+    """A leaf goes through its ordinals in that order itself: so it is the node that `shuffle=True` makes, and a spec.
+    Any other graph is shuffled by a chain above it. UsageError where the source is not indexed, or is one rank's.
+    """
+    if isinstance(source, IndexedLeaf):
+        return source.reordered(seed, partition)
+    return LazyIteratorChain(
+        source,
+        shuffle_iters=True,
+        seed=seed,
+        rank=partition.rank,
+        world_size=partition.world_size,
+        partition=partition.kind,
+        tail=partition.tail,
+    )
