@@ -1,7 +1,7 @@
 """`TouchDataset`: the samples of TouchNet or Megatron-LM shards as NumPy arrays, by position.
 
 Opening reads the 34-byte header of each index, which tells how many samples there are, and nothing else. Where the
-samples are is read from an index in blocks of entries when one of them is first asked for; a block costs 12 bytes a
+samples are is read from an index in blocks of entries when one of them is first asked for; a block costs 13 bytes a
 sample, and of all blocks the ones used last are kept. So neither thousands of shards nor a shard of any size costs
 memory, and a miss costs two small reads. Data is read with pread, straight into the array that is returned.
 
@@ -26,6 +26,7 @@ from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.format import mmidx
 from touchfs.format.metainfo import parse_object
+from touchfs.format.mmidx_entries import Entries, damage_text
 from touchfs.indexing import open_dataset
 from touchfs.shard import megatron
 from touchfs.shard.find import find_shards
@@ -37,10 +38,8 @@ from touchfs.source.pieces import Pieces, StoredFile
 
 # Big enough that reading in order seldom waits for entries, small enough for a random read not to mind a miss.
 BLOCK_SAMPLES = 1024
-# 64 MiB of entries, those of 5.6 million samples of one modality. With its objects a block takes about 13 KiB.
+# 65 MiB of entries, those of 5.2 million samples of one modality. With its objects a block takes about 14 KiB.
 BLOCKS_MAX = 5120
-
-_Block = tuple[NDArray[np.signedinteger[Any]], NDArray[np.int64]]
 
 
 class TouchDataset:
@@ -64,7 +63,7 @@ class TouchDataset:
 
     def __init__(self, path: str | os.PathLike[str], datatypes: str | None = None) -> None:
         self._parts: dict[str, list[_Part]] = {}
-        self._blocks: OrderedDict[tuple[_Part, int], _Block] = OrderedDict()
+        self._blocks: OrderedDict[tuple[_Part, int], Entries] = OrderedDict()
         self._keys: Dataset | None = None
         self.path = os.path.abspath(path)
         self._options = datatypes
@@ -153,21 +152,21 @@ class TouchDataset:
             raise _unknown(datatype, self.datatypes, self.path) from None
 
     def _entry(self, part: _Part, ordinal: int) -> tuple[int, int]:
-        """`(offset in bytes, length in elements)` of a sample that is wholly there."""
+        """`(offset in bytes, length in elements)` of a sample. Raises FormatError when it is damaged."""
         number, row = divmod(ordinal, BLOCK_SAMPLES)
         key = part, number
         try:
             self._blocks.move_to_end(key)
-            lengths, offsets = self._blocks[key]
+            block = self._blocks[key]
         except KeyError:  # not there, or dropped by another thread in between
-            lengths, offsets = self._blocks[key] = part.load(number)
+            block = self._blocks[key] = part.load(number)
             if len(self._blocks) > BLOCKS_MAX:
                 with suppress(KeyError):  # another thread closed the dataset
                     self._blocks.popitem(last=False)
-        start, count = offsets.item(row), lengths.item(row)
-        if start + count * part.header.dtype.itemsize > part.data_size:
-            raise FormatError(f"ends, with {part.data_size} bytes, before sample {ordinal} does", path=part.data.path)
-        return start, count
+        if damage := block.damage.item(row):
+            stem = os.path.basename(part.index.path).removesuffix(INDEX_SUFFIX)
+            raise FormatError(f"sample {ordinal} is damaged: {damage_text(damage, stem)}", path=part.index.path)
+        return block.offsets.item(row), block.lengths.item(row)
 
     def close(self) -> None:
         """Give up files and memory; reading is a UsageError from now on. Closing twice is no error."""
@@ -211,7 +210,7 @@ class _Part:
         finally:
             self.index.close()
 
-    def load(self, number: int) -> _Block:
+    def load(self, number: int) -> Entries:
         first = number * BLOCK_SAMPLES
         count = min(BLOCK_SAMPLES, self.header.count - first)
         self.data_size = self.data.size
@@ -228,10 +227,11 @@ class _Part:
 
     def _scan(self) -> None:
         """What the header leaves open, once the size of the data is known."""
-        header = drive(mmidx.scan_dtype(self.header, self.data_size), self.index)
-        if isinstance(self.data, Pieces) and header.count:
-            lengths, offsets = drive(mmidx.scan_entries(header, header.count - 1, 1, self.data_size), self.index)
-            megatron.check_pieces_size(self.data, offsets.item(0) + lengths.item(0) * header.dtype.itemsize)
+        header = drive(mmidx.scan_header(self.header, self.data_size), self.index)
+        if isinstance(self.data, Pieces):
+            first = max(header.count - 2, 0)
+            last = drive(mmidx.scan_entries(header, first, header.count - first, self.data_size), self.index)
+            megatron.check_pieces_size(self.data, last, header.dtype.itemsize)
         self.header = header
         self._is_scanned = True
 

@@ -15,11 +15,15 @@ MEGATRON = Path(__file__).parent.parent / "data/megatron"
 
 
 def test_indexes():
-    plain = mmidx.parse_index((MEGATRON / "gpt_text_document.idx").read_bytes())
-    assert (plain.dtype.str, plain.lengths.tolist(), plain.offsets.tolist()) == ("<i4", [3, 2, 4], [0, 12, 20])
+    plain, mixed = (
+        mmidx.parse_index((MEGATRON / f"{name}.idx").read_bytes(), (MEGATRON / f"{name}.bin").stat().st_size)
+        for name in ("gpt_text_document", "mm")
+    )
+    assert not plain.entries.damage.any() and not mixed.entries.damage.any()
+    entries = plain.entries
+    assert (plain.dtype.str, entries.lengths.tolist(), entries.offsets.tolist()) == ("<i4", [3, 2, 4], [0, 12, 20])
     assert (plain.documents.tolist(), plain.modes) == ([0, 1, 2, 3], None)
-    mixed = mmidx.parse_index((MEGATRON / "mm.idx").read_bytes())
-    assert (mixed.dtype.str, mixed.lengths.tolist(), mixed.offsets.tolist()) == (
+    assert (mixed.dtype.str, mixed.entries.lengths.tolist(), mixed.entries.offsets.tolist()) == (
         "<i4",
         [3, 252, 1, 252],
         [0, 12, 1020, 1024],
@@ -31,8 +35,8 @@ def test_indexes():
 
 def test_an_index_is_written_again_byte_for_byte():
     data = (MEGATRON / "gpt_text_document.idx").read_bytes()
-    index = mmidx.parse_index(data)
-    assert mmidx.build_index(index.dtype, index.lengths, index.documents) == data
+    index = mmidx.parse_index(data, 0)
+    assert mmidx.build_index(index.dtype, index.entries.lengths, index.documents) == data
 
 
 @pytest.fixture

@@ -211,7 +211,7 @@ def test_damaged_files(place: Path) -> None:
     (shard,) = shards = write(place, [SAMPLES[0]])
     size = os.path.getsize(shard / PAIR[0])
     os.truncate(shard / PAIR[0], size - 1)
-    told = rf"metainfo\.bin: ends, with {size - 1} bytes, before sample 3 does"
+    told = r"metainfo\.idx: sample 3 is damaged: metainfo\.bin ends before this sample does"
     refused(place, FormatError, told, lambda: get(shards))
     refused(place, FormatError, told, lambda: put(shards, changed(SAMPLES)[0]))
     write_modality(shard, "metainfo", INT16, [b"{}"])
@@ -222,17 +222,28 @@ def test_damaged_files(place: Path) -> None:
     refused(place, NotFoundError, r"metainfo\.bin: no such file", lambda: get(shards))
 
 
-def test_samples_may_have_gaps_between_them(place: Path) -> None:
-    """As an index of Megatron's may say, and the documents may be others. What is written is TouchNet's."""
+def test_documents_may_be_any(place: Path) -> None:
+    """As those of an index of Megatron's. What is written is TouchNet's."""
     a, b = b'{"key": "a"}', b'{"key": "b"}'
     write_shard(place, metainfo=(UINT8, [a, b]))
-    (place / PAIR[0]).write_bytes(b"__" + a + b"____" + b)
-    index = struct.pack("<9sQBQQ", b"MMIDIDX", 1, 1, 2, 2) + struct.pack("<iiqqqq", 12, 12, 2, 18, 0, 2)
+    index = struct.pack("<9sQBQQ", b"MMIDIDX", 1, 1, 2, 2) + struct.pack("<iiqqqq", 12, 12, 0, 12, 0, 2)
     (place / PAIR[1]).write_bytes(index)
     assert get([place]) == [a, b]
     put([place], [b, b'{"key": "a" }'])
     write_shard(place.parent / "wanted", metainfo=(UINT8, [b'{"key": "a" }', b]))
     assert read(place) == read(place.parent / "wanted")
+
+
+def test_samples_that_are_not_end_to_end(place: Path) -> None:
+    """What lies between them is no sample that could be written again."""
+    a, b = b'{"key": "a"}', b'{"key": "b"}'
+    write_shard(place, metainfo=(UINT8, [a, b]))
+    (place / PAIR[0]).write_bytes(a + b"____" + b)
+    index = struct.pack("<9sQBQQ", b"MMIDIDX", 1, 1, 2, 2) + struct.pack("<iiqqqq", 12, 12, 0, 16, 0, 2)
+    (place / PAIR[1]).write_bytes(index)
+    told = "sample 0 is damaged: .*does not end where the next one begins"
+    refused(place, FormatError, told, lambda: get([place]))
+    refused(place, FormatError, told, lambda: put([place], [a, b]))
 
 
 def test_other_files_and_names(place: Path) -> None:

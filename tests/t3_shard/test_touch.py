@@ -130,9 +130,7 @@ GOOD = index_bytes(INT16, list(map(len, PCM)))
         (index_bytes(INT16, list(map(len, PCM)), count=6), "6 samples"),
         (index_bytes(INT16, list(map(len, PCM)), count=2**63), "has 142|this has 142"),
         (index_bytes(INT16, list(map(len, PCM)), documents=2**64 - 1), "this has 142"),
-        (index_bytes(INT16, [0, -2, 4, 0, 0], [0] * 5), "sample 1 has a negative length, -1"),
-        (index_bytes(INT16, [0] * 5, [0, 8, 4, 8, 8]), "sample 2 begins before sample 1"),
-        (index_bytes(INT16, [0] * 5, [-2, 8, 8, 8, 8]), "sample 0 begins at a negative byte"),
+        (index_bytes(INT16, [0] * 5, [2, 8, 8, 8, 8]), "its entries are not those of 5 samples"),
     ],
 )
 def test_a_damaged_index(tmp_path: Path, index: bytes, words: str) -> None:
@@ -231,19 +229,13 @@ def test_a_bin_shorter_than_its_index(tmp_path: Path, modality: str, size: int, 
         assert TouchShard(str(path))[ordinal].problem == f"{modality}.bin ends before this sample does"
 
 
-def test_pointers_past_the_bin(tmp_path: Path) -> None:
-    path = speech(tmp_path)
-    sizes = list(map(len, PCM))
-    offsets = [0, 0, 2, 2**62, 2**63 - 2]
-    (path / "audio.idx").write_bytes(index_bytes(INT16, sizes, offsets))
-    check_shard(lambda: TouchShard(str(path)), expected((3, "audio"), (4, "audio")))
-
-
 def test_a_bin_longer_than_its_index(tmp_path: Path) -> None:
+    """The last length may be damaged, so the last sample is in doubt."""
     path = speech(tmp_path)
     with open(path / "audio.bin", "ab") as file:
         file.write(b"more")
-    check_shard(lambda: TouchShard(str(path)), expected())
+    check_shard(lambda: TouchShard(str(path)), expected((4, "audio")))
+    assert TouchShard(str(path))[4].problem == "audio.idx says that this last sample does not end where audio.bin does"
 
 
 @pytest.mark.parametrize(

@@ -351,8 +351,8 @@ def truncated_index(path: Path) -> None:
     os.truncate(path / "audio.idx", 50)
 
 
-def decreasing(path: Path) -> None:
-    (path / "audio.idx").write_bytes(index_bytes(INT16, [200] * 4, [0, 400, 200, 600]))
+def of_another_count(path: Path) -> None:
+    (path / "audio.idx").write_bytes(index_bytes(INT16, [200] * 4, [2, 400, 800, 1200]))
 
 
 def unequal(path: Path) -> None:
@@ -377,7 +377,7 @@ def many_kinds(path: Path) -> None:
     ("damage", "words"),
     [
         (truncated_index, "this has 50 (at byte 18)"),
-        (decreasing, "sample 2 begins before sample 1"),
+        (of_another_count, "its entries are not those of 4 samples"),
         (unequal, "unequal numbers of samples: audio has 3, metainfo has 4"),
         (no_index, "audio.bin has no index"),
         (nothing, "not a TouchNet shard"),

@@ -286,19 +286,23 @@ def test_a_bin_that_is_too_short(shard: Path) -> None:
     with TouchDataset(shard) as dataset:
         assert [len(dataset.get(i, "audio")) for i in (0, 1)] == [100, 200]
         for offset in (0, 200, 299):
-            with pytest.raises(FormatError, match=r"000000000/audio\.bin: ends, with 1198 bytes, before sample 2 does"):
+            with pytest.raises(FormatError, match=r"/audio\.idx: sample 2 is damaged: audio\.bin ends before"):
                 dataset.get(2, "audio", offset, 1)
         assert dataset.metainfo(2) == {"key": 3}
 
 
-def test_entries_that_no_writer_wrote(shard: Path) -> None:
-    index = bytearray((shard / "audio.idx").read_bytes())
-    index[34 + 4 : 34 + 8] = struct.pack("<i", -1)
-    (shard / "audio.idx").write_bytes(index)
-    with TouchDataset(shard) as dataset:
-        with pytest.raises(FormatError, match=r"000000000/audio\.idx: sample 1 has a negative length, -1 .at byte 38"):
-            dataset.get(1, "audio")
-        assert dataset.metainfo(1) == {"key": 2}
+def test_a_damaged_entry_costs_its_neighbour_and_no_other_sample(shard: Path) -> None:
+    """Whichever length is damaged: the two samples at that seam are refused, by any way to read them."""
+    index = (shard / "audio.idx").read_bytes()
+    for length in (-1, 0, 199, 201, 400, 2**31 - 1):
+        (shard / "audio.idx").write_bytes(index[:38] + struct.pack("<i", length) + index[42:])
+        with TouchDataset(shard) as dataset:
+            assert dataset.get(0, "audio").tolist() == [1] * 100
+            for i, words in ((1, "does not end where the next"), (2, "does not begin where the one before")):
+                for read in (dataset.get, dataset.get_idx):
+                    with pytest.raises(FormatError, match=rf"/audio\.idx: sample {i} is damaged: audio\.idx .*{words}"):
+                        read(i, "audio")
+                assert dataset.metainfo(i) == {"key": i + 1}
 
 
 @pytest.mark.parametrize("data", [b"[1]", b"\xff", b'{"a":', b""])
@@ -353,7 +357,7 @@ def test_an_index_cut_to_the_size_of_fairseqs(shard: Path) -> None:
     os.truncate(shard / "audio.idx", 26 + 3 * 12)
     with TouchDataset(shard) as dataset:
         assert len(dataset) == 3
-        with pytest.raises(FormatError, match=r"audio\.idx: sample \d .*begin"):
+        with pytest.raises(FormatError, match=r"audio\.idx: the index is cut off"):
             dataset.get(0, "audio")
 
 

@@ -7,11 +7,10 @@ elements are, how many each sample has, at which byte it begins, and where docum
     Megatron-LM, multimodal     the same, then a mode (int8) a sample: 0 text, 1 an image
     fairseq                     26-byte header without the count of documents, lengths, offsets
 
-Nothing in the header tells them apart, but their sizes do: so the file must be exactly as long as its counts say. (One
-of Megatron-LM cut off can be as long as one of fairseq, whose samples therefore must be end to end.) Where the tools
-disagree or failed, the byte offsets are believed: codes 6 and 7 are float32 in one tool and float64 in another; and
-NumPy before version 2 wrote a length of 2**31 or more as a negative one. Of the .bin only its size is asked for;
-`complete` judges the samples by it.
+Nothing in the header tells them apart, but their sizes do: so the file must be exactly as long as its counts say, and
+its entries must begin and end as those of such a file do: one of Megatron-LM cut off can be as long as one of fairseq.
+Codes 6 and 7 are float32 in one tool and float64 in another: the byte offsets tell which. Where lengths and offsets
+contradict each other, the samples are damaged (`touchfs.format.mmidx_entries`). Of the .bin only its size is asked for.
 
 Source: `IndexWriter` in megatron/core/datasets/indexed_dataset.py and in touchnet/data/dataset.py,
 `MMapIndexedDataset` in fairseq/data/indexed_dataset.py.
@@ -28,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Plan
+from touchfs.extent import Buffer, Plan, T
+from touchfs.format.mmidx_entries import Entries, float_width, judge_entries
 
 # What is written. 6 and 7 are what Megatron-LM has meant by them since 2023.
 DTYPES: Mapping[int, np.dtype[Any]] = {
@@ -65,8 +65,10 @@ _MODE = np.dtype("i1")
 LENGTH_LIMIT = 2**31
 _WRAP = 2**32
 
-# How many entries `scan_dtype` reads at a time: nearly always the first sample tells.
+# How many entries are read at a time to tell a float's size: nearly always the first sample does.
 _SCANNED = 1024
+# And how many of a whole index are judged at a time, so that what that takes stays small beside the index.
+_PARSED = 1 << 16
 
 _STRANGERS = {
     b"TNTIDX\0\0": "this is a legacy TNTIDX index, which Megatron-LM dropped in 2023: convert it with an old version",
@@ -76,28 +78,27 @@ _STRANGERS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """One entry a sample, except that `documents` holds the ordinal of the first sample of each document, then N."""
+    """`entries` has one entry a sample; `documents` the ordinal of the first sample of each document, then N."""
 
     dtype: np.dtype[Any]
-    lengths: NDArray[np.int64]  # in elements
-    offsets: NDArray[np.int64]  # in bytes, into the .bin
+    entries: Entries
     documents: NDArray[np.int64]  # as stored; see `document_starts`
     modes: NDArray[np.int8] | None
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """In bytes."""
-        return self.lengths * self.dtype.itemsize
+        """In bytes; of a damaged sample nothing that can be believed."""
+        return self.entries.lengths.astype(np.int64) * self.dtype.itemsize
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
     """What an index begins with: enough to know how many samples there are, and where each one's entry is."""
 
-    dtype: np.dtype[Any]  # of codes 6 and 7 a guess, see `scan_dtype`
+    dtype: np.dtype[Any]  # of codes 6 and 7 a guess, see `scan_header`
     count: int
     documents: int  # entries of the document array
     size: int = HEADER_SIZE
@@ -133,21 +134,36 @@ def parse_header(data: Buffer, size: int) -> Header:
     return Header(_KNOWN_DTYPES[code], count, documents, has_modes=size > expected)
 
 
-def parse_index(data: Buffer, bin_size: int | None = None) -> Index:
-    """`bin_size` helps where only the end of the last sample tells its length or the type of the elements."""
-    header = parse_header(data, len(data))
-    count, documents_at = header.count, _offsets_at(header, header.count)
-    stored = np.frombuffer(data, _LENGTH, count, _lengths_at(header, 0))
-    offsets = np.frombuffer(data, _OFFSET, count, _offsets_at(header, 0)).astype(np.int64)
+def parse_index(data: Buffer, bin_size: int) -> Index:
+    """A whole index, over a .bin of `bin_size` bytes. Samples of which it contradicts itself are marked as damaged."""
+    data = memoryview(data)
+    header = _run(scan_header(parse_header(data, len(data)), bin_size), data)
+    blocks = [
+        _run(scan_entries(header, first, min(_PARSED, header.count - first), bin_size), data)
+        for first in range(0, header.count or 1, _PARSED)
+    ]
+    columns = zip(*((block.lengths, block.offsets, block.damage) for block in blocks), strict=True)
+    documents_at = _offsets_at(header, header.count)
     documents = np.frombuffer(data, _DOCUMENT, header.documents, documents_at).astype(np.int64)
     modes_at = documents_at + header.documents * _DOCUMENT.itemsize
-    modes = np.frombuffer(data, _MODE, count, modes_at).astype(np.int8) if header.has_modes else None
-    gaps = _gaps(stored, offsets, bin_size)
-    dtype = (_float_dtype(stored, gaps) if header.dtype.kind == "f" else None) or header.dtype
-    header = replace(header, dtype=dtype)
-    lengths = _recovered(stored, gaps, dtype.itemsize, ends=True).astype(np.int64)
-    _check(header, 0, lengths, offsets)
-    return Index(dtype, lengths, offsets, documents, modes)
+    modes = np.frombuffer(data, _MODE, header.count, modes_at).astype(np.int8) if header.has_modes else None
+    return Index(header.dtype, Entries(*map(np.concatenate, columns)), documents, modes)
+
+
+def _run(plan: Plan[T], data: memoryview) -> T:
+    try:
+        offset, length = next(plan)
+        while True:
+            offset, length = plan.send(data[offset : offset + length])
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def has_sound_documents(index: Index) -> bool:
+    """Whether the document array is what writers write: ascending from 0 to N; or says nothing, as [0] does."""
+    starts = index.documents
+    return len(starts) < 2 or bool(starts[0] == 0 and starts[-1] == len(index) and (starts[1:] >= starts[:-1]).all())
 
 
 def document_starts(index: Index) -> NDArray[np.int64] | None:
@@ -166,34 +182,69 @@ def document_starts(index: Index) -> NDArray[np.int64] | None:
     return None if np.array_equal(starts, np.arange(count + 1)) else starts
 
 
-_Entries = tuple[NDArray[np.signedinteger[Any]], NDArray[np.int64]]
+def scan_header(header: Header, bin_size: int) -> Plan[Header]:
+    """The header with what only entries tell: the true dtype, where the code leaves a doubt.
 
-
-def scan_dtype(header: Header, bin_size: int) -> Plan[Header]:
-    """The header with its true dtype, where the code leaves a doubt: that of the first sample whose size tells it."""
+    Reads a few bytes at both ends of the arrays, and of floats a block. Raises FormatError when the counts in the
+    header cannot be those of the arrays.
+    """
     if header.dtype.kind == "f":
-        for first in range(0, header.count, _SCANNED):
-            lengths, offsets = yield from _scan(header, first, min(_SCANNED, header.count - first))
-            dtype = _float_dtype(lengths, _gaps(lengths, offsets, bin_size))
-            if dtype is not None:
-                return replace(header, dtype=dtype)
+        header = yield from _scan_float(header, bin_size)
+    if header.count:
+        yield from _check_layout(header, bin_size)
     return header
 
 
-def scan_entries(header: Header, first: int, count: int, bin_size: int | None = None) -> Plan[_Entries]:
-    """Lengths (in elements) and offsets (in bytes) of the samples `[first, first + count)`, and nothing else read."""
-    stored, offsets = yield from _scan(header, first, count)
-    gaps = _gaps(stored, offsets, bin_size)
-    lengths = _recovered(stored, gaps, header.dtype.itemsize, ends=first + count == header.count)
-    _check(header, first, lengths, offsets)
-    return lengths, offsets[:count]
+def _scan_float(header: Header, bin_size: int) -> Plan[Header]:
+    """By the first block of samples that tells."""
+    for first in range(0, header.count, _SCANNED):
+        lengths, offsets = yield from _scan(header, first, min(first + _SCANNED, header.count))
+        bounds = np.append(offsets, bin_size) if len(offsets) == len(lengths) else offsets
+        width = float_width(lengths, np.diff(bounds))
+        if width is not None:
+            return replace(header, dtype=np.dtype(f"<f{width}"))
+    return header
 
 
-def _scan(header: Header, first: int, count: int) -> Plan[_Entries]:
-    """Entries as stored, and one more offset if there is one: the last sample's end."""
-    beyond = int(first + count < header.count)
-    lengths = np.frombuffer((yield _lengths_at(header, first), count * _LENGTH.itemsize), _LENGTH)
-    offsets = np.frombuffer((yield _offsets_at(header, first), (count + beyond) * _OFFSET.itemsize), _OFFSET)
+def _check_layout(header: Header, bin_size: int) -> Plan[None]:
+    """One damaged number contradicts one of three facts: the first sample begins at 0, the last one ends with the .bin,
+    and documents are from 0 to N. A damaged count moves the arrays, and contradicts more of them.
+    """
+    count = header.count
+    lengths, offsets = yield from _scan(header, 0, 2 if count > 1 else 1)
+    if header.size == _FAIRSEQ_HEADER.size and count > 1 and lengths[0] and lengths[1] == offsets[1] == 0:
+        # Its first two lengths are the count of documents, its second offset is the first one.
+        raise FormatError("the index is cut off: it has the size of fairseq's, and entries of Megatron-LM's")
+    last_length, last_offset = yield from _scan(header, count - 1, count)
+    gap = bin_size - last_offset.item()
+    is_other_end = count > 1 and (gap - last_length.item() * header.dtype.itemsize) % _WRAP != 0
+    is_other_document = False
+    if header.documents > 1:
+        at = _offsets_at(header, count)
+        first = np.frombuffer((yield at, _DOCUMENT.itemsize), _DOCUMENT)
+        last = np.frombuffer((yield at + (header.documents - 1) * _DOCUMENT.itemsize, _DOCUMENT.itemsize), _DOCUMENT)
+        is_other_document = (first.item(), last.item()) != (0, count)
+    if bool(offsets[0]) + is_other_end + is_other_document > 1:
+        raise FormatError(f"its entries are not those of {count} samples", offset=_COUNTS_OFFSET)
+
+
+def scan_entries(header: Header, first: int, count: int, bin_size: int) -> Plan[Entries]:
+    """The entries of the samples `[first, first + count)`, and nothing read but these and their neighbours'.
+
+    `header` is that of `scan_header`.
+    """
+    before = min(first, 1)
+    stored, offsets = yield from _scan(header, first - before, min(first + count + 1, header.count))
+    entries = judge_entries(stored, offsets, header.dtype.itemsize, bin_size, is_start=first == before)
+    return entries[before : before + count]
+
+
+def _scan(header: Header, first: int, end: int) -> Plan[tuple[NDArray[np.int32], NDArray[np.int64]]]:
+    """Lengths and offsets of the samples `[first, end)` as stored, and one more offset if there is one."""
+    beyond = int(end < header.count)
+    lengths = np.frombuffer((yield _lengths_at(header, first), (end - first) * _LENGTH.itemsize), _LENGTH)
+    offsets_size = (end - first + beyond) * _OFFSET.itemsize
+    offsets = np.frombuffer((yield _offsets_at(header, first), offsets_size), _OFFSET)
     return lengths, offsets
 
 
@@ -203,60 +254,6 @@ def _lengths_at(header: Header, sample: int) -> int:
 
 def _offsets_at(header: Header, sample: int) -> int:
     return _lengths_at(header, header.count) + sample * _OFFSET.itemsize
-
-
-def _gaps(
-    lengths: NDArray[np.signedinteger[Any]], offsets: NDArray[np.int64], bin_size: int | None
-) -> NDArray[np.int64]:
-    """From the beginning of each sample to that of the next; of the last one, to the end of the .bin, if known."""
-    ends = [bin_size] if len(offsets) == len(lengths) and len(offsets) and bin_size is not None else []
-    bounds = np.append(offsets, np.array(ends, np.int64))
-    return bounds[1:] - bounds[:-1]
-
-
-def _float_dtype(lengths: NDArray[np.signedinteger[Any]], gaps: NDArray[np.int64]) -> np.dtype[Any] | None:
-    counts = lengths[: len(gaps)].astype(np.int64)
-    row = _first((counts > 0) & ((gaps == 4 * counts) | (gaps == 8 * counts)))
-    return None if row is None else np.dtype(f"<f{gaps[row] // counts[row]}")
-
-
-def _recovered(
-    stored: NDArray[np.signedinteger[Any]], gaps: NDArray[np.int64], width: int, *, ends: bool
-) -> NDArray[np.signedinteger[Any]]:
-    """The lengths, negative ones by what the offsets say, if the overflow makes that into what is stored.
-
-    Of the very last sample (`ends`) no offset may tell; then it overflowed once. Others stay negative.
-    """
-    negative = np.flatnonzero(stored < 0)
-    if not len(negative):
-        return stored
-    lengths = stored.astype(np.int64)
-    told = np.full(len(lengths), -1)
-    told[: len(gaps)] = gaps // width
-    found = negative[(told[negative] >= 0) & ((told[negative] - lengths[negative]) % _WRAP == 0)]
-    if ends and lengths[-1] < 0:
-        lengths[-1] += _WRAP
-    lengths[found] = told[found]
-    return lengths
-
-
-def _check(header: Header, first: int, lengths: NDArray[np.signedinteger[Any]], offsets: NDArray[np.int64]) -> None:
-    """Refuse what no writer wrote, in the entries of the samples from `first` on."""
-    if (row := _first(lengths < 0)) is not None:
-        problem = f"sample {first + row} has a negative length, {lengths[row]}"
-        raise FormatError(problem, offset=_lengths_at(header, first + row))
-    if (row := _first(offsets < 0)) is not None:
-        problem = f"sample {first + row} begins at a negative byte, {offsets[row]}"
-        raise FormatError(problem, offset=_offsets_at(header, first + row))
-    if (row := _first(offsets[1:] < offsets[:-1])) is not None:
-        problem = f"sample {first + row + 1} begins before sample {first + row}"
-        raise FormatError(problem, offset=_offsets_at(header, first + row + 1))
-    if header.size == _FAIRSEQ_HEADER.size:
-        ends = offsets[: len(lengths)] + lengths.astype(np.int64) * header.dtype.itemsize
-        begin = offsets[:1] if first else np.zeros(1, np.int64)
-        if (row := _first(offsets != np.append(begin, ends)[: len(offsets)])) is not None:
-            problem = f"cut off? sample {first + row} does not begin where the one before it ends"
-            raise FormatError(problem, offset=_offsets_at(header, first + row))
 
 
 def build_index(
@@ -291,12 +288,6 @@ def dtype_code(dtype: np.dtype[Any]) -> int:
         if known == dtype:
             return code
     raise FormatError(f"a .bin cannot hold {dtype.str}", offset=_CODE_OFFSET)
-
-
-def complete(index: Index, bin_size: int) -> NDArray[np.bool_]:
-    """Which samples lie wholly inside a .bin of this size."""
-    # Subtracted rather than added: a hostile offset plus a length may pass 2**63.
-    return index.offsets <= bin_size - index.sizes
 
 
 def _first(found: NDArray[np.bool_]) -> int | None:

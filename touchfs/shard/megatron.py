@@ -13,9 +13,12 @@ magic tells. In an index with modes an int32 sequence of mode 1 is an image file
 preprocess_mmdata.py does: the number of bytes that pad it, then the file padded to a multiple of 4. It is shown as that
 file, if its magic is known; else as the array, with a note, for nothing else tells that it is one.
 
+Sequences of which the index contradicts itself or the .bin have a `problem`; the others are served.
+
 The .bin may have been split into `PREFIX-00000-of-00021.bin` and so on, as public copies of large corpora are. The
 last number is how many pieces there are (Hugging Face), or that of the last one (Pythia). Together they must be as long
 as the index says: it cannot be known which of them is short, and the bytes of all behind that one would be others.
+(Longer ones may be: then only the last sequence is damaged, as in one .bin.)
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from contextlib import suppress
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.format import magic, mmidx
+from touchfs.format.mmidx_entries import Entries, damage_text
 from touchfs.sample import Field, Sample, Samples
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, read_index
@@ -39,6 +43,8 @@ TOKENS, IMAGE = "tokens", "image"
 _IMAGE_MODE = 1
 _PAD_SIZE = 4
 _PAD_MAX = 3
+_WRAP = 2**32
+_DOCUMENTS_DAMAGED = "{}: where its documents begin is damaged, so sequences may have other names than they should"
 _NO_IMAGE = "its mode says that this is an image, but nothing in it does"
 
 _PIECE = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.bin", re.DOTALL)
@@ -136,16 +142,23 @@ def _check_pieces(names: Sequence[str], path: str) -> None:
         raise FormatError(f"has no {found[0][1]}-{missing:05d}-of-{count:05d}.bin beside it", path=path)
 
 
-def check_pieces_size(pieces: Pieces, end: int) -> None:
-    if pieces.size < end:
-        problem = f"all pieces together have {pieces.size} bytes, the index needs {end}: one is missing or cut off"
-        raise FormatError(problem, path=pieces.path)
+def check_pieces_size(pieces: Pieces, last: Entries, width: int) -> None:
+    """Raises FormatError when the pieces are shorter than the index says. `last` are the entries of its last two
+    sequences, or of the only one, with elements of `width` bytes.
+
+    The end of the last one is where its offset says, or if only that is damaged, where the lengths say.
+    """
+    if not len(last) or not last.damage[-1]:
+        return
+    *_, size = sizes = [length % _WRAP * width for length in last.lengths.tolist()]
+    ends = [last.offsets[-1].item() + size, last.offsets[0].item() + sum(sizes)]
+    if pieces.size < max(ends) and pieces.size not in ends:
+        needed = f"the index needs {max(ends)}: one is missing or cut off"
+        raise FormatError(f"all pieces together have {pieces.size} bytes, {needed}", path=pieces.path)
 
 
 class MegatronShard(Samples):
     """The sequences of `PREFIX.idx`."""
-
-    problems = ()
 
     def __init__(self, path: str, options: Options = DEFAULT) -> None:
         self.path = path
@@ -155,15 +168,16 @@ class MegatronShard(Samples):
         self.index_size = self.files[os.path.basename(path)].size
         self.size = sum(identity.size for identity in self.files.values()) - self.index_size
         index = read_index(path, self.files[os.path.basename(path)], self.size)
-        if isinstance(self.data, Pieces) and len(index):
-            check_pieces_size(self.data, int(index.offsets[-1]) + int(index.sizes[-1]))
+        if isinstance(self.data, Pieces):
+            check_pieces_size(self.data, index.entries[-2:], index.dtype.itemsize)
+        self.problems = [] if mmidx.has_sound_documents(index) else [_DOCUMENTS_DAMAGED.format(os.path.basename(path))]
         starts = mmidx.document_starts(index)
         # As memoryviews, which give ints at a quarter of NumPy's time.
         self._starts = None if starts is None else starts.data
         self._modes = None if index.modes is None or index.dtype.str != "<i4" else index.modes.data
-        self._offsets = index.offsets.data
+        self._offsets = index.entries.offsets.data
         self._sizes = index.sizes.data
-        self._complete = mmidx.complete(index, self.size).data
+        self._damage = index.entries.damage.data
         self._dtype = index.dtype.str
 
     def close(self) -> None:
@@ -174,8 +188,8 @@ class MegatronShard(Samples):
         return len(self._offsets)
 
     def sample(self, ordinal: int) -> Sample:
-        if not self._complete[ordinal]:
-            problem = f"{self.data_name} ends before this sample does"
+        if damage := self._damage[ordinal]:
+            problem = damage_text(damage, self.data_name.removesuffix(DATA_SUFFIX))
             return Sample(self._key(ordinal), ordinal, {}, problem=problem, is_keyed=False)
         field = self._field(ordinal)
         return Sample(self._key(ordinal), ordinal, {field.name: field}, is_keyed=False)

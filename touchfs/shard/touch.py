@@ -7,8 +7,9 @@ Samples at the same position of each index belong together. What a modality mean
     others, uint8   opaque bytes, with the extension that their magic tells
     others          one-dimensional arrays (token ids): `MODALITY.npy`
 
-A shard that contradicts itself (a damaged index, modalities of unequal length) cannot be opened. A .bin shorter than
-its index says can: what fits is served, and `Sample.problem` says what is wrong with the rest.
+A shard whose index is no index, or whose modalities have unequal numbers of samples, cannot be opened. One whose index
+contradicts itself, or its .bin, in some samples can: `Sample.problem` says what is wrong with them, and the others are
+served.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
-from touchfs.format import magic, mmidx
+from touchfs.format import magic
 from touchfs.format.metainfo import parse_metainfo
+from touchfs.format.mmidx_entries import damage_text
 from touchfs.sample import NO_METAINFO, Field, Sample, Samples
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, read_index
@@ -112,16 +114,16 @@ class TouchShard(Samples):
     def sample(self, ordinal: int) -> Sample:
         metainfo, problems, fields = NO_METAINFO, [], {}
         told = self._metainfo
-        if told is not None and told.complete[ordinal]:
+        if told is not None and not told.damage[ordinal]:
             try:
                 metainfo = parse_metainfo(told.data.read(told.offsets[ordinal], told.sizes[ordinal]))
             except FormatError as error:
                 problems.append(str(error))  # the bytes are shown as they are
         for column in self._columns:
-            if column.complete[ordinal]:
-                fields[column.modality] = column.field(ordinal, metainfo.rate)
+            if damage := column.damage[ordinal]:
+                problems.append(damage_text(damage, column.modality))
             else:
-                problems.append(f"{column.source} ends before this sample does")
+                fields[column.modality] = column.field(ordinal, metainfo.rate)
         return Sample(
             metainfo.key or f"{ordinal:08d}",
             ordinal,
@@ -146,9 +148,9 @@ class _Column:
         data_size = files[self.source].size
         index = read_index(os.path.join(path, modality + INDEX_SUFFIX), files[modality + INDEX_SUFFIX], data_size)
         self.data = LocalFile(os.path.join(path, self.source), files[self.source])
-        self.offsets = index.offsets.data
+        self.offsets = index.entries.offsets.data
         self.sizes = index.sizes.data
-        self.complete = mmidx.complete(index, data_size).data
+        self.damage = index.entries.damage.data
         self.is_metainfo = modality in METAINFO_NAMES and index.dtype.str == "|u1"
         self._is_audio = modality in AUDIO_NAMES and index.dtype.str == "<i2"
         self._dtype = index.dtype.str

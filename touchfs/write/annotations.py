@@ -22,6 +22,7 @@ import numpy as np
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.format import mmidx
 from touchfs.format.metainfo import parse_metainfo
+from touchfs.format.mmidx_entries import damage_text
 from touchfs.source.drive import drive
 from touchfs.source.local import LocalFile
 from touchfs.write.swapped import alone, check, swapped
@@ -57,13 +58,15 @@ class Annotations:
             header = mmidx.parse_header(self._index.read(0, min(index_size, mmidx.HEADER_SIZE)), index_size)
             if header.dtype != _TEXT:
                 raise FormatError(f"an index of {header.dtype.name}, where metainfo is bytes of text")
+            header = drive(mmidx.scan_header(header, size), self._index)
             for first in range(0, header.count, _BLOCK_SAMPLES):
                 count = min(_BLOCK_SAMPLES, header.count - first)
-                lengths, offsets = drive(mmidx.scan_entries(header, first, count, size), self._index)
-                for ordinal, (length, offset) in enumerate(zip(lengths.tolist(), offsets.tolist(), strict=True), first):
-                    if offset + length > size:
-                        problem = f"ends, with {size} bytes, before sample {ordinal} does"
-                        raise FormatError(problem, path=self._data.path)
+                block = drive(mmidx.scan_entries(header, first, count, size), self._index)
+                columns = zip(*(each.tolist() for each in (block.offsets, block.lengths, block.damage)), strict=True)
+                for ordinal, (offset, length, damage) in enumerate(columns, first):
+                    if damage:
+                        problem = damage_text(damage, self.names[0].removesuffix(".bin"))
+                        raise FormatError(f"sample {ordinal} is damaged: {problem}", path=self._index.path)
                     yield self._data.read(offset, length)
         except FormatError as error:
             raise error.at(self._index.path) from error
