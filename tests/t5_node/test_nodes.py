@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import threading
 from collections import Counter
+from concurrent.futures import CancelledError
 from itertools import islice
 from typing import Any
 
@@ -13,6 +15,7 @@ from t5_node.graphs import Doubler, Thing, Things, leaf, numbers, odd, several, 
 
 from touchfs.errors import UsageError
 from touchfs.node import (
+    DynamicSampler,
     IteratorNode,
     LazyBatcher,
     LazyFilter,
@@ -240,6 +243,60 @@ def test_a_prefetcher_makes_items_in_threads_and_again_what_was_in_flight() -> N
     restored = make()
     restored.load_state_dict(node.state_dict())
     assert first + list(restored) == whole
+
+
+# Each takes pairs of its source before it asks for an item.
+HOLDERS = {
+    "batcher": lambda node: LazyFlattener(LazyBatcher(node, 64)),
+    "shuffler": lambda node: LazyShuffler(node, 64),
+    "sampler": lambda node: LazyFlattener(DynamicSampler(node, max_items=64)),
+    "prefetcher": lambda node: LazyPrefetcher(node, 64, 2),
+    "batcher of a mapper of a mux": lambda node: LazyFlattener(
+        LazyBatcher(LazyMapper(LazyIteratorMultiplexer(node, plain(0)), int), 64)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_a_node_above_a_prefetcher_asks_for_items_after_its_end(name: str) -> None:
+    ended = threading.Event()
+
+    class Behind(IteratorNode):
+        def __iter__(self) -> Any:
+            ended.set()
+            return iter(())
+
+    def slow(number: int) -> int:
+        assert ended.wait(30)
+        return number
+
+    prefetcher = LazyPrefetcher(LazyMapper(list(range(50)), slow), 60, 1)
+    assert sorted(HOLDERS[name](LazyIteratorChain(prefetcher, Behind()))) == list(range(50))
+
+
+def test_items_of_an_abandoned_prefetcher_are_still_made() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(number: int) -> int:
+        begun.set()
+        assert go_on.wait(30)
+        return number
+
+    pairs = LazyPrefetcher(LazyMapper(plain(50), slow), 8, 1).pairs()
+    makes = [make for _, make in islice(pairs, 20)]
+    assert begun.wait(30)
+    del pairs
+    gc.collect()
+    go_on.set()
+    assert [make() for make in makes] == list(range(20))
+
+
+def test_an_item_that_was_cancelled_itself_is_an_error() -> None:
+    def cancelled(number: int) -> int:
+        raise CancelledError("of its own")
+
+    with pytest.raises(CancelledError, match="of its own"):
+        list(LazyPrefetcher(LazyMapper(plain(3), cancelled)))
 
 
 def fails_at_3(number: int) -> bool:

@@ -3,13 +3,17 @@
 The source's tokens are walked here, which is cheap, and only the making of items goes to the threads. The state has the
 tokens that were submitted and not delivered: resumed, they are submitted again. So nothing waits, nothing is saved
 that was computed, and the position is always that of the last item delivered.
+
+A node above may keep what was delivered and ask for the item later, after the source's end too. So the threads finish
+what was submitted, unless the iteration is abandoned: then they stop, and an item that is still wanted is made by
+whoever asks for it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -50,7 +54,7 @@ class PrefetcherIteration(TransformIteration):
         self.waiting: deque[tuple[Token | None, Make]] = deque(
             (token, partial(make, token)) for token in saved.tokens("ahead", node.ahead)
         )
-        self.window: deque[tuple[Token | None, Future[Any]]] = deque()
+        self.window: deque[Pair] = deque()
         self.drained = saved.flag("drained")
 
     def walk(self) -> Iterator[Pair]:
@@ -59,13 +63,14 @@ class PrefetcherIteration(TransformIteration):
             while True:
                 while len(self.window) < self.node.ahead and (pair := self._next()) is not None:
                     token, make = pair
-                    self.window.append((token, pool.submit(make)))
+                    self.window.append((token, partial(_made, pool.submit(make), make)))
                 if not self.window:
-                    return
-                token, future = self.window.popleft()
-                yield token, future.result
-        finally:
+                    break
+                yield self.window.popleft()
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown(wait=False)
 
     def _next(self) -> Pair | None:
         if self.waiting:
@@ -77,3 +82,12 @@ class PrefetcherIteration(TransformIteration):
     def position(self) -> State:
         tokens = [token for token, _ in self.window] + [token for token, _ in self.waiting]
         return {**super().position(), "ahead": tokens, "drained": self.drained}
+
+
+def _made(future: Future[Any], make: Make) -> Any:
+    try:
+        return future.result()
+    except CancelledError:
+        if not future.cancelled():  # an error of the item itself
+            raise
+        return make()
