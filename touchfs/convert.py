@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.extent import Buffer, Extent
+from touchfs.limits import too_large
 from touchfs.sample import Sample
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import Shard, open_shard, open_source
@@ -100,7 +101,7 @@ def convert(
                     skipped.add(path, sample, error)
                     continue
                 try:
-                    writer.add(own_key(sample.key, shown), shown)
+                    writer.add(own_key(sample.key, shown, options.limits.json), shown)
                     samples += 1
                 except FormatError as error:  # no other: what cannot be written is not the sample's fault
                     skipped.add(path, sample, error)
@@ -134,7 +135,10 @@ def _samples(
 ) -> Iterator[tuple[Sample, _Files] | FormatError | NotFoundError]:
     """Those of a shard, and at its end what else of it cannot be read."""
     try:
-        with closing(open_shard(path, options)) as shard, closing(_Files(path, shard, leave_out)) as files:
+        with (
+            closing(open_shard(path, options)) as shard,
+            closing(_Files(path, shard, leave_out, options.limits.decoded)) as files,
+        ):
             for sample in shard:
                 yield sample, files
             for problem in shard.problems:
@@ -146,10 +150,11 @@ def _samples(
 class _Files:
     """The files of a shard's samples."""
 
-    def __init__(self, path: str, shard: Shard, leave_out: Collection[str]) -> None:
+    def __init__(self, path: str, shard: Shard, leave_out: Collection[str], limit: int) -> None:
         self._path = path
         self._shard = shard
         self._leave_out = leave_out
+        self._limit = limit
         self._sources: dict[str, StoredFile] = {}
 
     def close(self) -> None:
@@ -163,6 +168,8 @@ class _Files:
         if file.form == "inline":
             return file.kept
         field = file.field
+        if file.size - field.size > self._limit:  # of a matrix, or of a file with holes
+            raise FormatError(too_large(self._limit))
         source = self._sources.get(field.source)
         if source is None:
             source = self._sources[field.source] = open_source(self._path, field.source, self._shard.files)

@@ -14,7 +14,9 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from operator import index as integer
 from typing import Any, Self
@@ -28,8 +30,10 @@ from touchfs.format import mmidx
 from touchfs.format.metainfo import parse_object
 from touchfs.format.mmidx_entries import Entries, damage_text
 from touchfs.indexing import open_dataset
+from touchfs.limits import LIMITS, Limits, too_long
 from touchfs.shard import megatron
 from touchfs.shard.find import find_shards
+from touchfs.shard.options import Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.touch import METAINFO_NAMES, fingerprint
 from touchfs.source.drive import drive
@@ -54,19 +58,20 @@ class TouchDataset:
     names the modalities that will be read, joined with `+`; None means all that the first shard has. Shards may be
     empty. `path` may also be the `PREFIX.idx` of Megatron-LM or fairseq, or a directory of such: the samples are then
     its sequences, and the one modality is "tokens". The dataset can be pickled, which opens it again from `path`;
-    forked; and shared by threads.
+    forked; and shared by threads. `limits.json` is how long the metainfo of a sample may be, in bytes, to be parsed.
 
     Raises NotFoundError if nothing is there or a shard lacks a modality; UsageError for datatypes that the first shard
     does not have; FormatError for a damaged index, or modalities with unequal numbers of samples; SourceError. Reading
     further raises ChangedError when a file is no longer the one first opened, noticed within a second.
     """
 
-    def __init__(self, path: str | os.PathLike[str], datatypes: str | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], datatypes: str | None = None, *, limits: Limits = LIMITS) -> None:
         self._parts: dict[str, list[_Part]] = {}
         self._blocks: OrderedDict[tuple[_Part, int], Entries] = OrderedDict()
         self._keys: Dataset | None = None
         self.path = os.path.abspath(path)
         self._options = datatypes
+        self._limits = limits
         shards = [os.path.abspath(shard) for shard in find_shards(self.path)]
         for shard in shards:
             if os.path.exists(shard) and not (os.path.isdir(shard) or megatron.is_prefix(shard)):
@@ -109,11 +114,16 @@ class TouchDataset:
         return array
 
     def metainfo(self, i: int) -> dict[str, Any]:
-        """The parsed JSON object of sample `i`. Raises as `get`, and FormatError when it is not a JSON object."""
+        """The parsed JSON object of sample `i`. Raises as `get`, and FormatError when it is not a JSON object, or is
+        longer than `limits.json`.
+        """
         part, ordinal = self._find(i, self._metainfo)
         start, count = self._entry(part, ordinal)
         try:
-            return parse_object(part.data.read(start, count * part.header.dtype.itemsize))
+            size = count * part.header.dtype.itemsize
+            if size > self._limits.json:
+                raise FormatError(too_long("its metainfo", self._limits.json))
+            return parse_object(part.data.read(start, size))
         except FormatError as error:
             raise FormatError(f"sample {ordinal}: {error.message}", path=part.data.path, offset=start) from error
 
@@ -127,7 +137,7 @@ class TouchDataset:
         if nth < 0 or not self._parts:
             raise UsageError("nth is negative" if nth < 0 else "the dataset is closed", path=self.path)
         if self._keys is None:
-            self._keys = open_dataset(self.path)
+            self._keys = open_dataset(self.path, options=Options(limits=self._limits))
         holders = self._keys.find(key)
         if nth >= len(holders):
             raise NotFoundError(f"{counted(len(holders), 'sample')} with this key", path=self.path, key=key)
@@ -185,8 +195,8 @@ class TouchDataset:
     def __del__(self) -> None:
         self.close()  # else the process's pool of descriptors would hold on to the files
 
-    def __reduce__(self) -> tuple[type[TouchDataset], tuple[str, str | None]]:
-        return TouchDataset, (self.path, self._options)
+    def __reduce__(self) -> tuple[Callable[..., TouchDataset], tuple[str, str | None]]:
+        return partial(TouchDataset, limits=self._limits), (self.path, self._options)
 
     def __repr__(self) -> str:
         return f"TouchDataset({self.path!r}, {'+'.join(self.datatypes)!r})"

@@ -17,6 +17,7 @@ from conformance import Expected, check_shard
 from shown import files
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.limits import Limits
 from touchfs.media import lilcom as own_lilcom
 from touchfs.sample import Sample
 from touchfs.shard.catalog import Catalog
@@ -545,6 +546,36 @@ def test_lilcom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = shown(path)
     assert [found[f"{key}.features.llc"] for key in "abc"] == compressed
     assert "pip install lilcom" in samples(path)[0].fields["features"].note
+
+
+def test_lilcom_over_the_limit_is_shown_as_it_is(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "cuts.jsonl", cut("a"), cut("b"))
+    compressed = [lilcom.compress(np.zeros((count, 20), "f4")) for count in (10, 11)]
+    write_tar(
+        tmp_path / "features.tar",
+        [m for key, data in zip("ab", compressed, strict=True) for m in pair(key, "llc", data)],
+    )
+    limited = Options(limits=Limits(decoded=10 * 20 * 4))
+    small, large = (sample.fields["features"] for sample in SharShard(str(path), limited))
+    assert (small.form, small.extension) == ("lilcom/10/20", "features.npy")
+    assert (large.form, large.extension) == ("bytes", "features.llc")
+    assert "--max-decoded" in large.note
+
+
+def test_long_lines_of_cuts_and_fields_are_named(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "cuts.jsonl", cut("a"), cut("b", custom={"x": "x" * 1000}), cut("c"))
+    values = [{"cut_id": "a", "lang": "en"}, {"cut_id": "b", "lang": "fr"}, {"cut_id": "c", "lang": "x" * 1000}]
+    write_lines(tmp_path / "lang.jsonl", *values)
+    shard = SharShard(str(path), Options(limits=Limits(json=900)))
+    a, b, c = shard
+    assert (a.key, a.problem, set(a.fields)) == ("a", "", {"cuts", "lang"})
+    assert (b.key, set(b.fields)) == ("00000001", {"cuts"})
+    assert "over 900 bytes" in b.problem
+    assert (c.key, set(c.fields)) == ("c", {"cuts"})
+    assert "lang.jsonl has nothing for this cut" in c.problem
+    (problem,) = shard.problems
+    assert "lang.jsonl: the line at byte" in problem
+    assert "over 900 bytes" in problem
 
 
 def test_lilcom_that_is_none(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Independent readers of audio and video accept what is mounted, and agree on what it is."""
 
+import io
 import json
+import struct
 import subprocess
 import wave
 from pathlib import Path
@@ -8,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from mounts import SPEECH, samples_of
+from mounts import SPEECH, Mount, samples_of
+
+from touchfs.write import SharWriter
 
 SOUNDS = ["shards/000000000/talks/monday.wav", "segments/000000000/talks/monday/0001.wav", "shards/mixed/clip.wav"]
 LINES = map(json.loads, (SPEECH / "speech.jsonl").read_text(encoding="utf-8").splitlines())
@@ -66,3 +70,32 @@ def test_token_arrays(mounted, zoo):
 
 def run(*command: "str | Path") -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_segment_of_a_long_flac_is_read_in_little_memory(tmp_path):
+    """Two hours, of which a mount decodes what is read: the first bytes, and some at the end."""
+    rate, seconds = 16000, 7200
+    flac = io.BytesIO()
+    with soundfile.SoundFile(flac, "w", rate, 1, subtype="PCM_16", format="FLAC") as file:
+        for number in range(seconds // 60):
+            file.write(np.full(60 * rate, number, "<i2"))
+    spoken = {"id": "s", "recording_id": "cut", "start": 0, "duration": seconds, "channel": 0}
+    cut = {"id": "cut", "start": 0, "duration": seconds, "channel": 0, "supervisions": [spoken], "type": "MonoCut"}
+    with SharWriter(tmp_path / "shar", {"recording": "flac"}, compress_jsonl=False) as writer:
+        writer.write(cut, {"recording": flac.getvalue()})
+    mount = Mount(tmp_path / "mnt", tmp_path / "shar")
+    try:
+        with open(mount.path / "segments/cuts.000000/cut/0000.wav", "rb") as file:
+            assert file.read(4) == b"RIFF"
+            for number in (0, 119, 60):
+                file.seek(44 + number * 120 * rate)
+                assert file.read(4) == struct.pack("<hh", number, number)
+        assert all(peak_of(pid) < 150 for pid in mount.processes())
+    finally:
+        mount.end()
+
+
+def peak_of(pid: int) -> int:
+    """Megabytes."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) // 1024

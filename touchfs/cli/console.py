@@ -13,8 +13,9 @@ import click
 
 from touchfs.cli.terminal import progress_bar
 from touchfs.dataset import Dataset
-from touchfs.errors import NotFoundError
+from touchfs.errors import NotFoundError, UsageError
 from touchfs.indexing import open_dataset
+from touchfs.limits import LIMITS, Limits
 from touchfs.shard.options import FIRST_DOT, LAST_DOT, Decompress, Options
 from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE, parse_size
 from touchfs.tree.tree import Entry, Tree
@@ -26,6 +27,50 @@ class Reading:
 
     options: Options
     in_place: bool
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
+    """A number of bytes, as 800M or 50G."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else parse_size(value)
+        except UsageError as error:
+            self.fail(error.message, parameter, context)
+
+
+def _limit(name: str, default: int, description: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(name, type=Size(), default=f"{default // 10**6}M", show_default=True, help=description)
+
+
+_LIMITS = {
+    "json": _limit("--max-json", LIMITS.json, "Longest JSON line, or metainfo of a sample, that is parsed."),
+    "decoded": _limit("--max-decoded", LIMITS.decoded, "Largest result of what can only be decoded as a whole."),
+    "window": _limit("--decode-window", LIMITS.window, "How much of a recording is decoded at a time."),
+}
+
+
+def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options for some of the limits, which the command gets as one argument, `limits`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def command(
+            max_json: int = LIMITS.json,
+            max_decoded: int = LIMITS.decoded,
+            decode_window: int = LIMITS.window,
+            **others: Any,
+        ) -> Any:
+            return function(**others, limits=Limits(max_json, max_decoded, decode_window))
+
+        decorated: Callable[..., Any] = command
+        for name in reversed(names):
+            decorated = _LIMITS[name](decorated)
+        return decorated
+
+    return decorate
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,6 +91,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--no-decompress", is_flag=True, help="Do not decompress what is not decompressed there already.")
     @click.option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ beside the data.")
+    @limit_options("json", "decoded", "window")
     @wraps(function)
     def command(
         sample_rate: int | None,
@@ -54,6 +100,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         scratch_size: str | None,
         no_decompress: bool,
         in_place: bool,
+        limits: Limits,
         **others: Any,
     ) -> Any:
         # By the environment, as all processes that we start use the same store.
@@ -61,7 +108,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
             os.environ[DIRECTORY_VARIABLE] = os.path.abspath(scratch_dir)
         if scratch_size is not None:
             os.environ[SIZE_VARIABLE] = str(parse_size(scratch_size))
-        options = Options(sample_rate, key_rule, Decompress.NEVER if no_decompress else Decompress.NOW)
+        options = Options(sample_rate, key_rule, Decompress.NEVER if no_decompress else Decompress.NOW, limits)
         return function(**others, reading=Reading(options, in_place))
 
     return command

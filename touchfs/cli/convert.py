@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from touchfs.cli.console import limit_options
 from touchfs.cli.terminal import progress_bar, say
 from touchfs.convert import Target, convert
 from touchfs.dataset import counted
 from touchfs.errors import UsageError
+from touchfs.limits import Limits
 from touchfs.shard.options import FIRST_DOT, LAST_DOT, Options
 from touchfs.write.convert_shar import SharTarget
 from touchfs.write.convert_tar import TarTarget
@@ -57,6 +59,7 @@ _TARGETS: dict[str, Callable[..., Target]] = {
     default=FIRST_DOT,
     help="Where the key of a tar's member ends: at the first dot (WebDataset) or the last (WeNet).",
 )
+@limit_options("json", "decoded")
 def command(
     source: str,
     output: str,
@@ -66,6 +69,7 @@ def command(
     skip_bad: bool,
     sample_rate: int | None,
     key_rule: str,
+    limits: Limits,
     **given: Any,
 ) -> None:
     """Write a dataset as shards of another kind.
@@ -85,13 +89,13 @@ def command(
       touchfs convert shards/ tars/ --to tar
       touchfs convert tars/ shar/ --to shar
     """
-    target = _target(kind, num_utt_per_shard, given)
+    target = _target(kind, num_utt_per_shard, limits, given)
     with progress_bar("converting") as progress:
         report = convert(
             source,
             output,
             target,
-            options=Options(sample_rate, key_rule),
+            options=Options(sample_rate, key_rule, limits=limits),
             leave_out=leave_out,
             skip_bad=skip_bad,
             progress=progress,
@@ -100,8 +104,8 @@ def command(
     say(f"{output}: {counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}{skipped}")
 
 
-def _target(kind: str, samples_per_shard: int | None, given: dict[str, Any]) -> Target:
-    chosen: dict[str, Any] = {}
+def _target(kind: str, samples_per_shard: int | None, limits: Limits, given: dict[str, Any]) -> Target:
+    chosen: dict[str, Any] = {} if kind == "tar" else {"limits": limits}
     for option, value in given.items():
         if value is not None:
             if option not in _OPTIONS[kind]:

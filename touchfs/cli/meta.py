@@ -8,10 +8,11 @@ from functools import partial
 
 import click
 
+from touchfs.cli.console import limit_options
 from touchfs.cli.terminal import say
 from touchfs.dataset import counted
 from touchfs.errors import NotFoundError
-from touchfs.format.mmidx import LENGTH_LIMIT
+from touchfs.limits import Limits
 from touchfs.shard.find import find_shards
 from touchfs.shard.pair import INDEX_SUFFIX
 from touchfs.shard.touch import METAINFO_NAMES, fingerprint
@@ -30,7 +31,8 @@ def command() -> None:
 
 @command.command("get")
 @click.argument("source", type=click.Path())
-def get(source: str) -> None:
+@limit_options("json")
+def get(source: str, limits: Limits) -> None:
     """Write the metainfo of all samples to stdout, in order, a line each.
 
     The bytes are those stored. Only where they are several lines, these are joined.
@@ -39,7 +41,7 @@ def get(source: str) -> None:
     Example:
       touchfs meta get shards/ > samples.jsonl
     """
-    for line in get_annotations(_shards(source)):
+    for line in get_annotations(_shards(source, limits)):
         sys.stdout.buffer.write(line + b"\n")
 
 
@@ -47,7 +49,8 @@ def get(source: str) -> None:
 @click.argument("source", type=click.Path())
 @click.option("--ignore-unknown", is_flag=True, help="Leave out lines for no sample.")
 @click.option("--keep-missing", is_flag=True, help="Leave samples without a line as they are.")
-def put(source: str, ignore_unknown: bool, keep_missing: bool) -> None:
+@limit_options("json")
+def put(source: str, ignore_unknown: bool, keep_missing: bool, limits: Limits) -> None:
     """Replace the metainfo of samples by lines from stdin, each a JSON object.
 
     A line is for the sample with its key; where a key is repeated, the first line for the first sample. Nothing is
@@ -62,15 +65,17 @@ def put(source: str, ignore_unknown: bool, keep_missing: bool) -> None:
     """
     if sys.stdin is None:
         raise click.UsageError("stdin is closed: the lines are read from there.")
-    lines = iter(partial(sys.stdin.buffer.readline, LENGTH_LIMIT + 1), b"")
-    report = put_annotations(_shards(source), lines, ignore_unknown=ignore_unknown, keep_missing=keep_missing)
+    lines = iter(partial(sys.stdin.buffer.readline, limits.json + len(b"\r\n")), b"")
+    report = put_annotations(
+        _shards(source, limits), lines, ignore_unknown=ignore_unknown, keep_missing=keep_missing, limits=limits
+    )
     ignored = f", {counted(report.ignored, 'line')} ignored" if report.ignored else ""
     kept = f", {counted(report.kept, 'sample')} without a line" if report.kept else ""
     say(f"{source}: {counted(report.samples, 'sample')} changed in {counted(report.shards, 'shard')}{ignored}{kept}")
 
 
-def _shards(source: str) -> list[Annotations]:
-    return [Annotations(path, _modality(path)) for path in find_shards(source)]
+def _shards(source: str, limits: Limits) -> list[Annotations]:
+    return [Annotations(path, _modality(path), limits) for path in find_shards(source)]
 
 
 def _modality(path: str) -> str:

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from touchfs.cli.console import limit_options
 from touchfs.cli.terminal import CPUS, executor, progress_bar, say
 from touchfs.dataset import counted
+from touchfs.limits import Limits
 from touchfs.media.audio import Arithmetic
 from touchfs.write.making import DATATYPES
 from touchfs.write.pack import PackReport, pack_touch
@@ -56,6 +58,7 @@ def _told(output: str, report: PackReport) -> None:
 )
 @click.option("--skip-bad", is_flag=True, help="Leave out what cannot be read, and list it in OUT/skipped.jsonl.")
 @click.option("--num-workers", type=click.IntRange(1), default=CPUS, show_default=True, help="Processes.")
+@limit_options("json", "decoded")
 def touch(
     jsonl: str,
     output: str,
@@ -67,6 +70,7 @@ def touch(
     vocab_size: int | None,
     skip_bad: bool,
     num_workers: int,
+    limits: Limits,
 ) -> None:
     """Make TouchNet shards (.bin/.idx), byte for byte as TouchNet's make_data does.
 
@@ -95,6 +99,7 @@ def touch(
             tokenizer=tokenizer,
             vocab_size=vocab_size,
             skip_bad=skip_bad,
+            limits=limits,
             executor=pool,
             progress=progress,
         )
@@ -104,6 +109,7 @@ def touch(
 def _samples(function: Callable[..., None]) -> Callable[..., None]:
     """The options of the commands that keep recordings as they are."""
     options = (
+        limit_options("json", "decoded"),
         click.option("--num-workers", type=click.IntRange(1), default=CPUS, show_default=True, help="Processes."),
         click.option(
             "--skip-bad", is_flag=True, help="Leave out what cannot be read, and list it in OUT/skipped.jsonl."

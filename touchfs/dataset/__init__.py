@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from touchfs.errors import ChangedError, SourceError
+from touchfs.limits import LIMITS, Limits
 from touchfs.shard.catalog import Catalog, encode_key
 from touchfs.shard.keys import Holder, Keys
 from touchfs.shard.names import hash_of, plain_path, quote
@@ -56,10 +57,11 @@ class Shard:
 
 
 class Dataset:
-    """`keys` is the index of keys, or the reason why there is none."""
+    """`keys` is the index of keys, or the reason why there is none. `limits` are for what is read of it."""
 
-    def __init__(self, source: str, shards: Sequence[Shard], keys: Keys | str) -> None:
+    def __init__(self, source: str, shards: Sequence[Shard], keys: Keys | str, limits: Limits = LIMITS) -> None:
         self.source = source
+        self.limits = limits
         self.shards = tuple(shards)
         self.keys = keys
         self._tables: dict[int, Table] = {}

@@ -27,7 +27,7 @@ class OpenShard:
         self._are_bytes = [kind.form == "bytes" for kind in kinds]
         self._sources = [files.get(kind.source) for kind in kinds]
         self._makers: list[Presenter | None] = [
-            None if kind.form == "inline" else presenter(kind.form) for kind in kinds
+            None if kind.form == "inline" else presenter(kind.form, dataset.limits.window) for kind in kinds
         ]
 
     def verify(self, table: Table, row: int) -> None:

@@ -142,7 +142,8 @@ class ShownSamples(Sequence[ShownSample]):
             return opened
 
     def __getstate__(self) -> dict[str, Any]:
-        dataset = Dataset(self.dataset.source, self.dataset.shards, "an index of keys is not sent to other processes")
+        was = self.dataset
+        dataset = Dataset(was.source, was.shards, "an index of keys is not sent to other processes", was.limits)
         return {**self.__dict__, "dataset": dataset, "_open": OrderedDict()}
 
     def __repr__(self) -> str:

@@ -112,7 +112,8 @@ def open_dataset(
     if tasks or missing or known.keys() != lasting.keys():
         with suppress(SourceError):  # what has been indexed is known from the catalogs, too
             _save(dataset_file, source, lasting.values())
-    dataset = Dataset(source, named, _open_keys(indexed(source, ".keys"), named, executor, force=force))
+    keys = _open_keys(indexed(source, ".keys"), named, executor, force=force)
+    dataset = Dataset(source, named, keys, options.limits)
     hold(dataset, held.values())
     return dataset
 

@@ -25,6 +25,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal, cast
 
 from touchfs.errors import FormatError, MissingExtraError, NotFoundError, SourceError
+from touchfs.limits import LIMITS, too_large
 
 if TYPE_CHECKING:
     from av import AudioFrame, AudioStream
@@ -41,7 +42,8 @@ _MICROSECOND = Fraction(1, 1_000_000)
 _REORDERING = 3 * 1_000_000 // 23
 
 
-def decode(path: str, rate: int, arithmetic: Arithmetic = "s16") -> bytearray:
+def decode(path: str, rate: int, arithmetic: Arithmetic = "s16", limit: int = LIMITS.decoded) -> bytearray:
+    """The samples, in memory: raises FormatError where they have over `limit` bytes."""
     try:
         import av
     except ImportError as error:
@@ -58,7 +60,10 @@ def decode(path: str, rate: int, arithmetic: Arithmetic = "s16") -> bytearray:
             start = container.start_time or 0
             _seek(container, start)
             for frames in _alike(_frames(container, stream, start, path)):
-                _convert(frames, rate, arithmetic, pcm)
+                for piece in _convert(frames, rate, arithmetic):
+                    pcm += piece
+                    if len(pcm) > limit:
+                        raise FormatError(too_large(limit), path=path)
     except av.FFmpegError as error:
         if isinstance(error, FileNotFoundError):
             raise NotFoundError("no such file", path=path) from error
@@ -115,15 +120,15 @@ def _alike(frames: Iterator[AudioFrame]) -> Iterator[Iterator[AudioFrame]]:
         yield run
 
 
-def _convert(frames: Iterator[AudioFrame], rate: int, arithmetic: Arithmetic, pcm: bytearray) -> None:
+def _convert(frames: Iterator[AudioFrame], rate: int, arithmetic: Arithmetic) -> Iterator[memoryview]:
     graph: Graph | None = None
     for frame in frames:
         graph = graph or _graph(frame, rate, arithmetic)
         graph.push(frame)
-        _drain(graph, pcm)
+        yield from _drain(graph)
     if graph is not None:
         graph.push(None)
-        _drain(graph, pcm)
+        yield from _drain(graph)
 
 
 def _graph(frame: AudioFrame, rate: int, arithmetic: Arithmetic) -> Graph:
@@ -148,11 +153,11 @@ def _graph(frame: AudioFrame, rate: int, arithmetic: Arithmetic) -> Graph:
     return graph
 
 
-def _drain(graph: Graph, pcm: bytearray) -> None:
+def _drain(graph: Graph) -> Iterator[memoryview]:
     """Blocking: it wants more first. End of file: that was all."""
     while True:
         try:
             frame = cast("AudioFrame", graph.pull())
         except (BlockingIOError, EOFError):
             return
-        pcm += memoryview(frame.planes[0])[: 2 * frame.samples]  # a plane is padded
+        yield memoryview(frame.planes[0])[: 2 * frame.samples]  # a plane is padded

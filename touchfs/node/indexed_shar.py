@@ -115,4 +115,4 @@ def _chosen(dataset: Dataset, fields: Mapping[str, Sequence[str]]) -> Dataset:
                 raise UsageError(f"is of another field than {field!r}", path=paths[position])
         if shard is not None:
             shards.append(shard)
-    return Dataset(dataset.source, shards, "an index of keys is of a whole dataset")
+    return Dataset(dataset.source, shards, "an index of keys is of a whole dataset", dataset.limits)

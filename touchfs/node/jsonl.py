@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from touchfs.errors import FormatError
+from touchfs.limits import LIMITS, Limits
 from touchfs.node.base import IteratorNode
 from touchfs.shard.jsonl import parse_line
 from touchfs.source.lines import lines_after
@@ -14,13 +15,14 @@ from touchfs.stream.lines import is_blank
 
 
 class LazyJsonlIterator(IteratorNode):
-    """Over `NAME.jsonl`, `NAME.jsonl.gz` or `pipe:COMMAND`."""
+    """Over `NAME.jsonl`, `NAME.jsonl.gz` or `pipe:COMMAND`. A line over the limit is a FormatError."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, limits: Limits = LIMITS) -> None:
         self.path = os.fspath(path)
+        self.limits = limits
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for behind, line in lines_after(self.path):
+        for behind, line in lines_after(self.path, limit=self.limits.json):
             offset = behind.offset - behind.size
             if not is_blank(line, offset):
                 parsed, problem = parse_line(line, offset)

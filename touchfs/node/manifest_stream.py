@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from touchfs.errors import UsageError
+from touchfs.limits import LIMITS, Limits
 from touchfs.node.base import Iteration, Make, Pair, PairNode, kind_of
 from touchfs.node.order import Order
 from touchfs.node.partition import Partition
 from touchfs.node.saved import Saved
+from touchfs.shard.options import Options
 from touchfs.stream.base import Stream, fingerprint_of
 from touchfs.stream.open import open_streams
 from touchfs.token import State, Token
@@ -87,9 +89,10 @@ class LazyManifestIterator(StreamNode):
         *,
         rank: int = 0,
         world_size: int = 1,
+        limits: Limits = LIMITS,
     ) -> None:
         self.path = os.fspath(path)
-        super().__init__(open_streams(self.path), shuffle_shards, seed, rank, world_size)
+        super().__init__(open_streams(self.path, Options(limits=limits)), shuffle_shards, seed, rank, world_size)
 
     def present(self, make: Make, epoch: int) -> Make:
         return make

@@ -12,10 +12,12 @@ from typing import TypeAlias
 
 from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import NotFoundError, UsageError
+from touchfs.limits import LIMITS, Limits
 from touchfs.node.base import Make
 from touchfs.node.manifest_stream import StreamNode
 from touchfs.shard import shar
 from touchfs.shard.find import find_shards
+from touchfs.shard.options import Options
 from touchfs.stream.open import open_shar_streams, open_streams
 
 Fields: TypeAlias = Mapping[str, Sequence[str | os.PathLike[str]]]
@@ -35,9 +37,11 @@ class LazySharIterator(StreamNode):
         seed: int = 42,
         rank: int = 0,
         world_size: int = 1,
+        limits: Limits = LIMITS,
     ) -> None:
         paths = list_fields(fields, in_dir)
-        streams = open_shar_streams(paths) if in_dir is None else open_streams(os.fspath(in_dir))
+        options = Options(limits=limits)
+        streams = open_shar_streams(paths, options) if in_dir is None else open_streams(os.fspath(in_dir), options)
         super().__init__(streams, shuffle_shards, seed, rank, world_size)
 
     def present(self, make: Make, epoch: int) -> Make:

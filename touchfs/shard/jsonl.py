@@ -1,7 +1,7 @@
 """A shard that is a JSONL file: each line is a sample, `<key>.json`, which is the line as it is, with its line feed.
 
 The key is the first of `id`, `key` and `cut_id` that is a string or an integer. Blank lines are no samples. A line that
-is not a JSON object is shown all the same, under its number, and told.
+is not a JSON object is shown all the same, under its number, and told; so is one that is too long to be parsed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from touchfs.extent import Buffer
 from touchfs.format.jsonl import line_offsets, value_span
+from touchfs.limits import too_long
 from touchfs.sample import Field, Sample, Samples
 from touchfs.shard.options import Options
 from touchfs.shard.single import fingerprint, open_source
@@ -36,6 +37,7 @@ class JsonlShard(Samples):
         self.size = self.files[self._name].size
         self._file = open_source(path, self._name, self.files)
         self._lines = lines(self._file)
+        self._limit = options.limits.json
 
     def close(self) -> None:
         """Give the descriptor up."""
@@ -47,7 +49,7 @@ class JsonlShard(Samples):
     def sample(self, ordinal: int) -> Sample:
         offset, size = self._lines[ordinal].tolist()
         fields = {"json": Field("json", self._name, offset, size, "bytes", "json")}
-        parsed, problem = parse_line(self._file.read(offset, size), offset)
+        parsed, problem = read_line(self._file, offset, size, self._limit)
         key = key_of(parsed)
         return Sample(key or f"{ordinal:08d}", ordinal, fields, problem=problem, is_keyed=key is not None)
 
@@ -60,11 +62,25 @@ def lines(file: LocalFile) -> np.ndarray[Any, np.dtype[np.int64]]:
         for offset in range(0, size, BLOCK_SIZE):
             yield file.read(offset, min(BLOCK_SIZE, size - offset))
 
-    offsets = np.concatenate(list(line_offsets(blocks())))
-    spans = np.stack([offsets[:-1], np.diff(offsets)], axis=1)
-    short = np.flatnonzero(spans[:, 1] <= 3 + len("\r\n"))  # what may be blank without being looked at in vain
-    blank = [i for i in short.tolist() if not value_span(file.read(*spans[i].tolist()), int(spans[i, 0]))[1]]
-    return np.delete(spans, blank, axis=0)
+    kept = []
+    last = np.zeros(1, np.int64)
+    for starts in line_offsets(blocks()):
+        offsets = np.concatenate([last, starts])
+        spans = np.stack([offsets[:-1], np.diff(offsets)], axis=1)
+        # Without those of no bytes (before the first line) and of only a line feed, which may be thousands of millions.
+        spans = spans[(spans[:, 1] > 1) | ((spans[:, 1] == 1) & (offsets[1:] == size))]
+        short = np.flatnonzero(spans[:, 1] <= 3 + len("\r\n"))  # what may be blank without being looked at in vain
+        blank = [i for i in short.tolist() if not value_span(file.read(*spans[i].tolist()), int(spans[i, 0]))[1]]
+        kept.append(np.delete(spans, blank, axis=0))
+        last = offsets[-1:]
+    return np.concatenate(kept)
+
+
+def read_line(file: LocalFile, offset: int, size: int, limit: int) -> tuple[dict[str, Any], str]:
+    """The object that a line of a file is. An empty one, and what is wrong, where it is none or over the limit."""
+    if size > limit:
+        return {}, too_long(f"the line at byte {offset}", limit)
+    return parse_line(file.read(offset, size), offset)
 
 
 def parse_line(line: Buffer, offset: int) -> tuple[dict[str, Any], str]:

@@ -7,6 +7,7 @@ from enum import Enum
 
 from touchfs.errors import UsageError
 from touchfs.format.metainfo import RATE_MAX
+from touchfs.limits import LIMITS, Limits
 
 FIRST_DOT, LAST_DOT = "first-dot", "last-dot"
 
@@ -26,6 +27,7 @@ class Options:
     sample_rate: int | None = None
     key_rule: str = FIRST_DOT
     decompress: Decompress = field(default=Decompress.NOW, repr=False)  # catalogs, named by the rest, are the same
+    limits: Limits = LIMITS
 
     def __post_init__(self) -> None:
         if self.sample_rate is not None and not 0 < self.sample_rate <= RATE_MAX:

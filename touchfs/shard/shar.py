@@ -37,7 +37,7 @@ from touchfs.format.metainfo import Metainfo
 from touchfs.sample import Field, Recording, Sample, Samples
 from touchfs.shard import single
 from touchfs.shard.compressed import held
-from touchfs.shard.jsonl import lines, parse_line
+from touchfs.shard.jsonl import lines, read_line
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar_fields import RECORDING, JsonlValues, TarValues, Values
 from touchfs.source.compressed import DecompressedFile
@@ -122,6 +122,7 @@ class SharShard(Samples):
         self._held = [held(*each, options.decompress) for each in compressed_files(path).items()]
         self._file = open_source(path, self._name, self.files)
         self._lines = lines(self._file)
+        self._limits = options.limits
         self.problems: list[str] = []
         self.size = self.files[self._name].size
         self._fields: dict[str, Values] = {}
@@ -145,7 +146,7 @@ class SharShard(Samples):
     def sample(self, ordinal: int) -> Sample:
         offset, size = self._lines[ordinal].tolist()
         fields = {CUTS: Field(CUTS, self._name, offset, size, "bytes", "json")}
-        parsed, problem = parse_line(self._file.read(offset, size), offset)
+        parsed, problem = read_line(self._file, offset, size, self._limits.json)
         cut = parse_cut(parsed)
         if cut.key is None:
             problem = problem or "a cut without an id"
@@ -194,7 +195,7 @@ class SharShard(Samples):
         else:
             make = TarValues if parsed.suffix == "tar" else JsonlValues
             try:
-                values = make(parsed.field, name, open_source(self.path, name, self.files))
+                values = make(parsed.field, name, open_source(self.path, name, self.files), self._limits)
             except FormatError as error:
                 self.problems.append(error.message)
                 return

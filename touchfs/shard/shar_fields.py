@@ -26,17 +26,18 @@ from touchfs.errors import FormatError
 from touchfs.format import magic
 from touchfs.format.lhotse import find_value
 from touchfs.format.tar import Kind, Member, members
+from touchfs.limits import Limits
 from touchfs.media import lilcom
 from touchfs.sample import Field
-from touchfs.shard.jsonl import lines, parse_line
+from touchfs.shard.jsonl import lines, read_line
 from touchfs.source.local import LocalFile
 
 RECORDING = "recording"
 _MISSING, _NO_MANIFEST, _MANIFEST = "nodata", "nometa", "json"
 _ORIGINAL, _LILCOM = "original", "llc"
-# What a manifest takes is a few hundred bytes; what a matrix may have elements is a GiB of them.
+# What a manifest takes is a few hundred bytes.
 _MANIFEST_SIZE_MAX = 1 << 20
-_ELEMENTS_MAX = 1 << 28
+_ELEMENT_SIZE = 4
 
 
 class Values(Protocol):
@@ -77,11 +78,12 @@ class _Order:
 class TarValues:
     """Only headers are read. Of a value its cut's id is kept, its extension, and where it and its manifest are."""
 
-    def __init__(self, name: str, source: str, file: LocalFile) -> None:
+    def __init__(self, name: str, source: str, file: LocalFile, limits: Limits) -> None:
         self.name = name
         self.problems: list[str] = []
         self.file = file
         self._source = source
+        self._limits = limits
         self._keys: list[str | None] = []
         self._extensions: list[str] = []
         self._places = array("q")  # offset and size of each value, then of its manifest
@@ -137,8 +139,8 @@ class TarValues:
         if not lilcom.is_installed():
             return "bytes", "lilcom is not installed: pip install lilcom, and index again, to see .npy"
         shape = lilcom.shape(self.file.read(offset, min(size, lilcom.HEAD_SIZE)))
-        if not shape or prod(shape) > _ELEMENTS_MAX:
-            return "bytes", f"shown as .npy are arrays of up to {_ELEMENTS_MAX} elements"
+        if not shape or prod(shape) * _ELEMENT_SIZE > self._limits.decoded:
+            return "bytes", f"shown as .npy are arrays of up to {self._limits.decoded:,} bytes: see --max-decoded"
         return "/".join(map(str, ("lilcom", *shape))), ""
 
     def _scan(self) -> None:
@@ -188,11 +190,12 @@ class JsonlValues:
     What the bytes of a string in JSON are escapes in is no extent, so is computed.
     """
 
-    def __init__(self, name: str, source: str, file: LocalFile) -> None:
+    def __init__(self, name: str, source: str, file: LocalFile, limits: Limits) -> None:
         self.name = name
         self.problems: list[str] = []
         self._source = source
         self._file = file
+        self._limit = limits.json
         self._lines = lines(file)
         keys = [self._key(offset, size) for offset, size in self._lines.tolist()]
         if keys and not any(keys):
@@ -222,7 +225,7 @@ class JsonlValues:
         return Field(self.name, self._source, offset + start, length, "inline", shown, detail=text)
 
     def _key(self, offset: int, size: int) -> str | None:
-        parsed, problem = parse_line(self._file.read(offset, size), offset)
+        parsed, problem = read_line(self._file, offset, size, self._limit)
         key = parsed.get("cut_id")
         if type(key) is int:
             return str(key)

@@ -22,6 +22,7 @@ from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.format import magic
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.format.mmidx_entries import damage_text
+from touchfs.limits import too_long
 from touchfs.sample import NO_METAINFO, Field, Sample, Samples
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, read_index
@@ -82,6 +83,7 @@ class TouchShard(Samples):
     def __init__(self, path: str, options: Options = DEFAULT) -> None:
         self.path = path
         self.files = fingerprint(path)
+        self._limit = options.limits.json
         self.modalities = sorted(name.removesuffix(INDEX_SUFFIX) for name in self.files if name.endswith(INDEX_SUFFIX))
         for name in self.files:
             if name.endswith(DATA_SUFFIX) and name.removesuffix(DATA_SUFFIX) not in self.modalities:
@@ -115,8 +117,11 @@ class TouchShard(Samples):
         metainfo, problems, fields = NO_METAINFO, [], {}
         told = self._metainfo
         if told is not None and not told.damage[ordinal]:
+            size = told.sizes[ordinal]
             try:
-                metainfo = parse_metainfo(told.data.read(told.offsets[ordinal], told.sizes[ordinal]))
+                if size > self._limit:
+                    raise FormatError(too_long("its metainfo", self._limit))
+                metainfo = parse_metainfo(told.data.read(told.offsets[ordinal], size))
             except FormatError as error:
                 problems.append(str(error))  # the bytes are shown as they are
         for column in self._columns:

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple, cast
 
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
+from touchfs.limits import LIMITS, too_long
 
 PIPE = "pipe:"
-# A line must fit into memory; without a limit a small .gz could demand any amount of it.
-LINE_MAX = 1 << 30
+_LINE_MAX = 1 << 30  # of lines in states of version 0.1, which had no other limit
 _BLOCK = 1 << 20
 
 
@@ -34,14 +34,18 @@ class LinePlace(NamedTuple):
 START = LinePlace()
 
 
-def lines_after(path: str, place: LinePlace = START) -> Iterator[tuple[LinePlace, bytes]]:
-    """Each line behind a place, with its line feed, and the place behind it."""
+def lines_after(path: str, place: LinePlace = START, limit: int = LIMITS.json) -> Iterator[tuple[LinePlace, bytes]]:
+    """Each line behind a place, with its line feed, and the place behind it.
+
+    A line must fit into memory, and a small .gz may have one of any size: raises FormatError for one of over `limit`
+    bytes.
+    """
     with _opened(path) as file:
-        _go_behind(file, place, path)
+        _go_behind(file, place, path, limit)
         offset = place.offset
-        while line := file.readline(LINE_MAX):
-            if len(line) == LINE_MAX:
-                raise FormatError(f"a line of over {LINE_MAX} bytes", path=path, offset=offset)
+        while line := file.readline(limit + 1):
+            if len(line) > limit:
+                raise FormatError(too_long("a line", limit), path=path, offset=offset)
             offset += len(line)
             yield LinePlace(offset, len(line), zlib.crc32(line)), line
 
@@ -77,19 +81,29 @@ def _command(path: str) -> Iterator[BinaryIO]:
         raise SourceError(told, path=path)
 
 
-def _go_behind(file: BinaryIO, place: LinePlace, path: str) -> None:
-    if place != START and not (0 < place.size <= min(place.offset, LINE_MAX) and place.offset < 1 << 62):
+def _go_behind(file: BinaryIO, place: LinePlace, path: str, limit: int) -> None:
+    longest = min(place.offset, max(limit, _LINE_MAX))
+    if place != START and not (0 < place.size <= longest and place.offset < 1 << 62):
         raise FormatError(f"there is no line of {place.size} bytes before byte {place.offset}", path=path)
     before = place.offset - place.size
     if path.startswith(PIPE):
-        while before and (block := file.read(min(before, _BLOCK))):
-            before -= len(block)
+        for _ in _blocks(file, before):
+            pass
     else:
         file.seek(before)
-    line = file.read(place.size)
-    if len(line) != place.size or zlib.crc32(line) != place.crc:
+    size = crc = 0
+    for block in _blocks(file, place.size):
+        size, crc = size + len(block), zlib.crc32(block, crc)
+    if size != place.size or crc != place.crc:
         told = "another line ends here than when the state was saved: this is not what it was"
         raise ChangedError(told, path=path, offset=place.offset)
+
+
+def _blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """The next bytes of a file, fewer at its end."""
+    while size and (block := file.read(min(size, _BLOCK))):
+        yield block
+        size -= len(block)
 
 
 def stream_identity(path: str) -> tuple[str, int | None]:

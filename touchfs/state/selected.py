@@ -17,7 +17,7 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -185,8 +185,10 @@ class _Filtered:
 
     def __init__(self, samples: Samples, names: set[str]) -> None:
         self._samples = samples
-        self._facts = [(name, fact) for name, fact in _FACTS.items() if name in names]
-        self._others = names - _FACTS.keys()
+        self._limit = samples.dataset.limits.json
+        facts: dict[str, Callable[[ShownSample], Any]] = {**_FACTS, "text": partial(_text, limit=self._limit)}
+        self._facts = [(name, fact) for name, fact in facts.items() if name in names]
+        self._others = names - facts.keys()
         self.identity = samples.identity
 
     def __len__(self) -> int:
@@ -195,7 +197,7 @@ class _Filtered:
     def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
         for position in range(start, stop):
             sample = self._samples[position]
-            told = _metainfo(sample) if self._others else {}
+            told = _metainfo(sample, self._limit) if self._others else {}
             for name, fact in self._facts:
                 value = fact(sample)
                 if value is None:
@@ -212,13 +214,22 @@ def _duration(sample: ShownSample) -> float | None:
         return None
 
 
-def _text(sample: ShownSample) -> str | None:
-    return sample["txt"].decode("utf-8", "replace") if "txt" in sample else None
+def _read(sample: ShownSample, extension: str, limit: int) -> bytes | None:
+    """The file of a sample, unless there is none or it is over the limit."""
+    if extension not in sample or sample.content(extension).size > limit:
+        return None
+    return sample[extension]
 
 
-def _metainfo(sample: ShownSample) -> dict[str, Any]:
+def _text(sample: ShownSample, limit: int) -> str | None:
+    data = _read(sample, "txt", limit)
+    return None if data is None else data.decode("utf-8", "replace")
+
+
+def _metainfo(sample: ShownSample, limit: int) -> dict[str, Any]:
     try:
-        told = json.loads(sample["json"]) if "json" in sample else None
+        data = _read(sample, "json", limit)
+        told = None if data is None else json.loads(data)
     except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
@@ -231,5 +242,4 @@ _FACTS: Mapping[str, Callable[[ShownSample], Any]] = {
     "segment": lambda sample: sample.number,
     "size": lambda sample: {extension: sample.content(extension).size for extension in sample},
     "duration": _duration,
-    "text": _text,
 }

@@ -20,16 +20,17 @@ _BLANK_MAX = 5
 
 
 class LineStream:
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: str, name: str, limit: int) -> None:
         self.path = path
         self.name = name
+        self._limit = limit
 
     def sizes(self) -> list[tuple[str, int | None]]:
         return [stream_identity(self.path)]
 
     def samples(self, place: Place) -> Iterator[Made]:
         ordinal, *last = numbers_of(place, 1 + len(START))
-        for behind, line in lines_after(self.path, LinePlace(*last)):
+        for behind, line in lines_after(self.path, LinePlace(*last), self._limit):
             offset = behind.offset - behind.size
             if not is_blank(line, offset):
                 ordinal += 1

@@ -21,21 +21,21 @@ from touchfs.stream.shard import ShardStream
 def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
     """All that is a source of `touchfs.indexing.open_dataset`, and `NAME.jsonl.gz` and `pipe:COMMAND` besides."""
     if source.startswith(PIPE):
-        return [LineStream(source, PIPE)]
+        return [LineStream(source, PIPE, options.limits.json)]
     source = os.path.abspath(source)
     is_lines = source.endswith(".jsonl.gz") and not shar.is_shard(source)
     paths = [source] if is_lines else [os.path.abspath(path) for path in find_shards(source)]
     return [_open(path, name, options) for path, name in zip(paths, _names(paths), strict=True)]
 
 
-def open_shar_streams(fields: Mapping[str, Sequence[str]]) -> list[Stream]:
+def open_shar_streams(fields: Mapping[str, Sequence[str]], options: Options = DEFAULT) -> list[Stream]:
     """The shards of a Lhotse Shar whose n-th one has the n-th file of each field; `cuts` is the first field."""
     shards = [
         # Called alike, whatever they are called where they lie.
         {_called(field, paths[i]): paths[i] for field, paths in fields.items()}
         for i in range(len(fields[shar.CUTS]))
     ]
-    return [SharStream(files, name) for files, name in zip(shards, _names(fields[shar.CUTS]), strict=True)]
+    return [SharStream(files, name, options) for files, name in zip(shards, _names(fields[shar.CUTS]), strict=True)]
 
 
 def _open(path: str, name: str, options: Options) -> Stream:
@@ -45,9 +45,9 @@ def _open(path: str, name: str, options: Options) -> Stream:
         # Of a file that is there compressed and not, the one that is not.
         names = [each for each in there if plain_name(each) == each or plain_name(each) not in there]
         files = {each: os.path.join(directory, each) for each in [cuts, *names]}
-        return SharStream(files, name) if needs_staging(files) else ShardStream(path, name, options)
+        return SharStream(files, name, options) if needs_staging(files) else ShardStream(path, name, options)
     if path.endswith((".jsonl", ".jsonl.gz")):
-        return LineStream(path, name)
+        return LineStream(path, name, options.limits.json)
     return ShardStream(path, name, options)
 
 

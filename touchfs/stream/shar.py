@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 
 from touchfs.errors import FormatError, SourceError
-from touchfs.shard.options import DEFAULT
+from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.lines import stream_identity
 from touchfs.stream.base import Made, Place
 from touchfs.stream.shard import ShardStream
@@ -26,16 +26,17 @@ _COMPRESSED = ".jsonl.gz"
 class SharStream:
     """`files` are the paths of the shard's files, by what they are called beside its cuts, which are the first."""
 
-    def __init__(self, files: Mapping[str, str], name: str) -> None:
+    def __init__(self, files: Mapping[str, str], name: str, options: Options = DEFAULT) -> None:
         self.files = dict(files)
         self.name = name
+        self._options = options
 
     def sizes(self) -> list[tuple[str, int | None]]:
         return sorted((name, stream_identity(path)[1]) for name, path in self.files.items())
 
     def samples(self, place: Place) -> Iterator[Made]:
         staged = _Staged(self.files)
-        yield from ShardStream(staged.cuts, self.name, DEFAULT, staged).samples(place)
+        yield from ShardStream(staged.cuts, self.name, self._options, staged).samples(place)
 
 
 def needs_staging(files: Mapping[str, str]) -> bool:

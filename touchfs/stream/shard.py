@@ -29,6 +29,7 @@ class ShardStream:
         self.path = path
         self.name = name
         self._options = options
+        self.window = options.limits.window
         self._keeps = keeps
 
     def sizes(self) -> list[tuple[str, int | None]]:
@@ -67,4 +68,4 @@ class _Show:
         if source is None:
             source = self._sources[field.source] = open_source(self._stream.path, field.source, self._files)
         source.open()
-        return presenter(field.form)(Extent(source, field.offset, field.size), field.detail)
+        return presenter(field.form, self._stream.window)(Extent(source, field.offset, field.size), field.detail)

@@ -15,6 +15,7 @@ import numpy as np
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent, Memory, Rope
 from touchfs.format import npy, wav
+from touchfs.limits import LIMITS
 from touchfs.sample import Field, Recording
 from touchfs.shard import holes
 from touchfs.view.rendered import Rendered
@@ -47,8 +48,11 @@ def size_of(form: str, length: int, detail: bytes = b"") -> int:
     raise _unknown(form)
 
 
-def presenter(form: str) -> Presenter:
-    """What makes the content of a form from its extent and detail. For all forms but `inline`."""
+def presenter(form: str, window: int = LIMITS.window) -> Presenter:
+    """What makes the content of a form from its extent and detail. For all forms but `inline`.
+
+    Recordings are decoded `window` bytes at a time.
+    """
     kind, _, parameter = form.partition("/")
     if kind == "bytes":
         return lambda extent, detail: extent
@@ -61,7 +65,10 @@ def presenter(form: str) -> Presenter:
     if kind == "sparse":
         return holes.present
     if kind == "decoded":
-        return lambda extent, detail: _decoded(form, extent, detail)
+        rate, channels = _audio(parameter)
+        frame = SAMPLE_SIZE * channels
+        window = max(window // frame, 1) * frame
+        return lambda extent, detail: _decoded(extent, rate, channels, window, *_PIECE.unpack(detail))
     if kind == "lilcom":
         return lambda extent, detail: _lilcom(form, extent)
     raise _unknown(form)
@@ -94,29 +101,29 @@ def recording_of(field: Field) -> Recording | None:
     return Recording(field, rate, channels, field.size // (SAMPLE_SIZE * channels))
 
 
-def _decoded(form: str, extent: Extent, detail: bytes) -> Content:
-    first, length = _PIECE.unpack(detail)
-    rate, channels = _audio(form.removeprefix("decoded/"))
+def _decoded(extent: Extent, rate: int, channels: int, window: int, first: int, length: int) -> Content:
+    frame = SAMPLE_SIZE * channels
 
-    def render() -> bytes:
+    def render(offset: int, size: int) -> bytes:
         from touchfs.media.piece import decode_piece
 
-        pcm = decode_piece(bytes(extent.read(0, extent.size)), first, length, channels)
-        return wav.build_header(len(pcm), rate, channels) + pcm
+        return decode_piece(extent, first + offset // frame, size // frame, channels)
 
-    return Rendered(size_of(form, extent.size, detail), render)
+    size = length * frame
+    return Rope((Memory(wav.build_header(size, rate, channels)), Rendered(size, window, render)))
 
 
 def _lilcom(form: str, extent: Extent) -> Content:
-    shape = tuple(_numbers(form.removeprefix("lilcom/")))
+    """lilcom decompresses a matrix only as a whole."""
+    header = npy.build_header(np.dtype("<f4"), tuple(_numbers(form.removeprefix("lilcom/"))))
 
-    def render() -> bytes:
+    def render(offset: int, size: int) -> bytes:
         from touchfs.media.lilcom import decompress
 
-        matrix = decompress(bytes(extent.read(0, extent.size)))
-        return npy.build_header(np.dtype("<f4"), shape) + matrix.astype("<f4").tobytes()
+        return decompress(bytes(extent.read(0, extent.size))).astype("<f4", copy=False).tobytes()
 
-    return Rendered(size_of(form, extent.size), render)
+    size = size_of(form, extent.size) - len(header)
+    return Rope((Memory(header), Rendered(size, max(size, 1), render)))
 
 
 def _audio(parameter: str) -> tuple[int, int]:

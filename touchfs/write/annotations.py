@@ -23,6 +23,7 @@ from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.format import mmidx
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.format.mmidx_entries import damage_text
+from touchfs.limits import LIMITS, Limits, too_long
 from touchfs.source.drive import drive
 from touchfs.source.local import LocalFile
 from touchfs.write.swapped import alone, check, swapped
@@ -45,8 +46,9 @@ class PutReport:
 class Annotations:
     """The stored metainfo of a shard, in order: what the files were when first opened, or ChangedError."""
 
-    def __init__(self, path: str, modality: str) -> None:
+    def __init__(self, path: str, modality: str, limits: Limits = LIMITS) -> None:
         self.path = path
+        self.limits = limits
         self.real_path = os.path.realpath(path)
         self.names = f"{modality}.bin", f"{modality}.idx"
         self._data, self._index = (LocalFile(os.path.join(path, name)) for name in self.names)
@@ -67,6 +69,9 @@ class Annotations:
                     if damage:
                         problem = damage_text(damage, self.names[0].removesuffix(".bin"))
                         raise FormatError(f"sample {ordinal} is damaged: {problem}", path=self._index.path)
+                    if length > self.limits.json:
+                        problem = too_long(f"the metainfo of sample {ordinal}", self.limits.json)
+                        raise FormatError(problem, path=self._data.path)
                     yield self._data.read(offset, length)
         except FormatError as error:
             raise error.at(self._index.path) from error
@@ -101,7 +106,12 @@ def get_annotations(shards: Iterable[Annotations]) -> Iterator[bytes]:
 
 
 def put_annotations(
-    shards: Sequence[Annotations], lines: Iterable[bytes], *, ignore_unknown: bool = False, keep_missing: bool = False
+    shards: Sequence[Annotations],
+    lines: Iterable[bytes],
+    *,
+    ignore_unknown: bool = False,
+    keep_missing: bool = False,
+    limits: Limits = LIMITS,
 ) -> PutReport:
     """Store the lines, without their ends. Lines for no sample are refused, or ignored; samples without a line are
     refused, or kept as they are.
@@ -112,7 +122,7 @@ def put_annotations(
             raise UsageError("the shard is in the dataset twice: put into it alone", path=shard.path)
         parents[shard.real_path] = os.path.dirname(shard.real_path)
     with tempfile.TemporaryFile() as file:
-        found = _Lines(file, lines)
+        found = _Lines(file, lines, limits.json)
         with alone(sorted(set(parents.values()))):
             plans, report = _match(shards, found, ignore_unknown=ignore_unknown, keep_missing=keep_missing)
             for shard, _ in plans:
@@ -125,7 +135,7 @@ def put_annotations(
 class _Lines:
     """Lines on the disk; in memory where they begin, and of each key the first that no sample has taken."""
 
-    def __init__(self, file: BinaryIO, lines: Iterable[bytes]) -> None:
+    def __init__(self, file: BinaryIO, lines: Iterable[bytes], limit: int) -> None:
         self._file = file
         self._starts = array("q", [0])
         self._first: dict[str | None, int] = {}
@@ -134,6 +144,8 @@ class _Lines:
             line = ended.removesuffix(b"\n").removesuffix(b"\r")
             if len(line) >= mmidx.LENGTH_LIMIT:
                 raise FormatError(f"line {ordinal + 1} is too long for a sample")
+            if len(line) > limit:
+                raise FormatError(too_long(f"line {ordinal + 1}", limit))
             try:
                 key = parse_metainfo(line).key
             except FormatError as error:

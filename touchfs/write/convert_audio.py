@@ -13,15 +13,20 @@ from tempfile import NamedTemporaryFile
 from touchfs.errors import FormatError, TouchfsError
 from touchfs.extent import Buffer, Memory
 from touchfs.format import magic, wav
+from touchfs.limits import LIMITS, too_large
 from touchfs.media.audio import Arithmetic, decode
 from touchfs.source.drive import drive
 from touchfs.write.shar_audio import scan
 
 
-def to_pcm(data: Buffer, rate: int | None, arithmetic: Arithmetic = "s16") -> tuple[Buffer, int]:
-    """The samples, and their rate: the recording's own, if none is wanted."""
+def to_pcm(
+    data: Buffer, rate: int | None, arithmetic: Arithmetic = "s16", limit: int = LIMITS.decoded
+) -> tuple[Buffer, int]:
+    """The samples, and their rate: the recording's own, if none is wanted. Raises FormatError where it decodes to over
+    `limit` bytes.
+    """
     if magic.extension(data) == "flac":
-        data = _unpack(data)
+        data = _unpack(data, limit)
     if magic.extension(data) == "wav":
         found = drive(wav.scan(len(data)), Memory(bytes(data)))
         rate = rate or found.rate
@@ -37,12 +42,12 @@ def to_pcm(data: Buffer, rate: int | None, arithmetic: Arithmetic = "s16") -> tu
         file.write(data)
         file.flush()
         try:
-            return decode(file.name, rate, arithmetic), rate
+            return decode(file.name, rate, arithmetic, limit), rate
         except TouchfsError as error:  # whose path is none of the user's
             raise type(error)(error.message) from error
 
 
-def _unpack(data: Buffer) -> Buffer:
+def _unpack(data: Buffer, limit: int) -> Buffer:
     """A FLAC file as WAV; one of more than 16 bits as it is."""
     try:
         soundfile = import_module("soundfile")  # which has no types
@@ -53,6 +58,8 @@ def _unpack(data: Buffer) -> Buffer:
             if file.subtype != "PCM_16":
                 return data
             count, rate, channels = file.frames, file.samplerate, file.channels
+            if 2 * channels * count > limit:
+                raise FormatError(too_large(limit))
             samples = file.read(dtype="int16", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise FormatError(f"cannot be decoded: {error.error_string}") from error

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.metainfo import parse_metainfo, parse_object
+from touchfs.limits import LIMITS
 
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|%(?=[0-9A-Fa-f]{2}|~)")
 _NUMBER = re.compile(r"~(?=[0-9]+\Z)")
@@ -50,9 +51,9 @@ def quote_key(key: str) -> str:
     return f"%5F{quoted[1:]}" if _PRIVATE.match(quoted) else quoted
 
 
-def own_key(name: str, files: Mapping[str, Buffer]) -> str:
-    """The key of a sample that is shown under a name, with these files by extension."""
-    if "json" not in files or not _MADE.search(name):
+def own_key(name: str, files: Mapping[str, Buffer], limit: int = LIMITS.json) -> str:
+    """The key of a sample that is shown under a name, with these files by extension; JSON over the limit has none."""
+    if "json" not in files or len(files["json"]) > limit or not _MADE.search(name):
         return name
     try:
         key = parse_metainfo(files["json"]).key or parse_object(files["json"]).get("id")

@@ -21,6 +21,7 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.lhotse import parse_cut
 from touchfs.format.metainfo import Segment, parse_metainfo, parse_object
+from touchfs.limits import LIMITS, too_long
 from touchfs.write.shar_manifests import is_array, is_recording
 
 AUDIO = frozenset(
@@ -42,7 +43,11 @@ class Told:
     values: dict[str, Any]
 
     @classmethod
-    def of(cls, files: Mapping[str, Buffer]) -> Told:
+    def of(cls, files: Mapping[str, Buffer], limit: int = LIMITS.json) -> Told:
+        """Raises FormatError for a file that is over the limit."""
+        for extension, data in files.items():
+            if (extension in (JSON, TEXT) or is_value(extension)) and len(data) > limit:
+                raise FormatError(too_long(f"its .{extension}", limit))
         stored = files.get(JSON, b"")
         fields = parse_object(stored) if JSON in files else {}
         text = _decode(TEXT, files[TEXT]) if TEXT in files else None

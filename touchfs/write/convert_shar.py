@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
+from touchfs.limits import LIMITS, Limits
 from touchfs.write.convert_sample import AUDIO, JSON, OWN, TEXT, Told, recording_in, to_supervisions
 from touchfs.write.shar import SharWriter
 from touchfs.write.shar_audio import FORMATS, scan
@@ -59,15 +60,24 @@ def field_of(extension: str) -> tuple[str, str]:
 @dataclass(frozen=True, slots=True)
 class SharTarget:
     samples_per_shard: int = 1000
+    limits: Limits = LIMITS
 
     def open(self, output: str, extensions: Callable[[], Collection[str]]) -> SharSamples:
-        return SharSamples(output, fields_for(extensions()), self.samples_per_shard)
+        return SharSamples(output, fields_for(extensions()), self.samples_per_shard, self.limits)
 
 
 class SharSamples:
     """Lines are not compressed, so that Lhotse can use the indexes."""
 
-    def __init__(self, output: str, fields: Mapping[str, str], samples_per_shard: int, first: int = 0) -> None:
+    def __init__(
+        self,
+        output: str,
+        fields: Mapping[str, str],
+        samples_per_shard: int,
+        limits: Limits = LIMITS,
+        first: int = 0,
+    ) -> None:
+        self._limit = limits.json
         self._writer = SharWriter(
             output,
             fields,
@@ -88,7 +98,7 @@ class SharSamples:
         self._writer.__exit__(*error)
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
-        told = Told.of(files)
+        told = Told.of(files, self._limit)
         recording = recording_in(files)
         payloads: dict[str, Buffer] = {}
         for extension, data in files.items():

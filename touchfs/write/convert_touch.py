@@ -17,6 +17,7 @@ import numpy as np
 from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Buffer
 from touchfs.format.metainfo import parse_metainfo
+from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
 from touchfs.source.atomic import atomic_file
 from touchfs.write.convert_audio import to_pcm
@@ -35,6 +36,7 @@ class TouchTarget:
     datatypes: str = DATATYPES[0]
     rate: int | None = None
     arithmetic: Arithmetic = "s16"
+    limits: Limits = LIMITS
 
     def open(self, output: str, extensions: Callable[[], Collection[str]]) -> TouchSamples:
         return TouchSamples(self, output)
@@ -82,12 +84,13 @@ class TouchSamples:
         for extension in files:
             if extension not in (recording, JSON, TEXT) and not is_value(extension):
                 raise FormatError(f"TouchNet has no place for {extension}: leave it out with --leave-out {extension}")
-        told = Told.of(files)
-        if "audio" not in self._target.datatypes:
+        target = self._target
+        told = Told.of(files, target.limits.json)
+        if "audio" not in target.datatypes:
             return {"metainfo": _metainfo(key, told, None)}
         if recording is None:
             raise FormatError("has no recording, and audio is wanted: choose --datatypes metainfo")
-        pcm, rate = to_pcm(files[recording], self._target.rate, self._target.arithmetic)
+        pcm, rate = to_pcm(files[recording], target.rate, target.arithmetic, target.limits.decoded)
         return {"audio": pcm, "metainfo": _metainfo(key, told, rate)}
 
 

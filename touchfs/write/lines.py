@@ -1,7 +1,7 @@
 """A JSONL cut into parts of lines. A part is known by where it begins: whoever needs its lines reads them.
 
-Lines end as in Python's text files, on \\n, \\r\\n or \\r. Bytes that are not UTF-8 come as lone surrogates, so that it
-can be said which line has them.
+Lines end as in Python's text files, on \\n, \\r\\n or \\r. A line must fit into memory: one of over `limit` characters
+is None. Bytes that are not UTF-8 come as lone surrogates, so that it can be said which line has them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import TextIO
 
 from touchfs.errors import ChangedError, NotFoundError, SourceError
 from touchfs.source.local import FileIdentity
@@ -31,17 +32,18 @@ class Lines:
     path: str
     identity: FileIdentity
     sha256: str
+    limit: int
 
-    def read(self, part: Part) -> Iterator[tuple[int, str]]:
-        """Stripped, and numbered from 1 over the whole file."""
+    def read(self, part: Part) -> Iterator[tuple[int, str | None]]:
+        """Stripped, and numbered from 1 over the whole file. None stands for a line over the limit."""
         count = 0
         try:
             with open(self.path, "rb") as file:
                 self._check(file.fileno())
                 file.seek(part.offset)
-                text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape")
-                for count, line in enumerate(islice(text, part.count), 1):
-                    yield part.before + count, line.strip()
+                text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
+                for count, line in enumerate(islice(_lines(text, self.limit), part.count), 1):
+                    yield part.before + count, None if line is None else line.strip()
                 self._check(file.fileno())
         except OSError as error:
             raise _unreadable(self.path, error) from error
@@ -56,7 +58,7 @@ class Lines:
         return ChangedError("has changed while it was packed: remove what was packed, and pack again", path=self.path)
 
 
-def split(path: str, count: int) -> tuple[Lines, list[Part]]:
+def split(path: str, count: int, limit: int) -> tuple[Lines, list[Part]]:
     """Into parts of `count` lines, the last of which may have fewer."""
     digest = hashlib.sha256()
     starts = []
@@ -65,17 +67,41 @@ def split(path: str, count: int) -> tuple[Lines, list[Part]]:
         # newline="" keeps line ends, so that offsets add up.
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             identity = FileIdentity.of(os.fstat(file.fileno()))
-            for line in file:
-                if total % count == 0:
-                    starts.append((offset, total))
-                data = line.encode("utf-8", "surrogateescape")
+            begins = True
+            for piece, ends in _pieces(file, limit):
+                if begins:
+                    if total % count == 0:
+                        starts.append((offset, total))
+                    total += 1
+                data = piece.encode("utf-8", "surrogateescape")
                 digest.update(data)
                 offset += len(data)
-                total += 1
+                begins = ends
     except OSError as error:
         raise _unreadable(path, error) from error
     parts = [Part(offset, before, min(count, total - before)) for offset, before in starts]
-    return Lines(path, identity, digest.hexdigest()), parts
+    return Lines(path, identity, digest.hexdigest(), limit), parts
+
+
+def _lines(file: TextIO, limit: int) -> Iterator[str | None]:
+    """Each line, or None for one of over `limit` characters."""
+    line: str | None = ""
+    begins = True
+    for piece, ends in _pieces(file, limit):
+        line = piece if begins else None
+        if ends:
+            yield line
+        begins = ends
+    if not begins:
+        yield line
+
+
+def _pieces(file: TextIO, limit: int) -> Iterator[tuple[str, bool]]:
+    """Lines with their ends, those over the limit in several pieces. Also whether a piece ends its line."""
+    size = limit + len("\r\n")
+    while piece := file.readline(size):
+        # The line end after so many characters may have been cut in two.
+        yield piece, piece.endswith("\n") or (piece.endswith("\r") and len(piece) < size)
 
 
 def _unreadable(path: str, error: OSError) -> NotFoundError | SourceError:

@@ -25,6 +25,7 @@ import numpy as np
 from touchfs.errors import FormatError, MissingExtraError, NotFoundError, SourceError
 from touchfs.extent import Buffer
 from touchfs.format import mmidx, wav
+from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic, decode
 from touchfs.source.drive import drive
 from touchfs.source.local import FileIdentity, LocalFile
@@ -50,6 +51,7 @@ class Making:
     arithmetic: Arithmetic
     tokenizer: str | None = None
     vocabulary: int = VOCABULARY_MAX
+    limits: Limits = LIMITS
 
     @property
     def modalities(self) -> dict[str, np.dtype[Any]]:
@@ -114,7 +116,7 @@ def _audio(row: dict[str, Any], making: Making) -> Buffer:
         raise error.at(path) from error
     finally:
         source.close()
-    return decode(path, making.rate, making.arithmetic)
+    return decode(path, making.rate, making.arithmetic, making.limits.decoded)
 
 
 def _metainfo(row: dict[str, Any], making: Making) -> Buffer:

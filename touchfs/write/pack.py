@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.format import mmidx
+from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
 from touchfs.source.atomic import atomic_file
 from touchfs.write.making import DATATYPES, VOCABULARY_MAX, Making, vocabulary_of
@@ -37,6 +38,7 @@ def pack_touch(
     tokenizer: str | os.PathLike[str] | None = None,
     vocab_size: int | None = None,
     skip_bad: bool = False,
+    limits: Limits = LIMITS,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
@@ -46,7 +48,7 @@ def pack_touch(
         raise UsageError("data.list cannot hold a path with spaces: choose another output", path=output)
     _check(datatypes, samples_per_shard, rate, tokenizer, vocab_size)
     tokenizer = None if tokenizer is None else os.path.abspath(tokenizer)
-    making = Making(datatypes, places(jsonl), rate, arithmetic, tokenizer)
+    making = Making(datatypes, places(jsonl), rate, arithmetic, tokenizer, limits=limits)
     asked = {
         "datatypes": datatypes,
         "num-utt-per-shard": samples_per_shard,
@@ -61,7 +63,7 @@ def pack_touch(
             return _Touch(replace(making, vocabulary=vocab_size or _vocabulary(making, survey)), output)
         return _Touch(making, output)
 
-    return pack(jsonl, output, samples_per_shard, kind, asked, skip_bad, executor, progress)
+    return pack(jsonl, output, samples_per_shard, kind, asked, skip_bad, limits, executor, progress)
 
 
 def _check(datatypes: str, samples_per_shard: int, rate: int, tokenizer: object, vocab_size: int | None) -> None:

@@ -29,6 +29,7 @@ from touchfs.extent import Buffer
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.format.offsets import OFFSET
 from touchfs.format.tar_grouping import Dialect
+from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
 from touchfs.source.local import LocalFile
 from touchfs.write.convert_audio import to_pcm
@@ -68,7 +69,8 @@ class Reading:
             source.close()
         if self.format is not None:
             try:
-                pcm, rate = to_pcm(recording, self.rate, self.making.arithmetic)
+                making = self.making
+                pcm, rate = to_pcm(recording, self.rate, making.arithmetic, making.limits.decoded)
             except TouchfsError as error:
                 raise error.at(path) from error
             recording = encode(np.frombuffer(pcm, "<i2")[None], rate, self.format)
@@ -102,14 +104,17 @@ def pack_tar(
     arithmetic: Arithmetic = "s16",
     create_index: bool = False,
     skip_bad: bool = False,
+    limits: Limits = LIMITS,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
     """`%06d.tar`. A rate without a format makes WAV."""
-    reading = _reading(jsonl, samples_per_shard, audio_format, rate, arithmetic)
+    reading = _reading(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
     asked = _asked("tar", samples_per_shard, reading) | {"index": create_index}
     kind = _Tar(reading, create_index)
-    return pack(jsonl, os.fspath(output), samples_per_shard, lambda survey: kind, asked, skip_bad, executor, progress)
+    return pack(
+        jsonl, os.fspath(output), samples_per_shard, lambda survey: kind, asked, skip_bad, limits, executor, progress
+    )
 
 
 def pack_shar(
@@ -121,11 +126,12 @@ def pack_shar(
     rate: int | None = None,
     arithmetic: Arithmetic = "s16",
     skip_bad: bool = False,
+    limits: Limits = LIMITS,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
     """`cuts.%06d.jsonl` and `recording.%06d.tar`, each with its index."""
-    reading = _reading(jsonl, samples_per_shard, audio_format, rate, arithmetic)
+    reading = _reading(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
 
     def kind(survey: Survey) -> Kind:
         if reading.format is not None:
@@ -134,11 +140,16 @@ def pack_shar(
         return _Shar(reading, fields_for(frozenset().union(*extensions)))
 
     asked = _asked("shar", samples_per_shard, reading)
-    return pack(jsonl, os.fspath(output), samples_per_shard, kind, asked, skip_bad, executor, progress)
+    return pack(jsonl, os.fspath(output), samples_per_shard, kind, asked, skip_bad, limits, executor, progress)
 
 
 def _reading(
-    jsonl: str | os.PathLike[str], samples_per_shard: int, name: str | None, rate: int | None, arithmetic: Arithmetic
+    jsonl: str | os.PathLike[str],
+    samples_per_shard: int,
+    name: str | None,
+    rate: int | None,
+    arithmetic: Arithmetic,
+    limits: Limits,
 ) -> Reading:
     if name is None and rate is not None:
         name = AUDIO_FORMATS[0]
@@ -146,7 +157,7 @@ def _reading(
         raise UsageError(f"recordings cannot be made {name}: choose from {', '.join(AUDIO_FORMATS)}")
     if samples_per_shard < 1 or (rate is not None and rate < 1):
         raise UsageError(f"{samples_per_shard} samples per shard at {rate} Hz: both must be positive")
-    making = Making(DATATYPES[0], places(jsonl), rate or 0, arithmetic)
+    making = Making(DATATYPES[0], places(jsonl), rate or 0, arithmetic, limits=limits)
     return Reading(making, name, rate)
 
 
@@ -220,7 +231,7 @@ class _Shar:
     @contextmanager
     def open(self, output: Path, ordinal: int) -> Iterator[Add]:
         # More than there will be: it is to end when all are there.
-        with SharSamples(str(output), self.fields, 2**63, ordinal) as writer:
+        with SharSamples(str(output), self.fields, 2**63, self.reading.making.limits, ordinal) as writer:
 
             def add(number: int, line: str) -> bool:
                 writer.add(*self.reading.read(number, line))

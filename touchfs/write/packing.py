@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from touchfs import jobs
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.limits import Limits, too_long
 from touchfs.source.atomic import atomic_file
 from touchfs.write import unfinished
 from touchfs.write.lines import Lines, Part, split
@@ -95,12 +96,15 @@ def pack(
     kind: Callable[[Survey], Kind],
     asked: Mapping[str, Any],
     skip_bad: bool,
+    limits: Limits,
     executor: Executor | None,
     progress: Progress | None,
 ) -> PackReport:
-    """Make all shards that are not there yet. `asked` is what they depend on: going on needs the same."""
+    """Make all shards that are not there yet. `asked` is what they depend on: going on needs the same. Limits may be
+    others then, as whoever has met one raises it.
+    """
     here = os.getcwd()
-    lines, parts = split(os.path.abspath(jsonl), samples_per_shard)
+    lines, parts = split(os.path.abspath(jsonl), samples_per_shard, limits.json)
     work = Work(lines, Path(here, output), skip_bad)
     told = {"jsonl": lines.path, "directory": here, "output": output, **asked, "sha256": lines.sha256}
     try:
@@ -184,9 +188,11 @@ def _survey(work: Work, function: Callable[[str], T], joined: Callable[[Iterable
 def _each(work: Work, part: Part, function: Callable[[int, str], T], skip: Callable[[bytes], None]) -> Iterator[T]:
     """The function's result for each line that has anything. Those that are bad are skipped, if that is wanted."""
     for number, line in work.lines.read(part):
-        if not line:
+        if line == "":
             continue
         try:
+            if line is None:
+                raise FormatError(too_long("the line", work.lines.limit))
             result = function(number, line)
         except (FormatError, NotFoundError, SourceError, ChangedError) as error:
             if not work.skip_bad:

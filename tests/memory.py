@@ -1,0 +1,26 @@
+"""How much memory a command takes at its peak, with the processes that it starts and waits for: the largest of them."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+# A child of a large process begins with its peak, so a small one starts the command.
+_LAUNCHER = """
+import json, resource, subprocess, sys
+status = subprocess.run(sys.argv[2:]).returncode
+with open(sys.argv[1], "w") as file:
+    json.dump([status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss], file)
+"""
+
+
+def peak(place: "os.PathLike[str]", *command: Any, **options: Any) -> tuple[subprocess.CompletedProcess[bytes], int]:
+    """Runs a command. `place` is a directory for notes. Returns what came of it, and the peak in MB."""
+    notes = os.path.join(place, "peak.json")
+    options = {"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": 120} | options
+    done = subprocess.run([sys.executable, "-S", "-c", _LAUNCHER, notes, *command], check=True, **options)
+    with open(notes) as file:
+        done.returncode, kilobytes = json.load(file)
+    os.unlink(notes)
+    return done, kilobytes // 1024
