@@ -3,6 +3,11 @@
 import os
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes is up to the machine: it never fails a test.
+settings.register_profile("touchfs")
+settings.load_profile("touchfs")
 
 
 @pytest.fixture(scope="session", autouse=True)
