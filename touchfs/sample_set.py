@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
 from typing import Any
 
 from touchfs import node
 from touchfs.errors import UsageError
 from touchfs.node.global_shuffle import global_shuffle
+from touchfs.node.seed import Seed, SeedOrRng
 from touchfs.node.shar import Fields, list_fields
 from touchfs.node.state import graph_of
 from touchfs.shard.native_match import has_native_indexes, matches, why_sequential
@@ -84,9 +86,10 @@ class SampleSet:
 
     def shuffle(
         self,
-        seed: int = 0,
+        seed: SeedOrRng = 0,
         buffer_size: int | None = None,
         *,
+        rng: Random | None = None,
         rank: int = 0,
         world_size: int = 1,
         partition: str = "stride",
@@ -94,8 +97,10 @@ class SampleSet:
     ) -> SampleSet:
         """Shuffle globally, which needs an index, or approximately through a buffer of `buffer_size` items, any stream.
 
-        A global shuffle can be the part of one of several ranks.
+        A global shuffle can be the part of one of several ranks. If `seed` is None, or there is an `rng`, one is drawn.
         """
+        if rng is not None:
+            seed = rng
         if buffer_size is None:
             return SampleSet(global_shuffle(self.data, seed, node.Partition(rank, world_size, partition, tail)))
         if world_size != 1:
@@ -107,7 +112,7 @@ class SampleSet:
         return SampleSet(node.LazyIteratorChain(self, *others, **options))
 
     def mux(
-        self, *others: Iterable[Any], weights: Sequence[float] | None = None, stop_early: bool = False, seed: int = 0
+        self, *others: Iterable[Any], weights: Sequence[float] | None = None, stop_early: bool = False, seed: Seed = 0
     ) -> SampleSet:
         """This and others mixed: `a.mux(b)`, or `SampleSet.mux(a, b)`."""
         return SampleSet(node.LazyIteratorMultiplexer(self, *others, stop_early=stop_early, weights=weights, seed=seed))

@@ -37,8 +37,10 @@ from touchfs.node.base import (
     supports_graph_restore,
 )
 from touchfs.node.foreign import begin, maker, resume_root
+from touchfs.node.graph import drawing_nodes, refuse_drawn_seeds
 from touchfs.node.saved import Saved
 from touchfs.node.scope import Track
+from touchfs.node.seed import DrawnSeed
 from touchfs.node.share import is_partitioned, share_of
 from touchfs.node.state import VERSION, graph_of, resume
 from touchfs.token import State, normalize_graph_token
@@ -115,6 +117,11 @@ class NodeIterableDataset(IterableDataset[Any]):
         if distributed and is_partitioned(self.node):
             raise UsageError("the graph is one rank's already: leave out distributed=True, or rank and world_size")
         self.rank, self.world_size = _rank_of_environment() if distributed else (0, 1)
+        if distributed:
+            refuse_drawn_seeds(self.node)
+        # As the epochs: what a worker took from a state, those of the next pass begin with.
+        self._seeds = torch.tensor([drawing.seed for drawing in drawing_nodes(self.node)], dtype=torch.int64)
+        self._seeds.share_memory_()  # type: ignore[no-untyped-call]
         self._next_epochs = torch.full((MOST_WORKERS,), UNBEGUN, dtype=torch.int64)
         self._next_epochs.share_memory_()  # type: ignore[no-untyped-call]
 
@@ -128,10 +135,15 @@ class NodeIterableDataset(IterableDataset[Any]):
         if workers > MOST_WORKERS:
             raise UsageError(f"{workers} workers: a dataset serves {MOST_WORKERS} at most")
         node = share_of(self.node, self.rank * workers + worker, self.world_size * workers)
+        drawing, seeds = drawing_nodes(node), self._seeds.tolist()
+        for drawn, seed in zip(drawing, seeds, strict=True):
+            drawn.seed = DrawnSeed(seed, drawn.seed.given)
         iteration = _iteration(self.node, node, int(self._next_epochs[worker]), self.state)
 
         def told(epoch: int) -> None:
             self._next_epochs[worker] = epoch + 1
+            if (loaded := [drawn.seed for drawn in drawing]) != seeds:
+                self._seeds.copy_(torch.tensor(loaded))
 
         # At once: a worker of which nothing is asked, because the pass is broken off, must count it too.
         told(iteration.epoch)

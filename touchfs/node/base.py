@@ -26,9 +26,10 @@ from itertools import islice
 from typing import Any, NoReturn, TypeAlias
 
 from touchfs.errors import UsageError
-from touchfs.node.origin import CannotCarryError, attach_graph_origin
+from touchfs.node.items import Items, with_token
 from touchfs.node.saved import FRESH, Saved
 from touchfs.node.scope import Track, current_scope
+from touchfs.node.seed import DrawnSeed, plain_seed
 from touchfs.token import State, Token, normalize_graph_token
 
 Make: TypeAlias = Callable[[], Any]
@@ -73,6 +74,8 @@ class Iteration(ABC):
     def __init__(self, node: PairNode, epoch: int) -> None:
         self.node = node
         self.epoch = epoch
+        # The node may take another one from a state.
+        self.seed: Any = getattr(node, "seed", None)
         self.ended = False
         self.pairs = self._until_the_end()
 
@@ -97,12 +100,20 @@ class Iteration(ABC):
             refuse_state(self.node)
         if self.ended:
             return self.node.begin(self.epoch + 1).state()
-        return {"node": kind_of(self.node), "config": self.node.config(), "epoch": self.epoch, **self.position()}
+        config, state = self.node.config(), self.position()
+        if "seed" in config:
+            config["seed"] = plain_seed(self.seed)
+        for seed in self.node.drawn_seeds():
+            if seed.differs_by_rank:
+                state["given_seed"] = seed.given
+        return {"node": kind_of(self.node), "config": config, "epoch": self.epoch, **state}
 
 
 class PairNode(IteratorNode, ABC):
     """A node of this package, or one that is written like them."""
 
+    # An integer, of nodes that draw anything.
+    seed: Any = None
     _track: Track
 
     @abstractmethod
@@ -117,6 +128,19 @@ class PairNode(IteratorNode, ABC):
         """What a state must agree with: parameters, and what is known of the data."""
         return {}
 
+    def described(self) -> list[Any]:
+        """The nodes below that have no states of their own, and are part of `config` instead."""
+        return []
+
+    def drawn_seeds(self) -> list[DrawnSeed]:
+        """Those that `config` has."""
+        return [self.seed] if isinstance(self.seed, DrawnSeed) else []
+
+    def take_seeds(self, config: Saved) -> None:
+        """Where `config` has drawn seeds, take those of a state."""
+        if isinstance(self.seed, DrawnSeed):
+            self.seed = DrawnSeed(config.seed("seed"), self.seed.given)
+
     def locate(self, token: Token, epoch: int) -> State:
         """The state from which the item of a token comes next, in an epoch that nothing was taken from."""
         raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state tells where it is")
@@ -127,7 +151,7 @@ class PairNode(IteratorNode, ABC):
             epoch = saved.integer("epoch")
         iteration = self.iteration(epoch, saved)
         if not saved.fresh:
-            saved.refuse_others(("node", "config", "epoch", *iteration.position()))
+            saved.refuse_others(("node", "config", "epoch", "given_seed", *iteration.position()))
         return iteration
 
     def pairs(self) -> Iterator[Pair]:
@@ -168,12 +192,15 @@ class PairNode(IteratorNode, ABC):
         return self._track
 
     def _check(self, saved: Saved) -> None:
-        kind, config = kind_of(self), self.config()
+        kind = kind_of(self)
         if saved.get("node") != kind:
             raise UsageError(
                 f"{saved.where} is one of a {saved.get('node')!r:.80}, not of a {kind}: restore the graph it is of"
             )
         of_state = saved.child("config")
+        if self.drawn_seeds():
+            self.take_seeds(of_state)
+        config = self.config()
         of_state.refuse_others(config)
         for name, here in config.items():
             there = of_state.get(name)
@@ -227,31 +254,6 @@ class TrackedPairs:
             raise
 
 
-class Items:
-    """The items of pairs. No generator, so that the next item follows one that could not be made."""
-
-    __slots__ = ("_pairs",)
-
-    def __init__(self, pairs: Iterator[Pair]) -> None:
-        self._pairs = pairs
-
-    def __iter__(self) -> Items:
-        return self
-
-    def __next__(self) -> Any:
-        token, make = next(self._pairs)
-        return with_token(make(), token)
-
-
-def with_token(item: Any, token: Token | None) -> Any:
-    if token is None:
-        return item
-    try:
-        return attach_graph_origin(item, token)
-    except CannotCarryError:
-        return item
-
-
 def same(item: Any) -> Any:
     """partial(same, item) is the `Make` of an item that is made already."""
     return item
@@ -264,12 +266,6 @@ def kind_of(node: object) -> str:
 def children_of(node: object) -> list[Any]:
     sources = getattr(node, "sources", None)
     return list(sources) if isinstance(sources, list | tuple) else [node.source] if hasattr(node, "source") else []
-
-
-def describe(node: object) -> State:
-    """The graph from a node down, with all that its states must agree with."""
-    config = node.config() if isinstance(node, PairNode) else {}
-    return {"node": kind_of(node), "config": config, "sources": list(map(describe, children_of(node)))}
 
 
 def name_of(function: Callable[..., Any] | None) -> str | None:

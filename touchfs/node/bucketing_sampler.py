@@ -26,6 +26,8 @@ from touchfs.node.base import Pair
 from touchfs.node.batch import Limit, SamplerIteration, SamplerNode, Waiting, batch_of, is_duration
 from touchfs.node.draws import draws
 from touchfs.node.saved import Saved
+from touchfs.node.seed import Seed, resolve_seed
+from touchfs.node.share import is_partitioned
 from touchfs.token import State
 
 
@@ -40,7 +42,7 @@ class BucketingSampler(SamplerNode):
         num_buckets: int = 10,
         buffer_size: int = 10_000,
         shuffle: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
         drop_last: bool = False,
         duration: str | Callable[[Any], float] = "duration",
         boundaries: Sequence[float] | None = None,
@@ -51,7 +53,7 @@ class BucketingSampler(SamplerNode):
         self.num_buckets = num_buckets
         self.buffer_size = buffer_size
         self.shuffle = shuffle
-        self.seed = seed
+        self.seed = resolve_seed(seed, is_partitioned(self.source))
         self.boundaries = None if boundaries is None else [float(boundary) for boundary in boundaries]
         if not _are_boundaries(self.boundaries):
             raise UsageError(f"boundaries are durations in ascending order, not {boundaries!r:.200}")
@@ -65,7 +67,7 @@ class BucketingSampler(SamplerNode):
             "num_buckets": self.num_buckets,
             "buffer_size": self.buffer_size,
             "shuffle": self.shuffle,
-            "seed": self.seed,
+            "seed": int(self.seed),
             "boundaries": self.boundaries,
         }
 
@@ -87,8 +89,8 @@ class BucketingIteration(SamplerIteration):
 
     def walk(self) -> Iterator[Pair]:
         # The complement of the seed, or both kinds would be the same numbers.
-        picks = draws(self.node.seed, self.epoch, self.picked)
-        for number in draws(~self.node.seed, self.epoch, self.drawn):
+        picks = draws(self.seed, self.epoch, self.picked)
+        for number in draws(~self.seed, self.epoch, self.drawn):
             self._fill()
             bucket = self._choose(number)
             if bucket is None:

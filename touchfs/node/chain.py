@@ -13,11 +13,13 @@ from itertools import accumulate
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.node.base import Iteration, Pair, describe, kind_of
+from touchfs.node.base import Iteration, Pair, kind_of
 from touchfs.node.foreign import begin, locate, maker
-from touchfs.node.order import Order, OrderedNode, OrderIteration
+from touchfs.node.graph import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.order import Order, OrderedNode, OrderIteration, order_seed
 from touchfs.node.partition import Partition
 from touchfs.node.saved import Saved
+from touchfs.node.seed import DrawnSeed, Seed
 from touchfs.node.sources import SourcesNode
 from touchfs.token import State, Token
 
@@ -27,7 +29,7 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
         self,
         *sources: Any,
         shuffle_iters: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
         rank: int = 0,
         world_size: int = 1,
         partition: str = "stride",
@@ -39,7 +41,8 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
             raise UsageError(
                 "a chain without shuffle_iters is not partitioned: give rank and world_size to its sources"
             )
-        self.order = Order(self.starts[-1] if shuffle_iters else 0, seed, Partition(rank, world_size, partition, tail))
+        part = Partition(rank, world_size, partition, tail)
+        self.order = Order(self.starts[-1] if shuffle_iters else 0, order_seed(shuffle_iters, seed, part), part)
 
     @cached_property
     def starts(self) -> list[int]:
@@ -63,9 +66,20 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
 
     def config(self) -> State:
         config = {"sources": len(self.sources), "shuffle_iters": self.shuffle_iters}
-        # The sources have no states in a global shuffle, so nothing else would tell which they were.
-        shuffled = {**self.order.config(), "data": list(map(describe, self.sources))} if self.shuffle_iters else {}
+        shuffled = {**self.order.config(), "data": list(map(describe, self.described()))} if self.shuffle_iters else {}
         return config | shuffled
+
+    def described(self) -> list[Any]:
+        # The sources have no states in a global shuffle, so nothing else would tell which they were.
+        return self.sources if self.shuffle_iters else []
+
+    def drawn_seeds(self) -> list[DrawnSeed]:
+        return [*super().drawn_seeds(), *drawn_seeds_of(self.described())]
+
+    def take_seeds(self, config: Saved) -> None:
+        super().take_seeds(config)
+        for source, description in zip(self.described(), config.children("data"), strict=False):
+            take_described_seeds(source, description)
 
     def locate(self, token: Token, epoch: int) -> State:
         if self.shuffle_iters:

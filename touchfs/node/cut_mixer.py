@@ -29,11 +29,14 @@ from uuid import UUID
 import numpy as np
 
 from touchfs.errors import UsageError
-from touchfs.node.base import IteratorNode, Make, Pair, describe, kind_of, resolve_iterator_source
+from touchfs.node.base import IteratorNode, Make, Pair, kind_of, resolve_iterator_source
 from touchfs.node.foreign import is_checkpointable, locate, maker
+from touchfs.node.graph import describe, drawn_seeds_of, take_described_seeds
 from touchfs.node.manifest import LazyIndexedManifestIterator
 from touchfs.node.mixing import DIGITS, Audio, mix, samples_of
 from touchfs.node.saved import LARGEST, Saved
+from touchfs.node.seed import DrawnSeed, SeedOrRng, resolve_seed
+from touchfs.node.share import is_partitioned
 from touchfs.node.sound import Cut, as_cut
 from touchfs.node.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token, from_json, normalize_graph_token, to_json
@@ -59,7 +62,7 @@ class LazyCutMixer(TransformNode):
         snr: float | Sequence[float] | None = 20,
         preserve_id: str | None = None,
         mix_prob: float = 1.0,
-        seed: int = 42,
+        seed: SeedOrRng = 42,
         random_mix_offset: bool = False,
     ) -> None:
         super().__init__(cuts)
@@ -76,7 +79,7 @@ class LazyCutMixer(TransformNode):
         self.snr = snr
         self.preserve_id = preserve_id
         self.mix_prob = mix_prob
-        self.seed = seed
+        self.seed = resolve_seed(seed, is_partitioned(self.source), takes_rng=True)
         self.random_mix_offset = random_mix_offset
 
     @property
@@ -100,11 +103,21 @@ class LazyCutMixer(TransformNode):
             "snr": list(self.snr) if isinstance(self.snr, Sequence) else self.snr,
             "preserve_id": self.preserve_id,
             "mix_prob": self.mix_prob,
-            "seed": self.seed,
+            "seed": int(self.seed),
             "random_mix_offset": self.random_mix_offset,
-            # It has no state, so nothing else would tell which it was.
             "mix_in_cuts": describe(self.mix_in_cuts),
         }
+
+    def described(self) -> list[Any]:
+        # It has no state, so nothing else would tell which it was.
+        return [self.mix_in_cuts]
+
+    def drawn_seeds(self) -> list[DrawnSeed]:
+        return [*super().drawn_seeds(), *drawn_seeds_of(self.described())]
+
+    def take_seeds(self, config: Saved) -> None:
+        super().take_seeds(config)
+        take_described_seeds(self.mix_in_cuts, config.child("mix_in_cuts"))
 
     def locate(self, token: Token, epoch: int) -> State:
         seed, inner = self._parts_of(token)
@@ -174,7 +187,7 @@ class CutMixerIteration(TransformIteration):
         self.taken = saved.integer("taken", 0 if node.has_constant_time_access else LARGEST)
 
     def walk(self) -> Iterator[Pair]:
-        node, seed = self.node, self.node.seed + self.epoch
+        node, seed = self.node, self.seed + self.epoch
         for token, make in self.source.pairs:
             if token is None:
                 self.taken += 1

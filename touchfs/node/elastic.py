@@ -48,6 +48,12 @@ def _merge(ranks: list[Saved], lock_step: bool) -> State:
     if any(rank.integer("epoch") > epoch + 1 for rank in ranks):
         raise UsageError(f"{ranks[0].where}: the ranks are more than one epoch apart")
     (kind,) = kinds
+    for rank in ranks:
+        if rank.has("given_seed"):
+            raise UsageError(
+                f"{rank.where}: the {kind} has seed={rank.get('given_seed')!r:.20}, which was drawn: "
+                "only what has an integer goes on with other ranks"
+            )
     if all(rank.only("node", "epoch", "state") for rank in ranks):
         inner = _merge([rank.child("state") for rank in ranks], lock_step)
         return {"node": kind, "epoch": epoch, "state": inner}

@@ -6,10 +6,11 @@ import copy
 from typing import Self
 
 from touchfs.node.base import Iteration
-from touchfs.node.order import Order, OrderedNode, OrderIteration
+from touchfs.node.order import Order, OrderedNode, OrderIteration, order_seed
 from touchfs.node.partition import Partition
 from touchfs.node.saved import FRESH, Saved
 from touchfs.node.scope import Track
+from touchfs.node.seed import Seed
 from touchfs.node.version_0_1 import unchained_state, unchained_token
 from touchfs.token import Token
 
@@ -28,11 +29,11 @@ class IndexedLeaf(OrderedNode):
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
         return super().begin(epoch, unchained_state(saved))
 
-    def reordered(self, seed: int | None, partition: Partition) -> Self:
-        """The same leaf in another order, at its beginning."""
+    def reordered(self, seed: Seed, partition: Partition) -> Self:
+        """The same leaf, shuffled, at its beginning."""
         self.refuse_ranks()
         leaf = copy.copy(self)
-        leaf.order = Order(self.order.size, seed, partition)
+        leaf.order = Order(self.order.size, order_seed(True, seed, partition), partition)
         leaf._track = Track()
         leaf._was_chained = True
         return leaf

@@ -16,8 +16,9 @@ from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node.base import Pair, kind_of
 from touchfs.node.indexed_leaf import IndexedLeaf
-from touchfs.node.order import Order
+from touchfs.node.order import Order, order_seed
 from touchfs.node.partition import Partition
+from touchfs.node.seed import Seed
 from touchfs.node.shar import Fields, list_fields
 from touchfs.shard import shar
 from touchfs.shard.native_match import why_sequential
@@ -37,7 +38,7 @@ class LazyIndexedSharIterator(IndexedLeaf):
         in_dir: str | os.PathLike[str] | None = None,
         *,
         shuffle: bool = False,
-        seed: int = 42,
+        seed: Seed = 42,
         rank: int = 0,
         world_size: int = 1,
         partition: str = "stride",
@@ -51,7 +52,8 @@ class LazyIndexedSharIterator(IndexedLeaf):
             _refuse_compressed([name for shard in dataset.shards for name in shard.files if not _has_twin(name, shard)])
         self.fields = None if fields is None else sorted({shar.CUTS, *fields})
         self.samples = DatasetSamples(_chosen(dataset, paths))
-        self.order = Order(len(self.samples), seed if shuffle else None, Partition(rank, world_size, partition, tail))
+        part = Partition(rank, world_size, partition, tail)
+        self.order = Order(len(self.samples), order_seed(shuffle, seed, part), part)
 
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return (ordinal, epoch), partial(self.sample, ordinal, epoch)

@@ -18,6 +18,8 @@ from touchfs.node.draws import draws
 from touchfs.node.foreign import begin
 from touchfs.node.multiplexer import check_weights
 from touchfs.node.saved import Saved
+from touchfs.node.seed import Seed, resolve_seed
+from touchfs.node.share import is_partitioned
 from touchfs.token import State, Token
 
 
@@ -26,14 +28,14 @@ class LazyInfiniteApproximateMultiplexer(PairNode):
         self,
         *sources: Any,
         weights: Sequence[float] | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         max_open_streams: int | None = None,
     ) -> None:
         if max_open_streams is not None and max_open_streams < 1:
             raise UsageError(f"1 or more streams are open at once, not {max_open_streams}")
         self.sources = [resolve_iterator_source(source) for source in sources]
         self.weights = check_weights(weights, len(sources))
-        self.seed = seed
+        self.seed = resolve_seed(seed, any(map(is_partitioned, self.sources)))
         self.max_open_streams = max_open_streams
 
     def iteration(self, epoch: int, saved: Saved) -> InfiniteIteration:

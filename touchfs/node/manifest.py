@@ -15,8 +15,9 @@ from touchfs.dataset.samples import DatasetSamples
 from touchfs.indexing import open_dataset
 from touchfs.node.base import Pair, kind_of
 from touchfs.node.indexed_leaf import IndexedLeaf
-from touchfs.node.order import Order
+from touchfs.node.order import Order, order_seed
 from touchfs.node.partition import Partition
+from touchfs.node.seed import Seed
 from touchfs.token import State, Token
 
 
@@ -35,7 +36,7 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         self,
         samples: Indexed | Dataset | str | os.PathLike[str],
         shuffle: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
         *,
         rank: int = 0,
         world_size: int = 1,
@@ -43,7 +44,8 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         tail: str = "keep",
     ) -> None:
         self.samples = _opened(samples)
-        self.order = Order(len(self.samples), seed if shuffle else None, Partition(rank, world_size, partition, tail))
+        part = Partition(rank, world_size, partition, tail)
+        self.order = Order(len(self.samples), order_seed(shuffle, seed, part), part)
 
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return ordinal, partial(self.samples.__getitem__, ordinal)

@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from touchfs.errors import UsageError
 from touchfs.limits import LIMITS, Limits
 from touchfs.node.base import Iteration, Make, Pair, PairNode, kind_of
-from touchfs.node.order import Order
+from touchfs.node.order import Order, order_seed
 from touchfs.node.partition import Partition
 from touchfs.node.saved import Saved
+from touchfs.node.seed import Seed, plain_seed
 from touchfs.shard.options import Options
 from touchfs.stream.base import Stream, fingerprint_of
 from touchfs.stream.open import open_streams
@@ -33,13 +35,22 @@ class StreamNode(PairNode):
         self,
         streams: Sequence[Stream],
         shuffle_shards: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
         self.streams = streams
-        self.order = Order(len(streams), seed if shuffle_shards else None, Partition(rank, world_size))
+        part = Partition(rank, world_size)
+        self.order = Order(len(streams), order_seed(shuffle_shards, seed, part), part)
         self.fingerprint = fingerprint_of(streams)
+
+    @property
+    def seed(self) -> Any:
+        return self.order.seed
+
+    @seed.setter
+    def seed(self, seed: Any) -> None:
+        self.order = replace(self.order, seed=seed)
 
     def iteration(self, epoch: int, saved: Saved) -> StreamIteration:
         return StreamIteration(self, epoch, saved)
@@ -52,7 +63,7 @@ class StreamNode(PairNode):
         raise UsageError(f"{kind_of(self)} cannot rebuild an item from a token: what it reads has no index")
 
     def config(self) -> State:
-        order = {"shards": self.order.size, "seed": self.order.seed, "partition": self.order.partition.as_json()}
+        order = {"shards": self.order.size, "seed": plain_seed(self.seed), "partition": self.order.partition.as_json()}
         return {**order, "fingerprint": self.fingerprint}
 
 
@@ -63,12 +74,13 @@ class StreamIteration(Iteration):
 
     def __init__(self, node: StreamNode, epoch: int, saved: Saved) -> None:
         super().__init__(node, epoch)
-        self.shard = saved.integer("shard", node.order.count())
+        self.order = node.order
+        self.shard = saved.integer("shard", self.order.count())
         self.place = saved.integers("place")
 
     def walk(self) -> Iterator[Pair]:
         node = self.node
-        for position in node.order.ordinals(self.epoch, (), self.shard):
+        for position in self.order.ordinals(self.epoch, (), self.shard):
             for place, make in node.streams[position].samples(self.place):
                 self.place = place
                 yield None, node.present(make, self.epoch)
@@ -85,7 +97,7 @@ class LazyManifestIterator(StreamNode):
         self,
         path: str | os.PathLike[str],
         shuffle_shards: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
         *,
         rank: int = 0,
         world_size: int = 1,

@@ -17,18 +17,20 @@ from touchfs.node.base import Iteration, Pair
 from touchfs.node.draws import draws
 from touchfs.node.foreign import begin
 from touchfs.node.saved import Saved
+from touchfs.node.seed import Seed, resolve_seed
+from touchfs.node.share import is_partitioned
 from touchfs.node.sources import SourcesNode
 from touchfs.token import State
 
 
 class LazyIteratorMultiplexer(SourcesNode):
     def __init__(
-        self, *sources: Any, stop_early: bool = False, weights: Sequence[float] | None = None, seed: int = 0
+        self, *sources: Any, stop_early: bool = False, weights: Sequence[float] | None = None, seed: Seed = 0
     ) -> None:
         super().__init__(*sources)
         self.stop_early = stop_early
         self.weights = check_weights(weights, len(sources))
-        self.seed = seed
+        self.seed = resolve_seed(seed, any(map(is_partitioned, self.sources)))
 
     def iteration(self, epoch: int, saved: Saved) -> MultiplexerIteration:
         return MultiplexerIteration(self, epoch, saved)
@@ -38,7 +40,7 @@ class LazyIteratorMultiplexer(SourcesNode):
             "sources": len(self.sources),
             "stop_early": self.stop_early,
             "weights": self.weights,
-            "seed": self.seed,
+            "seed": int(self.seed),
         }
 
     def __len__(self) -> int:
@@ -63,7 +65,7 @@ class MultiplexerIteration(Iteration):
         self.drawn = saved.integer("drawn")
 
     def walk(self) -> Iterator[Pair]:
-        numbers = draws(self.node.seed, self.epoch, self.drawn)
+        numbers = draws(self.seed, self.epoch, self.drawn)
         while not all(self.drained):
             live = [index for index, drained in enumerate(self.drained) if not drained]
             *edges, total = accumulate(self.node.weights[index] for index in live)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -22,11 +22,18 @@ from touchfs.node.feistel import Feistel
 from touchfs.node.partition import Partition
 from touchfs.node.remainder import Stage, read_stage, remainders
 from touchfs.node.saved import FRESH, Saved
+from touchfs.node.seed import Seed, check_seed, plain_seed, resolve_seed
 from touchfs.token import State, Token
 
 # Ordinals computed at a time: few at first, so that resuming is quick, then enough to make NumPy's calls cheap.
 FIRST_BLOCK = 16
 BLOCK = 1 << 13
+
+
+def order_seed(shuffle: bool, seed: Seed, partition: Partition) -> int | None:
+    """The seed of an order, or None if it is not shuffled; then none is drawn."""
+    check_seed(seed)
+    return resolve_seed(seed, has_ranks=partition.world_size > 1) if shuffle else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,7 @@ class Order:
     partition: Partition
 
     def config(self) -> State:
-        return {"length": self.size, "seed": self.seed, "order": "lhotse"}
+        return {"length": self.size, "seed": plain_seed(self.seed), "order": "lhotse"}
 
     def permutation(self, epoch: int) -> Feistel | None:
         return None if self.seed is None else Feistel(self.size, self.seed + epoch)
@@ -73,6 +80,14 @@ class OrderedNode(PairNode):
     """A node that goes through ordinals in an `order`."""
 
     order: Order
+
+    @property
+    def seed(self) -> Any:
+        return self.order.seed
+
+    @seed.setter
+    def seed(self, seed: Any) -> None:
+        self.order = replace(self.order, seed=seed)
 
     @abstractmethod
     def pair_at(self, ordinal: int, epoch: int) -> Pair: ...

@@ -13,6 +13,7 @@ from typing import Any
 from touchfs.node.base import Pair
 from touchfs.node.batch import Limit, SamplerIteration, SamplerNode, batch_of
 from touchfs.node.saved import Saved
+from touchfs.node.seed import Seed, check_seed
 from touchfs.node.shuffler import LazyShuffler
 from touchfs.token import State
 
@@ -27,11 +28,12 @@ class DynamicSampler(SamplerNode):
         max_duration: float | None = None,
         max_items: int | None = None,
         shuffle: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
         drop_last: bool = False,
         duration: str | Callable[[Any], float] = "duration",
         buffer_size: int = 10_000,
     ) -> None:
+        check_seed(seed)
         limit = Limit(max_duration, max_items)
         ordered = LazyShuffler(source, buffer_size, seed) if shuffle else source
         super().__init__(ordered, limit, drop_last, duration, measured=max_duration is not None)

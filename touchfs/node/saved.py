@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
-from touchfs.errors import FormatError
+from touchfs.errors import FormatError, UsageError
 from touchfs.token import Token, normalize_graph_token
 
 # Counts and sizes fit into NumPy's integers, and sums of two do.
@@ -57,6 +57,14 @@ class Saved:
         if type(value) is not int or not 0 <= value <= most:
             self._at(name)._damaged(f"within 0 and {most}", value)
         return value
+
+    def seed(self, name: str) -> int:
+        value = self.get(name)
+        if value is None:
+            raise UsageError(f"{self.where} is of a pass that was not shuffled: go on without shuffle")
+        if type(value) is not int or abs(value) >= LARGEST:
+            self._at(name)._damaged(f"an integer below {LARGEST}", value)
+        return int(value)
 
     def flag(self, name: str) -> bool:
         value = False if self.fresh else self.get(name)

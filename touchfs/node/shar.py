@@ -15,6 +15,7 @@ from touchfs.errors import NotFoundError, UsageError
 from touchfs.limits import LIMITS, Limits
 from touchfs.node.base import Make
 from touchfs.node.manifest_stream import StreamNode
+from touchfs.node.seed import Seed
 from touchfs.shard import shar
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
@@ -34,7 +35,7 @@ class LazySharIterator(StreamNode):
         in_dir: str | os.PathLike[str] | None = None,
         *,
         shuffle_shards: bool = False,
-        seed: int = 42,
+        seed: Seed = 42,
         rank: int = 0,
         world_size: int = 1,
         limits: Limits = LIMITS,

@@ -7,6 +7,7 @@ taken, so resuming decodes nothing. The state is the buffer's tokens: where the 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, cast
@@ -16,23 +17,29 @@ from touchfs.node.base import Make, Pair
 from touchfs.node.draws import draws
 from touchfs.node.foreign import maker
 from touchfs.node.saved import Saved
+from touchfs.node.seed import SeedOrRng, resolve_seed
+from touchfs.node.share import is_partitioned
 from touchfs.node.transform import HoldingNode, TransformIteration
 from touchfs.token import State, Token
 
 
 class LazyShuffler(HoldingNode):
-    def __init__(self, source: Any, buffer_size: int = 10_000, seed: int = 0) -> None:
+    """`rng` is Lhotse's name for a generator, from which one seed is drawn. It may be given as the seed, too."""
+
+    def __init__(
+        self, source: Any, buffer_size: int = 10_000, seed: SeedOrRng = 0, *, rng: random.Random | None = None
+    ) -> None:
         if buffer_size < 1:
             raise UsageError(f"a shuffle buffer has 1 or more items, not {buffer_size}")
         super().__init__(source)
         self.buffer_size = buffer_size
-        self.seed = seed
+        self.seed = resolve_seed(seed if rng is None else rng, is_partitioned(self.source), takes_rng=True)
 
     def iteration(self, epoch: int, saved: Saved) -> ShufflerIteration:
         return ShufflerIteration(self, epoch, saved)
 
     def config(self) -> State:
-        return {"buffer_size": self.buffer_size, "seed": self.seed}
+        return {"buffer_size": self.buffer_size, "seed": int(self.seed)}
 
 
 class ShufflerIteration(TransformIteration):
@@ -52,7 +59,7 @@ class ShufflerIteration(TransformIteration):
 
     def walk(self) -> Iterator[Pair]:
         buffer, size, source = self.buffer, self.node.buffer_size, self.source.pairs
-        for number in draws(self.node.seed, self.epoch, self.drawn):
+        for number in draws(self.seed, self.epoch, self.drawn):
             while len(buffer) < size and not self.drained:
                 pair = next(source, None)
                 if pair is None:
