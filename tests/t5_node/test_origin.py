@@ -6,12 +6,13 @@ import copy
 import json
 import pickle
 from dataclasses import asdict, dataclass
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from t5_node.graphs import Thing
+from t5_node.graphs import Thing, numbers
 
 from touchfs.node import (
     LazyIndexedManifestIterator,
@@ -20,6 +21,7 @@ from touchfs.node import (
     attach_graph_origin,
     get_graph_origin,
     maybe_attach_graph_origin,
+    normalize_graph_token,
 )
 
 
@@ -101,3 +103,33 @@ def test_a_dict_in_memory_is_not_written_to() -> None:
     row["b"] = 2
     assert rows == [{"a": 1}]
     assert get_graph_origin(row) == 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LazyIndexedManifestIterator([Thing(i) for i in range(5)], shuffle=True),
+        lambda: LazyIteratorChain(LazyIndexedManifestIterator(range(5)), LazyRepeater(numbers(2))),
+    ],
+)
+def test_what_an_item_carries_is_a_token_that_its_graph_takes(make: Any) -> None:
+    for item in islice(make(), 8):
+        token = item._graph_origin
+        rebuilt = make()[token]
+        assert rebuilt == item
+        assert rebuilt._graph_origin == token == get_graph_origin(item)
+        assert make()[json.loads(json.dumps(token))] == item
+        assert normalize_graph_token(token) == token
+        assert type(get_graph_origin(item)) in (int, tuple)
+        assert get_graph_origin(attach_graph_origin(Thing(7), token)) == token
+
+
+@pytest.mark.parametrize("token", [7, "a", (0, (1, "b")), [0, [1, "b"]], np.int64(7)])
+def test_tokens_of_every_kind_are_carried(token: Any) -> None:
+    item = attach_graph_origin(Thing(1), token)
+    assert item._graph_origin == get_graph_origin(item) == normalize_graph_token(token)
+    assert {item._graph_origin: 1}[normalize_graph_token(token)] == 1  # type: ignore[attr-defined]
+    assert repr(item._graph_origin) == repr(normalize_graph_token(token))  # type: ignore[attr-defined]
+    assert pickle.loads(pickle.dumps(item))._graph_origin is None
+    with pytest.raises(TypeError, match="a token is"):
+        attach_graph_origin(Thing(1), 1.5)  # type: ignore[arg-type]

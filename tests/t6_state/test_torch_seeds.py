@@ -50,7 +50,9 @@ def mapped(**options: Any) -> StatefulDataLoader:
     return StatefulDataLoader(NodeDataset(node), sampler=NodeSampler(node), batch_size=None, **options)
 
 
-@pytest.mark.parametrize("start", [{}, {"persistent_workers": True}, {"multiprocessing_context": "spawn"}])
+@pytest.mark.parametrize(
+    "start", [{}, {"persistent_workers": True}, {"persistent_workers": True, "multiprocessing_context": "spawn"}]
+)
 def test_workers_share_what_was_drawn(start: dict[str, Any]) -> None:
     loader = DataLoader(NodeIterableDataset(drawn()), batch_size=None, num_workers=2, **start)
     epochs = [list(loader) for _ in range(2)]

@@ -4,7 +4,7 @@ Inside the graph nodes pass pairs of a token and an item (`touchfs.node.base`), 
 attribute `_graph_origin` is the public face of that, and how a token crosses a node written elsewhere, whose
 `__iter__` yields items alone. So it must never name the wrong token, nor be written into anybody's data:
 
-- The attribute holds an `Origin`, which is pickled as None: a token means something only beside its graph.
+- The attribute is a token of a subclass, which is pickled as None: a token means something only beside its graph.
 - `5 is 5` everywhere, so an integer cannot be told apart by identity: integers, floats, strings, bytes, tuples, lists
   and dicts are handed out as instances of a subclass, equal to the plain value, and pickled and dumped as the plain
   value, each with its own attribute. What neither has room nor can be subclassed (None, True, a NumPy array, an
@@ -18,34 +18,26 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from touchfs.token import Token
+from touchfs.token import Token, normalize_graph_token
 
 T = TypeVar("T")
 
 
-class Origin:
-    __slots__ = ("token",)
+def _origin(plain: type) -> type:
+    """Tokens of a type, that copies of an item keep and pickles of it do not."""
+    methods = {
+        "__slots__": (),
+        "__reduce_ex__": lambda self, protocol: (type(None), ()),
+        "__copy__": lambda self: self,
+        "__deepcopy__": lambda self, memo: self,
+    }
+    return type(f"{plain.__name__}_origin", (plain,), methods)
 
-    def __init__(self, token: Token) -> None:
-        self.token = token
 
-    def __eq__(self, other: object) -> bool:
-        return bool(self.token == (other.token if isinstance(other, Origin) else other))
-
-    def __hash__(self) -> int:
-        return hash(self.token)
-
-    def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        return type(None), ()
-
-    def __copy__(self) -> Origin:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Origin:
-        return self
-
-    def __repr__(self) -> str:
-        return repr(self.token)
+_ORIGINS: dict[type, Any] = {plain: _origin(plain) for plain in (int, str, tuple)}
+_TOKENS: dict[type, Any] = {origin: plain for plain, origin in _ORIGINS.items()}
+# An item that nothing can rebuild may be marked as such.
+_ORIGINS[type(None)] = lambda token: None
 
 
 class CannotCarryError(TypeError):
@@ -64,13 +56,17 @@ _CARRIERS |= {carrier: carrier for carrier in _CARRIERS.values()}
 def attach_graph_origin(item: T, token: Token) -> T:
     """The item, or what stands for it, with the token that rebuilds it. Use what this returns."""
     carrier = _CARRIERS.get(type(item))
+    origin = _ORIGINS.get(type(token))
+    if origin is None:
+        token = normalize_graph_token(token)
+        origin = _ORIGINS[type(token)]
     try:
         if carrier is not None:
             item = carrier(item)
         elif getattr(item, "_graph_origin", None) not in (None, token):
             item = copy.copy(item)
         # Not setattr: frozen dataclasses refuse it, and classes that keep custom fields would save the token.
-        object.__setattr__(item, "_graph_origin", Origin(token))
+        object.__setattr__(item, "_graph_origin", origin(token))
     except (AttributeError, TypeError):
         raise CannotCarryError(
             f"{type(item).__name__} objects cannot carry a token: put it into a dict or an object with attributes"
@@ -85,4 +81,5 @@ def maybe_attach_graph_origin(item: T, token: Token | None) -> T:
 def get_graph_origin(item: Any) -> Token | None:
     """The token an item came with, or None."""
     origin = getattr(item, "_graph_origin", None)
-    return origin.token if isinstance(origin, Origin) else origin
+    plain = _TOKENS.get(type(origin))
+    return origin if plain is None else plain(origin)
