@@ -14,6 +14,8 @@ Every pass over a loader is the next epoch, whether or not the one before came t
 anew for each pass count in memory that they share with the main process, so a dataset serves one loader at a time.
 `set_epoch` says which epoch comes next.
 
+`graph_states` finds the graphs' states in a loader's, for `merge_states`, to go on with other workers or ranks.
+
 Ranks are those of the graph's own leaves. `distributed=True` takes RANK and WORLD_SIZE from the environment instead;
 nothing here looks at them otherwise.
 """
@@ -201,6 +203,32 @@ class NodeSampler(Sampler[Any]):
 
     def _told(self, epoch: int) -> None:
         self._next_epoch = epoch + 1
+
+
+def graph_states(loader_state: State) -> list[State]:
+    """The graphs' states in a state of a `StatefulDataLoader`: one of each worker, or one if the main process iterates.
+
+    `merge_states` makes of them, and of those of other ranks' loaders, one that any number of workers goes on from.
+    Behind the last item of an epoch, what is left of that epoch may be nothing.
+    UsageError if the loader is past its last snapshot, as with `snapshot_every_n_steps` above 1, or has none.
+    """
+    if steps := loader_state.get("_steps_since_snapshot"):
+        raise UsageError(
+            f"the loader is {steps} steps past its last snapshot, and the states are those of the snapshot: "
+            "use snapshot_every_n_steps=1"
+        )
+    states = _envelopes(loader_state)
+    if not states:
+        raise UsageError("no graph's state is in this: give state_dict() of a StatefulDataLoader over a node's dataset")
+    return states
+
+
+def _envelopes(value: Any) -> list[State]:
+    if isinstance(value, dict):
+        if "touchfs_state" in value:
+            return [value]
+        value = list(value.values())
+    return [state for part in value for state in _envelopes(part)] if isinstance(value, list) else []
 
 
 def _item(pair: Pair) -> Any:
