@@ -1,11 +1,13 @@
+import bz2
 import gzip
 import io
 import json
+import lzma
 import os
 import shutil
 import tarfile
 import tracemalloc
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import lilcom
 import numpy as np
 import pytest
 import soundfile
+import zstandard
 from conformance import Expected, check_shard
 from shown import files
 
@@ -28,6 +31,13 @@ from touchfs.shard.shar import SharShard
 from touchfs.view.catalogs import make_catalog
 
 RATE = 8000
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".jsonl": bytes,
+    ".jsonl.gz": gzip.compress,
+    ".jsonl.xz": lzma.compress,
+    ".jsonl.bz2": bz2.compress,
+    ".jsonl.zst": lambda data: bytes(zstandard.compress(data)),
+}
 
 
 def cut(key: Any, **more: Any) -> dict[str, Any]:
@@ -209,6 +219,69 @@ def test_files_that_belong_to_no_shard_are_told_by_the_first_one(tmp_path: Path)
     assert "2 samples are served" in report
     (tmp_path / "README.md").unlink()
     assert "README.md" not in catalogued(first)[1]
+
+
+MANIFESTS: dict[str, list[dict[str, Any]]] = {
+    "cuts": [cut("a"), cut("b")],
+    "recordings": [{"id": "r-a", "sources": []}, {"id": "r-b", "sources": []}, {"id": "r-c", "sources": []}],
+    "supervisions": [{"id": "s-a", "recording_id": "r-a", "text": "x"}],
+}
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.bz2", ".jsonl.zst"])
+def test_lhotses_ordinary_manifests_are_three_shards(tmp_path: Path, suffix: str) -> None:
+    """In their directory and named alone, whatever else is beside them that is no tar."""
+    compress = COMPRESS[suffix]
+    for name, rows in MANIFESTS.items():
+        (tmp_path / f"{name}{suffix}").write_bytes(compress(b"".join(map(line, rows))))
+    (tmp_path / "README.md").write_text("?")
+    paths = [str(tmp_path / f"{name}{suffix}") for name in MANIFESTS]
+    assert find_shards(str(tmp_path)) == paths
+    for path, (name, rows) in zip(paths, MANIFESTS.items(), strict=True):
+        assert find_shards(path) == [path]
+        assert kind_name(path).endswith("JSON lines")
+        assert shard_name(path) == name
+        assert shown(path) == {f"{row['id']}.json": line(row) for row in rows}
+    write_shar(tmp_path, ".000000", ["x"])
+    assert find_shards(str(tmp_path)) == sorted([*paths, str(tmp_path / "cuts.000000.jsonl")]), "each is what it was"
+    assert kind_name(paths[0]).endswith("JSON lines")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_beside_cuts_without_a_number_lines_are_a_field_by_their_cut_id(tmp_path: Path, suffix: str) -> None:
+    path = write_lines(tmp_path / "cuts.jsonl", cut("a"), cut("b"))
+    rows = [{"cut_id": "a", "lang": "la"}, {"cut_id": "b", "lang": "lb"}]
+    lines = {
+        "lang": b"\n \r\n" + b"".join(map(line, rows)),
+        "recordings": line({"id": "r"}),
+        "empty": b"",
+        "bad": b"{\n",
+    }
+    lines["long"] = b'{"cut_id": "a", "long": "' + b"x" * (1 << 20) + b'"}\n'
+    for name, data in lines.items():
+        (tmp_path / f"{name}{suffix}").write_bytes(COMPRESS[suffix](data))
+    others = [str(tmp_path / f"{name}{suffix}") for name in ("bad", "empty", "recordings")]
+    assert find_shards(str(tmp_path)) == sorted([str(path), *others])
+    assert kind_name(str(path)) == "Lhotse Shar"
+    assert fingerprint(str(path)).keys() == {"cuts.jsonl", f"lang{suffix}", f"long{suffix}"}
+    found, report = catalogued(path)
+    assert (found["a.lang.txt"], found["b.lang.txt"]) == (b"la", b"lb")
+    assert len(found["a.long.txt"]) == 1 << 20
+    assert all(name not in report for name in ("recordings", "empty", "bad"))
+
+
+def test_a_tar_makes_cuts_without_a_number_a_shar(tmp_path: Path) -> None:
+    path = str(write_lines(tmp_path / "cuts.jsonl", cut("a")))
+    assert kind_name(path) == "JSON lines"
+    write_lines(tmp_path / "recordings.jsonl", {"id": "r"})
+    write_tar(tmp_path / "recording.tar", pair("a", "wav", wav(0), **told()))
+    for source in (str(tmp_path), path):
+        assert find_shards(source)[0] == path
+        assert kind_name(path) == "Lhotse Shar"
+        assert shown(path)["a.wav"] == wav(0)
+    (tmp_path / "recording.tar").unlink()
+    (tmp_path / "cuts.tar").write_bytes(b"")
+    assert kind_name(path) == "JSON lines", "cuts are no field of theirs"
 
 
 def test_what_is_left_over_of_compressing(tmp_path: Path) -> None:
@@ -663,6 +736,6 @@ def test_fields_of_names_that_others_have(tmp_path: Path) -> None:
 def test_a_shard_that_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         SharShard(str(tmp_path / "cuts.jsonl"))
-    (tmp_path / "cuts.jsonl.gz").write_bytes(b"")
+    (tmp_path / "cuts.000000.jsonl.gz").write_bytes(b"")
     with pytest.raises(FormatError, match="is empty"):
-        SharShard(str(tmp_path / "cuts.jsonl.gz"))
+        SharShard(str(tmp_path / "cuts.000000.jsonl.gz"))

@@ -52,6 +52,18 @@ def test_there_and_back(text, shards, here, between):
     assert found == {name: data for name, data in expected.items() if name != "data.list"}
 
 
+def test_lhotses_ordinary_manifests(text, here):
+    """`cuts.jsonl` beside `recordings.jsonl` is no Shar: all three are there, and can be converted."""
+    rows = {"cuts": [{"id": "a"}, {"id": "b"}], "recordings": [{"id": "r"}], "supervisions": [{"id": "s"}]}
+    (here / "manifests").mkdir()
+    for name, each in rows.items():
+        (here / f"manifests/{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in each))
+    assert text("ls", "manifests:shards").split() == ["cuts/", "recordings/", "supervisions/"]
+    assert text("ls", "manifests/cuts.jsonl:shards/cuts").split() == ["a.json", "b.json"]
+    assert text("convert", "manifests", "tars", "--to", "tar") == "tars: 1 shard, 4 samples"
+    assert sorted(tar_of(here / "tars/000000.tar")) == ["a.json", "b.json", "r.json", "s.json"]
+
+
 def test_options_of_each_target(text, shards, here):
     text("convert", shards, "tars", "--to", "tar", "--shard-size", "100000", "--index", "--leave-out", "txt")
     made = tree(here / "tars")

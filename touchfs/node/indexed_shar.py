@@ -20,7 +20,7 @@ from touchfs.node.order import Order, order_seed
 from touchfs.node.partition import Partition
 from touchfs.node.seed import Seed
 from touchfs.node.shar import Fields, list_fields
-from touchfs.shard import shar
+from touchfs.shard import shar_files
 from touchfs.shard.native_match import why_sequential
 from touchfs.token import State, Token
 
@@ -46,11 +46,11 @@ class LazyIndexedSharIterator(IndexedLeaf):
     ) -> None:
         paths = list_fields(fields, in_dir)
         _refuse_compressed([path for each in paths.values() for path in each])
-        dataset = open_dataset(os.path.dirname(paths[shar.CUTS][0]))
+        dataset = open_dataset(os.path.dirname(paths[shar_files.CUTS][0]))
         if fields is None:
             # Those that are there plain as well are not needed.
             _refuse_compressed([name for shard in dataset.shards for name in shard.files if not _has_twin(name, shard)])
-        self.fields = None if fields is None else sorted({shar.CUTS, *fields})
+        self.fields = None if fields is None else sorted({shar_files.CUTS, *fields})
         self.samples = DatasetSamples(_chosen(dataset, paths))
         part = Partition(rank, world_size, partition, tail)
         self.order = Order(len(self.samples), order_seed(shuffle, seed, part), part)
@@ -104,7 +104,7 @@ def _chosen(dataset: Dataset, fields: Mapping[str, Sequence[str]]) -> Dataset:
     """The shards whose files these are."""
     by_path = {shard.path: shard for shard in dataset.shards}
     shards = []
-    for position, cuts in enumerate(fields[shar.CUTS]):
+    for position, cuts in enumerate(fields[shar_files.CUTS]):
         shard = by_path.get(cuts)
         for field, paths in fields.items():
             directory, name = os.path.split(paths[position])

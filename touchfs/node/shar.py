@@ -16,7 +16,7 @@ from touchfs.limits import LIMITS, Limits
 from touchfs.node.base import Make
 from touchfs.node.manifest_stream import StreamNode
 from touchfs.node.seed import Seed
-from touchfs.shard import shar
+from touchfs.shard import shar_files
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
 from touchfs.stream.open import open_shar_streams, open_streams
@@ -57,17 +57,17 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
         raise UsageError("fields are lists of files by the names of fields: give a directory as in_dir")
     if in_dir is not None:
         shards = find_shards(os.path.abspath(in_dir))
-        if not all(map(shar.is_shard, shards)):
+        if not all(map(shar_files.is_shard, shards)):
             raise NotFoundError("no Lhotse Shar here: expected cuts.*.jsonl", path=os.fspath(in_dir))
-        return {shar.CUTS: shards}
+        return {shar_files.CUTS: shards}
     listed = {field: [os.path.abspath(path) for path in paths] for field, paths in (fields or {}).items()}
-    cuts = listed.pop(shar.CUTS, None)
+    cuts = listed.pop(shar_files.CUTS, None)
     if not cuts:
-        raise UsageError(f"fields are of cuts: name the files of {shar.CUTS!r} too")
+        raise UsageError(f"fields are of cuts: name the files of {shar_files.CUTS!r} too")
     for field, paths in listed.items():
         if len(paths) != len(cuts):
-            raise UsageError(f"{field!r} has {len(paths)} files, and there are {len(cuts)} of {shar.CUTS!r}")
-    return {shar.CUTS: cuts, **listed}
+            raise UsageError(f"{field!r} has {len(paths)} files, and there are {len(cuts)} of {shar_files.CUTS!r}")
+    return {shar_files.CUTS: cuts, **listed}
 
 
 def _in_epoch(make: Make, epoch: int) -> ShownSample:

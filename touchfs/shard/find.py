@@ -2,8 +2,8 @@
 
     a directory     with a modality of TouchNet's (`audio.idx`, `metainfo.bin`, …): that shard
                     with a `data.list`: what it lists
-                    with `cuts.jsonl`, `cuts.000000.jsonl`, …, a Lhotse Shar: each of these, for the other files are
-                    fields of theirs
+                    with `cuts.000000.jsonl`, …, a Lhotse Shar: each of these, for the other files are fields of
+                    theirs (`cuts.jsonl` too, if it has fields: `touchfs.shard.shar_files`)
                     with files that are shards: each of them, in name order (a tar; a JSONL; of `PREFIX.idx` and `.bin`
                     named otherwise, one of Megatron-LM's)
                     and the shards of its subdirectories, one level down
@@ -11,7 +11,7 @@
     a .tar, .jsonl  the one shard, also if it is compressed (.tar.gz, .jsonl.zst, …)
     another file    a `data.list`
 
-Names alone decide, so hundreds of shards are found without a read.
+Names alone decide (but for JSON lines beside a `cuts.jsonl`), so hundreds of shards are found without a read.
 
 A `data.list` has a line `SHARD_DIR DATATYPES` a shard, and its paths are as the user typed them when the shards were
 made: relative to the directory of that day. So each is tried as written, then relative to the list, then by its last
@@ -27,7 +27,7 @@ from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
-from touchfs.shard.shar import find_cuts, is_shard
+from touchfs.shard.shar_files import is_shard, list_files
 from touchfs.shard.touch import is_touch_shard
 
 LIST_NAME = "data.list"
@@ -79,7 +79,8 @@ def _in_directory(path: str) -> list[str]:
             names = [e.name for e in entries if e.name[0] != "." and e.name != SKIPPED_NAME and e.is_file()]
     except OSError:
         return []  # no directory, or none that we may look into
-    names = find_cuts(names) or [name for name in names if name.endswith(FILE_SUFFIXES)]
+    shar = list_files(path, names)
+    names = [*shar.cuts, *shar.lines] if shar.shards else [name for name in names if name.endswith(FILE_SUFFIXES)]
     return sorted([*find_prefixes(path), *(os.path.join(path, name) for name in names)])
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import struct
 
-from touchfs.shard import shar
+from touchfs.shard import shar_files
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprint
 from touchfs.source.lines import PIPE
@@ -58,7 +58,7 @@ def matches(path: str) -> bool:
 def _is_indexed(shard: str) -> bool:
     if os.path.isdir(shard) or shard.endswith(".idx"):
         return True
-    if not shar.is_shard(shard):
+    if not shar_files.is_shard(shard):
         return matches(shard)
     # What else lies there belongs to no cuts and is not read.
     names = [name for name in fingerprint(shard) if name.endswith((".jsonl", ".tar", *_COMPRESSED))]

@@ -4,7 +4,8 @@
     NAME.tar        a tar: `touchfs.shard.tar`
     NAME.jsonl      JSON lines: `touchfs.shard.jsonl`
     NAME.tar.gz     and the like, one of these two: `touchfs.shard.compressed`
-    cuts.*.jsonl    Lhotse Shar, with the files of its fields beside it: `touchfs.shard.shar`
+    cuts.*.jsonl    Lhotse Shar, with the files of its fields beside it: `touchfs.shard.shar`;
+                    of `cuts.jsonl` only if there are any
     a directory     TouchNet: `touchfs.shard.touch`, also where nothing is at the path
 
 What a SOURCE has in it is found by `touchfs.shard.find`; from there on a shard is its path.
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from touchfs.sample import Sample
-from touchfs.shard import compressed, jsonl, megatron, shar, single, tar, touch
+from touchfs.shard import compressed, jsonl, megatron, shar, shar_files, single, tar, touch
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.local import FileIdentity
 from touchfs.source.pieces import StoredFile
@@ -62,7 +63,7 @@ def _compressed(name: str, keys_are_paths: bool = False) -> _Kind:
 
 
 _DIRECTORY = _Kind("TouchDataset (.bin/.idx)", touch.TouchShard, touch.fingerprint, touch.open_source)
-_SHAR = _Kind("Lhotse Shar", shar.SharShard, shar.fingerprint, shar.open_source, shar.compressed_files)
+_SHAR = _Kind("Lhotse Shar", shar.SharShard, shar_files.fingerprint, shar.open_source, shar.compressed_files)
 _BY_SUFFIX = {
     ".idx": _Kind("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprint, megatron.open_source),
     ".tar": _Kind("tar", tar.TarShard, single.fingerprint, single.open_source, keys_are_paths=True),
@@ -109,7 +110,7 @@ def shard_name(path: str) -> str:
 
 
 def _kind(path: str) -> _Kind:
-    kind = _SHAR if shar.is_shard(path) else _BY_SUFFIX.get(_suffix(path))
+    kind = _SHAR if shar_files.is_shard(path) else _BY_SUFFIX.get(_suffix(path))
     return _DIRECTORY if kind is None or os.path.isdir(path) else kind
 
 

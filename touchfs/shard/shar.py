@@ -4,8 +4,7 @@
     recording.000000.tar        a field, here the audio (`touchfs.shard.shar_fields`)
     lang.000000.jsonl           another one
 
-Files with the same text between the field and the suffix belong together, even if it is none (`cuts.jsonl`). So a field
-may lack in some shards. Lhotse pairs the n-th files of all fields instead, whatever they are called.
+Which files belong together their names tell (`touchfs.shard.shar_files`).
 
 A sample is a cut: `<id>.json` is its line, `<id>.wav` (`.flac`, …) its recording, and `<id>.<field>.<extension>` each
 other value. Its supervisions are the segments of the recording, and all that is said in them is `<id>.txt`. Lhotse
@@ -13,23 +12,14 @@ stores only the part of a recording that the cut covers, so its start is 0; if i
 
 Any of the files may be compressed, as Lhotse's lines are by default: they are read decompressed, from the scratch store
 (`touchfs.source.compressed`). Beside a file that is not, its compressed twin is of no use.
-
-Every file of the directory is shown or told of: one that belongs to no shard by the first shard. Only files that are
-hidden, indexes, or lists of what was skipped when the shards were written are neither. A field that other shards have,
-and this one has not, is told, too.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from functools import lru_cache
-from time import time_ns
-from typing import NamedTuple, TypeGuard
+from collections.abc import Mapping
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.errors import FormatError
 from touchfs.extent import Extent
 from touchfs.format import magic, wav
 from touchfs.format.lhotse import parse_cut, parse_recording
@@ -40,71 +30,29 @@ from touchfs.shard.compressed import held
 from touchfs.shard.jsonl import lines, read_line
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar_fields import RECORDING, JsonlValues, TarValues, Values
+from touchfs.shard.shar_files import CUTS, field_names, fingerprint, parse_name, plain_name, shar_number
 from touchfs.source.compressed import DecompressedFile
 from touchfs.source.drive import drive
 from touchfs.source.local import FileIdentity, LocalFile
 
-CUTS = "cuts"
-_INDEX_SUFFIXES = (".idx", ".idxpack")
-_SKIPPED_NAME = "skipped.jsonl"  # of our writers, which leave out what is bad
-_NAME = re.compile(r"([^.]+)(\..+)??\.(jsonl|tar)(\.(?:gz|bz2|xz|zst))?", re.DOTALL)
-# A directory that changed later than this may change again without another mtime.
-_SETTLED_NS = 2 * 10**9
-_LISTINGS_KEPT = 64
-
-
-class _Name(NamedTuple):
-    field: str
-    number: str  # with the dot before it
-    suffix: str
-    compression: str
-
-
-def is_shard(path: str) -> bool:
-    """Whether the path of a shard is that of cuts, told by the name alone."""
-    return _is_cuts(_parse(os.path.basename(path)))
-
-
-def find_cuts(names: Iterable[str]) -> list[str]:
-    """Those of the names of a directory's files that are cuts. Compressed ones only without their like."""
-    cuts = {name: parsed for name in names if _is_cuts(parsed := _parse(name))}
-    return [name for name, parsed in cuts.items() if not parsed.compression or _plain(name) not in cuts]
-
-
-def fingerprint(path: str) -> dict[str, FileIdentity]:
-    """The identity of each file that a shard shows or tells of, by name. Raises NotFoundError or SourceError."""
-    directory, name = os.path.split(path)
-    files = {}
-    try:
-        for each in _files(directory or ".", name):
-            with suppress(FileNotFoundError):  # removed since it was listed
-                files[each] = FileIdentity.of(os.stat(os.path.join(directory, each)))
-    except FileNotFoundError:
-        files = {}
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=path) from error
-    if name not in files:
-        raise NotFoundError("no such shard", path=path)
-    return files
-
 
 def compressed_files(path: str) -> dict[str, FileIdentity]:
     """The paths of the shard's files that are read decompressed, and what they are. Raises as `fingerprint`."""
-    files, number = fingerprint(path), _number(os.path.basename(path))
+    files, number = fingerprint(path), shar_number(os.path.basename(path))
     directory = os.path.dirname(path)
     return {
         os.path.join(directory, name): identity
         for name, identity in files.items()
-        if (parsed := _parse(name)) is not None
+        if (parsed := parse_name(name)) is not None
         and parsed.compression
         and parsed.number == number
-        and _plain(name) not in files
+        and plain_name(name) not in files
     }
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
     """A file of the shard `path`, decompressed if it is compressed."""
-    parsed = _parse(name)
+    parsed = parse_name(name)
     if parsed is not None and parsed.compression:
         return DecompressedFile(os.path.join(os.path.dirname(path), name), files[name])
     return single.open_source(path, name, files)
@@ -129,7 +77,7 @@ class SharShard(Samples):
         for name in self.files:
             if name != self._name:
                 self._add(name)
-        for field in sorted(_fields(os.path.dirname(path) or ".") - {CUTS, *self._fields}):
+        for field in sorted(field_names(os.path.dirname(path) or ".") - {CUTS, *self._fields}):
             self.problems.append(f"{field} is missing here: other shards have it")
 
     def close(self) -> None:
@@ -185,11 +133,11 @@ class SharShard(Samples):
 
     def _add(self, name: str) -> None:
         """One more file: a field, or a problem."""
-        parsed = _parse(name)
-        if parsed is None or parsed.number != _number(self._name):
+        parsed = parse_name(name)
+        if parsed is None or parsed.number != shar_number(self._name):
             self.problems.append(f"{name} belongs to no cuts here: not shown")
-        elif parsed.compression and _plain(name) in self.files:
-            self.problems.append(f"{name} is not needed beside {_plain(name)}: not shown")
+        elif parsed.compression and plain_name(name) in self.files:
+            self.problems.append(f"{name} is not needed beside {plain_name(name)}: not shown")
         elif parsed.field == CUTS or parsed.field in self._fields:
             self.problems.append(f"{name} is a second file of {parsed.field!r}: not shown")
         else:
@@ -204,66 +152,3 @@ class SharShard(Samples):
                 self.problems.append(f"{name} has {len(values)} values for {len(self)} cuts: the others are not shown")
             self._fields[parsed.field] = values
             self.size += self.files[name].size
-
-
-def _parse(name: str) -> _Name | None:
-    match = _NAME.fullmatch(name)
-    return None if match is None else _Name(match[1], match[2] or "", match[3], match[4] or "")
-
-
-def _is_cuts(parsed: _Name | None) -> TypeGuard[_Name]:
-    return parsed is not None and (parsed.field, parsed.suffix) == (CUTS, "jsonl")
-
-
-def _number(name: str) -> str | None:
-    parsed = _parse(name)
-    return None if parsed is None else parsed.number
-
-
-def _plain(name: str) -> str:
-    """The name of a compressed file without its compression."""
-    return os.path.splitext(name)[0]
-
-
-class _Listing(NamedTuple):
-    """The files of a directory by the number of their shard, and those of none."""
-
-    shards: dict[str | None, list[str]]
-    strays: list[str]
-
-
-def _files(directory: str, name: str) -> list[str]:
-    """The names of the files of the shard that is called so."""
-    mtime_ns = os.stat(directory).st_mtime_ns
-    listing = _known(directory, mtime_ns) if time_ns() - mtime_ns > _SETTLED_NS else _list(directory)
-    number = _number(name)
-    is_first = number == next(iter(listing.shards), None)
-    return [*listing.shards.get(number, ()), *(listing.strays if is_first else ())]
-
-
-def _fields(directory: str) -> set[str]:
-    """Those of all shards of a directory."""
-    return {parsed.field for names in _list(directory).shards.values() for name in names if (parsed := _parse(name))}
-
-
-@lru_cache(_LISTINGS_KEPT)
-def _known(directory: str, mtime_ns: int) -> _Listing:
-    """Of a thousand shards in a directory, each needs it."""
-    return _list(directory)
-
-
-def _list(directory: str) -> _Listing:
-    with os.scandir(directory) as entries:
-        names = sorted(
-            entry.name
-            for entry in entries
-            if entry.name[0] != "."
-            and entry.name != _SKIPPED_NAME
-            and not entry.name.endswith(_INDEX_SUFFIXES)
-            and entry.is_file()
-        )
-    shards: dict[str | None, list[str]] = {_number(name): [] for name in find_cuts(names)}
-    strays: list[str] = []
-    for name in names:
-        shards.get(_number(name), strays).append(name)
-    return _Listing(shards, strays)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from touchfs.errors import UsageError
 from touchfs.indexing import unique_names
-from touchfs.shard import shar
+from touchfs.shard import shar_files
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprint
 from touchfs.shard.options import DEFAULT, Options
@@ -23,7 +23,7 @@ def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
     if source.startswith(PIPE):
         return [LineStream(source, PIPE, options.limits.json)]
     source = os.path.abspath(source)
-    is_lines = source.endswith(".jsonl.gz") and not shar.is_shard(source)
+    is_lines = source.endswith(".jsonl.gz") and not shar_files.is_shard(source)
     paths = [source] if is_lines else [os.path.abspath(path) for path in find_shards(source)]
     return [_open(path, name, options) for path, name in zip(paths, _names(paths), strict=True)]
 
@@ -33,13 +33,15 @@ def open_shar_streams(fields: Mapping[str, Sequence[str]], options: Options = DE
     shards = [
         # Called alike, whatever they are called where they lie.
         {_called(field, paths[i]): paths[i] for field, paths in fields.items()}
-        for i in range(len(fields[shar.CUTS]))
+        for i in range(len(fields[shar_files.CUTS]))
     ]
-    return [SharStream(files, name, options) for files, name in zip(shards, _names(fields[shar.CUTS]), strict=True)]
+    return [
+        SharStream(files, name, options) for files, name in zip(shards, _names(fields[shar_files.CUTS]), strict=True)
+    ]
 
 
 def _open(path: str, name: str, options: Options) -> Stream:
-    if shar.is_shard(path):
+    if shar_files.is_shard(path):
         directory, cuts = os.path.split(path)
         there = fingerprint(path)
         # Of a file that is there compressed and not, the one that is not.

@@ -48,13 +48,19 @@ class _Staged:
     def __init__(self, files: Mapping[str, str]) -> None:
         directory = tempfile.mkdtemp(prefix="touchfs-shar-")
         self._remove = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
-        staged = [os.path.join(directory, plain_name(name)) for name in files]
+        staged = [os.path.join(directory, _numbered(plain_name(name))) for name in files]
         self.cuts = staged[0]
         for path, place in zip(files.values(), staged, strict=True):
             if path.endswith(_COMPRESSED):
                 _decompress(path, place)
             else:
                 os.symlink(path, place)
+
+
+def _numbered(name: str) -> str:
+    """With a number, if it has none: so cuts are those of a Shar, even without fields."""
+    field, dot, rest = name.partition(".")
+    return name if "." in rest else f"{field}.0{dot}{rest}"
 
 
 def plain_name(name: str) -> str:
