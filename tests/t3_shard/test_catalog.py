@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from touchfs.errors import ChangedError, FormatError, SourceError, TouchfsError
 from touchfs.format import arrow_ipc
 from touchfs.shard.catalog import VERSION, Catalog, Facts, Kind, TableBuilder, write_catalog
-from touchfs.shard.table import DIRECTORY, NO_SAMPLE, Table
+from touchfs.shard.table import DIRECTORY, Table
 from touchfs.source.local import FileIdentity
 
 KINDS = [Kind("audio", "audio.bin", "wav/16000"), Kind("metainfo", "metainfo.bin", "inline", "a note")]
@@ -51,7 +52,6 @@ def check_table(table: Table, paths: list[bytes]) -> None:
     for directory in sorted(tree):
         row = rows[directory]
         assert table.kind[row] == DIRECTORY
-        assert table.ordinal[row] == NO_SAMPLE
         children = table.children(row)
         assert [table.name(child) for child in children] == sorted(tree[directory])
         for child in children:
@@ -86,6 +86,50 @@ def test_a_table_has_exactly_the_paths_put_in(
     catalog = write(path, {"shards": files, "segments": files[::2]})
     check_table(catalog.tables["shards"], files)
     check_table(catalog.tables["segments"], files[::2])
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"b", b"d/a", b"c.x", b"e"]), unique=True),
+    st.sampled_from([(1, 1), (0, 2**8), (2**16, 2**20), (2**31, 2**40)]),
+    st.booleans(),
+    st.sampled_from(["path", "none", "other", "mixed"]),
+    st.randoms(),
+)
+@example([b"a", b"b", b"c.x"], (1, 1), True, "path", random.Random(0))
+def test_columns_that_are_not_stored_are_read_all_the_same(
+    tmp_path_factory: pytest.TempPathFactory,
+    names: list[bytes],
+    numbers: tuple[int, int],
+    sized: bool,
+    keys: str,
+    randomly: random.Random,
+) -> None:
+    """Constant or following from others, or of the fewest bytes: nothing of that shows."""
+    builder, expected = TableBuilder(), {}
+    for ordinal, path in enumerate(names):
+        offset, length, frames = (randomly.randint(*numbers) for _ in range(3))
+        key = {"path": path, "none": b"", "other": b"k%d" % ordinal, "mixed": randomly.choice([b"", path, b"k"])}[keys]
+        row = (1, ordinal, offset, length, length + (not sized) * 44, frames, 4)
+        builder.add(row[0], ordinal, 0, offset, length, row[4], 4, key, b"", frames)
+        expected[path + b".wav"] = (*row, key)
+    split = [(path.rpartition(b"/")[0], path.rpartition(b"/")[2]) for path in expected]
+    place = str(tmp_path_factory.mktemp("catalog") / "x.arrow")
+    write_catalog(place, {"shards": builder.columns(split), "segments": TableBuilder().columns([])}, KINDS, FACTS)
+    table = Catalog(place).tables["shards"]
+    found = {}
+    for row in range(table.rows):
+        if table.kind[row] != DIRECTORY:
+            told = (table.kind, table.ordinal, table.offset, table.length, table.size, table.frames, table.suffix)
+            found[table.path(row)] = (*(int(column[row]) for column in told), table.own_key(row))
+            assert (table.part[row], table.inline(row)) == (0, b"")
+    assert found == expected
+    ordinals = np.arange(len(names) + 2)
+    of_sample = [table.files(int(ordinal)) for ordinal in ordinals]
+    assert [[table.path(row) for row in rows] for rows in of_sample] == [[path] for path in expected] + [[], []]
+    firsts = table.first_files(ordinals).tolist()
+    assert firsts == [rows[0] if rows else -1 for rows in of_sample]
+    assert table.first_files_of_parts(ordinals[: len(names)]).tolist() == firsts[: len(names)]
+    assert table.paths(np.array(firsts[: len(names)], np.int64), b"p/") == [b"p/" + path for path in expected]
 
 
 def test_a_catalog_tells_its_facts_and_kinds(tmp_path: Path) -> None:
@@ -174,6 +218,11 @@ def rewritten(data: bytes, **changed: Any) -> bytes:
         ({"kinds": 3}, "not a touchfs catalog"),
         ({"files": []}, "not a touchfs catalog"),
         ({"views": ["one", "two"]}, "not a touchfs catalog"),
+        ({"views": {"one": 1, "two": 1}}, "not a touchfs catalog"),
+        ({"omitted": []}, "not a touchfs catalog"),
+        ({"omitted": {}}, "is missing"),
+        ({"omitted": {"parent": "length"}}, "unknown rule"),
+        ({"omitted": {"parent": 2**70}}, "unknown rule"),
         ({"more": 1}, "not a touchfs catalog"),
     ],
 )
@@ -200,10 +249,10 @@ def foreign(columns: Mapping[str, str], text: str) -> bytes:
         foreign({"name": "binary"}, "not JSON"),
         foreign({"name": "binary"}, "[]"),
         foreign({"name": "binary"}, "[" * 100_000),
-        foreign({"name": "binary"}, json.dumps({"version": VERSION, "views": ["shards"]})),
+        foreign({"name": "binary"}, json.dumps({"version": VERSION, "views": {"shards": 0}})),
         foreign(
             {"name": "binary", "key": "binary", "inline": "binary", "parent": "binary"},
-            json.dumps({"version": VERSION, "views": ["v"]}),
+            json.dumps({"version": VERSION, "views": {"v": 0}}),
         ),
     ],
 )

@@ -18,6 +18,7 @@ from shown import files
 
 from touchfs.shard.catalog import Catalog
 from touchfs.shard.find import find_shards
+from touchfs.shard.names import plain_path
 from touchfs.shard.options import LAST_DOT, Options
 from touchfs.shard.tar import TarShard, split_name
 from touchfs.view.catalogs import make_catalog
@@ -198,11 +199,10 @@ def test_every_member_is_shown_once(members: list[tuple[str, bytes]], form: int,
         assert sorted(found.values()) == sorted(data for _, data in members)
         of_name: dict[str, list[bytes]] = {}
         for name, data in members:
-            of_name.setdefault(name, []).append(data)
-        directories = {name[:i] for name, _ in members for i in range(len(name)) if name[i] == "/"}
+            of_name.setdefault(plain_path(name), []).append(data)
+        directories = {name[:i] for name in of_name for i in range(len(name)) if name[i] == "/"}
         for name, data in of_name.items():
-            odd = {"", "."} & set(name.split("/")) or set("%~") & set(name)
-            if len(data) == 1 and name not in directories and not odd:
+            if len(data) == 1 and name not in {".", *directories} and not set("%~") & set(name):
                 is_plain = split_name(name, ("first-dot", LAST_DOT)[rule]) == split_name(name)
                 if is_plain and sum(n.startswith(name.split(".")[0]) for n in of_name) == 1:
                     assert found.get(name) == data[0]

@@ -1,5 +1,6 @@
 import json
 import os
+import random
 import shutil
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -438,3 +439,16 @@ def test_the_same_shards_from_another_source_are_not_indexed_again(
     (source.parent / "data.list").write_text(f"{source}/000000001 audio\n")
     assert indexing(source.parent / "data.list").samples == 2
     assert written(cache, ".arrow") == 0
+
+
+@pytest.mark.parametrize(("shuffled", "most"), [(False, 45), (True, 53)])
+def test_the_index_of_json_lines_is_small(tmp_path: Path, shuffled: bool, most: int) -> None:
+    """Bytes of catalog and keys for each line of 214 bytes, which has a key of 10: for any order of the keys."""
+    count = 20_000
+    numbers = random.Random(0).sample(range(count), count) if shuffled else range(count)
+    lines = [json.dumps({"id": f"utt{number:07d}", "text": "x" * 181}) for number in numbers]
+    assert {len(line) for line in lines} == {213}
+    (tmp_path / "x.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    dataset = open_dataset(str(tmp_path / "x.jsonl"))
+    assert isinstance(dataset.keys, Keys)
+    assert (dataset.shards[0].catalog_size + dataset.keys.size) / count < most

@@ -82,13 +82,14 @@ class Dataset:
         """
         if isinstance(self.keys, str):
             raise SourceError(f"keys cannot be found: {self.keys}", path=self.source)
-        wanted, found = encode_key(key), []
-        # What is called `./a` in an archive is shown as `a`; elsewhere it is a key of its own.
-        shown = {hash_of(quote(key)), hash_of(quote(plain_path(key)))}
-        for holder in sorted(self.keys.holder(place) for hash_ in shown for place in self.keys.find(hash_)):
+        wanted, found, plain = encode_key(key), [], plain_path(key)
+        holders = [*map(self.keys.holder, self.keys.find(hash_of(quote(key))))]
+        if plain != key:  # what is `./a` in an archive is shown as `a`; elsewhere it is a key of its own
+            holders = sorted({*holders, *map(self.keys.holder, self.keys.find(hash_of(quote(plain))))})
+        for holder in holders:
             table = self._table(holder.position)
             row = table.files(holder.ordinal)[0]
-            if wanted in (table.own_key(row), encode_key(table.shown_key(row))):
+            if wanted == table.own_key(row) or wanted == encode_key(table.shown_key(row)):
                 found.append(holder)
         return found
 

@@ -25,6 +25,7 @@ from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownFile, ShownS
 from touchfs.extent import Content, Memory
 from touchfs.sample import Field
 from touchfs.shard.catalog import Kind
+from touchfs.shard.columns import as_array
 from touchfs.shard.table import Table
 from touchfs.view.form import SAMPLE_SIZE, recording_of
 from touchfs.view.merged import MergedFile, merged_files
@@ -59,7 +60,7 @@ class SegmentSamples(_Parts, CataloguedSamples):
 
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
         table = shard.tables["segments"]
-        return np.bincount(np.asarray(table.ordinal)[_wavs(shard)], minlength=samples)
+        return np.bincount(as_array(table.ordinal)[_wavs(shard)], minlength=samples)
 
     def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
         ordinal, part = self.find(position, number)
@@ -132,7 +133,7 @@ def _count_runs(plan: Plan, shard: OpenShard) -> Iterator[tuple[int, int]]:
     """How many merged segments each sample has that has segments."""
     table = shard.tables["segments"]
     wavs = _wavs(shard)
-    ordinals = np.asarray(table.ordinal)[wavs]
+    ordinals = as_array(table.ordinal)[wavs]
     # Where PCM is in its shard tells where it is in its recording, up to an offset common to all, which is enough.
     pcm = [_pcm(kind) for kind in shard.kinds]
     kinds = np.asarray(table.kind)[wavs] - 1
@@ -170,7 +171,7 @@ def _rows(table: Table, ordinal: int, part: int) -> Sequence[int]:
     last = first
     while last < len(table.order) and place(table.order[last]) == wanted:
         last += 1
-    return table.order[first:last].tolist()
+    return list(table.order[first:last])
 
 
 def _extension(name: bytes) -> str:

@@ -75,7 +75,7 @@ _OFFSET = np.dtype("<i4")
 class BinaryColumn:
     """Value i is `data[offsets[i]:offsets[i + 1]]`, if the offsets are sound."""
 
-    offsets: NDArray[np.int32]
+    offsets: NDArray[np.signedinteger[Any]]
     data: memoryview
     place: int = 0  # of the offsets in the file, for errors
 

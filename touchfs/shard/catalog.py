@@ -1,7 +1,8 @@
 """The catalog of a shard: every file and directory that its views show, as tables that are mapped and never loaded.
 
-A catalog is an uncompressed Arrow IPC file with one record batch a view, whose columns `touchfs.shard.table` tells.
-What is known of the shard as a whole is in the metadata, under the key `touchfs`.
+A catalog is an uncompressed Arrow IPC file with one record batch a view. `touchfs.shard.table` describes its columns,
+`touchfs.shard.columns` which of them are stored. The metadata has, under the key `touchfs`, what was left out, and what
+is known of the shard as a whole.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import numpy as np
 
 from touchfs.errors import ChangedError, FormatError, SourceError
 from touchfs.format import arrow_ipc
-from touchfs.shard.table import DIRECTORY, NO_SAMPLE, SCHEMA, Table
+from touchfs.shard.columns import omit
+from touchfs.shard.table import DIRECTORY, IN_PATH, NO_SAMPLE, STORED, UNKEYED, Table
 from touchfs.source.atomic import atomic_file
 from touchfs.source.local import FileIdentity
 
@@ -37,7 +39,7 @@ class Kind:
     note: str = ""
 
 
-_NUMBER_COLUMNS = ("kind", "ordinal", "part", "offset", "length", "size", "suffix")
+_NUMBER_COLUMNS = ("kind", "ordinal", "part", "offset", "length", "size", "frames", "suffix")
 _NUMBERS = struct.Struct(f"{len(_NUMBER_COLUMNS)}q")
 
 
@@ -70,7 +72,7 @@ class TableBuilder:
     """Collects the files of one view."""
 
     def __init__(self) -> None:
-        self._numbers = bytearray()  # 56 bytes a file, where a tuple of ints would take 280
+        self._numbers = bytearray()  # 64 bytes a file, where a tuple of ints would take 320
         self._keys: list[bytes] = []
         self._inlines: list[bytes] = []
 
@@ -85,9 +87,10 @@ class TableBuilder:
         suffix: int = 0,
         key: bytes = b"",
         inline: bytes = b"",
+        frames: int = 0,
     ) -> None:
         """A file, its columns as in the module. Files are added by sample, in the order that `order` keeps."""
-        self._numbers += _NUMBERS.pack(kind, ordinal, part, offset, length, size, suffix)
+        self._numbers += _NUMBERS.pack(kind, ordinal, part, offset, length, size, frames, suffix)
         self._keys.append(key)
         self._inlines.append(inline)
 
@@ -100,14 +103,20 @@ class TableBuilder:
         Directories are `/`-separated, relative to the shard. They and all names in them are unique.
         """
         tree = _Tree(len(self))
-        for directory, name in paths:
+        files = np.frombuffer(self._numbers, np.int64).reshape(len(self), len(_NUMBER_COLUMNS))
+        keys, keyed = [], bytearray()
+        for (directory, name), key, suffix in zip(paths, self._keys, files[:, -1].tolist(), strict=True):
             tree.add(directory, name)
+            path = directory + b"/" + name if directory else name
+            is_in_path = path[: len(path) - suffix] == key
+            keyed.append(UNKEYED if not key else IN_PATH if is_in_path else STORED)
+            keys.append(b"" if is_in_path else key)
         nodes, parents, spans = tree.lay_out()
         if len(nodes) > ROWS_MAX:
             raise FormatError(f"{len(nodes)} files in one shard; at most {ROWS_MAX} fit")
-        files = np.frombuffer(self._numbers, np.int64).reshape(len(self), len(_NUMBER_COLUMNS))
-        directories = np.array([(DIRECTORY, NO_SAMPLE, 0, first, count, 0, 0) for first, count in spans], np.int64)
-        keys, inlines = self._keys + [b""] * len(spans), self._inlines + [b""] * len(spans)
+        spans[0] = spans[0][0], 0  # `Table` is told how many children the first directory has
+        directories = np.array([(DIRECTORY, NO_SAMPLE, 0, first, count, 0, 0, 0) for first, count in spans], np.int64)
+        keys, inlines = keys + [b""] * len(spans), self._inlines + [b""] * len(spans)
         columns: dict[str, arrow_ipc.Column] = {
             "name": arrow_ipc.BinaryColumn.of(tree.names[node] for node in nodes),
             "parent": np.array(parents, np.uint32),
@@ -116,8 +125,9 @@ class TableBuilder:
         }
         order = np.array(nodes)
         columns["order"] = np.argsort(order).astype(np.uint32)
+        columns["keyed"] = np.frombuffer(bytes(keyed).ljust(len(nodes), b"\0"), np.uint8)[order]
         for i, column in enumerate(_NUMBER_COLUMNS):
-            columns[column] = np.concatenate((files[:, i], directories[:, i]))[order].astype(SCHEMA[column])
+            columns[column] = np.concatenate((files[:, i], directories[:, i]))[order]
         return columns
 
 
@@ -161,9 +171,17 @@ def write_catalog(
     path: str, tables: Mapping[str, Mapping[str, arrow_ipc.Column]], kinds: Sequence[Kind], facts: Facts
 ) -> None:
     """Write a catalog, atomically. `kinds` excludes the directory, so an entry's kind 1 is `kinds[0]`."""
-    told = {"version": VERSION, "views": list(tables), "kinds": [asdict(kind) for kind in kinds], **asdict(facts)}
+    schema, stored, omitted = omit(list(tables.values()))
+    told = {
+        "version": VERSION,
+        # By view how many children its directory has: the parent of them is row 0, as it is its own.
+        "views": {view: int(np.count_nonzero(np.asarray(table["parent"]) == 0)) - 1 for view, table in tables.items()},
+        "omitted": omitted,
+        "kinds": [asdict(kind) for kind in kinds],
+        **asdict(facts),
+    }
     with atomic_file(path) as file:
-        for piece in arrow_ipc.build_file(SCHEMA, tables.values(), {"touchfs": json.dumps(told)}):
+        for piece in arrow_ipc.build_file(schema, stored, {"touchfs": json.dumps(told)}):
             file.write(piece)
 
 
@@ -187,11 +205,13 @@ class Catalog:
             told = json.loads(parsed.metadata["touchfs"])
             if told.pop("version") != VERSION:
                 raise ChangedError("the catalog is of another version of touchfs: index the dataset again", path=path)
-            views = zip(told.pop("views"), parsed.batches, strict=True)
+            views = zip(told.pop("views").items(), parsed.batches, strict=True)
+            omitted = told.pop("omitted")
             self.kinds = [Kind(**kind) for kind in told.pop("kinds")]
             files = {name: FileIdentity(**identity) for name, identity in told.pop("files").items()}
             self.facts = Facts(files=files, **told)
-            self.tables = {view: Table(batch, self.facts.keys_are_paths) for view, batch in views}
+            paths = self.facts.keys_are_paths
+            self.tables = {view: Table(batch, top, omitted, paths) for (view, top), batch in views}
         except FormatError as error:
             raise FormatError(f"{error.message}: index with --force", path=path, offset=error.offset) from error
         except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from touchfs import jobs
 from touchfs.errors import SourceError
 from touchfs.shard.catalog import Catalog
+from touchfs.shard.columns import as_array
 from touchfs.shard.keys import HASHES, HEADER, IDENTITY_SIZE, MAGIC, VERSION, Keys, joined
 from touchfs.shard.names import hash_of, quote
 from touchfs.shard.table import NO_SAMPLE
@@ -143,10 +144,10 @@ def _make_run(group: _Group) -> _Run:
     words: list[int] = []
     for position, path in group.shards:
         table = Catalog(path).tables["shards"]
-        order, before = np.asarray(table.order), NO_SAMPLE
-        ordinals = np.asarray(table.ordinal)[order]
+        order, before = as_array(table.order), NO_SAMPLE
+        ordinals = as_array(table.ordinal)[order]
         for row, ordinal in zip(order.tolist(), ordinals.tolist(), strict=True):
-            if ordinal != before and table.own_key(row):
+            if ordinal not in (before, NO_SAMPLE) and table.keyed[row]:
                 hashes.append(hash_of(quote(table.shown_key(row))))
                 words.append(position << 32 | ordinal)
             before = ordinal

@@ -71,6 +71,8 @@ def _cut(name: bytes, size: int) -> bytes:
 
 def plain_path(key: str) -> str:
     """A key that is a path of an archive, without the components that mean nothing there."""
+    if "/" not in key:
+        return key
     return "/".join(component for component in key.split("/") if component not in ("", ".")) or key
 
 

@@ -6,16 +6,20 @@
     ordinal  the sample it shows, part: which piece of it (a segment's number)
     offset, length   where its bytes are in the kind's source; of a directory: its first child's row, and how many
     size     the file's size in bytes
+    frames   of a recording whose form does not tell its length: how many samples it has, at the `rate` of its kind
     suffix   how many bytes at the end of its path do not come from the key: those of `.wav`, or of `/0000.wav`
     order    apart from the other columns: the rows of all files, by sample, and a sample's files as its view has them
-    key      the raw key of its sample (half a surrogate pair, which JSON can spell, as UTF-8 would have it); empty if
-             the sample has none and was named by us
+    keyed    where the raw key of its sample is: `UNKEYED` if it has none and was named by us, `IN_PATH` if its path is
+             the key and the suffix, `STORED` if it is in the column `key`
+    key      the raw key where it is stored (half a surrogate pair, which JSON can spell, as UTF-8 would have it)
     inline   the bytes themselves, where they are not a range of the shard but computed from it (a transcript)
 
 Row 0 is the view's directory of the shard. Rows go level by level, and within a directory by name, so a directory's
 children are one run of rows: a look-up is a binary search, a listing a walk, and the row is the inode number's lower
 half and the place in a listing. (Rows sorted by whole path would make children contiguous too, but with every
 grandchild between them.)
+
+A catalog stores not all of them (`touchfs.shard.columns`).
 """
 
 from __future__ import annotations
@@ -26,31 +30,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError
 from touchfs.format import arrow_ipc
+from touchfs.shard.columns import Omitted, as_array, restore, take
 from touchfs.shard.names import plain_path
 
 DIRECTORY = 0
 NO_SAMPLE = 2**32 - 1
-
-SCHEMA = {
-    "name": "binary",
-    "parent": "uint32",
-    "kind": "uint16",
-    "ordinal": "uint32",
-    "part": "uint32",
-    "offset": "int64",
-    "length": "int64",
-    "size": "int64",
-    "suffix": "uint16",
-    "order": "uint32",
-    "key": "binary",
-    "inline": "binary",
-}
+UNKEYED, IN_PATH, STORED = range(3)
 
 
 class Table:
-    """One view of one shard. All accessors take a row that came from this table."""
+    """One view of one shard. All accessors take a row that came from this table.
+
+    `top` is how many children the view's directory has, which no column tells: it would be the largest of all lengths.
+    """
 
     __slots__ = (
         "_are_paths",
@@ -61,6 +54,9 @@ class Table:
         "_keys",
         "_samples",
         "_starts",
+        "_top",
+        "frames",
+        "keyed",
         "kind",
         "length",
         "offset",
@@ -73,36 +69,27 @@ class Table:
         "suffix",
     )
 
-    def __init__(self, batch: arrow_ipc.Batch, keys_are_paths: bool = False) -> None:
-        def numbers(column: str) -> memoryview[int]:
-            array = batch.columns[column]
-            if not isinstance(array, np.ndarray) or array.dtype != np.dtype(SCHEMA[column]):
-                raise FormatError(f"column {column!r} of the catalog has another type")
-            return _view(array)
-
-        def texts(column: str) -> arrow_ipc.BinaryColumn:
-            array = batch.columns[column]
-            if not isinstance(array, arrow_ipc.BinaryColumn):
-                raise FormatError(f"column {column!r} of the catalog has another type")
-            return array
-
-        names = texts("name")
+    def __init__(self, batch: arrow_ipc.Batch, top: int, omitted: Omitted, keys_are_paths: bool) -> None:
+        numbers, texts = restore(batch, omitted)
         self.rows = batch.rows
+        self._top = top
         self._are_paths = keys_are_paths
-        self._starts = _view(names.offsets)
-        self._data = names.data
-        self._keys = texts("key")
-        self._inline = texts("inline")
-        self.parent = numbers("parent")
-        self.kind = numbers("kind")
-        self.ordinal = numbers("ordinal")
-        self.part = numbers("part")
-        self.offset = numbers("offset")
-        self.length = numbers("length")
-        self.size = numbers("size")
-        self.suffix = numbers("suffix")
-        self.order = numbers("order")
-        self._first_of_parts: NDArray[np.uint32] | None = None
+        self._starts = texts["name"].offsets.data
+        self._data = texts["name"].data
+        self._keys = texts["key"]
+        self._inline = texts["inline"]
+        self.parent = numbers["parent"]
+        self.kind = numbers["kind"]
+        self.ordinal = numbers["ordinal"]
+        self.part = numbers["part"]
+        self.offset = numbers["offset"]
+        self.length = numbers["length"]
+        self.size = numbers["size"]
+        self.frames = numbers["frames"]
+        self.suffix = numbers["suffix"]
+        self.keyed = numbers["keyed"]
+        self.order = numbers["order"]
+        self._first_of_parts: NDArray[np.integer[Any]] | None = None
         # Of samples: the report, which is of none, and directories come last.
         self._files = bisect_left(self.order, NO_SAMPLE, key=self.ordinal.__getitem__)
         self._samples = self.ordinal[self.order[self._files - 1]] + 1 if self._files else 0
@@ -117,24 +104,29 @@ class Table:
 
     def path(self, row: int) -> bytes:
         """The path of a row from the view's directory of the shard, which is row 0."""
-        components = []
-        while row:
-            components.append(self.name(row))
-            row = self.parent[row]
-        return b"/".join(reversed(components))
+        parents = self.parent
+        path = self.name(row)
+        while row := parents[row]:
+            path = self.name(row) + b"/" + path
+        return path
 
     def key(self, row: int) -> str:
         """The raw key of a file's sample, or what we named the sample. What is not UTF-8 in it as in `os.fsdecode`."""
-        key = self._keys[row] or self.path(row)[: -self.suffix[row]]
+        key = self._keys[row] if self.keyed[row] == STORED else self._stem(row)
         return key.decode("utf-8", "surrogateescape")
+
+    def _stem(self, row: int) -> bytes:
+        path = self.path(row)
+        return path[: len(path) - self.suffix[row]]
 
     def shown_key(self, row: int) -> str:
         """The key that a file's sample is shown under."""
         return plain_path(self.key(row)) if self._are_paths else self.key(row)
 
     def own_key(self, row: int) -> bytes:
-        """The raw key of a file's sample as it is kept; empty where we named the sample."""
-        return self._keys[row]
+        """The raw key of a file's sample as bytes; empty where we named the sample."""
+        keyed = self.keyed[row]
+        return self._keys[row] if keyed == STORED else self._stem(row) if keyed == IN_PATH else b""
 
     def files(self, ordinal: int) -> list[int]:
         """The rows of a sample's files, as the view has them."""
@@ -154,13 +146,13 @@ class Table:
 
     def first_files(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
         """Of each sample the first of `files`, or -1 where it has none."""
-        order, of_row = np.asarray(self.order)[: self._files], np.asarray(self.ordinal)
         if not self._files:
             return np.full(len(ordinals), -1)
         guesses = np.minimum(ordinals * self._files // self._samples, self._files - 1)
-        rows = order[guesses].astype(np.int64)
-        is_before = (guesses > 0) & (of_row[order[guesses - 1]] == ordinals)
-        for place in np.flatnonzero(is_before | (of_row[rows] != ordinals)).tolist():
+        rows = take(self.order, guesses)
+        before = take(self.order, np.maximum(guesses - 1, 0))
+        is_before = (guesses > 0) & (take(self.ordinal, before) == ordinals)
+        for place in np.flatnonzero(is_before | (take(self.ordinal, rows) != ordinals)).tolist():
             rows[place] = next(iter(self.files(int(ordinals[place]))), -1)
         return rows
 
@@ -169,8 +161,8 @@ class Table:
         looked for, which takes some 10 ns a file.
         """
         if self._first_of_parts is None:
-            order = np.asarray(self.order)[: self._files]
-            ordinals, parts = np.asarray(self.ordinal)[order], np.asarray(self.part)[order]
+            order = as_array(self.order)[: self._files]
+            ordinals, parts = as_array(self.ordinal)[order], as_array(self.part)[order]
             is_first = np.ones(len(order), bool)
             is_first[1:] = (ordinals[1:] != ordinals[:-1]) | (parts[1:] != parts[:-1])
             self._first_of_parts = order[is_first]
@@ -193,13 +185,13 @@ class Table:
     def children(self, row: int) -> range:
         """The rows in a directory, in name order."""
         first = self.offset[row]
-        return range(first, first + self.length[row])
+        return range(first, first + (self.length[row] if row else self._top))
 
     def find(self, row: int, name: bytes) -> int | None:
         """The child of a directory with this name."""
         starts, data = self._starts, self._data
         low = self.offset[row]
-        high = end = low + self.length[row]
+        high = end = low + (self.length[row] if row else self._top)
         while low < high:
             middle = (low + high) // 2
             if bytes(data[starts[middle] : starts[middle + 1]]) < name:
@@ -207,10 +199,3 @@ class Table:
             else:
                 high = middle
         return low if low < end and self.name(low) == name else None
-
-
-def _view(array: NDArray[Any]) -> memoryview[int]:
-    """The same numbers as a memoryview, which gives ints at a quarter of NumPy's time."""
-    if not array.flags.aligned:
-        raise FormatError("a column of the catalog is not aligned")
-    return array.data
