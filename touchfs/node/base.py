@@ -8,14 +8,11 @@ resumes an iteration. Three promises are told apart:
     has_constant_time_access    node[token] rebuilds an item without looking at any other
 
 Position lives in the iteration, not in the node. `begin` makes an `Iteration`: a generator of pairs of a token and a
-function that makes the item, and a `state()` that can be asked between any two pairs. Items are made only when
-someone needs them, so a shuffle buffer holds tokens, a slicer decodes nothing it skips, and a prefetcher decodes in
-its threads. The token of a pair is None where nothing below can rebuild items.
+function that makes the item, and a `state()` that can be asked between any two pairs. Items are made only when needed:
+a buffer holds tokens, and a slicer decodes nothing it skips. A token is None where nothing below can rebuild items.
 
 An epoch is a number, not something left behind in a node: a parent in epoch e begins its children in epoch e. The state
 before the end of an epoch was seen resumes in it, even when no item is left; the state after is the start of the next.
-
-Nodes written elsewhere derive from `IteratorNode`, with an `__iter__` of their own (`touchfs.node.foreign`).
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ Pair: TypeAlias = "tuple[Token | None, Make]"
 
 
 class IteratorNode:
-    """Base of all nodes. Children are in `source` or `sources`."""
+    """Base of all nodes, of those written elsewhere too (`touchfs.node.foreign`). Children: `source` or `sources`."""
 
     @property
     def is_checkpointable(self) -> bool:
@@ -77,6 +74,7 @@ class Iteration(ABC):
         # The node may take another one from a state.
         self.seed: Any = getattr(node, "seed", None)
         self.ended = False
+        self._can_be_saved = False  # until it was asked, once, as that looks at the whole graph below
         self.pairs = self._until_the_end()
 
     def _until_the_end(self) -> Iterator[Pair]:
@@ -96,8 +94,9 @@ class Iteration(ABC):
         """Those fields, of the same names at all times."""
 
     def state(self) -> State:
-        if not self.node.is_checkpointable:
-            refuse_state(self.node)
+        self._can_be_saved = self._can_be_saved or self.node.is_checkpointable
+        if not self._can_be_saved:
+            refuse_state(self.node, self.node.obstacle())
         if self.ended:
             return self.node.begin(self.epoch + 1).state()
         config, state = self.node.config(), self.position()
@@ -123,6 +122,14 @@ class PairNode(IteratorNode, ABC):
     @abstractmethod
     def make(self, token: Token) -> Any:
         """The item of a token."""
+
+    @property
+    def is_checkpointable(self) -> bool:
+        return self.obstacle() is None
+
+    def obstacle(self) -> str | None:
+        """Why it cannot be saved, or None if it can. `touchfs.node.foreign.obstacle` asks this of sources."""
+        return None
 
     def config(self) -> State:
         """What a state must agree with: parameters, and what is known of the data."""
@@ -176,7 +183,7 @@ class PairNode(IteratorNode, ABC):
     def load_state_dict(self, state: State) -> None:
         """The next `iter` begins where the state says; those after it begin epochs as usual."""
         if not self.is_checkpointable:
-            refuse_state(self)
+            refuse_state(self, self.obstacle())
         if state is None:
             raise UsageError(f"{kind_of(self)}: there is no state to load")
         track = self._current_track()
@@ -274,8 +281,8 @@ def name_of(function: Callable[..., Any] | None) -> str | None:
     return None if function is None else getattr(function, "__name__", kind_of(function))
 
 
-def refuse_state(node: object) -> NoReturn:
-    raise UsageError(f"{kind_of(node)} is not checkpointable over these sources: it cannot be saved or restored")
+def refuse_state(node: object, why: str | None = None) -> NoReturn:
+    raise UsageError(f"{kind_of(node)} is not checkpointable: {why or 'it has no state'}")
 
 
 def resolve_iterator_source(source: Any) -> Any:

@@ -44,6 +44,10 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
         part = Partition(rank, world_size, partition, tail)
         self.order = Order(self.starts[-1] if shuffle_iters else 0, order_seed(shuffle_iters, seed, part), part)
 
+    def obstacle(self) -> str | None:
+        # In a global shuffle the sources have no states.
+        return None if self.shuffle_iters else super().obstacle()
+
     @cached_property
     def starts(self) -> list[int]:
         """Where each source begins in a global shuffle, and where the last one ends."""

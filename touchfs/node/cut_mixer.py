@@ -30,7 +30,7 @@ import numpy as np
 
 from touchfs.errors import UsageError
 from touchfs.node.base import IteratorNode, Make, Pair, kind_of, resolve_iterator_source
-from touchfs.node.foreign import is_checkpointable, locate, maker
+from touchfs.node.foreign import locate, maker
 from touchfs.node.graph import describe, drawn_seeds_of, take_described_seeds
 from touchfs.node.manifest import LazyIndexedManifestIterator
 from touchfs.node.mixing import DIGITS, Audio, mix, samples_of
@@ -81,10 +81,6 @@ class LazyCutMixer(TransformNode):
         self.mix_prob = mix_prob
         self.seed = resolve_seed(seed, is_partitioned(self.source), takes_rng=True)
         self.random_mix_offset = random_mix_offset
-
-    @property
-    def is_checkpointable(self) -> bool:  # type: ignore[override]
-        return is_checkpointable(self.source)
 
     def iteration(self, epoch: int, saved: Saved) -> CutMixerIteration:
         return CutMixerIteration(self, epoch, saved)

@@ -6,7 +6,7 @@ without one is an error here and now: saved without it, the item could never com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from touchfs.node.base import (
     IteratorNode,
     Pair,
     PairNode,
+    children_of,
     kind_of,
     refuse_state,
     same,
@@ -65,8 +66,49 @@ def locate(source: Any, token: Token, epoch: int) -> State:
     raise UsageError(f"{kind_of(source)} cannot be positioned at a token: only a state tells where it is")
 
 
-def is_checkpointable(source: object) -> bool:
-    return bool(getattr(source, "is_checkpointable", False))
+def obstacle(source: object) -> str | None:
+    """Why the graph from a node down cannot be saved, or None if it can. Decides for nodes of any kind.
+
+    A node written elsewhere may save nothing of its own, because its sources' states tell where it is. Over a source
+    that has none it would begin again with the first item, so it cannot be saved there, whatever it claims.
+    """
+    if isinstance(source, PairNode):
+        return source.obstacle()
+    if not getattr(source, "is_checkpointable", False):
+        return f"a {kind_of(source)} has no state"
+    below = {id(child): obstacle(child) for child in children_of(source)}
+    why = next(filter(None, below.values()), None)
+    if why is None:
+        return None
+    return why if _saves_only([child for child in children_of(source) if not below[id(child)]], source) else None
+
+
+def first_obstacle(sources: Iterable[object]) -> str | None:
+    return next(filter(None, map(obstacle, sources)), None)
+
+
+def check_checkpointable(source: object) -> None:
+    if why := obstacle(source):
+        refuse_state(source, why)
+
+
+def _saves_only(children: Sequence[Any], node: Any) -> bool:
+    """A node written elsewhere saves nothing but the states of these children."""
+    with Scope(0).entered():
+        try:
+            state, states = node.state_dict(), [child.state_dict() for child in children]
+        except (AttributeError, NotImplementedError, UsageError):
+            # It asks a child for a state that the child does not have.
+            return True
+    return _is_empty(state, states)
+
+
+def _is_empty(value: Any, states: Sequence[Any]) -> bool:
+    if value is None or value in states:
+        return True
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, list | tuple) and all(_is_empty(part, states) for part in value)
 
 
 def is_indexed(source: object) -> bool:
@@ -86,8 +128,7 @@ class ForeignIteration(Iteration):
             self.load(saved.child("state"))
 
     def load(self, state: Saved) -> None:
-        if not is_checkpointable(self.source):
-            refuse_state(self.source)
+        check_checkpointable(self.source)
         with self.scope.entered():
             self.source.load_state_dict(state.fields())
 
@@ -116,8 +157,9 @@ class ForeignIteration(Iteration):
         raise NotImplementedError
 
     def state(self) -> State:
-        if not is_checkpointable(self.source):
-            refuse_state(self.source)
+        if not self._can_be_saved:
+            check_checkpointable(self.source)
+            self._can_be_saved = True
         if self.ended:
             return ForeignIteration(self.source, self.epoch + 1, FRESH).state()
         with self.scope.entered():

@@ -16,7 +16,6 @@ from touchfs.token import Token
 
 
 class IndexedLeaf(OrderedNode):
-    is_checkpointable = True
     is_indexed = True
     has_constant_time_access = True
     # In tokens, how deep the integers are. Only a leaf that was reordered had a chain above it in version 0.1.

@@ -38,6 +38,9 @@ class LazyInfiniteApproximateMultiplexer(PairNode):
         self.seed = resolve_seed(seed, any(map(is_partitioned, self.sources)))
         self.max_open_streams = max_open_streams
 
+    def obstacle(self) -> str:
+        return f"a {kind_of(self)} has no state"
+
     def iteration(self, epoch: int, saved: Saved) -> InfiniteIteration:
         return InfiniteIteration(self, epoch)
 

@@ -29,8 +29,6 @@ from touchfs.token import State, Token
 class StreamNode(PairNode):
     """Ranks share the shards. With `shuffle_shards` they come in another order in each epoch."""
 
-    is_checkpointable = True
-
     def __init__(
         self,
         streams: Sequence[Stream],

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from touchfs.node.base import PairNode, kind_of, resolve_iterator_source, supports_graph_restore
-from touchfs.node.foreign import is_indexed, maker
+from touchfs.node.foreign import first_obstacle, is_indexed, maker
 from touchfs.token import Token
 
 
 class SourcesNode(PairNode):
-    is_checkpointable = True
-
     def __init__(self, *sources: Any) -> None:
         self.sources = [resolve_iterator_source(source) for source in sources]
+
+    def obstacle(self) -> str | None:
+        return first_obstacle(self.sources)
 
     @property
     def is_indexed(self) -> bool:

@@ -11,8 +11,8 @@ import os
 from typing import Any
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
-from touchfs.node.base import Iteration, IteratorNode, children_of, kind_of, refuse_state
-from touchfs.node.foreign import locate, resume_root
+from touchfs.node.base import Iteration, IteratorNode, children_of, kind_of
+from touchfs.node.foreign import check_checkpointable, locate, resume_root
 from touchfs.node.saved import Saved
 from touchfs.node.version_0_1 import unchained_graph
 from touchfs.source.atomic import atomic_file
@@ -23,8 +23,7 @@ VERSION = 1
 
 def collect_state_dict(node: IteratorNode) -> State:
     """The state of a graph, from its root."""
-    if not getattr(node, "is_checkpointable", False):
-        refuse_state(node)
+    check_checkpointable(node)
     return enclose(node, node.state_dict())
 
 
@@ -39,8 +38,7 @@ def resume(node: IteratorNode, state: State) -> Iteration:
 
 
 def _opened(node: IteratorNode, state: State) -> State:
-    if not getattr(node, "is_checkpointable", False):
-        refuse_state(node)
+    check_checkpointable(node)
     opened = open_envelope(state)
     check_graph(opened, node)
     inner: State = opened["state"]

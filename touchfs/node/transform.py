@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from touchfs.node.base import Iteration, PairNode, resolve_iterator_source, supports_graph_restore
-from touchfs.node.foreign import begin, is_checkpointable, is_indexed, maker
+from touchfs.node.base import Iteration, PairNode, kind_of, resolve_iterator_source, supports_graph_restore
+from touchfs.node.foreign import begin, is_indexed, maker, obstacle
 from touchfs.node.saved import Saved
 from touchfs.token import State, Token
 
 
 class TransformNode(PairNode):
-    is_checkpointable = True
-
     def __init__(self, source: Any) -> None:
         self.source = resolve_iterator_source(source)
+
+    def obstacle(self) -> str | None:
+        return obstacle(self.source)
 
     @property
     def is_indexed(self) -> bool:
@@ -31,9 +32,12 @@ class TransformNode(PairNode):
 class HoldingNode(TransformNode):
     """One that holds back items of its source. A state has their tokens, so the source must rebuild items."""
 
-    @property
-    def is_checkpointable(self) -> bool:  # type: ignore[override]
-        return is_checkpointable(self.source) and supports_graph_restore(self.source)
+    def obstacle(self) -> str | None:
+        if why := super().obstacle():
+            return why
+        if supports_graph_restore(self.source):
+            return None
+        return f"a {kind_of(self)} holds back items of a {kind_of(self.source)}, which no token rebuilds"
 
 
 class TransformIteration(Iteration):
