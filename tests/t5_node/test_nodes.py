@@ -64,6 +64,38 @@ def test_what_nodes_yield_over_plain_iterables() -> None:
     assert get_graph_origin(next(iter(LazyIteratorChain([1], plain(1))))) is None
 
 
+def test_an_endless_repeater_goes_on_over_epochs_that_are_empty() -> None:
+    def make() -> IteratorNode:
+        # In about half of the epochs the first draw is of the empty source, which ends it.
+        return LazyRepeater(LazyIteratorMultiplexer(plain(0), plain(9), stop_early=True, seed=1))
+
+    source = make().source  # type: ignore[attr-defined]
+    epochs = [list(source) for _ in range(80)]
+    assert 20 < epochs.count([]) < 60
+    for epoch in range(40):
+        begun = make().begin(epoch)  # type: ignore[attr-defined]
+        state = begun.state()
+        following = [number for items in epochs[epoch:] for number in items][:9]
+        assert [make_item() for _, make_item in islice(begun.pairs, 9)] == following
+        for taken in range(9):
+            restored = make()
+            restored.load_state_dict(state)
+            first = list(islice(restored, taken))
+            again = make()
+            again.load_state_dict(restored.state_dict())
+            assert first + list(islice(again, 9 - taken)) == following
+
+
+def test_an_endless_repeater_of_nothing_ends() -> None:
+    source = LazyFilter(plain(3), lambda number: False)
+    for nothing in (plain(0), source, LazyRepeater(source), LazyRepeater(source, 2)):
+        node = LazyRepeater(nothing)
+        assert list(node) == []
+        restored = LazyRepeater(nothing)
+        restored.load_state_dict(node.state_dict())
+        assert list(restored) == []
+
+
 def test_lengths() -> None:
     assert len(plain(3)) == len(LazyMapper(plain(3), str)) == 3
     assert len(LazyIteratorChain(plain(3), plain(2))) == len(LazyIteratorMultiplexer(plain(3), plain(2))) == 5

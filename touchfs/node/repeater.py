@@ -15,6 +15,10 @@ from touchfs.node.saved import LARGEST, Saved
 from touchfs.node.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token
 
+# A source may be empty in some epochs. After so many in a row an endless repeater takes it for empty, or it would ask
+# for ever. With a source that is empty in half of its epochs that goes wrong once in 4 billion times.
+MOST_EMPTY = 32
+
 
 class LazyRepeater(TransformNode):
     """`times` is None for an endless one. It ends all the same when its source has nothing."""
@@ -53,13 +57,14 @@ class RepeaterIteration(TransformIteration):
         self.first = epoch * (node.times or 1)
         self.repeat = saved.integer("repeat", LARGEST if node.times is None else node.times - 1)
         super().__init__(node, epoch, saved, self.first + self.repeat)
-        # Resumed behind the last item of a repeat, that repeat looks empty, which says nothing of the source.
-        self._empty = saved.fresh
+        # How many repeats in a row had no item. The first one here does not count: resumed behind the last item of a
+        # repeat, that repeat looks empty.
+        self._empty = 0
 
     def walk(self) -> Iterator[Pair]:
         while True:
             for token, make in self.source.pairs:
-                self._empty = False
+                self._empty = 0
                 yield None if token is None else (self.repeat, token), make
             if not self._goes_on():
                 return
@@ -69,7 +74,8 @@ class RepeaterIteration(TransformIteration):
         while True:
             tokens = self.source.take(count - len(taken))
             taken += [None if token is None else (self.repeat, token) for token in tokens]
-            self._empty = self._empty and not tokens
+            if tokens:
+                self._empty = 0
             if len(taken) == count:
                 return taken
             if not self._goes_on():
@@ -79,11 +85,11 @@ class RepeaterIteration(TransformIteration):
     def _goes_on(self) -> bool:
         """Begin the next repeat, if there is one."""
         times = self.node.times
-        # Without an end, an empty source would be asked for ever. With one, the next epoch may have something, unless
-        # it is known that none has.
-        if self.repeat + 1 == times or (self._empty and (times is None or _has_nothing(self.node.source))):
+        if self.repeat + 1 == times or (times is None and self._empty == MOST_EMPTY):
             return False
-        self._empty = True
+        if self._empty and _has_nothing(self.node.source):
+            return False
+        self._empty += 1
         self.repeat += 1
         self.source = begin(self.node.source, self.first + self.repeat)
         return True
