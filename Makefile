@@ -23,6 +23,7 @@ bench: install-bench
 
 soak: install-test
 	TOUCHFS_KILLS=1000 .venv/bin/python -m pytest tests/t7_mount/test_spike.py
+	TOUCHFS_GRAPHS=6400 .venv/bin/python -m pytest tests/t5_node/test_random_graphs.py
 
 clean:
 	rm -rf .venv build *.egg-info .*_cache .hypothesis

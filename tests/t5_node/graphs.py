@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hypothesis import strategies as st
 from t5_node import data
 
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
@@ -212,50 +210,6 @@ def merged_speech() -> MergedSamples:
 
 def is_first(sample: Any) -> bool:
     return bool(sample.ordinal == 0)
-
-
-def two(item: Any) -> list[Any]:
-    return [item, item]
-
-
-# (kind, how many children)
-COMPOSITES: dict[str, tuple[Callable[..., IteratorNode], int]] = {
-    "mapper": (lambda child: LazyMapper(child, text), 1),
-    "filter": (lambda child: LazyFilter(child, odd), 1),
-    "slicer": (lambda child: LazySlicer(child, 1, 2), 1),
-    "shuffler": (lambda child: LazyShuffler(child, 3, seed=1), 1),
-    "flattener": (lambda child: LazyFlattener(LazyMapper(child, two)), 1),
-    "repeater": (lambda child: LazyRepeater(child, 2), 1),
-    "batcher": (lambda child: LazyBatcher(child, 2), 1),
-    "foreign": (Doubler, 1),
-    "twice": (lambda child: LazyIteratorMultiplexer(child, leaf(1), child), 1),
-    "chain": (LazyIteratorChain, 3),
-    "mux": (LazyIteratorMultiplexer, 3),
-    "mux that stops early": (partial(LazyIteratorMultiplexer, stop_early=True, seed=2), 2),
-}
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A random graph. Calling it makes it."""
-
-    kind: str
-    children: tuple[Recipe, ...] = ()
-    count: int = 0
-    seed: int | None = None
-
-    def __call__(self) -> IteratorNode:
-        if self.kind == "leaf":
-            return leaf(self.count, shuffle=self.seed is not None, seed=self.seed or 0)
-        return COMPOSITES[self.kind][0](*(child() for child in self.children))
-
-
-@st.composite
-def recipes(draw: st.DrawFn, depth: int = 4) -> Recipe:
-    if depth == 1 or draw(st.integers(0, 3)) == 0:
-        return Recipe("leaf", count=draw(st.integers(0, 4)), seed=draw(st.none() | st.integers(0, 3)))
-    kind = draw(st.sampled_from(sorted(COMPOSITES)))
-    return Recipe(kind, tuple(draw(recipes(depth - 1)) for _ in range(COMPOSITES[kind][1])))
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
