@@ -22,6 +22,7 @@ from touchfs.node.base import (
     same,
     supports_graph_restore,
 )
+from touchfs.node.given_tokens import GivenTokens
 from touchfs.node.origin import get_graph_origin
 from touchfs.node.saved import FRESH, Saved
 from touchfs.node.scope import Scope
@@ -134,6 +135,7 @@ class ForeignIteration(Iteration):
 
     def walk(self) -> Iterator[Pair]:
         restorable = isinstance(self.source, IteratorNode) and supports_graph_restore(self.source)
+        given = GivenTokens(kind_of(self.source))
         with self.scope.entered():
             items = iter(self.source)
         while True:
@@ -142,7 +144,7 @@ class ForeignIteration(Iteration):
                     item = next(items)
                 except StopIteration:
                     return
-            token = None
+            token, make = None, partial(same, item)
             if restorable:
                 token = get_graph_origin(item)
                 if token is None:
@@ -151,7 +153,8 @@ class ForeignIteration(Iteration):
                         "rebuild its items: attach_graph_origin to what it yields"
                     )
                 token = normalize_graph_token(token)
-            yield token, partial(same, item)
+                given.add(token, make)
+            yield token, make
 
     def position(self) -> State:
         raise NotImplementedError

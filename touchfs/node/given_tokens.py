@@ -1,0 +1,78 @@
+"""The tokens that a node written elsewhere gives to its items: one token must not mean two different items.
+
+A state would hold it twice, and one of the two would never come back. The same item may come twice. A token is compared
+with the one before, and with those of items that somebody still holds, such as a shuffle buffer or a batch in the
+making. So nothing is kept alive for this but the last item.
+"""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
+
+from touchfs.errors import UsageError
+from touchfs.token import Token
+
+# How deep the comparison of two items goes.
+LEVELS = 10
+
+
+class GivenTokens:
+    __slots__ = ("_held", "_kind", "_last")
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._last: tuple[Token, Any] | None = None
+        self._held: WeakValueDictionary[Token, Any] = WeakValueDictionary()
+
+    def add(self, token: Token, make: partial[Any]) -> None:
+        """The item is the argument of `make`. UsageError, if another item has this token."""
+        (item,) = make.args
+        earlier = self._find(token)
+        if earlier is not None and not are_alike(earlier, item):
+            raise UsageError(
+                f"{self._kind} gives two different items the token {token!r:.80}, {earlier!r:.80} and {item!r:.80}: "
+                "give each a token of its own, such as (token, number)"
+            )
+        self._last = token, item
+        try:
+            self._held[token] = item
+        except TypeError:  # no weak references to integers and tuples
+            self._held[token] = make
+
+    def _find(self, token: Token) -> Any:
+        if self._last is not None and self._last[0] == token:
+            return self._last[1]
+        held = self._held.get(token)
+        return held.args[0] if isinstance(held, partial) else held
+
+
+def are_alike(one: Any, other: Any, levels: int = LEVELS) -> bool:
+    """Two objects that were made from the same data. Where that cannot be known they are."""
+    if one is other or not levels:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(partial(are_alike, levels=levels - 1), one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(are_alike(one[key], other[key], levels - 1) for key in one)
+    try:
+        if hasattr(one, "shape"):
+            return bool(one.shape == other.shape and _equal_or_nan(one, other).all())
+        if _equal_or_nan(one, other):
+            return True
+        compares: Any = type(one).__eq__
+        by_value = compares is not object.__eq__
+    except (TypeError, ValueError, RuntimeError):  # an array inside has no truth value
+        by_value = False
+    if hasattr(one, "__dict__") and (is_dataclass(one) or not by_value):
+        ours, theirs = ({**vars(each), "_graph_origin": None} for each in (one, other))
+        return are_alike(ours, theirs, levels - 1)
+    return not by_value
+
+
+def _equal_or_nan(one: Any, other: Any) -> Any:
+    return (one == other) | ((one != one) & (other != other))
