@@ -11,16 +11,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.extent import Buffer, Extent
 from touchfs.limits import too_large
+from touchfs.progress import Progress, Sum, listening, reached, stage
 from touchfs.sample import Sample
 from touchfs.shard.find import find_shards
-from touchfs.shard.open import Shard, open_shard, open_source
+from touchfs.shard.open import Shard, fingerprint, open_shard, open_source
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.atomic import atomic_file
 from touchfs.source.pieces import StoredFile
@@ -31,6 +32,9 @@ from touchfs.write.convert_names import own_key
 from touchfs.write.convert_shar import SharTarget
 from touchfs.write.convert_tar import TarTarget
 from touchfs.write.convert_touch import TouchTarget
+
+# The share of the time that it takes to convert a shard.
+_OPENING = 0.1
 
 
 class Writer(Protocol):
@@ -73,9 +77,10 @@ def convert(
     options: Options = DEFAULT,
     leave_out: Collection[str] = (),
     skip_bad: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> ConvertReport:
-    """Files of the extensions `leave_out` are left out. `progress` is told shards done and to do.
+    """Files of the extensions `leave_out` are left out. `progress` hears how many bytes of the shards are done, of how
+    many; twice, where all samples must be looked at before the first is written.
 
     Raises UsageError if anything is in the output, and whatever is wrong with the source.
     """
@@ -84,28 +89,28 @@ def convert(
     samples = 0
     with (
         _Skipped(output, skip_bad=skip_bad) as skipped,
-        target.open(output, lambda: _extensions(paths, options, leave_out)) as writer,
+        target.open(output, lambda: _extensions(paths, options, leave_out, progress)) as writer,
+        _work(paths, progress) as work_on,
     ):
-        for done, path in enumerate(paths):
-            progress(done, len(paths))
-            for found in _samples(path, options, leave_out):
-                if isinstance(found, TouchfsError):
-                    skipped.add(path, None, found)
-                    continue
-                sample, files = found
-                try:
-                    if sample.problem:
-                        raise FormatError(sample.problem)
-                    shown = {file.label: files.read(file) for file in files.of(sample)}
-                except (FormatError, SourceError) as error:
-                    skipped.add(path, sample, error)
-                    continue
-                try:
-                    writer.add(own_key(sample.key, shown, options.limits.json), shown)
-                    samples += 1
-                except FormatError as error:  # no other: what cannot be written is not the sample's fault
-                    skipped.add(path, sample, error)
-        progress(len(paths), len(paths))
+        for path in paths:
+            with work_on(path):
+                for found in _samples(path, options, leave_out):
+                    if isinstance(found, TouchfsError):
+                        skipped.add(path, None, found)
+                        continue
+                    sample, files = found
+                    try:
+                        if sample.problem:
+                            raise FormatError(sample.problem)
+                        shown = {file.label: files.read(file) for file in files.of(sample)}
+                    except (FormatError, SourceError) as error:
+                        skipped.add(path, sample, error)
+                        continue
+                    try:
+                        writer.add(own_key(sample.key, shown, options.limits.json), shown)
+                        samples += 1
+                    except FormatError as error:  # no other: what cannot be written is not the sample's fault
+                        skipped.add(path, sample, error)
     return ConvertReport(writer.shards, samples, skipped.count)
 
 
@@ -119,14 +124,32 @@ def _make(output: str) -> None:
         raise UsageError(f"already holds {names[0]}: remove it, or choose another output", path=output)
 
 
-def _extensions(paths: list[str], options: Options, leave_out: Collection[str]) -> set[str]:
+@contextmanager
+def _work(paths: list[str], progress: Progress) -> Iterator[Callable[[str], AbstractContextManager[None]]]:
+    """Work on all shards. Yields a function that begins with the shard at a path."""
+    sizes = {path: _size(path) for path in paths}
+    total = sum(sizes[path] for path in paths)
+    with Sum(progress, total) as done, listening(done.add, total):
+        yield lambda path: stage(sizes[path] / max(total, 1))
+
+
+def _size(path: str) -> int:
+    try:
+        return sum(identity.size for identity in fingerprint(path).values())
+    except TouchfsError:  # which is told when it is opened
+        return 0
+
+
+def _extensions(paths: list[str], options: Options, leave_out: Collection[str], progress: Progress) -> set[str]:
     """What is wrong with the source is told when it is read."""
     extensions: set[str] = set()
-    for path in paths:
-        for found in _samples(path, options, leave_out):
-            if not isinstance(found, TouchfsError):
-                sample, files = found
-                extensions.update(file.label for file in files.of(sample))
+    with _work(paths, progress) as work_on:
+        for path in paths:
+            with work_on(path):
+                for found in _samples(path, options, leave_out):
+                    if not isinstance(found, TouchfsError):
+                        sample, files = found
+                        extensions.update(file.label for file in files.of(sample))
     return extensions
 
 
@@ -135,12 +158,12 @@ def _samples(
 ) -> Iterator[tuple[Sample, _Files] | FormatError | NotFoundError]:
     """Those of a shard, and at its end what else of it cannot be read."""
     try:
-        with (
-            closing(open_shard(path, options)) as shard,
-            closing(_Files(path, shard, leave_out, options.limits.decoded)) as files,
-        ):
-            for sample in shard:
+        with stage(_OPENING):
+            opened = open_shard(path, options)
+        with closing(opened) as shard, closing(_Files(path, shard, leave_out, options.limits.decoded)) as files:
+            for number, sample in enumerate(shard, 1):
                 yield sample, files
+                reached(_OPENING + (1 - _OPENING) * number / len(shard), 1)
             for problem in shard.problems:
                 yield FormatError(problem)
     except (FormatError, NotFoundError) as error:

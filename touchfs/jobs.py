@@ -8,18 +8,22 @@ is still writing somewhere when the caller learns of it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
 from touchfs.errors import TouchfsError
+from touchfs.progress import Listener, Progress, Remote, Sum, listening
 
 Task = TypeVar("Task")
 T = TypeVar("T")
 
 # Tasks submitted and not yet yielded: several for each worker of a big machine.
 AHEAD = 256
+# How often a report of what other processes do is asked for.
+POLL_SECONDS = 0.2
 
 
 def run(
@@ -27,9 +31,11 @@ def run(
     tasks: Iterable[Task],
     executor: Executor | None = None,
     done: Callable[[T], None] | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Iterator[T]:
     """The function's results in the order of the tasks. `done` hears of each task that succeeds as soon as it does,
-    even of those that do so after another has failed. Without an executor, the work is done here.
+    even of those that do so after another has failed. Without an executor, the work is done here. `meanwhile` is called
+    a few times a second while there is an executor to wait for.
     """
     done = done or (lambda result: None)
     if executor is None:
@@ -48,7 +54,9 @@ def run(
                 running.add(window[-1])
             if not window:
                 return
-            finished = wait(running, return_when=FIRST_COMPLETED).done
+            finished = wait(running, POLL_SECONDS if meanwhile else None, FIRST_COMPLETED).done
+            if meanwhile:
+                meanwhile()
             for future in [future for future in window if future in finished]:
                 running.remove(future)
                 done(future.result())
@@ -63,3 +71,32 @@ def run(
         for future in running:
             if not future.cancelled() and future.exception() is None:
                 done(future.result())
+
+
+def run_sized(
+    function: Callable[[Task], T],
+    tasks: Collection[tuple[Task, int]],
+    executor: Executor | None = None,
+    done: Callable[[T], None] | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Iterator[T]:
+    """As `run`, for tasks with sizes in any unit. `progress` hears how much of all sizes is done: what tasks at work
+    report (`touchfs.progress`) is part of it.
+    """
+    if not tasks:
+        return
+    with Sum(progress, sum(size for _, size in tasks)) as total:
+        if executor is None:
+            yield from run(partial(_sized, function, total.add), tasks, None, done)
+        else:
+            yield from run(partial(_sized, function, total.elsewhere()), tasks, executor, done, total.poll)
+            total.poll()
+
+
+def _sized(function: Callable[[Task], T], listener: Listener, task: tuple[Task, int]) -> T:
+    try:
+        with listening(listener, task[1]):
+            return function(task[0])
+    finally:
+        if isinstance(listener, Remote):
+            listener.flush()

@@ -507,7 +507,12 @@ def test_a_full_disk_is_no_bad_sample(touch: Path, monkeypatch: pytest.MonkeyPat
 def test_progress_and_an_empty_source(touch: Path) -> None:
     told: list[tuple[int, int]] = []
     convert(str(touch), str(touch.parent / "o"), TarTarget(), progress=lambda done, total: told.append((done, total)))
-    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    totals = {total for _, total in told}
+    assert len(totals) == 1
+    done = [done for done, _ in told]
+    assert (done[0], done[-1]) == (0, totals.pop())
+    assert done == sorted(set(done))
+    assert len(done) > 3
     (touch.parent / "empty.jsonl").touch()
     for number, target in enumerate([TouchTarget(), TarTarget(), SharTarget()]):
         output = touch.parent / f"empty{number}"

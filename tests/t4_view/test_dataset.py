@@ -2,7 +2,9 @@ import json
 import os
 import random
 import shutil
+import tarfile
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -44,10 +46,10 @@ class Indexing:
 
     def __call__(self, source: Path, **options: Any) -> Dataset:
         self.count = 0
-        return open_dataset(str(source), progress=self._progress, **options)
+        return open_dataset(str(source), indexed_now=self._indexed, **options)
 
-    def _progress(self, done: int, total: int) -> None:
-        self.count = done
+    def _indexed(self, path: str) -> None:
+        self.count += 1
 
 
 @pytest.fixture
@@ -452,3 +454,33 @@ def test_the_index_of_json_lines_is_small(tmp_path: Path, shuffled: bool, most: 
     dataset = open_dataset(str(tmp_path / "x.jsonl"))
     assert isinstance(dataset.keys, Keys)
     assert (dataset.shards[0].catalog_size + dataset.keys.size) / count < most
+
+
+@pytest.mark.parametrize("kind", ["tar", "jsonl", "touch", "shar"])
+@pytest.mark.parametrize("processes", [False, True])
+def test_progress_within_one_shard(tmp_path: Path, kind: str, processes: bool) -> None:
+    """Counts bytes, and goes on while the shard is scanned, and while its samples are added and named."""
+    count = 2000
+    lines = [json.dumps({"id": f"{i}", "duration": 1, "supervisions": [], "lang": "en"}) + "\n" for i in range(count)]
+    if kind == "tar":
+        with tarfile.open(tmp_path / "x.tar", "w") as tar:
+            for i in range(count):
+                tar.addfile(tarfile.TarInfo(f"{i}.txt"))
+    elif kind == "touch":
+        write_speech(tmp_path / "x", [({"key": f"{i}", "sample_rate": 8000}, bytes(16)) for i in range(count)])
+    else:
+        (tmp_path / ("cuts.000000.jsonl" if kind == "shar" else "x.jsonl")).write_text("".join(lines))
+    told: list[tuple[int, int]] = []
+    with ProcessPoolExecutor(2, get_context("forkserver")) if processes else nullcontext() as executor:
+        open_dataset(
+            str(tmp_path), executor=executor, progress=lambda done, total: told.append((done, total)), in_place=True
+        )
+    size = sum(
+        path.stat().st_size for path in tmp_path.rglob("*") if path.is_file() and ".touchfs-index" not in path.parts
+    )
+    assert {total for _, total in told} == {size}
+    done = [done for done, _ in told]
+    assert (done[0], done[-1]) == (0, size)
+    assert done == sorted(done)
+    if not processes:
+        assert len(set(done)) > 2 * count // 256

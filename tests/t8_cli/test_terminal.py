@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from speech import COMMAND, SPEECH
+
+from touchfs.cli.progress import PlainLines
 
 
 def on_a_terminal(*arguments):
@@ -38,12 +41,12 @@ class TestProgress:
     def test_is_drawn_on_a_terminal(self, own):
         out, drawn, status = on_a_terminal("index", "--jobs", "1", "--force", own)
         assert (out, status) == (b"own [red]: 3 shards, 10 samples; 3 indexed now\n", 0)
-        assert "indexing own [red]" in drawn and "3/3" in drawn
+        assert "indexing own [red]" in drawn and re.search(r"([\d.]+ kB) of \1", drawn)
 
     def test_packing_too(self, here):
         out, drawn, status = on_a_terminal("pack", "touch", SPEECH / "speech.jsonl", "out", "--num-workers", "1")
         assert (out, status) == (b"out: 1 shard, 10 samples\n", 0)
-        assert "packing" in drawn and "10/10" in drawn
+        assert "packing" in drawn and "10 of 10 samples" in drawn
 
     def test_any_command_shows_that_it_indexes_first(self, own):
         out, drawn, status = on_a_terminal("ls", own)
@@ -59,6 +62,65 @@ class TestProgress:
     def test_is_not_drawn_into_a_file(self, own, touchfs):
         for settings in ({}, {"FORCE_COLOR": "1"}, {"TTY_COMPATIBLE": "1"}):
             assert touchfs("index", "--force", own, env=os.environ | settings).stderr == b""
+
+    def test_lines_for_a_log(self, own, touchfs):
+        for jobs in ("1", "2"):
+            done = touchfs("index", "--jobs", jobs, "--force", "--progress", "plain", own)
+            lines = done.stderr.decode().splitlines()
+            assert lines[0].startswith("indexing own [red]: 0 bytes of "), lines
+            assert re.fullmatch(r"indexing own \[red\]: ([\d.]+ kB) of \1, [\d.]+ [kM]?B(ytes)?/s", lines[-1]), lines
+        done = touchfs("pack", "tar", SPEECH / "speech.jsonl", "tars", "--num-workers", "1", "--progress", "plain")
+        lines = done.stderr.decode().splitlines()
+        assert lines[0] == "packing: 0 of 10 samples"
+        assert lines[-1].startswith("packing: 10 of 10 samples, ")
+        done = touchfs("convert", "tars", "out", "--to", "shar", "--progress", "plain")
+        assert re.search(r"^converting: ([\d.]+ kB) of \1, ", done.stderr.decode().splitlines()[-1])
+        done = touchfs("index", "tar", "tars/000000.tar", "--progress", "plain")
+        assert re.search(r"^indexing: ([\d.]+ kB) of \1, ", done.stderr.decode().splitlines()[-1])
+
+    def test_can_be_turned_off(self, own):
+        _, drawn, status = on_a_terminal("index", "--force", "--progress", "none", own)
+        assert (drawn, status) == ("", 0)
+
+
+class TestPlainLines:
+    def test_a_line_every_few_seconds(self):
+        now, written = 100.0, []
+        lines = PlainLines("indexing a\x1bb", "bytes", written.append, lambda: now)
+        for second in range(21):
+            now = 100.0 + second
+            lines.tell(second * 10**8, 2 * 10**9)
+        lines.end()
+        assert written == [
+            "indexing a\\x1bb: 0 bytes of 2.0 GB",
+            "indexing a\\x1bb: 500.0 MB of 2.0 GB, 100.0 MB/s, 15 s left",
+            "indexing a\\x1bb: 1.0 GB of 2.0 GB, 100.0 MB/s, 10 s left",
+            "indexing a\\x1bb: 1.5 GB of 2.0 GB, 100.0 MB/s, 5 s left",
+            "indexing a\\x1bb: 2.0 GB of 2.0 GB, 100.0 MB/s",
+        ]
+
+    def test_work_that_begins_later_has_a_rate_of_its_own(self):
+        now, written = 0.0, []
+        lines = PlainLines("packing", "samples", written.append, lambda: now)
+        lines.tell(900, 1000)
+        now = 5.0
+        lines.tell(950, 1000)
+        assert written == ["packing: 900 of 1,000 samples", "packing: 950 of 1,000 samples, 10 samples/s, 5 s left"]
+        lines.tell(0, 10**6)
+        now = 10.0
+        lines.tell(10, 10**6)
+        assert written[2:] == [
+            "packing: 0 of 1,000,000 samples",
+            "packing: 10 of 1,000,000 samples, 2 samples/s, 138 h 53 min left",
+        ]
+        lines.end()
+        lines.end()
+        assert len(written) == 4
+
+    def test_nothing_to_do_is_no_line(self):
+        written = []
+        PlainLines("packing", "samples", written.append, lambda: 0.0).end()
+        assert written == []
 
 
 @pytest.fixture

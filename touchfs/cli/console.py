@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from touchfs.cli.terminal import progress_bar
+from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.dataset import Dataset
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.indexing import open_dataset
@@ -92,6 +92,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--no-decompress", is_flag=True, help="Do not decompress what is not decompressed there already.")
     @click.option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ beside the data.")
     @limit_options("json", "decoded", "window")
+    @progress_option
     @wraps(function)
     def command(
         sample_rate: int | None,

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from touchfs.cli.console import limit_options
-from touchfs.cli.terminal import progress_bar, say
+from touchfs.cli.progress import progress_bar, progress_option
+from touchfs.cli.terminal import say
 from touchfs.convert import Target, convert
 from touchfs.dataset import counted
 from touchfs.errors import UsageError
@@ -60,6 +61,7 @@ _TARGETS: dict[str, Callable[..., Target]] = {
     help="Where the key of a tar's member ends: at the first dot (WebDataset) or the last (WeNet).",
 )
 @limit_options("json", "decoded")
+@progress_option
 def command(
     source: str,
     output: str,

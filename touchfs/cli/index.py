@@ -15,7 +15,8 @@ import click
 from touchfs import jobs
 from touchfs.cli.console import Reading, source_options
 from touchfs.cli.info import troubles
-from touchfs.cli.terminal import CPUS, executor, printable, progress_bar, say
+from touchfs.cli.progress import progress_bar, progress_option
+from touchfs.cli.terminal import CPUS, executor, printable, say
 from touchfs.dataset import counted
 from touchfs.errors import SourceError, UsageError
 from touchfs.format.tar_grouping import Dialect
@@ -66,14 +67,8 @@ def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read
             jobs,
         )
     for source in sources:
-        indexed = 0
-        with executor(jobs) as pool, progress_bar(f"indexing {source}") as draw:
-
-            def progress(done: int, total: int) -> None:
-                nonlocal indexed
-                indexed = total
-                draw(done, total)
-
+        indexed: list[str] = []
+        with executor(jobs) as pool, progress_bar(f"indexing {source}") as progress:
             dataset = open_dataset(
                 source,
                 options=reading.options,
@@ -81,9 +76,10 @@ def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read
                 force=force,
                 executor=pool,
                 progress=progress,
-                preparing=draw,
+                preparing=progress,
+                indexed_now=indexed.append,
             )
-        news = f"{indexed} indexed now" if indexed else "indexed already"
+        news = f"{len(indexed)} indexed now" if indexed else "indexed already"
         say(f"{source}: {dataset}; {news}")
         for line in troubles(source, dataset):
             click.echo(f"{source}: {line}", err=True)
@@ -106,6 +102,7 @@ def command() -> None:
 def _native(function: Callable[..., int]) -> Callable[..., int]:
     """The options of the commands that make indexes for other tools."""
     options = (
+        progress_option,
         click.option("--force", is_flag=True, help="Write anew what is there already, right or wrong."),
         click.option("--check", is_flag=True, help="Write nothing; exit status 1 if an index is missing or wrong."),
         jobs_option,
@@ -201,6 +198,7 @@ def webdataset(paths: tuple[str, ...], dialect: str, **options: Any) -> int:
 @jobs_option
 @click.option("--check", is_flag=True, help="Write nothing; exit status 1 if the pack does not fit its shards.")
 @click.option("--force", is_flag=True, help="Replace a pack that is there.")
+@progress_option
 def pack(paths: tuple[str, ...], output: str, dialect: str, jobs: int, check: bool, force: bool) -> int:
     """Index many files in one .idxpack, for Lhotse and NeMo.
 
@@ -240,8 +238,8 @@ def _run(work: Callable[[Task], Done], tasks: list[Task], processes: int) -> int
     """Do them all, say what came of each, and return the exit status."""
     status = 0
     with executor(max(min(processes, len(tasks)), 1)) as pool, progress_bar("indexing") as progress:
-        for number, done in enumerate(jobs.run(partial(native.told, work), tasks, pool), 1):
-            progress(number, len(tasks))
+        sized = [(task, native.size_of(task)) for task in tasks]
+        for done in jobs.run_sized(partial(native.told, work), sized, pool, progress=progress):
             if done.line:
                 say(done.line)
             for line in done.remarks + done.wrong:

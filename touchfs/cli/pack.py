@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from touchfs.cli.console import limit_options
-from touchfs.cli.terminal import CPUS, executor, progress_bar, say
+from touchfs.cli.progress import SAMPLES, progress_bar, progress_option
+from touchfs.cli.terminal import CPUS, executor, say
 from touchfs.dataset import counted
 from touchfs.limits import Limits
 from touchfs.media.audio import Arithmetic
@@ -59,6 +60,7 @@ def _told(output: str, report: PackReport) -> None:
 @click.option("--skip-bad", is_flag=True, help="Leave out what cannot be read, and list it in OUT/skipped.jsonl.")
 @click.option("--num-workers", type=click.IntRange(1), default=CPUS, show_default=True, help="Processes.")
 @limit_options("json", "decoded")
+@progress_option
 def touch(
     jsonl: str,
     output: str,
@@ -88,7 +90,7 @@ def touch(
     Example:
       touchfs pack touch data.jsonl shards/ --num-utt-per-shard 2000
     """
-    with executor(num_workers) as pool, progress_bar("packing") as progress:
+    with executor(num_workers) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_touch(
             jsonl,
             output,
@@ -109,6 +111,7 @@ def touch(
 def _samples(function: Callable[..., None]) -> Callable[..., None]:
     """The options of the commands that keep recordings as they are."""
     options = (
+        progress_option,
         limit_options("json", "decoded"),
         click.option("--num-workers", type=click.IntRange(1), default=CPUS, show_default=True, help="Processes."),
         click.option(
@@ -165,7 +168,7 @@ def tar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
     Example:
       touchfs pack tar data.jsonl tars/ --audio-format flac --audio-resample 16000
     """
-    with executor(num_workers) as pool, progress_bar("packing") as progress:
+    with executor(num_workers) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_tar(jsonl, output, executor=pool, progress=progress, **options)
     _told(output, report)
 
@@ -184,6 +187,6 @@ def shar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
     Example:
       touchfs pack shar data.jsonl shar/
     """
-    with executor(num_workers) as pool, progress_bar("packing") as progress:
+    with executor(num_workers) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_shar(jsonl, output, executor=pool, progress=progress, **options)
     _told(output, report)

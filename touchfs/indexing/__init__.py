@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -38,6 +38,7 @@ from touchfs.indexing.preparing import (
     is_waiting,
     prepare_shards,
 )
+from touchfs.progress import Progress
 from touchfs.shard.catalog import VERSION, Catalog, Facts
 from touchfs.shard.find import find_shards
 from touchfs.shard.key_builder import KeyedShard, build_keys
@@ -46,7 +47,6 @@ from touchfs.shard.names import assign
 from touchfs.shard.open import fingerprint, shard_name
 from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.source.atomic import atomic_file
-from touchfs.source.compressed import Progress
 from touchfs.source.local import FileIdentity
 from touchfs.view.catalogs import make_catalog
 
@@ -63,12 +63,14 @@ def open_dataset(
     executor: Executor | None = None,
     progress: Progress = lambda done, total: None,
     preparing: Progress = lambda done, total: None,
+    indexed_now: Callable[[str], None] = lambda path: None,
 ) -> Dataset:
     """Open a dataset, and index what of it is not indexed yet, or all of it with `force`.
 
-    `progress` is told shards indexed and to index; before that, `preparing` bytes of compressed shards decompressed and
-    in all. Raises UsageError, NotFoundError or FormatError for the source as a whole, SourceError where no index can be
-    written; what is wrong with one shard is in its `report`.
+    `progress` hears how many bytes of shards are indexed, of how many; before that, `preparing` how many of compressed
+    ones are decompressed. `indexed_now` hears the path of each shard that is indexed. Raises UsageError, NotFoundError
+    or FormatError for the source as a whole, SourceError where no index can be written; what is wrong with one shard is
+    in its `report`.
     """
     if not source:
         raise UsageError("the source is empty: is a variable unset?")
@@ -102,10 +104,10 @@ def open_dataset(
         if path not in shards
     ]
     if tasks:
-        progress(0, len(tasks))
-        for done, shard in enumerate(jobs.run(_index, tasks, executor), 1):
+        sized = [(task, _size(task.path)) for task in tasks]
+        for shard in jobs.run_sized(_index, sized, executor, progress=progress):
             shards[shard.path] = shard
-            progress(done, len(tasks))
+            indexed_now(shard.path)
     names = map(os.fsdecode, unique_names(paths))
     named = [_named(shards[path], name) for path, name in zip(paths, names, strict=True)]
     lasting = {shard.path: shard for shard in named if not is_notice(shard)}
@@ -212,6 +214,11 @@ def _is_current(shard: Shard, options: Options) -> bool:
         )
     except OSError:
         return False
+
+
+def _size(path: str) -> int:
+    """What a shard counts for when progress is shown."""
+    return sum(identity.size for identity in (_files(path) or {}).values())
 
 
 def _files(path: str) -> dict[str, FileIdentity] | None:

@@ -57,6 +57,14 @@ def told(work: Callable[[Task], Done], task: Task) -> Done:
         return Done(wrong=(str(error),))
 
 
+def size_of(task: Task) -> int:
+    """What a task counts for when progress is shown: the bytes of its data."""
+    try:
+        return os.path.getsize(task.data)
+    except OSError:
+        return 0
+
+
 def write(task: Task, *, force: bool) -> Done:
     """What is there and right is left as it is, and without `force` what is wrong, too, which is an error."""
     if not force and os.path.lexists(task.index):

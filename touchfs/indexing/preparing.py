@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from touchfs import jobs
 from touchfs.dataset import Dataset, Shard
 from touchfs.errors import NotFoundError, SourceError, TouchfsError
+from touchfs.progress import Progress, reached, stage
 from touchfs.shard.catalog import Facts
 from touchfs.shard.open import compressed_files, fingerprint
 from touchfs.shard.options import Decompress
-from touchfs.source.compressed import Progress, decompressed, find
+from touchfs.source.compressed import decompressed, find
 from touchfs.source.local import FileIdentity
 from touchfs.source.scratch import Held, Scratch
 from touchfs.view.catalogs import make_broken, make_notice
@@ -77,33 +77,25 @@ def prepare_shards(
 def _prepare_all(
     paths: Sequence[str], executor: Executor | None, progress: Progress
 ) -> Iterator[list[Held] | TouchfsError]:
-    sizes = [sum(identity.size for identity in _compressed(path).values()) for path in paths]
-    total, done = sum(sizes), 0
-    outcomes: Iterable[list[Held] | TouchfsError]
+    sized = [(path, sum(identity.size for identity in _compressed(path).values())) for path in paths]
     if executor is None or len(paths) == 1:
-        outcomes = (_prepare(path, lambda part, _: progress(done + part, total)) for path in paths)
-    else:
-        errors = jobs.run(_error_of, paths, executor)
-        outcomes = (error or _prepare(path) for path, error in zip(paths, errors, strict=True))
-    for size, outcome in zip(sizes, outcomes, strict=True):
-        done += size
-        progress(done, total)
-        yield outcome
+        yield from jobs.run_sized(_prepare, sized, progress=progress)
+        return
+    errors = jobs.run_sized(_error_of, sized, executor, progress=progress)
+    yield from (error or _prepare(path) for path, error in zip(paths, errors, strict=True))
 
 
-def _prepare(path: str, progress: Progress = lambda done, total: None) -> list[Held] | TouchfsError:
-    forms, done = [], 0
+def _prepare(path: str) -> list[Held] | TouchfsError:
+    forms = []
     try:
-        for file, identity in compressed_files(path).items():
-            forms.append(decompressed(file, identity, partial(_further, progress, done)))
-            done += identity.size
+        files = compressed_files(path)
+        total = sum(identity.size for identity in files.values())
+        for file, identity in files.items():
+            with stage(identity.size / max(total, 1)):
+                forms.append(decompressed(file, identity, reached))
     except TouchfsError as error:
         return error
     return forms
-
-
-def _further(progress: Progress, before: int, done: int, total: int) -> None:
-    progress(before + done, total)
 
 
 def _error_of(path: str) -> TouchfsError | None:

@@ -15,6 +15,7 @@ import numpy as np
 from touchfs.extent import Buffer
 from touchfs.format.jsonl import line_offsets, value_span
 from touchfs.limits import too_long
+from touchfs.progress import reached
 from touchfs.sample import Field, Sample, Samples
 from touchfs.shard.options import Options
 from touchfs.shard.single import fingerprint, open_source
@@ -61,6 +62,7 @@ def lines(file: LocalFile) -> np.ndarray[Any, np.dtype[np.int64]]:
     def blocks() -> Iterator[Buffer]:
         for offset in range(0, size, BLOCK_SIZE):
             yield file.read(offset, min(BLOCK_SIZE, size - offset))
+            reached(offset, size)
 
     kept = []
     last = np.zeros(1, np.int64)

@@ -28,10 +28,12 @@ from touchfs.format.offsets import OFFSET, Offsets, find_stranger, parse
 from touchfs.format.tar_grouping import COMPANION_SUFFIX, WDS_V2_SUFFIX, Dialect, Grouping, grouping
 from touchfs.format.tar_header import BLOCK, parse_header
 from touchfs.format.wds_v2 import parse_companion
+from touchfs.progress import reached
 from touchfs.source.local import FileIdentity, LocalFile
 
 _READ_SIZE = 2**20
 _BLANK_SIZE_MAX = 2**12
+_REPORT_EVERY = 256
 _NUMBERS_MORE = 2**6  # than there are bytes, an index never has
 _COMPANION_SIZE_MAX = 2**20
 _READERS = {
@@ -127,6 +129,7 @@ def _judge_lines(index: str, offsets: Offsets, source: LocalFile, size: int) -> 
     """All lines are samples to Lhotse and NeMo, and those that are not blank to Energon."""
     samples, found, blank = len(offsets) - 1, 0, False
     for starts in jsonl.line_offsets(source.read(at, min(_READ_SIZE, size - at)) for at in range(0, size, _READ_SIZE)):
+        reached(int(starts[-1]), size)
         listed = offsets[found : found + len(starts)]
         if np.array_equal(starts, listed):
             found += len(starts)
@@ -197,7 +200,9 @@ def _judge_tar(index: str, offsets: Offsets, source: LocalFile, size: int) -> Ve
     candidates = [_Candidate(dialect) for dialect in _GROUPED]
     live = candidates
     end = 0
-    for member in tar.members(source.read, size):
+    for number, member in enumerate(tar.members(source.read, size)):
+        if number % _REPORT_EVERY == 0:
+            reached(member.offset, size)
         if member.kind is tar.Kind.GARBAGE:
             raise FormatError("what follows the end of the archive is no tar", offset=member.offset)
         for candidate in live:

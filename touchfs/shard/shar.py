@@ -24,6 +24,7 @@ from touchfs.extent import Extent
 from touchfs.format import magic, wav
 from touchfs.format.lhotse import parse_cut, parse_recording
 from touchfs.format.metainfo import Metainfo
+from touchfs.progress import stage
 from touchfs.sample import Field, Recording, Sample, Samples
 from touchfs.shard import single
 from touchfs.shard.compressed import held
@@ -69,16 +70,22 @@ class SharShard(Samples):
         self._name = os.path.basename(path)
         self._held = [held(*each, options.decompress) for each in compressed_files(path).items()]
         self._file = open_source(path, self._name, self.files)
-        self._lines = lines(self._file)
+        with stage(self._share(self._name)):
+            self._lines = lines(self._file)
         self._limits = options.limits
         self.problems: list[str] = []
         self.size = self.files[self._name].size
         self._fields: dict[str, Values] = {}
         for name in self.files:
             if name != self._name:
-                self._add(name)
+                with stage(self._share(name)):
+                    self._add(name)
         for field in sorted(field_names(os.path.dirname(path) or ".") - {CUTS, *self._fields}):
             self.problems.append(f"{field} is missing here: other shards have it")
+
+    def _share(self, name: str) -> float:
+        """How much of the shard a file is."""
+        return self.files[name].size / max(sum(identity.size for identity in self.files.values()), 1)
 
     def close(self) -> None:
         """Give the descriptors up."""

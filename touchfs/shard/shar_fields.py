@@ -28,6 +28,7 @@ from touchfs.format.lhotse import find_value
 from touchfs.format.tar import Kind, Member, members
 from touchfs.limits import Limits
 from touchfs.media import lilcom
+from touchfs.progress import reached
 from touchfs.sample import Field
 from touchfs.shard.jsonl import lines, read_line
 from touchfs.source.local import LocalFile
@@ -38,6 +39,7 @@ _ORIGINAL, _LILCOM = "original", "llc"
 # What a manifest takes is a few hundred bytes.
 _MANIFEST_SIZE_MAX = 1 << 20
 _ELEMENT_SIZE = 4
+_REPORT_EVERY = 256
 
 
 class Values(Protocol):
@@ -146,7 +148,10 @@ class TarValues:
     def _scan(self) -> None:
         value: Member | None = None
         try:
-            for member in members(self.file.read, self.file.size):
+            size = self.file.size
+            for number, member in enumerate(members(self.file.read, size)):
+                if number % _REPORT_EVERY == 0:
+                    reached(member.offset, size)
                 if member.kind is Kind.DIRECTORY:
                     continue
                 key, extension = _split(member.name)

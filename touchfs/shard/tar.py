@@ -22,12 +22,14 @@ from touchfs.errors import FormatError
 from touchfs.format.tar import Kind, Member, members
 from touchfs.format.tar_header import BLOCK
 from touchfs.format.tar_links import link_targets
+from touchfs.progress import reached
 from touchfs.sample import Field, Sample, Samples
 from touchfs.shard import holes
 from touchfs.shard.options import FIRST_DOT, Options
 from touchfs.shard.single import fingerprint, open_source
 from touchfs.source.local import FileIdentity
 
+_REPORT_EVERY = 256
 _LINKS = (Kind.HARD_LINK, Kind.SYMBOLIC_LINK)
 
 
@@ -75,7 +77,10 @@ class TarShard(Samples):
         """The files in the tar, links as the files they lead to; each under its own name."""
         found: list[Member] = []
         try:
-            found.extend(members(self._file.read, self.size))
+            for member in members(self._file.read, self.size):
+                found.append(member)
+                if len(found) % _REPORT_EVERY == 0:
+                    reached(member.end, self.size)
         except FormatError as error:
             self.problems.append(f"{error.at(self.path)}; what comes after it cannot be found")
         else:

@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol
 
 from touchfs.errors import ChangedError, FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
 from touchfs.extent import Buffer
+from touchfs.progress import Progress
 from touchfs.source.local import FileIdentity, LocalFile
 from touchfs.source.scratch import Held, Scratch
 
@@ -33,8 +34,6 @@ STEP_SIZE = 1 << 12
 # xz files made with `-9` need 64 MiB.
 XZ_MEMORY_MAX = 1 << 30
 _XZ_INDEX_MAX = 1 << 20
-
-Progress = Callable[[int, int], None]
 
 
 class Decompressor(Protocol):

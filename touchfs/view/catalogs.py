@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 
+from touchfs import progress
 from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
 from touchfs.format.arrow_ipc import Column
 from touchfs.sample import Field, Sample
@@ -28,6 +29,8 @@ VIEWS = ("shards", "segments")
 REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
 REPORTED_MAX = 1000
 _KEY_TOLD_MAX = 80
+# Shares of the time that it takes to index a shard; the rest is for writing them.
+_OPENING, _SAMPLES, _NAMES = 0.25, 0.4, 0.25
 _THEN = "then `touchfs reload`, or mount again."
 
 
@@ -38,12 +41,16 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
     made = _Tables(names.plain_path if are_paths else str)
     try:
         files = fingerprint(shard_path)
-        with closing(open_shard(shard_path, options)) as shard:
+        with progress.stage(_OPENING):
+            opened = open_shard(shard_path, options)
+        with closing(opened) as shard:
             files, size, index_size = dict(shard.files), shard.size, shard.index_size
-            for sample in shard:
-                made.add(sample)
+            with progress.stage(_SAMPLES, of=len(shard)):
+                for sample in progress.each(shard):
+                    made.add(sample)
             report = made.report(shard_path, shard.problems)
-        tables = made.columns(report)
+        with progress.stage(_NAMES, of=made.samples):
+            tables = made.columns(report)
     except TouchfsError as error:
         return make_broken(catalog_path, error, files)
     facts = Facts(files, made.samples, made.seconds, size, index_size, made.damaged, report, are_paths)
@@ -133,7 +140,7 @@ class _Tables:
         # Named among all samples, also those without segments: a repeated key has the same ~n here as in shards/.
         directories = names.assign(self._keys, [(None,)] * self.samples) if len(segmented.table) else iter(())
         tables = (
-            shards.table.columns(_beside(chain(assigned, reports))),
+            shards.table.columns(_beside(chain(progress.each(assigned), reports))),
             segmented.table.columns(_within(directories, segmented.extensions)),
         )
         return dict(zip(VIEWS, tables, strict=True))

@@ -44,7 +44,10 @@ def write_pack(
     executor: Executor | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
-    """Pack the indexes of files that `sources` name, in place of any pack at `output`. Returns how many samples."""
+    """Pack the indexes of files that `sources` name, in place of any pack at `output`. Returns how many samples.
+
+    `progress` hears how many bytes of the files are indexed, of how many.
+    """
     if dialect not in _TARS:
         raise UsageError(f"an index pack of the dialect {dialect.value} has no readers")
     specs = []
@@ -54,11 +57,9 @@ def write_pack(
             paths = [path for source in declared for path in expand(source)]
             specs.append(Spec(role, kind, declared[0] if len(declared) == 1 else declared, paths))
     paths = list(dict.fromkeys(path for spec in specs for path in spec.paths))
-    offsets: dict[str, Offsets] = {}
-    progress(0, len(paths))
-    for found in jobs.run(partial(_offsets, dialect=dialect), paths, executor):
-        offsets[paths[len(offsets)]] = found
-        progress(len(offsets), len(paths))
+    sized = [(path, identify(path).size) for path in paths]
+    found = jobs.run_sized(partial(_offsets, dialect=dialect), sized, executor, progress=progress)
+    offsets = dict(zip(paths, found, strict=True))
     with atomic_file(output) as file:
         file.writelines(build_pack(specs, offsets))
     return sum(len(offsets[path]) - 1 for spec in specs for path in spec.paths)

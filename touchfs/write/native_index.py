@@ -20,10 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
+from touchfs.extent import Buffer
 from touchfs.format import jsonl, tar
 from touchfs.format.offsets import OFFSET, Offsets
 from touchfs.format.tar_grouping import COMPANION_SUFFIX, INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect, grouping
 from touchfs.format.tar_header import BLOCK
+from touchfs.progress import reached
 from touchfs.source.atomic import atomic_file
 from touchfs.source.local import FileIdentity, LocalFile
 
@@ -106,13 +108,18 @@ def offset_blocks(source: LocalFile, size: int, dialect: Dialect | None) -> Iter
     """All numbers of an index, in blocks: where samples begin, and what the dialect has as the last one."""
     try:
         if dialect is None:
-            pieces = (source.read(at, min(_READ_SIZE, size - at)) for at in range(0, size, _READ_SIZE))
-            yield from jsonl.line_offsets(pieces)
+            yield from jsonl.line_offsets(_pieces(source, size))
         else:
             yield from _tar_blocks(source, size, dialect)
     except FormatError as error:
         error.at(source.path)
         raise
+
+
+def _pieces(source: LocalFile, size: int) -> Iterator[Buffer]:
+    for at in range(0, size, _READ_SIZE):
+        yield source.read(at, min(_READ_SIZE, size - at))
+        reached(at, size)
 
 
 def _tar_blocks(source: LocalFile, size: int, dialect: Dialect) -> Iterator[Offsets]:
@@ -128,6 +135,7 @@ def _tar_blocks(source: LocalFile, size: int, dialect: Dialect) -> Iterator[Offs
             block.append(offset)
             if len(block) == _BLOCK:
                 yield np.array(block, np.int64)
+                reached(offset, size)
                 block = []
     group.finish()
     end = member.end if member is not None else 0

@@ -19,9 +19,10 @@ from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.format import mmidx
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
+from touchfs.progress import Progress
 from touchfs.source.atomic import atomic_file
 from touchfs.write.making import DATATYPES, VOCABULARY_MAX, Making, vocabulary_of
-from touchfs.write.packing import Add, Kind, PackReport, Progress, Survey, pack, places
+from touchfs.write.packing import Add, Kind, PackReport, Survey, pack, places
 from touchfs.write.touch import TouchWriter
 
 __all__ = ["PackReport", "pack_touch"]

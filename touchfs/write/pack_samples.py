@@ -31,6 +31,7 @@ from touchfs.format.offsets import OFFSET
 from touchfs.format.tar_grouping import Dialect
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
+from touchfs.progress import Progress
 from touchfs.source.local import LocalFile
 from touchfs.write.convert_audio import to_pcm
 from touchfs.write.convert_names import Names
@@ -39,7 +40,7 @@ from touchfs.write.convert_shar import SharSamples, fields_for
 from touchfs.write.convert_tar import check_extensions
 from touchfs.write.making import DATATYPES, Making, locate, parse_row
 from touchfs.write.native_index import offset_blocks
-from touchfs.write.packing import Add, Kind, PackReport, Progress, Survey, pack, places
+from touchfs.write.packing import Add, Kind, PackReport, Survey, pack, places
 from touchfs.write.shar_audio import encode
 from touchfs.write.shar_cut import CUTS
 from touchfs.write.tar import TarWriter

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 from touchfs import jobs
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.limits import Limits, too_long
+from touchfs.progress import Progress, advance
 from touchfs.source.atomic import atomic_file
 from touchfs.write import unfinished
 from touchfs.write.lines import Lines, Part, split
@@ -33,7 +34,6 @@ T = TypeVar("T")
 
 # Adds the line of a number, from 1 on. False: there is no sample in it.
 Add = Callable[[int, str], bool]
-Progress = Callable[[int, int], None]
 
 
 class Kind(Protocol):
@@ -120,27 +120,24 @@ def places(jsonl: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def _pack(work: Work, kind: Kind, parts: list[Part], executor: Executor | None, progress: Progress) -> PackReport:
-    lines = 0
     total = sum(part.count for part in parts)
     packed: list[_Packed] = []
-    missing: list[tuple[int, Part]] = []
-
-    def done(shard: _Packed) -> None:
-        nonlocal lines
-        packed.append(shard)
-        lines += shard.lines
-        progress(lines, total)
-
+    missing: list[tuple[tuple[int, Part], int]] = []
     for ordinal, part in enumerate(parts):
         mark = work.output / kind.mark(ordinal)
         if not mark.exists():
-            missing.append((ordinal, part))
+            missing.append(((ordinal, part), part.count))
         elif not work.skip_bad and _skipped_path(work, ordinal).exists():
             told = "was begun with --skip-bad: go on with it, or remove it and pack again"
             raise UsageError(told, path=str(work.output))
         else:
-            done(_Packed(part.count, kind.count(mark)))
-    for _ in jobs.run(partial(_pack_part, work, kind), missing, executor, done):
+            packed.append(_Packed(part.count, kind.count(mark)))
+    before = sum(shard.lines for shard in packed)
+
+    def heard(done: int, _: int) -> None:
+        progress(before + done, total)
+
+    for _ in jobs.run_sized(partial(_pack_part, work, kind), missing, executor, packed.append, heard):
         pass
     _publish_skipped(work, len(parts))
     kind.publish(work.output, len(parts))
@@ -188,6 +185,7 @@ def _survey(work: Work, function: Callable[[str], T], joined: Callable[[Iterable
 def _each(work: Work, part: Part, function: Callable[[int, str], T], skip: Callable[[bytes], None]) -> Iterator[T]:
     """The function's result for each line that has anything. Those that are bad are skipped, if that is wanted."""
     for number, line in work.lines.read(part):
+        advance(1)
         if line == "":
             continue
         try:

@@ -1,0 +1,157 @@
+"""What is shown of work that takes long: a bar where somebody looks, lines for a log, or nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from time import monotonic
+from typing import Any
+
+import click
+
+from touchfs.cli.terminal import printable
+from touchfs.progress import Progress
+
+BYTES, SAMPLES = "bytes", "samples"
+PLAIN_SECONDS = 5.0
+_OPTION = "touchfs.progress"
+_UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+
+def progress_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The option of all commands that show progress. `progress_bar` looks for what was chosen."""
+
+    def choose(context: click.Context, parameter: click.Parameter, value: str) -> None:
+        context.meta[_OPTION] = value
+
+    return click.option(
+        "--progress",
+        type=click.Choice(["auto", "plain", "none"]),
+        default="auto",
+        expose_value=False,
+        callback=choose,
+        help="A bar on a terminal (auto), a line on stderr every few seconds (plain), or nothing.",
+    )(function)
+
+
+@contextmanager
+def progress_bar(what: str, unit: str = BYTES) -> Iterator[Progress]:
+    """A function that hears how much is done and how much there is, and shows it if the user wants that."""
+    context = click.get_current_context(silent=True)
+    chosen = "auto" if context is None else context.meta.get(_OPTION, "auto")
+    if chosen == "plain":
+        lines = PlainLines(what, unit, lambda line: click.echo(line, err=True), monotonic)
+        yield lines.tell
+        lines.end()
+        return
+    if chosen == "none" or not os.isatty(2):
+        yield lambda done, total: None
+        return
+    drawn: list[Progress] = []
+    with ExitStack() as stack:
+
+        def tell(done: int, total: int) -> None:
+            if not drawn:
+                drawn.append(stack.enter_context(_bar(what, unit)))
+            drawn[0](done, total)
+
+        yield tell
+
+
+class PlainLines:
+    """A line at the start, one every few seconds, and one at the end.
+
+    indexing shards: 310.5 MB of 1.2 GB, 62.1 MB/s, 14 s left
+    """
+
+    def __init__(self, what: str, unit: str, write: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._what = printable(what)
+        self._unit = unit
+        self._write = write
+        self._clock = clock
+        self._started = self._next = 0.0
+        self._first = self._done = self._total = 0
+        self._is_written = True
+
+    def tell(self, done: int, total: int) -> None:
+        now = self._clock()
+        if total != self._total or done < self._done:  # something else begins
+            self.end()
+            self._started = self._next = now
+            self._first = done
+        self._done, self._total, self._is_written = done, total, False
+        if now >= self._next:
+            self._next = now + PLAIN_SECONDS
+            self._line()
+
+    def end(self) -> None:
+        """Write what was told last, unless it is written already."""
+        if not self._is_written:
+            self._line()
+
+    def _line(self) -> None:
+        self._is_written = True
+        parts = [amounts(self._done, self._total, self._unit)]
+        seconds, done = self._clock() - self._started, self._done - self._first
+        if seconds > 0 and done > 0:
+            parts.append(f"{amount(int(done / seconds), self._unit)}/s")
+            if self._done < self._total:
+                parts.append(f"{duration((self._total - self._done) * seconds / done)} left")
+        self._write(f"{self._what}: {', '.join(parts)}")
+
+
+def amount(count: int, unit: str) -> str:
+    """As 1.2 GB, or 12,000 samples."""
+    if unit != BYTES:
+        return f"{count:,} {unit}"
+    for size, name in _UNITS:
+        if count >= size:
+            return f"{count / size:.1f} {name}"
+    return f"{count} bytes"
+
+
+def amounts(done: int, total: int, unit: str) -> str:
+    """As 310.5 MB of 1.2 GB, or 500 of 12,000 samples."""
+    return f"{amount(done, unit) if unit == BYTES else f'{done:,}'} of {amount(total, unit)}"
+
+
+def duration(seconds: float) -> str:
+    """As 3 h 20 min, 4 min 10 s, or 12 s."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@contextmanager
+def _bar(what: str, unit: str) -> Iterator[Progress]:
+    # Rich takes longer to import than most commands to run.
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Amounts(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text("" if task.total is None else amounts(int(task.completed), int(task.total), unit))
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{amount(int(speed), unit)}/s")
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = text, BarColumn(20), Amounts(), Rate(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        last = 0
+
+        def tell(done: int, total: int) -> None:
+            nonlocal last
+            if done < last:  # something else begins
+                bar.reset(task)
+            last = done
+            bar.update(task, completed=done, total=total)
+
+        yield tell
