@@ -14,7 +14,8 @@ BLOCK_SIZE = 512
 # The most that readers ask for in one request, and what Python's open() buffers.
 PREFERRED_READ = 1 << 17
 
-_MODES = {stat.S_IFDIR: stat.S_IFDIR | 0o555, stat.S_IFREG: stat.S_IFREG | 0o444, stat.S_IFLNK: stat.S_IFLNK | 0o777}
+# Copies of directories take the mode along, and what is in them is to be removed by their owner.
+_MODES = {stat.S_IFDIR: stat.S_IFDIR | 0o755, stat.S_IFREG: stat.S_IFREG | 0o444, stat.S_IFLNK: stat.S_IFLNK | 0o777}
 _OWNER = os.geteuid(), os.getegid()
 
 

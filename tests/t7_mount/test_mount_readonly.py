@@ -2,10 +2,15 @@
 
 import errno
 import os
+import shutil
 import socket
 import stat
+import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
+from mounts import Mount
 
 
 def fails(number: int, function, *arguments, **keywords) -> bool:
@@ -73,13 +78,49 @@ def test_no_directory_changes(mounted, name):
 
 def test_modes_say_so(mounted):
     for path, mode in [
-        ("", 0o555),
-        ("shards", 0o555),
+        ("", 0o755),
+        ("shards", 0o755),
+        ("shards/000000000/talks", 0o755),
+        ("segments/000000000/talks/monday", 0o755),
+        ("merged/max=30", 0o755),
         (".touchfs", 0o555),
         (".touchfs/info", 0o444),
         (FILES[0], 0o444),
     ]:
         assert stat.S_IMODE((mounted.path / path).stat().st_mode) == mode
+
+
+@pytest.fixture
+def public():
+    """A directory that every user can get at."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize(
+    "copy",
+    [
+        'cp -r "$0" copy',
+        'cp -a "$0" copy',
+        'mkdir copy; tar -C "$0" -cf - . | tar -C copy -xpf -',
+    ],
+)
+def test_a_copied_tree_can_be_removed_by_whoever_copied_it(public, speech, copy):
+    mounted = Mount(public / "mnt", speech, "--allow-other")
+    try:
+        home = public / "home"
+        home.mkdir()
+        os.chown(home, 65534, 65534)
+        user = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": home, "check": True}
+        for view in ("shards", "segments", "merged/max=30"):
+            subprocess.run(["sh", "-e", "-c", copy, mounted.path / view], **user)
+            assert any(path.is_file() for path in (home / "copy").rglob("*"))
+            subprocess.run(["rm", "-r", "copy"], **user)
+    finally:
+        mounted.end()
 
 
 def test_a_read_only_mount_has_no_iterators(mount, speech):
