@@ -128,13 +128,14 @@ def test_components_that_mean_nothing_are_not_shown(tmp_path: Path, form: int) -
         "./.hidden": ".hidden",
         "./x.": "x.",
         "y/.": "y",
+        "/.": "%2E",
     }
     path = write(tmp_path / "x.tar", [member(name, name.encode()) for name in members], form)
     found, report = shown(path)
     assert report == ""
     assert found == {name: each.encode() for each, name in members.items()}
     keys = [sample.key for sample in TarShard(str(path), Options())]
-    assert keys == ["./a", "./b/./c", "/data/d", "e//f", "../g", "./.hidden", "./x", "y/."]
+    assert keys == ["./a", "./b/./c", "/data/d", "e//f", "../g", "./.hidden", "./x", "y/.", "/."]
 
 
 def test_tars_of_dot_show_no_dot(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def plain_path(key: str) -> str:
     """A key that is a path of an archive, without the components that mean nothing there."""
     if "/" not in key:
         return key
-    return "/".join(component for component in key.split("/") if component not in ("", ".")) or key
+    return "/".join(component for component in key.split("/") if component not in ("", ".")) or "."
 
 
 def assign(keys: Sequence[str], extensions: Sequence[Sequence[str | None]]) -> Iterator[tuple[bytes, list[bytes]]]:

@@ -32,7 +32,7 @@ _RUNS_KEPT = 64
 # A place in the listing is that of the key and the file's number among those of its sample.
 _FILE_BITS = 16
 _CUT = re.compile(rb"%%~([0-9a-f]{%d})" % HASH_DIGITS)
-_WHOLE = {key.encode(): quote(key) for key in ("..", ".touchfs")}  # what is quoted only where it is all of a key
+_WHOLE = {key.encode(): quote(key) for key in (".", "..", ".touchfs")}  # what is quoted only where it is all of a key
 _MARK = re.compile(rb"~[0-9]+")
 
 
@@ -216,7 +216,7 @@ def _key_heads(name: bytes) -> Iterator[bytes]:
 
 def _plain_head(head: bytes) -> bytes:
     """`names.plain_path` of a quoted key."""
-    plain = b"%2F".join(component for component in head.split(b"%2F") if component not in (b"", b".")) or head
+    plain = b"%2F".join(component for component in head.split(b"%2F") if component not in (b"", b".")) or b"."
     return _WHOLE.get(plain, plain)
 
 
