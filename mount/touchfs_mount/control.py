@@ -126,6 +126,10 @@ class Control:
                 continue  # removed meanwhile
         return entries
 
+    @staticmethod
+    def parent(directory: int) -> int:
+        return ITERATORS if unpack(directory)[1] else DIRECTORY if directory == ITERATORS else ROOT
+
     def _entries(self, directory: int, after: int, name: bytes | None = None) -> Iterator[tuple[bytes, int, int]]:
         """Names, inodes and places; those of one name suffice."""
         fixed = self._fixed.get(directory, {})

@@ -21,9 +21,11 @@ import pyfuse3
 from pyfuse3 import FUSEError
 
 from touchfs.extent import Buffer
+from touchfs.shard.names import NAME_MAX
 from touchfs.state.database import WouldWaitError
 from touchfs.state.store import StateStore
 from touchfs.state.writes import Piece
+from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Tree
 from touchfs_mount import control
@@ -43,6 +45,8 @@ FOREVER_SECONDS = 3600.0
 XATTR_PREFIX = b"user.touchfs."
 TOKEN = XATTR_PREFIX + b"token"
 
+# How many entries come first in every listing, before those that the tree and the control directory give places.
+DOTS = 2
 # The control directory is the last entry of the root, after all the views there can be.
 CONTROL_PLACE = 1 << 12
 
@@ -139,6 +143,8 @@ class TouchOperations(Operations):
 
     @handler
     async def lookup(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+        if len(name) > NAME_MAX:  # the kernel itself refuses only those over 1,024
+            raise FUSEError(errno.ENAMETOOLONG)
         if parent == ROOT and name == control.NAME:
             return await self._control_entry(control.DIRECTORY)
         if is_control(parent):
@@ -168,17 +174,31 @@ class TouchOperations(Operations):
 
     @handler
     async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
+        if not self._reply_dots(handle, start, token):
+            return
+        after = max(start - DOTS, 0)
         if is_control(handle):
-            for name, told, place in await self._offload(self._control.entries, handle, start):
-                if not pyfuse3.readdir_reply(token, name, self._of_control(told), place):
+            for name, told, place in await self._offload(self._control.entries, handle, after):
+                if not pyfuse3.readdir_reply(token, name, self._of_control(told), place + DOTS):
                     return
             return
         seconds = self._seconds(handle)
-        for name, entry, place in self._tree.entries(handle, start):
-            if not pyfuse3.readdir_reply(token, name, attributes_of(entry, seconds), place):
+        for name, entry, place in self._tree.entries(handle, after):
+            if not pyfuse3.readdir_reply(token, name, attributes_of(entry, seconds), place + DOTS):
                 return
         if handle == ROOT and start < CONTROL_PLACE:
             pyfuse3.readdir_reply(token, control.NAME, await self._control_entry(control.DIRECTORY), CONTROL_PLACE)
+
+    def _reply_dots(self, directory: int, start: int, token: pyfuse3.ReaddirToken) -> bool:
+        """`.` and `..`, of which the kernel takes only the inode numbers. False if the reply is full."""
+        if start >= DOTS:
+            return True
+        parent = self._control.parent(directory) if is_control(directory) else self._tree.parent(directory)
+        dots = ((b".", directory), (b"..", parent))
+        return all(
+            pyfuse3.readdir_reply(token, name, attributes_of(Entry(inode, stat.S_IFDIR, 0, 0), 0), place)
+            for place, (name, inode) in enumerate(dots[start:], start + 1)
+        )
 
     @handler
     async def open(self, inode: int, flags: int, context: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
@@ -251,7 +271,7 @@ class TouchOperations(Operations):
         told.f_bsize = told.f_frsize = BLOCK_SIZE
         told.f_blocks = -(-dataset.size // BLOCK_SIZE)
         told.f_files = dataset.samples
-        told.f_namemax = 255
+        told.f_namemax = NAME_MAX
         return told
 
     @handler

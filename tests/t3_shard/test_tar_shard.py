@@ -164,6 +164,16 @@ def test_of_names_shown_alike_the_second_has_a_number(tmp_path: Path) -> None:
     }
 
 
+def test_what_comes_after_the_end_mark_does_not_hide_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [member("a.txt", b"a")])
+    with open(path, "ab") as file:
+        file.write(b"no tar" * 200)
+    assert "1200 bytes after the end of the archive are no tar" in shown(path)[1]
+    assert "no end mark" not in shown(path)[1]
+    os.truncate(path, 1024)
+    assert "no end mark" in shown(path)[1]
+
+
 def test_extensions_too_long_for_a_name(tmp_path: Path) -> None:
     names = ["a." + "e" * 250, "a." + "e" * 300, "b." + "é" * 200, "c." + "~" * 254]
     path = write(tmp_path / "x.tar", [member(name, name.encode()) for name in names])

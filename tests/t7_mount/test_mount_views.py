@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
+import platform
 import signal
+import struct
 import subprocess
 import wave
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from mounts import wait_until
+
+_GETDENTS64 = {"x86_64": 217, "aarch64": 61}[platform.machine()]
+_DIRECTORY = 4
 
 
 def test_by_key_leads_to_every_sample(mount, speech):
@@ -98,3 +104,56 @@ def test_there_is_an_end_to_plans(mount, speech, tmp_path):
     again = mount(speech, "--state-dir", tmp_path / "state")
     assert os.listdir(again.path / "merged") == []
     os.stat(again.path / "merged" / "max=1001")
+
+
+def dirents(path):
+    """Name, inode number and type of each entry as the kernel has them: Python leaves two out."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer, entries = ctypes.create_string_buffer(300), []  # so small that listings go on at every place
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        while (size := libc.syscall(_GETDENTS64, descriptor, buffer, len(buffer))) > 0:
+            at = 0
+            while at < size:
+                inode, _, length, kind = struct.unpack_from("<QqHB", buffer, at)
+                name = ctypes.string_at(ctypes.addressof(buffer) + at + 19)
+                entries.append((os.fsdecode(name), inode, kind))
+                at += length
+        assert size == 0, os.strerror(ctypes.get_errno())
+    finally:
+        os.close(descriptor)
+    return entries
+
+
+@pytest.mark.parametrize("way", [(), ("--read-only",), ("--loop", "trio")])
+def test_every_listing_has_itself_and_its_parent(mount, speech, way):
+    mounted = mount(speech, *way)
+    os.stat(mounted.path / "merged" / "max=30,gap=30")
+    if "--read-only" not in way:
+        (mounted.path / ".touchfs" / "iterators" / "train").mkdir(exist_ok=True)
+    count = 0
+    for directory, directories, files in os.walk(mounted.path):
+        entries = dirents(directory)
+        (itself, inode, kind), (above, parent, kind_above), *others = entries
+        assert (itself, kind, above, kind_above) == (".", _DIRECTORY, "..", _DIRECTORY)
+        assert inode == os.stat(directory).st_ino
+        is_root = directory == str(mounted.path)
+        assert parent == (inode if is_root else os.stat(f"{directory}/..").st_ino)
+        links = [name for name in files if os.path.islink(f"{directory}/{name}")]
+        assert sorted(name for name, _, _ in others) == sorted([*directories, *files])
+        assert len(links) in (0, len(files))
+        count += 1
+    assert count > 20
+
+
+def test_a_name_that_is_too_long(mount, speech):
+    mounted = mount(speech)
+    for place in ("", "shards", "shards/000000000/talks", "by-key", "merged", ".touchfs", ".touchfs/iterators"):
+        for length, expected in ((255, errno.ENOENT), (256, errno.ENAMETOOLONG), (2000, errno.ENAMETOOLONG)):
+            with pytest.raises(OSError) as caught:
+                os.stat(mounted.path / place / ("é" * (length // 2) + "x" * (length % 2)))
+            assert caught.value.errno == expected, (place, length)
+    with pytest.raises(OSError) as caught:
+        (mounted.path / ".touchfs" / "iterators" / ("x" * 256)).mkdir()
+    assert caught.value.errno == errno.ENAMETOOLONG
+    assert os.statvfs(mounted.path).f_namemax == 255

@@ -85,7 +85,7 @@ class TarShard(Samples):
             self.problems.append(f"{error.at(self.path)}; what comes after it cannot be found")
         else:
             end = found[-1].end if found else 0
-            if self.size - end < BLOCK:
+            if self.size - end < BLOCK and not (found and found[-1].kind is Kind.GARBAGE):
                 self.problems.append(f"the archive has no end mark: it may have been cut (at byte {end})")
         targets = link_targets(found) if any(member.kind in _LINKS for member in found) else {}
         shown = []

@@ -23,7 +23,7 @@ from touchfs.shard.keys import Keys
 from touchfs.shard.names import HASH_DIGITS, flat, hash_of, quote
 from touchfs.shard.table import DIRECTORY, Table
 from touchfs.tree.entry import Entry
-from touchfs.tree.inode import pack, unpack
+from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.open_shards import OpenShard, OpenShards
 
 NAME = "by-key"
@@ -132,6 +132,10 @@ class ByKey:
                         yield name, self._link_entry(sample.shard, sample.rows[i]), (of << _FILE_BITS) + i + 1
                 first_file = 0
             place = run.stop
+
+    def parent(self, directory: int) -> int:
+        self.entry(directory)
+        return ROOT
 
     def content(self, inode: int) -> Content:
         self.entry(inode)

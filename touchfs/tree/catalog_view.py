@@ -9,7 +9,7 @@ from touchfs.errors import ChangedError, UsageError
 from touchfs.extent import Content
 from touchfs.shard.table import DIRECTORY, Table
 from touchfs.tree.entry import Entry
-from touchfs.tree.inode import pack, unpack
+from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.open_shards import OpenShard, OpenShards
 
 
@@ -59,6 +59,13 @@ class CatalogView:
         children = table.children(row)
         for child in children[after:]:
             yield table.name(child), self._entry(shard, table, child), child - children.start + 1
+
+    def parent(self, directory: int) -> int:
+        root = pack(self._number, 0, 0)
+        if directory == root:
+            return ROOT
+        shard, table, row = self._row(directory)
+        return pack(self._number, shard.shard_id, table.parent[row]) if row else root
 
     def content(self, inode: int) -> Content:
         if inode == pack(self._number, 0, 0):

@@ -42,6 +42,10 @@ class Part(Protocol):
         """`(name, entry, place)` of a directory's entries; `after` is the place of the last one seen, at first 0."""
         ...
 
+    def parent(self, directory: int) -> int:
+        """The inode number of the directory that a directory is in."""
+        ...
+
     def content(self, inode: int) -> Content:
         """The content of a file, its shard's file opened and verified. Raises UsageError for what is none."""
         ...

@@ -18,7 +18,7 @@ from touchfs.errors import ChangedError, UsageError
 from touchfs.extent import Content, Memory
 from touchfs.shard.table import DIRECTORY, Table
 from touchfs.tree.entry import Entry
-from touchfs.tree.inode import pack, unpack
+from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.open_shards import OpenShard, OpenShards
 from touchfs.view.form import size_of
 from touchfs.view.merged import MergedFile, merged_files
@@ -214,6 +214,14 @@ class Merged:
         if row is None or place.table.kind[row] == DIRECTORY:
             return []
         return self._files(place, place.table.ordinal[row])
+
+    def parent(self, directory: int) -> int:
+        if directory == self._root.inode:
+            return ROOT
+        if self._of_plan(directory) is not None:
+            return self._root.inode
+        place = self._place(directory)
+        return place.inode(place.table.parent[place.row]) if place.row else pack(place.view, 0, 0)
 
     def content(self, inode: int) -> Content:
         if self._of_plan(inode) is not None:

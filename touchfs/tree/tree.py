@@ -79,6 +79,10 @@ class Tree:
             if place > after:
                 yield name, self.entry(inode), place
 
+    def parent(self, directory: int) -> int:
+        """The inode number of the directory that a directory is in; of the root its own."""
+        return ROOT if directory == ROOT else self._part(directory).parent(directory)
+
     def content(self, inode: int) -> Content:
         """The content of a file. Opens and verifies the shard's file behind it. Raises UsageError for a directory."""
         if inode == ROOT:
