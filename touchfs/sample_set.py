@@ -60,15 +60,19 @@ class SampleSet:
         """The cuts of a Lhotse Shar: a directory, or for each field that is wanted, and for `cuts`, its files.
 
         `indexed` as in `from_file`, of the wanted fields; `order` is that of `LazyIndexedSharIterator` or
-        `LazySharIterator`.
+        `LazySharIterator`; `shuffle_shards` shuffles samples where there is an index.
         """
         listed = list_fields(fields, in_dir)
         paths = [path for each in listed.values() for path in each]
         _refuse_sequential(paths, indexed)
         if indexed is None:
             indexed = all(map(matches, paths)) if in_dir is None else has_native_indexes(os.fspath(in_dir))
-        kind = node.LazyIndexedSharIterator if indexed else node.LazySharIterator
-        return cls(kind(fields, in_dir, **order))
+        if not indexed:
+            return cls(node.LazySharIterator(fields, in_dir, **order))
+        if "shuffle_shards" in order:
+            # Lhotse's name: with an index it shuffles samples.
+            order["shuffle"] = order.pop("shuffle_shards")
+        return cls(node.LazyIndexedSharIterator(fields, in_dir, **order))
 
     def filter(self, predicate: Callable[[Any], Any]) -> SampleSet:
         return SampleSet(node.LazyFilter(self.data, predicate))
@@ -80,9 +84,9 @@ class SampleSet:
         """The items of collections."""
         return SampleSet(node.LazyFlattener(self.data))
 
-    def repeat(self, times: int | None = None) -> SampleSet:
+    def repeat(self, times: int | None = None, preserve_id: bool = True) -> SampleSet:
         """Without end, unless `times` are said."""
-        return SampleSet(node.LazyRepeater(self.data, times))
+        return SampleSet(node.LazyRepeater(self.data, times, preserve_id))
 
     def shuffle(
         self,

@@ -22,7 +22,6 @@ nothing here looks at them otherwise.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,6 +37,7 @@ from touchfs.node.base import (
     resolve_iterator_source,
     supports_graph_restore,
 )
+from touchfs.node.dataloading import is_split, rank_of_environment, rank_of_process
 from touchfs.node.foreign import begin, maker, resume_root
 from touchfs.node.graph import drawing_nodes, refuse_drawn_seeds
 from touchfs.node.saved import Saved
@@ -116,10 +116,15 @@ class NodeIterableDataset(IterableDataset[Any]):
     def __init__(self, node: Any, *, state: State | None = None, distributed: bool = False) -> None:
         self.node = _node(node)
         self.state = state
-        if distributed and is_partitioned(self.node):
-            raise UsageError("the graph is one rank's already: leave out distributed=True, or rank and world_size")
-        self.rank, self.world_size = _rank_of_environment() if distributed else (0, 1)
+        self.rank, self.world_size = 0, 1
         if distributed:
+            self.rank, self.world_size = rank_of_environment("distributed=True")
+        elif is_split(self.node):
+            # It is shared here, with the whole graph, and not split again.
+            self.rank, self.world_size = rank_of_process()
+        if distributed or self.world_size > 1:
+            if is_partitioned(self.node):
+                raise UsageError("the graph is one rank's already: leave out distributed=True, or rank and world_size")
             refuse_drawn_seeds(self.node)
         # As the epochs: what a worker took from a state, those of the next pass begin with.
         self._seeds = torch.tensor([drawing.seed for drawing in drawing_nodes(self.node)], dtype=torch.int64)
@@ -270,13 +275,3 @@ def _is_restored(node: Any) -> bool:
     if isinstance(node, PairNode):
         return node._current_track().loaded is not None
     return any(map(_is_restored, children_of(node)))
-
-
-def _rank_of_environment() -> tuple[int, int]:
-    rank, world_size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
-    if not (rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size)):
-        raise UsageError(
-            f"distributed=True needs RANK and WORLD_SIZE in the environment, as torchrun sets them, "
-            f"not {rank!r} and {world_size!r}"
-        )
-    return int(rank), int(world_size)

@@ -77,6 +77,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"duration": 1.0, "random_mix_offset": True},
     {"duration": 3.0, "snr": (10, 20)},
     {"duration": 0.3, "snr": 10},
+    {"stateful": False, "snr": (5, 15)},
+    {"duration": 3.0, "allow_padding": True, "snr": 10},
 ]
 
 

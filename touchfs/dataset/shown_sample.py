@@ -93,6 +93,11 @@ class ShownSample(Mapping[str, bytes]):
         files = {name: self.file(name) for name, field in self.fields.items() if field in fields}
         return MadeSample(self.view, self.shard, self.ordinal, self.number, self.key, files, self.shar_epoch)
 
+    def renamed(self, key: str) -> MadeSample:
+        """The same sample and its files, called otherwise."""
+        files = {name: self.file(name) for name in self}
+        return MadeSample(self.view, self.shard, self.ordinal, self.number, key, files, self.shar_epoch)
+
     def content(self, extension: str) -> Content:
         return self._file(extension).content()
 

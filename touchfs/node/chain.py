@@ -42,7 +42,8 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
                 "a chain without shuffle_iters is not partitioned: give rank and world_size to its sources"
             )
         part = Partition(rank, world_size, partition, tail)
-        self.order = Order(self.starts[-1] if shuffle_iters else 0, order_seed(shuffle_iters, seed, part), part)
+        seed = order_seed(shuffle_iters, seed, part.world_size > 1)
+        self.order = Order(self.starts[-1] if shuffle_iters else 0, seed, part)
 
     def obstacle(self) -> str | None:
         # In a global shuffle the sources have no states.

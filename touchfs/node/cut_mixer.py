@@ -5,7 +5,8 @@ made before it. They are asked in this order: whether to mix (`mix_prob`), the s
 range, then for each noise which one it is and, with `random_mix_offset`, where in it to begin. Seeds, order and
 arithmetic are those of Lhotse's mixer over indexed cuts, so a seed gives the same audio.
 
-The token is `(seed, source_token)`. Its seed is `seed` + epoch, so a token of any epoch rebuilds that epoch's noise.
+The token is `(seed, source_token)`. Its seed is `seed` + epoch, unless `stateful=False`, so a token of any epoch
+rebuilds that epoch's noise.
 
 What it takes is a `Cut`: an object with `id`, `audio` and `sampling_rate`. What it makes is a copy with another `id`
 and `audio` (by `dataclasses.replace`, if it is a dataclass), so what else an object says of its audio, such as a
@@ -15,8 +16,6 @@ mixed or not.
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import math
 import pickle
 from collections.abc import Iterator, Sequence
@@ -32,12 +31,13 @@ from touchfs.errors import UsageError
 from touchfs.node.base import IteratorNode, Make, Pair, kind_of, resolve_iterator_source
 from touchfs.node.foreign import locate, maker
 from touchfs.node.graph import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.lhotse_names import refuses
 from touchfs.node.manifest import LazyIndexedManifestIterator
 from touchfs.node.mixing import DIGITS, Audio, mix, samples_of
 from touchfs.node.saved import LARGEST, Saved
 from touchfs.node.seed import DrawnSeed, SeedOrRng, resolve_seed
 from touchfs.node.share import is_partitioned
-from touchfs.node.sound import Cut, as_cut
+from touchfs.node.sound import Cut, as_cut, with_id
 from touchfs.node.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token, from_json, normalize_graph_token, to_json
 
@@ -50,9 +50,12 @@ class LazyCutMixer(TransformNode):
 
     Noise is mixed over the whole cut, from as many cuts as that takes, or over `duration` seconds, and what is made is
     that long. `snr` is in decibels, a number or a range; None leaves noise as loud as it is. `preserve_id` keeps the id
-    of the cut ("left") or of the noise ("right"); otherwise what is made has an id of its own.
+    of the cut ("left") or of the noise ("right"); otherwise what is made has an id of its own. With `stateful=False`
+    the noise of a cut is the same in each epoch. `allow_padding` changes nothing, as in Lhotse's mixer: noise never
+    begins behind the end of what is mixed.
     """
 
+    @refuses(tag="it marks a track of a mix, and here the tracks are mixed at once")
     def __init__(
         self,
         cuts: Any,
@@ -64,6 +67,8 @@ class LazyCutMixer(TransformNode):
         mix_prob: float = 1.0,
         seed: SeedOrRng = 42,
         random_mix_offset: bool = False,
+        stateful: bool = True,
+        allow_padding: bool = False,
     ) -> None:
         super().__init__(cuts)
         if duration is not None and not 0 < duration < math.inf:
@@ -81,6 +86,7 @@ class LazyCutMixer(TransformNode):
         self.mix_prob = mix_prob
         self.seed = resolve_seed(seed, is_partitioned(self.source), takes_rng=True)
         self.random_mix_offset = random_mix_offset
+        self.stateful = stateful
 
     def iteration(self, epoch: int, saved: Saved) -> CutMixerIteration:
         return CutMixerIteration(self, epoch, saved)
@@ -102,7 +108,12 @@ class LazyCutMixer(TransformNode):
             "seed": int(self.seed),
             "random_mix_offset": self.random_mix_offset,
             "mix_in_cuts": describe(self.mix_in_cuts),
+            **({} if self.stateful else {"stateful": False}),
         }
+
+    def seed_of(self, seed: int, epoch: int) -> int:
+        """What the tokens of an epoch begin with."""
+        return seed + epoch if self.stateful else int(seed)
 
     def described(self) -> list[Any]:
         # It has no state, so nothing else would tell which it was.
@@ -117,17 +128,15 @@ class LazyCutMixer(TransformNode):
 
     def locate(self, token: Token, epoch: int) -> State:
         seed, inner = self._parts_of(token)
-        if seed != self.seed + epoch:
-            raise UsageError(
-                f"token {token!r} is not one of epoch {epoch}, whose tokens begin with {self.seed + epoch}"
-            )
+        if seed != (wanted := self.seed_of(self.seed, epoch)):
+            raise UsageError(f"token {token!r} is not one of epoch {epoch}, whose tokens begin with {wanted}")
         return {**self.begin(epoch).state(), "source": locate(self.source, inner, epoch)}
 
     def __len__(self) -> int:
         return len(self.source)
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
-        return self.seed + epoch, self.source.token_at(ordinal, epoch)
+        return self.seed_of(self.seed, epoch), self.source.token_at(ordinal, epoch)
 
     def ordinal_of(self, token: Token) -> int:
         return int(self.source.ordinal_of(self._parts_of(token)[1]))
@@ -155,7 +164,7 @@ class LazyCutMixer(TransformNode):
         # Drawn last, so that it changes nothing of what Lhotse draws.
         own_id = str(UUID(int=random.getrandbits(128), version=4))
         new_id = {"left": cut.id, "right": last_id}.get(self.preserve_id or "", own_id)
-        return _changed(cut, new_id, audio if cut.audio.ndim == 2 or len(audio) > 1 else audio[0])
+        return with_id(cut, new_id, audio=audio if cut.audio.ndim == 2 or len(audio) > 1 else audio[0])
 
     def _noise(self, random: Random, seconds: float, rate: int) -> tuple[Audio, str]:
         """One cut, or the part of it that is wanted."""
@@ -183,7 +192,7 @@ class CutMixerIteration(TransformIteration):
         self.taken = saved.integer("taken", 0 if node.has_constant_time_access else LARGEST)
 
     def walk(self) -> Iterator[Pair]:
-        node, seed = self.node, self.seed + self.epoch
+        node, seed = self.node, self.node.seed_of(self.seed, self.epoch)
         for token, make in self.source.pairs:
             if token is None:
                 self.taken += 1
@@ -226,11 +235,3 @@ def _channels(cut: Cut) -> Audio:
     if not isinstance(audio, np.ndarray) or audio.ndim not in (1, 2) or audio.dtype.kind != "f":
         raise UsageError("audio must be an array of floats, of samples or of channels and samples", key=cut.id)
     return np.atleast_2d(audio)
-
-
-def _changed(cut: Any, new_id: str, audio: Audio) -> Any:
-    if dataclasses.is_dataclass(cut) and not isinstance(cut, type):
-        return dataclasses.replace(cut, id=new_id, audio=audio)
-    changed = copy.copy(cut)
-    changed.id, changed.audio = new_id, audio
-    return changed

@@ -9,12 +9,14 @@ from typing import Any
 from touchfs.errors import UsageError
 from touchfs.node.base import Pair, name_of, same
 from touchfs.node.foreign import locate
+from touchfs.node.lhotse_names import also_named
 from touchfs.node.saved import Saved
 from touchfs.node.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token
 
 
 class LazyFilter(TransformNode):
+    @also_named(iterator="source")
     def __init__(self, source: Any, predicate: Callable[[Any], Any]) -> None:
         super().__init__(source)
         self.predicate = predicate

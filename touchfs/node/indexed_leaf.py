@@ -32,7 +32,7 @@ class IndexedLeaf(OrderedNode):
         """The same leaf, shuffled, at its beginning."""
         self.refuse_ranks()
         leaf = copy.copy(self)
-        leaf.order = Order(self.order.size, order_seed(True, seed, partition), partition)
+        leaf.order = Order(self.order.size, order_seed(True, seed, partition.world_size > 1), partition)
         leaf._track = Track()
         leaf._was_chained = True
         return leaf

@@ -14,12 +14,15 @@ from touchfs.dataset.samples import DatasetSamples
 from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
-from touchfs.node.base import Pair, kind_of
+from touchfs.node.base import Iteration, Pair, kind_of
+from touchfs.node.dataloading import check_split, refuse_split, share_of_process
 from touchfs.node.indexed_leaf import IndexedLeaf
+from touchfs.node.lhotse_names import refuses
 from touchfs.node.order import Order, order_seed
 from touchfs.node.partition import Partition
+from touchfs.node.saved import FRESH, Saved
 from touchfs.node.seed import Seed
-from touchfs.node.shar import Fields, list_fields
+from touchfs.node.shar import NOT_OF_SHAR, Fields, list_fields
 from touchfs.shard import shar_files
 from touchfs.shard.native_match import why_sequential
 from touchfs.token import State, Token
@@ -27,11 +30,13 @@ from touchfs.token import State, Token
 
 class LazyIndexedSharIterator(IndexedLeaf):
     """`in_dir` is a directory with all fields; or `fields` names for each field that is wanted, and for `cuts`, the
-    file of each shard, all in one directory.
+    file of each shard, all in one directory. With `split_for_dataloading` each process of a training job takes its
+    share (`touchfs.node.dataloading`); with `stateful_shuffle=False` the order is the same in each epoch.
     """
 
     depth = 1
 
+    @refuses(**NOT_OF_SHAR, lazy="a sample reads its files when they are asked for, always")
     def __init__(
         self,
         fields: Fields | None = None,
@@ -43,6 +48,8 @@ class LazyIndexedSharIterator(IndexedLeaf):
         world_size: int = 1,
         partition: str = "stride",
         tail: str = "keep",
+        split_for_dataloading: bool = False,
+        stateful_shuffle: bool = True,
     ) -> None:
         paths = list_fields(fields, in_dir)
         _refuse_compressed([path for each in paths.values() for path in each])
@@ -53,7 +60,18 @@ class LazyIndexedSharIterator(IndexedLeaf):
         self.fields = None if fields is None else sorted({shar_files.CUTS, *fields})
         self.samples = DatasetSamples(_chosen(dataset, paths))
         part = Partition(rank, world_size, partition, tail)
-        self.order = Order(len(self.samples), order_seed(shuffle, seed, part), part)
+        self.split_for_dataloading = check_split(split_for_dataloading, part)
+        seed = order_seed(shuffle, seed, part.world_size > 1 or split_for_dataloading)
+        self.order = Order(len(self.samples), seed, part, stateful_shuffle)
+
+    def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
+        if self.split_for_dataloading:
+            return share_of_process(self).begin(epoch, saved)
+        return super().begin(epoch, saved)
+
+    def token_at(self, ordinal: int, epoch: int) -> Token:
+        refuse_split(self)
+        return super().token_at(ordinal, epoch)
 
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return (ordinal, epoch), partial(self.sample, ordinal, epoch)

@@ -16,6 +16,7 @@ from touchfs.errors import UsageError
 from touchfs.node.base import Iteration, Pair, PairNode, kind_of, refuse_state, resolve_iterator_source
 from touchfs.node.draws import draws
 from touchfs.node.foreign import begin
+from touchfs.node.lhotse_names import refuses
 from touchfs.node.multiplexer import check_weights
 from touchfs.node.saved import Saved
 from touchfs.node.seed import Seed, resolve_seed
@@ -24,6 +25,7 @@ from touchfs.token import State, Token
 
 
 class LazyInfiniteApproximateMultiplexer(PairNode):
+    @refuses(stop_early="it draws sources again that have ended, and never stops")
     def __init__(
         self,
         *sources: Any,

@@ -7,16 +7,21 @@ into every state: its length, and its `fingerprint` where it has one, a string t
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, cast
 
 from touchfs.dataset import Dataset
-from touchfs.dataset.samples import DatasetSamples
+from touchfs.dataset.samples import DatasetSamples, ShownSamples
+from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node.base import Pair, kind_of
+from touchfs.node.decoded import Decoded, OnError, SkippingIteration, warn_of
 from touchfs.node.indexed_leaf import IndexedLeaf
-from touchfs.node.order import Order, order_seed
+from touchfs.node.lhotse_names import INDEX_PATH, also_named, refuses
+from touchfs.node.order import Order, OrderIteration, order_seed
 from touchfs.node.partition import Partition
+from touchfs.node.saved import Saved
 from touchfs.node.seed import Seed
 from touchfs.token import State, Token
 
@@ -30,8 +35,15 @@ class Indexed(Protocol):
 
 
 class LazyIndexedManifestIterator(IndexedLeaf):
-    """`samples` may be a path too: it is opened as a dataset, and what of it is not indexed yet is indexed now."""
+    """`samples` may be a path too: it is opened as a dataset, and what of it is not indexed yet is indexed now.
 
+    `decode` makes each item of the object in the sample's `.json`. With `skip_decode_errors` samples whose JSON cannot
+    be parsed or decoded are left out when they are iterated, with a warning or a call of
+    `decode_error_callback(error, ordinal, path)`; a token of one raises, and lengths count them.
+    """
+
+    @also_named(path="samples")
+    @refuses(index_path=INDEX_PATH)
     def __init__(
         self,
         samples: Indexed | Dataset | str | os.PathLike[str],
@@ -42,10 +54,24 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         world_size: int = 1,
         partition: str = "stride",
         tail: str = "keep",
+        decode: Callable[[Any], Any] | None = None,
+        skip_decode_errors: bool = False,
+        decode_error_callback: OnError | None = None,
     ) -> None:
+        if decode_error_callback is not None and not skip_decode_errors:
+            raise UsageError("decode_error_callback is of samples that are left out: give skip_decode_errors=True")
         self.samples = _opened(samples)
+        self.path = self.samples.dataset.source if isinstance(self.samples, ShownSamples) else ""
+        if decode is not None or skip_decode_errors:
+            self.samples = Decoded(self.samples, decode)
+        self.on_decode_error = (decode_error_callback or warn_of) if skip_decode_errors else None
         part = Partition(rank, world_size, partition, tail)
-        self.order = Order(len(self.samples), order_seed(shuffle, seed, part), part)
+        self.order = Order(len(self.samples), order_seed(shuffle, seed, part.world_size > 1), part)
+
+    def iteration(self, epoch: int, saved: Saved) -> OrderIteration:
+        if self.on_decode_error is None:
+            return super().iteration(epoch, saved)
+        return SkippingIteration(self, epoch, saved, self.path, self.on_decode_error)
 
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return ordinal, partial(self.samples.__getitem__, ordinal)

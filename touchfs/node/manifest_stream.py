@@ -16,6 +16,8 @@ from typing import Any
 from touchfs.errors import UsageError
 from touchfs.limits import LIMITS, Limits
 from touchfs.node.base import Iteration, Make, Pair, PairNode, kind_of
+from touchfs.node.dataloading import is_split
+from touchfs.node.lhotse_names import INDEX_PATH, refuses
 from touchfs.node.order import Order, order_seed
 from touchfs.node.partition import Partition
 from touchfs.node.saved import Saved
@@ -36,10 +38,12 @@ class StreamNode(PairNode):
         seed: Seed = 0,
         rank: int = 0,
         world_size: int = 1,
+        stateful_shuffle: bool = True,
     ) -> None:
         self.streams = streams
         part = Partition(rank, world_size)
-        self.order = Order(len(streams), order_seed(shuffle_shards, seed, part), part)
+        has_ranks = world_size > 1 or is_split(self)
+        self.order = Order(len(streams), order_seed(shuffle_shards, seed, has_ranks), part, stateful_shuffle)
         self.fingerprint = fingerprint_of(streams)
 
     @property
@@ -62,7 +66,7 @@ class StreamNode(PairNode):
 
     def config(self) -> State:
         order = {"shards": self.order.size, "seed": plain_seed(self.seed), "partition": self.order.partition.as_json()}
-        return {**order, "fingerprint": self.fingerprint}
+        return {**order, **self.order.shuffle_config(), "fingerprint": self.fingerprint}
 
 
 class StreamIteration(Iteration):
@@ -91,6 +95,7 @@ class StreamIteration(Iteration):
 class LazyManifestIterator(StreamNode):
     """Over shards of any kind, and over `NAME.jsonl.gz` and `pipe:COMMAND`, whose output are JSON lines."""
 
+    @refuses(index_path=INDEX_PATH)
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -8,6 +8,7 @@ from typing import Any
 
 from touchfs.node.base import Make, Pair, name_of
 from touchfs.node.foreign import locate
+from touchfs.node.lhotse_names import also_named
 from touchfs.node.saved import Saved
 from touchfs.node.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token
@@ -16,6 +17,7 @@ from touchfs.token import State, Token
 class LazyMapper(TransformNode):
     """`apply_fn` says to which items `fn` is applied; the others pass."""
 
+    @also_named(iterator="source")
     def __init__(self, source: Any, fn: Callable[[Any], Any], apply_fn: Callable[[Any], Any] | None = None) -> None:
         super().__init__(source)
         self.fn = fn

@@ -30,25 +30,29 @@ FIRST_BLOCK = 16
 BLOCK = 1 << 13
 
 
-def order_seed(shuffle: bool, seed: Seed, partition: Partition) -> int | None:
+def order_seed(shuffle: bool, seed: Seed, has_ranks: bool) -> int | None:
     """The seed of an order, or None if it is not shuffled; then none is drawn."""
     check_seed(seed)
-    return resolve_seed(seed, has_ranks=partition.world_size > 1) if shuffle else None
+    return resolve_seed(seed, has_ranks) if shuffle else None
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Of `size` ordinals; shuffled if there is a seed."""
+    """Of `size` ordinals; shuffled if there is a seed, in each epoch anew unless `stateful` is False."""
 
     size: int
     seed: int | None
     partition: Partition
+    stateful: bool = True
 
     def config(self) -> State:
-        return {"length": self.size, "seed": plain_seed(self.seed), "order": "lhotse"}
+        return {"length": self.size, "seed": plain_seed(self.seed), "order": "lhotse", **self.shuffle_config()}
+
+    def shuffle_config(self) -> State:
+        return {"stateful_shuffle": False} if self.seed is not None and not self.stateful else {}
 
     def permutation(self, epoch: int) -> Feistel | None:
-        return None if self.seed is None else Feistel(self.size, self.seed + epoch)
+        return None if self.seed is None else Feistel(self.size, self.seed + epoch * self.stateful)
 
     def count(self, stages: Sequence[Stage] = ()) -> int:
         return self.partition.count(([self.size] + [left.size for left in remainders(self.size, stages)])[-1])

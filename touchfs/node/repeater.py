@@ -6,12 +6,16 @@ A token is `(repeat, source_token)`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import UsageError
-from touchfs.node.base import Pair, kind_of
+from touchfs.node.base import Make, Pair, kind_of
 from touchfs.node.foreign import begin
+from touchfs.node.lhotse_names import also_named
 from touchfs.node.saved import LARGEST, Saved
+from touchfs.node.sound import with_id
 from touchfs.node.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token
 
@@ -21,13 +25,19 @@ MOST_EMPTY = 32
 
 
 class LazyRepeater(TransformNode):
-    """`times` is None for an endless one. It ends all the same when its source has nothing."""
+    """`times` is None for an endless one. It ends all the same when its source has nothing.
 
-    def __init__(self, source: Any, times: int | None = None) -> None:
+    With `preserve_id=False` what has an `id`, and a sample its key, comes with `_repeat0`, `_repeat1`, … behind it, as
+    Lhotse marks cuts.
+    """
+
+    @also_named(iterator="source")
+    def __init__(self, source: Any, times: int | None = None, preserve_id: bool = True) -> None:
         if times is not None and times < 1:
             raise UsageError(f"a source is repeated 1 or more times, not {times}")
         super().__init__(source)
         self.times = times
+        self.preserve_id = preserve_id
 
     def iteration(self, epoch: int, saved: Saved) -> RepeaterIteration:
         return RepeaterIteration(self, epoch, saved)
@@ -37,10 +47,13 @@ class LazyRepeater(TransformNode):
             raise TypeError(f"{kind_of(self)} expects tokens shaped like (repeat, source_token), not {token!r}")
         if token[0] < 0 or (self.times is not None and token[0] >= self.times):
             raise IndexError(f"repeat {token[0]} is out of range: {kind_of(self)} repeats {self.times} times")
-        return super().make(token[1])
+        return self.present(partial(super().make, token[1]), token[0])()
+
+    def present(self, make: Make, repeat: int) -> Make:
+        return make if self.preserve_id else partial(_renamed, make, repeat)
 
     def config(self) -> State:
-        return {"times": self.times}
+        return {"times": self.times, **({} if self.preserve_id else {"preserve_id": False})}
 
     def __len__(self) -> int:
         length = len(self.source)
@@ -62,10 +75,11 @@ class RepeaterIteration(TransformIteration):
         self._empty = 0
 
     def walk(self) -> Iterator[Pair]:
+        present = self.node.present
         while True:
             for token, make in self.source.pairs:
                 self._empty = 0
-                yield None if token is None else (self.repeat, token), make
+                yield None if token is None else (self.repeat, token), present(make, self.repeat)
             if not self._goes_on():
                 return
 
@@ -96,6 +110,13 @@ class RepeaterIteration(TransformIteration):
 
     def position(self) -> State:
         return {**super().position(), "repeat": self.repeat}
+
+
+def _renamed(make: Make, repeat: int) -> Any:
+    item = make()
+    if isinstance(item, ShownSample):
+        return item.renamed(f"{item.key}_repeat{repeat}")
+    return with_id(item, f"{item.id}_repeat{repeat}") if hasattr(item, "id") else item
 
 
 def _has_nothing(source: Any) -> bool:

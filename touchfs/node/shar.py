@@ -13,22 +13,35 @@ from typing import TypeAlias
 from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.limits import LIMITS, Limits
-from touchfs.node.base import Make
+from touchfs.node.base import Iteration, Make
+from touchfs.node.dataloading import check_split, share_of_process
+from touchfs.node.lhotse_names import INDEX_PATH, refuses
 from touchfs.node.manifest_stream import StreamNode
+from touchfs.node.partition import Partition
+from touchfs.node.saved import FRESH, Saved
 from touchfs.node.seed import Seed
 from touchfs.shard import shar_files
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
 from touchfs.stream.open import open_shar_streams, open_streams
 
+NOT_OF_SHAR = {
+    "index_path": INDEX_PATH,
+    "indexes_root": INDEX_PATH,
+    "cut_map_fns": "map the samples, whose shard is in sample.shard",
+    "slice_length": "shuffle what is indexed, or a buffer of what is not",
+}
 Fields: TypeAlias = Mapping[str, Sequence[str | os.PathLike[str]]]
 
 
 class LazySharIterator(StreamNode):
     """`in_dir` is a directory with all fields; or `fields` names for each field that is wanted, and for `cuts`, the
-    file of each shard, which may lie anywhere. JSON lines may be compressed.
+    file of each shard, which may lie anywhere. JSON lines may be compressed. With `split_for_dataloading` each process
+    of a training job takes its share (`touchfs.node.dataloading`); with `stateful_shuffle=False` the order is the same
+    in each epoch.
     """
 
+    @refuses(**NOT_OF_SHAR)
     def __init__(
         self,
         fields: Fields | None = None,
@@ -39,11 +52,19 @@ class LazySharIterator(StreamNode):
         rank: int = 0,
         world_size: int = 1,
         limits: Limits = LIMITS,
+        split_for_dataloading: bool = False,
+        stateful_shuffle: bool = True,
     ) -> None:
         paths = list_fields(fields, in_dir)
         options = Options(limits=limits)
         streams = open_shar_streams(paths, options) if in_dir is None else open_streams(os.fspath(in_dir), options)
-        super().__init__(streams, shuffle_shards, seed, rank, world_size)
+        self.split_for_dataloading = check_split(split_for_dataloading, Partition(rank, world_size))
+        super().__init__(streams, shuffle_shards, seed, rank, world_size, stateful_shuffle)
+
+    def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
+        if self.split_for_dataloading:
+            return share_of_process(self).begin(epoch, saved)
+        return super().begin(epoch, saved)
 
     def present(self, make: Make, epoch: int) -> Make:
         return partial(_in_epoch, make, epoch)

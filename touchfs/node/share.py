@@ -16,6 +16,7 @@ from typing import Any
 
 from touchfs.errors import UsageError
 from touchfs.node.base import children_of, kind_of
+from touchfs.node.dataloading import is_split
 from touchfs.node.order import Order
 
 
@@ -42,6 +43,8 @@ def _copy(node: Any, worker: int, workers: int, shared: dict[int, Any]) -> Any:
     if _goes_through_an_order(node):
         order = node.order
         mine = copy.copy(node)
+        if is_split(mine):
+            mine.split_for_dataloading = False
         mine.order = replace(order, partition=order.partition.for_worker(worker, workers))
         return mine
     children = [_share(child, worker, workers, shared) for child in children_of(node)]

@@ -16,6 +16,7 @@ from touchfs.errors import UsageError
 from touchfs.node.base import Make, Pair
 from touchfs.node.draws import draws
 from touchfs.node.foreign import maker
+from touchfs.node.lhotse_names import also_named
 from touchfs.node.saved import Saved
 from touchfs.node.seed import SeedOrRng, resolve_seed
 from touchfs.node.share import is_partitioned
@@ -26,6 +27,7 @@ from touchfs.token import State, Token
 class LazyShuffler(HoldingNode):
     """`rng` is Lhotse's name for a generator, from which one seed is drawn. It may be given as the seed, too."""
 
+    @also_named(iterator="source")
     def __init__(
         self, source: Any, buffer_size: int = 10_000, seed: SeedOrRng = 0, *, rng: random.Random | None = None
     ) -> None:

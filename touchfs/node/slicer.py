@@ -7,12 +7,14 @@ from typing import Any
 
 from touchfs.errors import UsageError
 from touchfs.node.base import Pair
+from touchfs.node.lhotse_names import also_named
 from touchfs.node.saved import Saved
 from touchfs.node.transform import TransformIteration, TransformNode
 from touchfs.token import State
 
 
 class LazySlicer(TransformNode):
+    @also_named(iterator="source")
     def __init__(self, source: Any, k: int, n: int) -> None:
         if not 0 <= k < n:
             raise UsageError(f"there is no slice {k} of {n}: slices are 0 to n - 1")

@@ -5,6 +5,8 @@ PCM in a WAV is decoded by itself, all else by libsndfile.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -59,6 +61,16 @@ class Sound:
 
 if TYPE_CHECKING:
     _: type[Cut] = Sound
+
+
+def with_id(item: Any, new_id: str, **changes: Any) -> Any:
+    """A copy of a cut, or of anything else with an `id`, with another one."""
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        return dataclasses.replace(item, id=new_id, **changes)
+    changed = copy.copy(item)
+    for name, value in {"id": new_id, **changes}.items():
+        setattr(changed, name, value)
+    return changed
 
 
 def as_cut(item: Any) -> Cut:

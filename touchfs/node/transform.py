@@ -6,11 +6,13 @@ from typing import Any
 
 from touchfs.node.base import Iteration, PairNode, kind_of, resolve_iterator_source, supports_graph_restore
 from touchfs.node.foreign import begin, is_indexed, maker, obstacle
+from touchfs.node.lhotse_names import also_named
 from touchfs.node.saved import Saved
 from touchfs.token import State, Token
 
 
 class TransformNode(PairNode):
+    @also_named(iterator="source")
     def __init__(self, source: Any) -> None:
         self.source = resolve_iterator_source(source)
 
