@@ -231,10 +231,10 @@ def test_the_bash_loop_of_the_readme_goes_on_where_it_was(mount, numbers, tmp_pa
 
 
 def test_the_perl_loop_of_the_readme(mount, numbers, tmp_path):
-    mounted = mount(numbers, "--state-dir", tmp_path / "state")
+    mounted = mount(numbers, "--state-dir", tmp_path / "state", name="mnt")
     train = iterator(mounted, '{"batch": 50, "output": "key"}')
     script = f'sub step {{ print "@_\n" }} {of_readme("perl")}'
-    done = subprocess.run(["perl", "-w", "-e", script], cwd=train.parent, capture_output=True, text=True, check=True)
+    done = subprocess.run(["perl", "-w", "-e", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     wanted = list(islice(steps(numbers), COUNT))
     assert done.stdout.splitlines() == [" ".join(wanted[at : at + 50]) for at in range(0, COUNT, 50)]
     assert said(train, "epoch") == "1\n"

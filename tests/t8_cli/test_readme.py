@@ -1,33 +1,111 @@
-"""What the README shows is what happens: its console sessions and Python examples are run, in order, and compared."""
+"""What the README shows is what happens: its examples are run as a reader pastes them, in order, and compared.
+
+Each block of commands goes whole into one shell, and leaves it in the directory where it began, as the next block is
+pasted there, too.
+"""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
-BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(console|bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+# Behind the output of each command: its status.
+STATUS = re.compile("\036([0-9]+)\036")
+NOBODY = 65534
 
 
-def test_every_example_of_the_readme(tmp_path):
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
-    assert {kind for kind, _ in BLOCKS} == {"console", "python"}
-    try:
-        for kind, block in BLOCKS:
-            if kind == "python":
-                subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, check=True)
-                continue
-            for session in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-                command, _, shown = session.partition("\n")
-                done = subprocess.run(
-                    ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-                )
-                assert done.returncode == 0, f"$ {command}\n{done.stderr}"
-                wanted = re.escape(shown).replace("…", ".*")
-                assert re.fullmatch(wanted, done.stdout, re.DOTALL), f"$ {command}\n{done.stdout}"
-    finally:
-        if os.path.ismount(tmp_path / "mnt"):
-            subprocess.run(["fusermount3", "-u", "-z", tmp_path / "mnt"], check=True)
+@contextmanager
+def as_this_user(place):
+    yield []
+
+
+@contextmanager
+def as_another_user(place):
+    """What to put before a command so that another user runs it, in a directory of his own.
+
+    Our Python may be in a home that others cannot enter, so he may read everything; and /dev/fuse may be closed to him,
+    so he has one of his own, in a mount namespace that ends with the test.
+    """
+    own = "mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse && echo ready && exec cat"
+    if os.geteuid() != 0:
+        pytest.skip("only root becomes another user")
+    os.chown(place, NOBODY, NOBODY)
+    with tempfile.TemporaryDirectory() as devices:
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", own]
+        with subprocess.Popen(command, cwd=devices, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            try:
+                if holder.stdout.readline() != b"ready\n":
+                    pytest.skip("no mount namespace can be made here")
+                capabilities = "-all,+dac_read_search"
+                yield [
+                    *("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", f"--wdns={place}"),
+                    *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+                    *(f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"),
+                ]
+            finally:
+                holder.stdin.close()
+
+
+@pytest.fixture
+def public():
+    """A directory that every user can get at, which those of pytest are not."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place, ignore_errors=True)  # a daemon that ends removes its mount point
+
+
+def shell_of(kind, block):
+    """What a shell gets, and for each command what it shows."""
+    if kind == "bash":
+        return block, [("\n".join(block.splitlines()), None)]
+    sessions = [session.partition("\n")[::2] for session in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    return "".join(f"{command}\nprintf '\\036%d\\036' $?\n" for command, _ in sessions), sessions
+
+
+@pytest.mark.parametrize("user", [as_this_user, as_another_user])
+def test_every_example_of_the_readme(public, user):
+    place = public / "with spaces and ümläuts 空"
+    (place / "bin").mkdir(parents=True)
+    (place / "tests").symlink_to(ROOT / "tests")
+    (place / "bin/train-step").write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> ~/trained\n')
+    (place / "bin/train-step").chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "TMP"))}
+    path = f"{place / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment |= {"PATH": path, "LC_ALL": "C.UTF-8", "HOME": os.fspath(place)}
+    assert {kind for kind, _ in BLOCKS} == {"console", "bash", "python"}
+    with user(place) as before:
+
+        def run(*command):
+            return subprocess.run(
+                [*before, *command], cwd=place, env=environment, capture_output=True, text=True, check=False
+            )
+
+        try:
+            for kind, block in BLOCKS:
+                if kind == "python":
+                    done = run(sys.executable, "-c", block)
+                    assert done.returncode == 0, f"{block}\n{done.stderr}"
+                    continue
+                script, sessions = shell_of(kind, block)
+                done = run("bash", "-c", f"{script}\nprintf '\\036%d\\036%s' $? \"$PWD\"")
+                *shown, _, directory = STATUS.split(done.stdout)
+                assert directory == os.fspath(place), f"{block}\n{done.stderr}"
+                statuses = [int(status) for status in STATUS.findall(done.stdout)]
+                for (command, wanted), status, output in zip(sessions, statuses, shown[::2], strict=False):
+                    assert status == 0, f"$ {command}\n{done.stderr}"
+                    pattern = ".*" if wanted is None else re.escape(wanted).replace("…", ".*")
+                    assert re.fullmatch(pattern, output, re.DOTALL), f"$ {command}\n{output}"
+            assert len((place / "trained").read_text().splitlines()) == 2
+        finally:
+            if run("touchfs", "umount", "mnt").returncode:
+                run("fusermount3", "-u", "-q", "-z", "mnt")
