@@ -6,7 +6,9 @@
     ├── FormatError       a file is damaged, or not what it claims to be: repair it or make it again
     ├── ChangedError      a file is no longer the one that was indexed or opened: index again, mount again
     ├── SourceError       the bytes cannot be had now: permissions, disk, network
-    │   └── SourceTimeoutError
+    │   ├── SourceTimeoutError
+    │   ├── UntrustedError    somebody else may have written a file of ours: remove it, or believe them (`--trust`)
+    │   └── UnwritableError   we may not write there: get the permission, or name another place
     ├── StateError        the state store cannot be used: name another directory for it
     │   └── FullError     there is no room for more: remove some
     ├── MissingExtraError an optional package is not installed: install it
@@ -66,6 +68,14 @@ class SourceError(TouchfsError):
 
 class SourceTimeoutError(SourceError):
     """The bytes did not come in time."""
+
+
+class UntrustedError(SourceError):
+    """Somebody whom we do not believe may have written a file of our own."""
+
+
+class UnwritableError(SourceError):
+    """We may not write here."""
 
 
 class StateError(TouchfsError):

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TextIO
 from urllib.parse import quote
 
-from touchfs.errors import MountError
+from touchfs.errors import MountError, UntrustedError
+from touchfs.source.trust import open_to_change
 
 FILE_FORMAT = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
 STDERR_FORMAT = "%(levelname)s %(message)s"
@@ -28,10 +29,11 @@ _NAME_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """`file` is an absolute path, or None for stderr."""
+    """`file` is an absolute path, or None for stderr. `is_ours` when the user has not named it."""
 
     level: str = "info"
     file: str | None = None
+    is_ours: bool = False
 
 
 DEFAULT = LogOptions()
@@ -48,7 +50,7 @@ def configure(options: LogOptions) -> None:
     """Log from now on as the options say. Raises MountError if the file cannot be written."""
     handler: logging.Handler
     if options.file is not None:
-        handler, form = logging.StreamHandler(open_file(options.file)), FILE_FORMAT
+        handler, form = logging.StreamHandler(open_file(options)), FILE_FORMAT
     elif _is_journal(sys.stderr.fileno()):
         handler, form = _JournalHandler(sys.stderr), JOURNAL_FORMAT
     else:
@@ -56,10 +58,14 @@ def configure(options: LogOptions) -> None:
     logging.basicConfig(handlers=[handler], level=options.level.upper(), format=form, force=True)
 
 
-def open_file(path: str) -> TextIO:
-    """Open a log to append to it, whole lines at a time. Raises MountError."""
+def open_file(options: LogOptions) -> TextIO:
+    """Open a log to append to it, whole lines at a time; one of ours, not through a link. Raises MountError."""
+    path = options.file or os.devnull
     try:
-        return open(path, "a", encoding="utf-8", errors="backslashreplace")
+        opened = open_to_change(path, os.O_WRONLY | os.O_APPEND) if options.is_ours else path
+        return open(opened, "a", encoding="utf-8", errors="backslashreplace")
+    except UntrustedError as error:
+        raise MountError(f"the log cannot be written: {error.message}; see --log-file", path=error.path) from error
     except OSError as error:
         raise MountError(f"the log cannot be written: {error.strerror}; see --log-file", path=path) from error
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.indexing.preparing import hold_all, is_waiting, release
+from touchfs.source import links
 from touchfs.source.scratch import Scratch
 from touchfs.state.place import state_directory, state_path
 from touchfs.state.plans import RegisteredPlans
@@ -67,8 +68,10 @@ def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: 
     """
     if not foreground and request.log.file is None:
         log_file = log_path(request.options.path, state_directory(request.state_dir))
-        request = replace(request, log=replace(request.log, file=log_file))
+        request = replace(request, log=replace(request.log, file=log_file, is_ours=True))
     # As written: links are followed, and with them a source that may not answer is touched, in `_serve`.
+    if request.options.allow_other and os.geteuid() == 0:
+        links.guard()
     _refuse_nesting(os.path.abspath(request.source), request.options.path)
     claim = mountpoint.prepare(request.options.path)
     try:
@@ -88,7 +91,7 @@ def _serve(
         try:
             _refuse_overlap(request)
             store = StateStore(request.state_path)
-            log_file = None if request.log.file is None else logs.open_file(request.log.file)
+            log_file = None if request.log.file is None else logs.open_file(request.log)
             dataset = _open(request)
             if log_file is not None:
                 if background is not None:

@@ -157,6 +157,24 @@ def test_a_plan_of_another_version(data: Path) -> None:
         pack_touch(data, output, samples_per_shard=2)
 
 
+@pytest.mark.parametrize("plant", ["symlink", "hardlink", "pipe", "directory"])
+def test_a_plan_that_somebody_planted_is_refused(data: Path, plant: str) -> None:
+    victim, output = data.parent / "victim", data.parent / "out"
+    victim.write_bytes(b"precious")
+    output.mkdir()
+    if plant == "symlink":
+        (output / PLAN).symlink_to(victim)
+    elif plant == "hardlink":
+        (output / PLAN).hardlink_to(victim)
+    elif plant == "pipe":
+        os.mkfifo(output / PLAN)
+    else:
+        (output / PLAN).mkdir()
+    with pytest.raises(UsageError, match=r"is no plan of `touchfs pack`, but a link or no file: remove it"):
+        pack_touch(data, output, samples_per_shard=2)
+    assert victim.read_bytes() == b"precious"
+
+
 def test_a_changed_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").write_text('{"text": "a"}\n{"text": 1}\n')
     made = {"version": "1.0", "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}}

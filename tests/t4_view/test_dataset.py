@@ -394,15 +394,20 @@ def test_a_cache_that_cannot_be_written(source: Path, monkeypatch: pytest.Monkey
         assert caught.value.path == f"{place}/touchfs/index"
 
 
-def test_a_cache_that_is_full_of_something_else(source: Path, cache: Path) -> None:
+def test_a_cache_that_is_full_of_something_else(source: Path, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     dataset = open_dataset(str(source))
+    files = dataset_files(dataset)
     catalog = Path(dataset.shards[0].catalog)
     catalog.unlink()
     catalog.mkdir()
     (catalog / "in the way").touch()
-    with pytest.raises(SourceError, match="cannot be written") as caught:
-        open_dataset(str(source), force=True)
-    assert caught.value.path == str(catalog)
+    caplog.clear()
+    again = open_dataset(str(source), force=True)
+    assert dataset_files(again) == files
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{catalog}: cannot be written: Is a directory: the index is kept in memory"
+    ]
+    assert (catalog / "in the way").exists()
 
 
 # Beside the data

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from mounts import TOUCHFS, children, is_mounted, wait_until
 
 ENDED = "worker 0 (pid"
@@ -60,3 +61,32 @@ def test_journald_is_given_the_priority_of_each_line(speech, tmp_path):
     said = mount_in_the_foreground(speech, tmp_path / "mnt", tmp_path / "stderr", to_journal=True)
     assert f"<4>touchfs_mount.daemon: {ENDED}" in said
     assert all(line.startswith("<") for line in said.splitlines())
+
+
+@pytest.mark.parametrize("plant", ["symlink", "hardlink", "pipe"])
+def test_one_of_ours_is_not_written_through_what_is_planted(mount, speech, tmp_path, plant):
+    mounted = mount(speech, "--state-dir", tmp_path / "state")
+    mounted.end()
+    (log,) = (tmp_path / "state").glob("*.log")
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    log.unlink()
+    {
+        "symlink": lambda: log.symlink_to(victim),
+        "hardlink": lambda: log.hardlink_to(victim),
+        "pipe": lambda: os.mkfifo(log),
+    }[plant]()
+    mounted = mount(speech, "--state-dir", tmp_path / "state")
+    (worker,) = mounted.workers()
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: log.is_file() and "ended with" in log.read_text())
+    assert victim.read_bytes() == b"precious"
+    assert (log.lstat().st_mode & 0o777, log.lstat().st_nlink) == (0o600, 1)
+
+
+def test_one_that_the_user_names_may_be_a_link(mount, speech, tmp_path):
+    (tmp_path / "log").symlink_to("elsewhere")
+    mounted = mount(speech, "--log-file", tmp_path / "log")
+    (worker,) = mounted.workers()
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: "ended with" in (tmp_path / "elsewhere").read_text())

@@ -18,6 +18,7 @@ from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits
 from touchfs.shard.options import FIRST_DOT, LAST_DOT, Decompress, Options
 from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE, parse_size
+from touchfs.source.trust import TRUST_VARIABLE, parse_users
 from touchfs.tree.tree import Entry, Tree
 
 
@@ -91,6 +92,12 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--no-decompress", is_flag=True, help="Do not decompress what is not decompressed there already.")
     @click.option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ beside the data.")
+    @click.option(
+        "--trust",
+        metavar="USER",
+        multiple=True,
+        help="Believe indexes and states that this user wrote, too. [default: root, you, --in-place the data's owner]",
+    )
     @limit_options("json", "decoded", "window")
     @progress_option
     @wraps(function)
@@ -101,6 +108,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         scratch_size: str | None,
         no_decompress: bool,
         in_place: bool,
+        trust: tuple[str, ...],
         limits: Limits,
         **others: Any,
     ) -> Any:
@@ -109,6 +117,8 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
             os.environ[DIRECTORY_VARIABLE] = os.path.abspath(scratch_dir)
         if scratch_size is not None:
             os.environ[SIZE_VARIABLE] = str(parse_size(scratch_size))
+        if trust:
+            os.environ[TRUST_VARIABLE] = parse_users(trust)
         options = Options(sample_rate, key_rule, Decompress.NEVER if no_decompress else Decompress.NOW, limits)
         return function(**others, reading=Reading(options, in_place))
 

@@ -11,7 +11,7 @@ import click
 
 from touchfs.cli.console import Reading, open_source, source_options
 from touchfs.errors import MissingExtraError
-from touchfs.indexing import index_place
+from touchfs.indexing.place import index_place
 from touchfs.shard.options import Decompress
 
 LOG_LEVELS = ("debug", "info", "warning", "error")

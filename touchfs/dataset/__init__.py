@@ -70,7 +70,7 @@ class Dataset:
     def catalog(self, position: int) -> Catalog:
         """The catalog of the shard at a position, mapped anew. Raises ChangedError if it is another one's by now."""
         shard = self.shards[position]
-        catalog = Catalog(shard.catalog)
+        catalog = Catalog(shard.catalog, shard.path)
         if dict(catalog.facts.files) != shard.files:
             raise ChangedError("its catalog was made anew: `touchfs reload`, or mount again", path=shard.path)
         return catalog
@@ -88,9 +88,9 @@ class Dataset:
             holders = sorted({*holders, *map(self.keys.holder, self.keys.find(hash_of(quote(plain))))})
         for holder in holders:
             table = self._table(holder.position)
-            row = table.files(holder.ordinal)[0]
-            if wanted == table.own_key(row) or wanted == encode_key(table.shown_key(row)):
-                found.append(holder)
+            for row in table.files(holder.ordinal)[:1]:
+                if wanted == table.own_key(row) or wanted == encode_key(table.shown_key(row)):
+                    found.append(holder)
         return found
 
     def _table(self, position: int) -> Table:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import resource
+import struct
 
 from touchfs.dataset import Dataset
-from touchfs.errors import UsageError
+from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Content, Extent, Memory
 from touchfs.shard.catalog import Kind
 from touchfs.shard.table import DIRECTORY, Table
+from touchfs.source.pieces import StoredFile
 from touchfs.view.form import Presenter, presenter
 
 # A mapping holds a descriptor (and vm.max_map_count, 65,530, limits mappings): a quarter of all are for catalogs.
@@ -16,7 +18,9 @@ SHARDS_KEPT = max(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 8192),
 
 
 class OpenShard:
-    __slots__ = ("_are_bytes", "_makers", "_sources", "kinds", "shard", "tables")
+    """What its catalog says of kinds and ranges is checked where it is used: each is a FormatError if it is damaged."""
+
+    __slots__ = ("_are_bytes", "_makers", "_sizes", "_sources", "kinds", "shard", "tables")
 
     def __init__(self, dataset: Dataset, position: int) -> None:
         catalog = dataset.catalog(position)
@@ -26,14 +30,18 @@ class OpenShard:
         files = {name: shard.source(name) for name in {kind.source for kind in kinds if kind.form != "inline"}}
         self._are_bytes = [kind.form == "bytes" for kind in kinds]
         self._sources = [files.get(kind.source) for kind in kinds]
-        self._makers: list[Presenter | None] = [
-            None if kind.form == "inline" else presenter(kind.form, dataset.limits.window) for kind in kinds
-        ]
+        self._sizes = [-1] * len(kinds)  # of the sources, as soon as they are wanted
+        try:
+            self._makers: list[Presenter | None] = [
+                None if kind.form == "inline" else presenter(kind.form, dataset.limits.window) for kind in kinds
+            ]
+        except (TypeError, ValueError) as error:
+            raise self._damaged() from error
 
     def verify(self, table: Table, row: int) -> None:
         """Open and verify the file behind a row now, which is otherwise done when it is read, once a second."""
         kind = table.kind[row]
-        source = None if kind == DIRECTORY else self._sources[kind - 1]
+        source = None if kind == DIRECTORY else self._source(kind - 1)
         if source is not None:
             source.open()
 
@@ -42,28 +50,59 @@ class OpenShard:
         kind = table.kind[row] - 1
         if kind < 0:
             raise UsageError("is a directory")
-        source, make = self._sources[kind], self._makers[kind]
+        source, make = self._source(kind), self._makers[kind]
         if source is None or make is None:
             return Memory(table.inline(row))
-        extent = Extent(source, table.offset[row], table.length[row])
-        return extent if self._are_bytes[kind] else make(extent, table.inline(row))
+        offset, length = table.offset[row], table.length[row]
+        self._check(kind, source, offset, length)
+        extent = Extent(source, offset, length)
+        return extent if self._are_bytes[kind] else self._make(make, extent, table.inline(row))
 
     def read(self, table: Table, row: int) -> bytes:
         """All of a content. If that is a range of a file, it is not made first, which takes as long as to read it."""
         kind, length = table.kind[row] - 1, table.length[row]
-        source = self._sources[kind] if kind >= 0 and self._are_bytes[kind] else None
-        if source is None or not length:
+        source = self._source(kind) if kind >= 0 else None
+        if source is None or not length or not self._are_bytes[kind]:
             content = self.content(table, row)
             return bytes(content.read(0, content.size))
-        return bytes(source.read(table.offset[row], length))
+        offset = table.offset[row]
+        self._check(kind, source, offset, length)
+        return bytes(source.read(offset, length))
+
+    def _source(self, kind: int) -> StoredFile | None:
+        """The file that those of a kind are ranges of, if they are."""
+        try:
+            return self._sources[kind]
+        except IndexError:
+            raise self._damaged() from None
+
+    def _check(self, kind: int, source: StoredFile, offset: int, length: int) -> None:
+        size = self._sizes[kind]
+        if size < 0:
+            size = self._sizes[kind] = source.expected_size
+        if not (offset >= 0 and 0 <= length <= size - offset):
+            raise self._damaged()
+
+    def _make(self, make: Presenter, extent: Extent, detail: bytes) -> Content:
+        try:
+            return make(extent, detail)
+        except (OverflowError, ValueError, struct.error) as error:
+            raise self._damaged() from error
+
+    def _damaged(self) -> FormatError:
+        return FormatError("its catalog is damaged: index with --force", path=self.shard.path)
 
     def present(self, kind: int, offset: int, length: int, detail: bytes) -> Content:
         """A range of the source of a kind, in the form of that kind. For all but `inline`."""
-        source, make = self._sources[kind], self._makers[kind]
+        source, make = self._source(kind), self._makers[kind]
         if source is None or make is None:
             raise UsageError("is no range of a file")
-        return make(Extent(source, offset, length), detail)
+        self._check(kind, source, offset, length)
+        return self._make(make, Extent(source, offset, length), detail)
 
     def kind_of(self, table: Table, row: int) -> Kind:
         """For all but directories."""
-        return self.kinds[table.kind[row] - 1]
+        try:
+            return self.kinds[table.kind[row] - 1]
+        except IndexError:
+            raise self._damaged() from None

@@ -34,6 +34,7 @@ from touchfs.shard.table import Table
 
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 
+CATALOG_DAMAGED = "its catalog is damaged: index with --force"
 # From so many on, they are quicker looked up by NumPy.
 _MANY = 16
 
@@ -128,7 +129,10 @@ class ShownSamples(Sequence[ShownSample]):
 
     def _at(self, position: int) -> ShownSample:
         shard = bisect_right(self._starts, position) - 1
-        return self.show(self._shard(shard), shard, position - self._starts[shard])
+        try:
+            return self.show(self._shard(shard), shard, position - self._starts[shard])
+        except IndexError as error:  # which would end an iteration
+            raise FormatError(CATALOG_DAMAGED, path=self.dataset.shards[shard].path) from error
 
     def _shard(self, position: int) -> OpenShard:
         try:

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
-from touchfs.dataset.samples import CataloguedSample, CataloguedSamples, ShownSamples, path_of
+from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSample, CataloguedSamples, ShownSamples, path_of
 from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownFile, ShownSample
+from touchfs.errors import FormatError
 from touchfs.extent import Content, Memory
 from touchfs.sample import Field
 from touchfs.shard.catalog import Kind
@@ -39,13 +40,17 @@ class _Parts(ShownSamples):
     """`_ends` has for each shard how many parts its samples have, from the first to each one."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self._ends = [
-            np.cumsum(self.tally(OpenShard(dataset, position), shard.samples)).astype(np.uint32)
-            for position, shard in enumerate(dataset.shards)
-        ]
+        self._ends = [self._ends_of(OpenShard(dataset, position)) for position in range(len(dataset.shards))]
         super().__init__(dataset, [int(ends[-1]) if len(ends) else 0 for ends in self._ends])
 
+    def _ends_of(self, shard: OpenShard) -> NDArray[np.uint32]:
+        try:
+            return np.cumsum(self.tally(shard, shard.shard.samples)).astype(np.uint32)
+        except (IndexError, ZeroDivisionError) as error:
+            raise FormatError(CATALOG_DAMAGED, path=shard.shard.path) from error
+
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
+        """How many parts each sample of a shard has. Raises IndexError where its catalog is damaged."""
         raise NotImplementedError
 
     def find(self, position: int, number: int) -> tuple[int, int]:
@@ -59,8 +64,10 @@ class SegmentSamples(_Parts, CataloguedSamples):
     view = "segments"
 
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
-        table = shard.tables["segments"]
-        return np.bincount(as_array(table.ordinal)[_wavs(shard)], minlength=samples)
+        ordinals = as_array(shard.tables["segments"].ordinal)[_wavs(shard)]
+        if len(ordinals) and ordinals.max() >= samples:
+            raise IndexError(f"a segment of sample {ordinals.max()} of {samples}")
+        return np.bincount(ordinals, minlength=samples)
 
     def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
         ordinal, part = self.find(position, number)
@@ -176,7 +183,7 @@ def _rows(table: Table, ordinal: int, part: int) -> Sequence[int]:
 
 def _extension(name: bytes) -> str:
     """Behind the number of the segment."""
-    return name.partition(b".")[2].decode()
+    return name.partition(b".")[2].decode("utf-8", "surrogateescape")
 
 
 def _path_beside(view: str, shard: str, table: Table, row: int, name: str) -> str:

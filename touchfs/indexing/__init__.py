@@ -16,19 +16,28 @@ depend on, or with `in_place` in `.touchfs-index/` beside the data, where paths 
 from __future__ import annotations
 
 import hashlib
-import json
+import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Any, get_origin, get_type_hints
-
-import platformdirs
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from touchfs import jobs
-from touchfs.dataset import Dataset, Shard
-from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.dataset import Dataset, Shard, counted
+from touchfs.errors import (
+    FormatError,
+    NotFoundError,
+    SourceError,
+    TouchfsError,
+    UntrustedError,
+    UnwritableError,
+    UsageError,
+)
+from touchfs.indexing.dataset_file import load_shards, save_shards
+from touchfs.indexing.in_memory import index_in_memory
+from touchfs.indexing.place import check_place, index_place, make_place
 from touchfs.indexing.preparing import (
     CATALOG_SUFFIX,
     Notice,
@@ -46,12 +55,11 @@ from touchfs.shard.keys import Keys, joined
 from touchfs.shard.names import assign
 from touchfs.shard.open import fingerprint, shard_name
 from touchfs.shard.options import DEFAULT, Decompress, Options
-from touchfs.source.atomic import atomic_file
 from touchfs.source.local import FileIdentity
+from touchfs.source.trust import check_file
 from touchfs.view.catalogs import make_catalog
 
-INDEX_DIRECTORY = ".touchfs-index"
-_SHARD_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(Shard).items()}
+log = logging.getLogger(__name__)
 
 
 def open_dataset(
@@ -70,13 +78,39 @@ def open_dataset(
     `progress` hears how many bytes of shards are indexed, of how many; before that, `preparing` how many of compressed
     ones are decompressed. `indexed_now` hears the path of each shard that is indexed. Raises UsageError, NotFoundError
     or FormatError for the source as a whole, SourceError where no index can be written; what is wrong with one shard is
-    in its `report`.
+    in its `report`. Where we may not write, or others may, the index is made for this process and those that it forks,
+    and a line of the log says so.
     """
     if not source:
         raise UsageError("the source is empty: is a variable unset?")
     source = os.path.abspath(source)
-    paths = [os.path.abspath(path) for path in find_shards(source)]
     place = index_place(source, in_place=in_place)
+    work = _Work(source, options, force, executor, progress, preparing, indexed_now)
+    try:
+        check_place(place, source)
+        return _open(work, place, in_place=in_place)
+    except (UntrustedError, UnwritableError) as error:
+        log.warning("%s: the index is kept in memory", error)
+    return _open(work, index_in_memory(), in_place=False)
+
+
+class _Work(NamedTuple):
+    """What `open_dataset` is asked for."""
+
+    source: str
+    options: Options
+    force: bool
+    executor: Executor | None
+    progress: Progress
+    preparing: Progress
+    indexed_now: Callable[[str], None]
+
+
+def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
+    """Open a dataset whose index is, or will be, in this directory."""
+    source, options, force, executor, progress, preparing, indexed_now = work
+    paths = [os.path.abspath(path) for path in find_shards(source)]
+    distrusted: list[str] = []
 
     def indexed(path: str, suffix: str) -> str:
         """Where the index of a shard or source is."""
@@ -84,13 +118,19 @@ def open_dataset(
         return os.path.join(place, _digest(f"{VERSION}\0{options}\0{told}") + suffix)
 
     dataset_file = indexed(source, ".dataset.json")
-    known = {} if force else _load(dataset_file)
-    shards = {path: shard for path in paths if (shard := known.get(path)) is not None and _is_current(shard, options)}
+    known = {} if force else load_shards(dataset_file, source, distrusted)
+    shards = {
+        path: shard
+        for path in paths
+        if (shard := known.get(path)) is not None
+        and os.path.dirname(shard.catalog) == place
+        and _is_current(shard, options, distrusted)
+    }
     held = find_prepared(dict.fromkeys(paths))
     # What was decompressed in vain, and what is empty, is known from its catalog alone.
     missing = [path for path, form in held.items() if form is None and (path not in shards or shards[path].size)]
     if missing:
-        _make_directory(place)
+        make_place(place)
     for path, outcome in prepare_shards(
         missing, options.decompress, lambda path: indexed(path, ""), executor, preparing
     ):
@@ -105,16 +145,20 @@ def open_dataset(
     ]
     if tasks:
         sized = [(task, _size(task.path)) for task in tasks]
-        for shard in jobs.run_sized(_index, sized, executor, progress=progress):
+        for shard, problem in jobs.run_sized(_index, sized, executor, progress=progress):
             shards[shard.path] = shard
+            distrusted += [problem] if problem else []
             indexed_now(shard.path)
     names = map(os.fsdecode, unique_names(paths))
     named = [_named(shards[path], name) for path, name in zip(paths, names, strict=True)]
     lasting = {shard.path: shard for shard in named if not is_notice(shard)}
     if tasks or missing or known.keys() != lasting.keys():
         with suppress(SourceError):  # what has been indexed is known from the catalogs, too
-            _save(dataset_file, source, lasting.values())
-    keys = _open_keys(indexed(source, ".keys"), named, executor, force=force)
+            save_shards(dataset_file, source, lasting.values())
+    keys = _open_keys(indexed(source, ".keys"), source, named, executor, distrusted, force=force)
+    if distrusted:
+        others = f" (and {counted(len(distrusted) - 1, 'other file')})" if len(distrusted) > 1 else ""
+        log.warning("%s: not read, and made anew%s; --trust USER believes what they write", distrusted[0], others)
     dataset = Dataset(source, named, keys, options.limits)
     hold(dataset, held.values())
     return dataset
@@ -124,30 +168,33 @@ def _named(shard: Shard, name: str) -> Shard:
     return shard if shard.name == name else replace(shard, name=name)
 
 
-def _open_keys(path: str, shards: Sequence[Shard], executor: Executor | None, *, force: bool) -> Keys | str:
+def _open_keys(
+    path: str, source: str, shards: Sequence[Shard], executor: Executor | None, distrusted: list[str], *, force: bool
+) -> Keys | str:
     """The index of keys at `path`, made if it is not that of these shards; or why there is none."""
     identities = [shard.identity for shard in shards]
     known = None
     if not force:
-        with suppress(NotFoundError, FormatError, SourceError):
-            known = Keys(path)
+        try:
+            known = Keys(path, source)
+        except UntrustedError as error:
+            distrusted.append(str(error))
+        except (NotFoundError, FormatError, SourceError):
+            known = None
     if known is None or known.identities != joined(identities):
         named = zip(identities, shards, strict=True)
-        keyed = [KeyedShard(identity, shard.samples, shard.catalog) for identity, shard in named]
+        keyed = [KeyedShard(identity, shard.samples, shard.catalog, shard.path) for identity, shard in named]
         try:
-            build_keys(path, keyed, known, executor)
-            known = Keys(path)
+            try:
+                build_keys(path, keyed, known, executor)
+            except FormatError:
+                build_keys(path, keyed, None, executor)
+            known = Keys(path, source)
+        except (UntrustedError, UnwritableError):
+            raise
         except TouchfsError as error:
             return str(error)
     return known if len(known) else "no sample has a key of its own"
-
-
-def index_place(source: str, *, in_place: bool = False) -> str:
-    """The directory for a source's catalogs."""
-    if not in_place:
-        return os.path.join(platformdirs.user_cache_dir("touchfs"), "index")
-    source = os.path.abspath(source)
-    return os.path.join(source if os.path.isdir(source) else os.path.dirname(source), INDEX_DIRECTORY)
 
 
 def unique_names(paths: Sequence[str]) -> list[bytes]:
@@ -164,20 +211,17 @@ class _Task:
     force: bool
 
 
-def _index(task: _Task) -> Shard:
-    facts = None if task.force else _known_facts(task)
-    if facts is None:
-        _make_directory(os.path.dirname(task.catalog))
-        facts = make_catalog(task.path, task.catalog, task.options)
-    return _shard(task.path, task.catalog, facts)
-
-
-def _make_directory(place: str) -> None:
+def _index(task: _Task) -> tuple[Shard, str]:
+    """The shard, and why a catalog that was there is not believed."""
+    facts, problem = None, ""
     try:
-        os.makedirs(place, exist_ok=True)
-    except OSError as error:
-        told = f"no index can be written: {error.strerror}; $XDG_CACHE_HOME or --in-place name another place"
-        raise SourceError(told, path=place) from error
+        facts = None if task.force else _known_facts(task)
+    except UntrustedError as error:
+        problem = str(error)
+    if facts is None:
+        make_place(os.path.dirname(task.catalog))
+        facts = make_catalog(task.path, task.catalog, task.options)
+    return _shard(task.path, task.catalog, facts), problem
 
 
 def _shard(path: str, catalog: str, facts: Facts) -> Shard:
@@ -199,19 +243,24 @@ def _shard(path: str, catalog: str, facts: Facts) -> Shard:
 def _known_facts(task: _Task) -> Facts | None:
     """What the catalog tells that is there already, if it is of this shard as it is."""
     try:
-        facts = Catalog(task.catalog).facts
+        facts = Catalog(task.catalog, task.path).facts
+    except UntrustedError:
+        raise
     except TouchfsError:
         return None
     return facts if facts.files == _files(task.path) else None
 
 
-def _is_current(shard: Shard, options: Options) -> bool:
+def _is_current(shard: Shard, options: Options, distrusted: list[str]) -> bool:
     """Where decompressing it has failed, that is what is told until it is tried again."""
     is_known = options.decompress is Decompress.LATER and is_waiting(shard)
     try:
         return (is_known or _files(shard.path) == shard.files) and (
-            os.path.getsize(shard.catalog) == shard.catalog_size
+            check_file(shard.catalog, shard.path).st_size == shard.catalog_size
         )
+    except UntrustedError as error:
+        distrusted.append(str(error))
+        return False
     except OSError:
         return False
 
@@ -233,30 +282,3 @@ def _files(path: str) -> dict[str, FileIdentity] | None:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
-
-
-def _load(path: str) -> dict[str, Shard]:
-    """The shards of a dataset file by path; nothing where there is none that can be used, which costs time only."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            told = json.load(file)
-        if told["version"] != VERSION:
-            return {}
-        return {shard.path: shard for shard in map(_parse_shard, told["shards"])}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return {}
-
-
-def _parse_shard(told: dict[str, Any]) -> Shard:
-    files = {name: FileIdentity(**identity) for name, identity in told["files"].items()}
-    shard = Shard(**{**told, "files": files})
-    for name, kind in _SHARD_TYPES.items():
-        if not isinstance(getattr(shard, name), kind):
-            raise TypeError(f"{name} is not of {kind}")
-    return shard
-
-
-def _save(path: str, source: str, shards: Iterable[Shard]) -> None:
-    told = {"version": VERSION, "source": source, "shards": [asdict(shard) for shard in shards]}
-    with atomic_file(path) as file:
-        file.write(json.dumps(told).encode())

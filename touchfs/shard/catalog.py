@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import mmap
+import operator
 import os
 import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from touchfs.errors import ChangedError, FormatError, SourceError
 from touchfs.format import arrow_ipc
 from touchfs.shard.columns import omit
 from touchfs.shard.table import DIRECTORY, IN_PATH, NO_SAMPLE, STORED, UNKEYED, Table
-from touchfs.source.atomic import atomic_file
 from touchfs.source.local import FileIdentity
+from touchfs.source.trust import open_own, own_file
 
 VERSION = 4
 ROWS_MAX = 2**32 - 1
@@ -180,20 +181,23 @@ def write_catalog(
         "kinds": [asdict(kind) for kind in kinds],
         **asdict(facts),
     }
-    with atomic_file(path) as file:
+    with own_file(path) as file:
         for piece in arrow_ipc.build_file(schema, stored, {"touchfs": json.dumps(told)}):
             file.write(piece)
 
 
 class Catalog:
-    """A mapped catalog. The file is replaced by rename only, so what is mapped stays as it was."""
+    """A mapped catalog. The file is replaced by rename only, so what is mapped stays as it was.
+
+    `shard` is the path of the shard that it is of, whose owner is believed where the catalog is beside the data.
+    """
 
     __slots__ = ("facts", "kinds", "path", "tables")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, shard: str | None = None) -> None:
         self.path = path
         try:
-            with open(path, "rb") as file:
+            with open(open_own(path, shard), "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 mapping = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) if size else b""
         except FileNotFoundError:
@@ -205,13 +209,16 @@ class Catalog:
             told = json.loads(parsed.metadata["touchfs"])
             if told.pop("version") != VERSION:
                 raise ChangedError("the catalog is of another version of touchfs: index the dataset again", path=path)
-            views = zip(told.pop("views").items(), parsed.batches, strict=True)
+            tops = {view: operator.index(top) for view, top in told.pop("views").items()}
+            views = zip(tops.items(), parsed.batches, strict=True)
             omitted = told.pop("omitted")
             self.kinds = [Kind(**kind) for kind in told.pop("kinds")]
+            if not all(isinstance(value, str) for kind in self.kinds for value in astuple(kind)):
+                raise TypeError("a kind is not of strings")
             files = {name: FileIdentity(**identity) for name, identity in told.pop("files").items()}
             self.facts = Facts(files=files, **told)
             paths = self.facts.keys_are_paths
-            self.tables = {view: Table(batch, top, omitted, paths) for (view, top), batch in views}
+            self.tables = {view: Table(batch, top, omitted, paths, path) for (view, top), batch in views}
         except FormatError as error:
             raise FormatError(f"{error.message}: index with --force", path=path, offset=error.offset) from error
         except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:

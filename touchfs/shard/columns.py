@@ -21,6 +21,8 @@ from touchfs.format import arrow_ipc
 # The row of a file's directory, and so on: as in `touchfs.shard.table`.
 NUMBERS = ("parent", "kind", "ordinal", "part", "offset", "length", "size", "frames", "suffix", "keyed", "order")
 TEXTS = ("name", "key", "inline")
+# Rows, numbers of kinds and the like. Never negative: such a one would count from the end.
+_NATURAL = frozenset({"parent", "kind", "ordinal", "part", "suffix", "keyed", "order"})
 _OF_FILES = frozenset({"part", "size", "frames", "suffix", "keyed"})
 
 Table: TypeAlias = Mapping[str, arrow_ipc.Column]
@@ -98,8 +100,11 @@ def restore(batch: arrow_ipc.Batch, omitted: Omitted) -> tuple[dict[str, Numbers
     for name in NUMBERS:
         what = omitted.get(name)
         if what is None:
-            numbers[name] = _view(_numbers(batch.columns, name))
-        elif type(what) is int and abs(what) < 2**63:
+            column = _numbers(batch.columns, name)
+            if name in _NATURAL and column.dtype.kind != "u":
+                raise FormatError(f"column {name!r} of the catalog may have negative numbers")
+            numbers[name] = _view(column)
+        elif type(what) is int and (0 if name in _NATURAL else -(2**63)) <= what < 2**63:
             numbers[name] = _repeated(what, batch.rows).data
         elif name not in _RULES or what != _RULES[name][0]:
             raise FormatError(f"column {name!r} of the catalog is left out by an unknown rule")

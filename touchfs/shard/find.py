@@ -29,6 +29,7 @@ from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.shar_files import is_shard, list_files
 from touchfs.shard.touch import is_touch_shard
+from touchfs.source.links import check_links, open_data
 
 LIST_NAME = "data.list"
 # What our own writers with --skip-bad leave out, beside the shards.
@@ -75,6 +76,7 @@ def find_shards(source: str) -> list[str]:
 def _in_directory(path: str) -> list[str]:
     """The files of a directory that are shards."""
     try:
+        check_links(path)
         with os.scandir(path) as entries:
             names = [e.name for e in entries if e.name[0] != "." and e.name != SKIPPED_NAME and e.is_file()]
     except OSError:
@@ -98,7 +100,7 @@ def _listed(listing: str) -> list[str]:
     shards = []
     beside = os.path.dirname(os.path.abspath(listing))
     try:
-        with open(listing, "rb") as file:
+        with open(open_data(listing, os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(LINE_MAX), b""), 1):
                 stripped = line.strip()
                 if not stripped:

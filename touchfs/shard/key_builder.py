@@ -22,13 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs import jobs
-from touchfs.errors import SourceError
+from touchfs.errors import FormatError
 from touchfs.shard.catalog import Catalog
 from touchfs.shard.columns import as_array
 from touchfs.shard.keys import HASHES, HEADER, IDENTITY_SIZE, MAGIC, VERSION, Keys, joined
 from touchfs.shard.names import hash_of, quote
 from touchfs.shard.table import NO_SAMPLE
-from touchfs.source.atomic import TEMPORARY_PREFIX, atomic_file
+from touchfs.source.atomic import TEMPORARY_PREFIX, unwritable
+from touchfs.source.trust import own_file
 
 PART_ENTRIES = 1 << 22
 GROUP_SAMPLES = 1 << 18
@@ -38,18 +39,21 @@ _GONE = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class KeyedShard:
-    """A shard whose keys are to be found: its identity (32 hexadecimal digits), its samples, and its catalog's path."""
+    """A shard whose keys are to be found: its identity (32 hexadecimal digits), its samples, the paths of its catalog
+    and of the shard.
+    """
 
     identity: str
     samples: int
     catalog: str
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Shards of one task, by their positions in the dataset, and where its run goes."""
 
-    shards: list[tuple[int, str]]
+    shards: list[tuple[int, KeyedShard]]
     run: str
 
 
@@ -83,7 +87,9 @@ class _Part:
 
 
 def build_keys(path: str, shards: Sequence[KeyedShard], known: Keys | None, executor: Executor | None = None) -> None:
-    """Write the index of keys of a dataset's shards, atomically. `known` is the one there was. Raises SourceError."""
+    """Write the index of keys of a dataset's shards, atomically. `known` is the one there was. Raises SourceError,
+    and FormatError if that one is damaged.
+    """
     directory = os.path.dirname(path)
     try:
         with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=directory) as scratch:
@@ -93,7 +99,7 @@ def build_keys(path: str, shards: Sequence[KeyedShard], known: Keys | None, exec
             runs += jobs.run(_make_run, groups, executor)
             _merge(path, shards, runs, executor)
     except OSError as error:
-        raise SourceError(f"cannot be written: {error.strerror or error}", path=directory) from error
+        raise unwritable(error, f"cannot be written: {error.strerror or error}", directory) from error
 
 
 def _compare(known: Keys | None, shards: Sequence[KeyedShard]) -> tuple[NDArray[np.uint32], list[int]]:
@@ -110,7 +116,7 @@ def _compare(known: Keys | None, shards: Sequence[KeyedShard]) -> tuple[NDArray[
 
 
 def _renumber(known: Keys, positions: NDArray[np.uint32], path: str) -> _Run:
-    """The known index as a run, its entries those of shards that are still there."""
+    """The known index as a run, its entries those of shards that are still there. Raises FormatError."""
     run = _Run(known.path, HEADER.size + len(known.identities), len(known))
     if np.array_equal(positions, np.arange(len(positions))):
         return run
@@ -118,6 +124,8 @@ def _renumber(known: Keys, positions: NDArray[np.uint32], path: str) -> _Run:
     with open(path, "xb") as file:
         for first in range(0, run.entries, PART_ENTRIES):
             entries = np.array(run.load(first, min(first + PART_ENTRIES, run.entries)))
+            if entries["position"].max(initial=0) >= len(positions):
+                raise FormatError("not an index of keys: index with --force", path=known.path)
             entries["position"] = positions[entries["position"]]
             entries = entries[entries["position"] != _GONE]
             file.write(entries.tobytes())
@@ -125,12 +133,12 @@ def _renumber(known: Keys, positions: NDArray[np.uint32], path: str) -> _Run:
     return _Run(path, 0, kept)
 
 
-def _grouped(shards: Sequence[KeyedShard], positions: Sequence[int]) -> Iterator[list[tuple[int, str]]]:
+def _grouped(shards: Sequence[KeyedShard], positions: Sequence[int]) -> Iterator[list[tuple[int, KeyedShard]]]:
     """Shards by tasks of about `GROUP_SAMPLES`."""
-    group: list[tuple[int, str]] = []
+    group: list[tuple[int, KeyedShard]] = []
     samples = 0
     for position in positions:
-        group.append((position, shards[position].catalog))
+        group.append((position, shards[position]))
         samples += shards[position].samples
         if samples >= GROUP_SAMPLES:
             yield group
@@ -142,8 +150,8 @@ def _grouped(shards: Sequence[KeyedShard], positions: Sequence[int]) -> Iterator
 def _make_run(group: _Group) -> _Run:
     hashes: list[int] = []
     words: list[int] = []
-    for position, path in group.shards:
-        table = Catalog(path).tables["shards"]
+    for position, shard in group.shards:
+        table = Catalog(shard.catalog, shard.path).tables["shards"]
         order, before = as_array(table.order), NO_SAMPLE
         ordinals = as_array(table.ordinal)[order]
         for row, ordinal in zip(order.tolist(), ordinals.tolist(), strict=True):
@@ -164,7 +172,7 @@ def _merge(path: str, shards: Sequence[KeyedShard], runs: Sequence[_Run], execut
     bounds = [HASHES * i // count for i in range(1, count)]
     places = [[0, *run.places(bounds), run.entries] for run in runs]
     sizes = [sum(each[i + 1] - each[i] for each in places) for i in range(count)]
-    with atomic_file(path) as file:
+    with own_file(path) as file:
         file.write(HEADER.pack(MAGIC, VERSION, len(shards), entries))
         start = file.write(joined([shard.identity for shard in shards])) + HEADER.size
         file.flush()

@@ -22,6 +22,7 @@ from math import isqrt
 from typing import NamedTuple
 
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
+from touchfs.source.trust import open_own
 
 HEADER = struct.Struct("<8sIIQ40x")
 MAGIC = b"TOUCHKEY"
@@ -41,14 +42,17 @@ class Holder(NamedTuple):
 
 
 class Keys:
-    """A mapped index of keys. Raises NotFoundError if there is none, FormatError if it is damaged."""
+    """A mapped index of keys, of the dataset at `source`. Raises NotFoundError if there is none, FormatError if it is
+    damaged, UntrustedError if somebody else wrote it.
+    """
 
-    __slots__ = ("_words", "identities", "path", "size")
+    __slots__ = ("_source", "_words", "identities", "path", "size")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, source: str | None = None) -> None:
         self.path = path
+        self._source = source
         try:
-            with open(path, "rb") as file:
+            with open(open_own(path, source), "rb") as file:
                 self.size = os.fstat(file.fileno()).st_size
                 mapping = mmap.mmap(file.fileno(), self.size, prot=mmap.PROT_READ) if self.size else b""
         except FileNotFoundError:
@@ -65,8 +69,8 @@ class Keys:
         self.identities = bytes(data[HEADER.size : start])
         self._words = data[start:].cast("Q")
 
-    def __reduce__(self) -> tuple[Callable[[str, bytes], Keys], tuple[str, bytes]]:
-        return _map_again, (self.path, self.identities)
+    def __reduce__(self) -> tuple[Callable[[str, str | None, bytes], Keys], tuple[str, str | None, bytes]]:
+        return _map_again, (self.path, self._source, self.identities)
 
     def __len__(self) -> int:
         return len(self._words) // 2
@@ -76,8 +80,12 @@ class Keys:
         return self._words[2 * place]
 
     def holder(self, place: int) -> Holder:
+        """Raises FormatError for one in a shard that there is not. The ordinal is not checked."""
         word = self._words[2 * place + 1]
-        return Holder(word >> 32, word & 0xFFFFFFFF)
+        position = word >> 32
+        if position * IDENTITY_SIZE >= len(self.identities):
+            raise FormatError("an entry is damaged: index with --force", path=self.path)
+        return Holder(position, word & 0xFFFFFFFF)
 
     def find(self, hash_: int) -> range:
         """The places of a hash: of all samples whose key has it, in dataset order."""
@@ -115,9 +123,9 @@ class Keys:
         return low
 
 
-def _map_again(path: str, identities: bytes) -> Keys:
+def _map_again(path: str, source: str | None, identities: bytes) -> Keys:
     """In another process. Raises ChangedError for the index of other shards, which was made meanwhile."""
-    keys = Keys(path)
+    keys = Keys(path, source)
     if keys.identities != identities:
         raise ChangedError("was made anew for other shards", path=path)
     return keys

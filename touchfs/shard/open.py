@@ -17,9 +17,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from touchfs.errors import SourceError
 from touchfs.sample import Sample
 from touchfs.shard import compressed, jsonl, megatron, shar, shar_files, single, tar, touch
 from touchfs.shard.options import DEFAULT, Options
+from touchfs.source.links import check_links
 from touchfs.source.local import FileIdentity
 from touchfs.source.pieces import StoredFile
 
@@ -82,7 +84,15 @@ def open_shard(path: str, options: Options = DEFAULT) -> Shard:
 
 def fingerprint(path: str) -> dict[str, FileIdentity]:
     """The identities of a shard's files by name, without a read. Raises NotFoundError or SourceError."""
-    return _kind(path).fingerprint(path)
+    kind = _kind(path)
+    files = kind.fingerprint(path)
+    directory = path if kind is _DIRECTORY else os.path.dirname(path)
+    for file in (os.path.join(directory, name) for name in files):
+        try:
+            check_links(file)
+        except OSError as error:
+            raise SourceError(error.strerror or str(error), path=file) from error
+    return files
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> StoredFile:

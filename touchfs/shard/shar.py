@@ -55,7 +55,7 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Loca
     """A file of the shard `path`, decompressed if it is compressed."""
     parsed = parse_name(name)
     if parsed is not None and parsed.compression:
-        return DecompressedFile(os.path.join(os.path.dirname(path), name), files[name])
+        return DecompressedFile(os.path.join(os.path.dirname(path), name), single.identity_of(path, name, files))
     return single.open_source(path, name, files)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from touchfs.errors import NotFoundError, SourceError
+from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.source.local import FileIdentity, LocalFile
 
 
@@ -20,5 +20,13 @@ def fingerprint(path: str) -> dict[str, FileIdentity]:
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
-    """A file in the directory of the shard `path`."""
-    return LocalFile(os.path.join(os.path.dirname(path), name), files.get(name))
+    """A file in the directory of the shard `path`. Raises FormatError for one that is not the shard's."""
+    return LocalFile(os.path.join(os.path.dirname(path), name), identity_of(path, name, files))
+
+
+def identity_of(path: str, name: str, files: Mapping[str, FileIdentity]) -> FileIdentity:
+    """What a file of the shard `path` must be. Raises FormatError for one that is not the shard's."""
+    try:
+        return files[name]
+    except KeyError:
+        raise FormatError(f"its index names {name!r}, which is no file of this shard", path=path) from None

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.errors import FormatError
 from touchfs.format import arrow_ipc
 from touchfs.shard.columns import Omitted, as_array, restore, take
 from touchfs.shard.names import plain_path
@@ -43,6 +44,9 @@ class Table:
     """One view of one shard. All accessors take a row that came from this table.
 
     `top` is how many children the view's directory has, which no column tells: it would be the largest of all lengths.
+
+    What a row says of others is checked where it is used, so that a damaged catalog (at `path`) is a FormatError and
+    never an endless walk: a parent is above its child, and children are below their directory and in the table.
     """
 
     __slots__ = (
@@ -64,13 +68,17 @@ class Table:
         "ordinal",
         "parent",
         "part",
+        "path_of_catalog",
         "rows",
         "size",
         "suffix",
     )
 
-    def __init__(self, batch: arrow_ipc.Batch, top: int, omitted: Omitted, keys_are_paths: bool) -> None:
+    def __init__(
+        self, batch: arrow_ipc.Batch, top: int, omitted: Omitted, keys_are_paths: bool, path: str = ""
+    ) -> None:
         numbers, texts = restore(batch, omitted)
+        self.path_of_catalog = path
         self.rows = batch.rows
         self._top = top
         self._are_paths = keys_are_paths
@@ -94,8 +102,17 @@ class Table:
         self._files = bisect_left(self.order, NO_SAMPLE, key=self.ordinal.__getitem__)
         self._samples = self.ordinal[self.order[self._files - 1]] + 1 if self._files else 0
 
+    def _damaged(self, row: int) -> FormatError:
+        return FormatError(f"row {row} of the catalog is damaged: index with --force", path=self.path_of_catalog)
+
+    def _disordered(self) -> FormatError:
+        return FormatError("the order of the catalog is damaged: index with --force", path=self.path_of_catalog)
+
     def name(self, row: int) -> bytes:
-        return bytes(self._data[self._starts[row] : self._starts[row + 1]])
+        start, end = self._starts[row], self._starts[row + 1]
+        if not 0 <= start <= end <= len(self._data):
+            raise self._damaged(row)
+        return bytes(self._data[start:end])
 
     def ending(self, row: int, size: int) -> str:
         """The last bytes of a name, as `os.fsdecode` has them."""
@@ -106,7 +123,10 @@ class Table:
         """The path of a row from the view's directory of the shard, which is row 0."""
         parents = self.parent
         path = self.name(row)
-        while row := parents[row]:
+        while parent := parents[row]:
+            if parent >= row:
+                raise self._damaged(row)
+            row = parent
             path = self.name(row) + b"/" + path
         return path
 
@@ -133,15 +153,18 @@ class Table:
         order, ordinals = self.order, self.ordinal
         # Nearly always all samples have as many files.
         first = ordinal * self._files // self._samples if self._files else 0
-        if (
-            first >= self._files
-            or ordinals[order[first]] != ordinal
-            or (first and ordinals[order[first - 1]] == ordinal)
-        ):
-            first = bisect_left(order, ordinal, key=ordinals.__getitem__)
-        last = first
-        while last < self._files and ordinals[order[last]] == ordinal:
-            last += 1
+        try:
+            if (
+                first >= self._files
+                or ordinals[order[first]] != ordinal
+                or (first and ordinals[order[first - 1]] == ordinal)
+            ):
+                first = bisect_left(order, ordinal, key=ordinals.__getitem__)
+            last = first
+            while last < self._files and ordinals[order[last]] == ordinal:
+                last += 1
+        except IndexError as error:
+            raise self._disordered() from error
         return list(order[first:last])
 
     def first_files(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -149,10 +172,14 @@ class Table:
         if not self._files:
             return np.full(len(ordinals), -1)
         guesses = np.minimum(ordinals * self._files // self._samples, self._files - 1)
-        rows = take(self.order, guesses)
-        before = take(self.order, np.maximum(guesses - 1, 0))
-        is_before = (guesses > 0) & (take(self.ordinal, before) == ordinals)
-        for place in np.flatnonzero(is_before | (take(self.ordinal, rows) != ordinals)).tolist():
+        try:
+            rows = take(self.order, guesses)
+            before = take(self.order, np.maximum(guesses - 1, 0))
+            is_before = (guesses > 0) & (take(self.ordinal, before) == ordinals)
+            is_wrong = is_before | (take(self.ordinal, rows) != ordinals)
+        except IndexError as error:
+            raise self._disordered() from error
+        for place in np.flatnonzero(is_wrong).tolist():
             rows[place] = next(iter(self.files(int(ordinals[place]))), -1)
         return rows
 
@@ -160,18 +187,27 @@ class Table:
         """Of each part of a sample the first file. Parts are counted through, over all samples. The first time all are
         looked for, which takes some 10 ns a file.
         """
-        if self._first_of_parts is None:
-            order = as_array(self.order)[: self._files]
-            ordinals, parts = as_array(self.ordinal)[order], as_array(self.part)[order]
-            is_first = np.ones(len(order), bool)
-            is_first[1:] = (ordinals[1:] != ordinals[:-1]) | (parts[1:] != parts[:-1])
-            self._first_of_parts = order[is_first]
-        return self._first_of_parts[numbers].astype(np.int64)
+        try:
+            if self._first_of_parts is None:
+                order = as_array(self.order)[: self._files]
+                ordinals, parts = as_array(self.ordinal)[order], as_array(self.part)[order]
+                is_first = np.ones(len(order), bool)
+                is_first[1:] = (ordinals[1:] != ordinals[:-1]) | (parts[1:] != parts[:-1])
+                self._first_of_parts = order[is_first]
+            return self._first_of_parts[numbers].astype(np.int64)
+        except IndexError as error:
+            raise self._disordered() from error
 
     def paths(self, rows: NDArray[np.int64], prefix: bytes) -> list[bytes]:
         """Those of `path`, with a prefix."""
         starts, data = np.asarray(self._starts), self._data
-        parents = np.asarray(self.parent)[rows].tolist()
+        try:
+            directories = np.asarray(self.parent)[rows]
+        except IndexError as error:
+            raise self._disordered() from error
+        if (directories >= rows).any():
+            raise self._damaged(int(rows[directories >= rows][0]))
+        parents = directories.tolist()
         before = {0: prefix}
         if above := sorted(set(parents) - {0}):
             paths = self.paths(np.array(above), prefix)
@@ -184,14 +220,17 @@ class Table:
 
     def children(self, row: int) -> range:
         """The rows in a directory, in name order."""
-        first = self.offset[row]
-        return range(first, first + (self.length[row] if row else self._top))
+        first, count = self.offset[row], self.length[row] if row else self._top
+        if not (row < first and 0 <= count <= self.rows - first):
+            raise self._damaged(row)
+        return range(first, first + count)
 
     def find(self, row: int, name: bytes) -> int | None:
         """The child of a directory with this name."""
         starts, data = self._starts, self._data
-        low = self.offset[row]
-        high = end = low + (self.length[row] if row else self._top)
+        children = self.children(row)
+        low, high = children.start, children.stop
+        end = high
         while low < high:
             middle = (low + high) // 2
             if bytes(data[starts[middle] : starts[middle + 1]]) < name:

@@ -26,6 +26,7 @@ from touchfs.limits import too_long
 from touchfs.sample import NO_METAINFO, Field, Sample, Samples
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, read_index
+from touchfs.shard.single import identity_of
 from touchfs.source.local import FileIdentity, LocalFile
 
 # The second names are those of TouchNet before March 2025: the same bytes.
@@ -71,8 +72,8 @@ def fingerprint(path: str) -> dict[str, FileIdentity]:
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
-    """A file of the shard `path`."""
-    return LocalFile(os.path.join(path, name), files.get(name))
+    """A file of the shard `path`. Raises FormatError for one that is not the shard's."""
+    return LocalFile(os.path.join(path, name), identity_of(path, name, files))
 
 
 class TouchShard(Samples):

@@ -7,6 +7,7 @@ behind begins with `.touchfs-tmp-` and may be deleted by anyone.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -15,11 +16,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from touchfs.errors import SourceError, UsageError
+from touchfs.errors import SourceError, UnwritableError, UsageError
 
 TEMPORARY_PREFIX = ".touchfs-tmp-"
 # Of a directory that is about to take another one's place (`touchfs.write.swapped`): only who swaps may delete it.
 SWAP_PREFIX = f"{TEMPORARY_PREFIX}swap-"
+# A directory that is in the way is one that we may not replace.
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR})
 
 
 @contextmanager
@@ -31,9 +34,19 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
         raise SourceError("cannot be written: is no regular file", path=str(path))
+    with replacement(path, 0o666) as file:
+        yield file
+
+
+@contextmanager
+def replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
+    """A new file of this mode, as far as the umask allows, that takes the place of whatever is at the path at the end.
+
+    A symbolic link is replaced too. Raises UnwritableError where we have no permission, else SourceError.
+    """
     temporary = _beside(path)
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -43,7 +56,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError):
-            raise _unwritable(path, error) from error
+            raise unwritable(error, f"cannot be written: {error.strerror or error}", path) from error
         raise
 
 
@@ -66,7 +79,7 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError):
-            raise _unwritable(path, error) from error
+            raise unwritable(error, f"cannot be written: {error.strerror or error}", path) from error
         raise
 
 
@@ -83,5 +96,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _unwritable(path: Path, error: OSError) -> SourceError:
-    return SourceError(f"cannot be written: {error.strerror or error}", path=str(path))
+def unwritable(error: OSError, problem: str, path: str | os.PathLike[str]) -> SourceError:
+    """Our error for one of writing: UnwritableError where we have no permission."""
+    kind = UnwritableError if error.errno in _REFUSED else SourceError
+    return kind(problem, path=os.fspath(path))

@@ -28,6 +28,7 @@ from touchfs.extent import Buffer
 from touchfs.progress import Progress
 from touchfs.source.local import FileIdentity, LocalFile
 from touchfs.source.scratch import Held, Scratch
+from touchfs.source.trust import open_alone
 
 BLOCK_SIZE = 1 << 20
 STEP_SIZE = 1 << 12
@@ -209,6 +210,9 @@ class DecompressedFile(LocalFile):
             self.close()
             raise ChangedError("was replaced or changed since it was indexed", path=self._compressed)
         super().open()
+
+    def _open(self) -> int:
+        return open_alone(self.path)
 
     def _failed(self, error: OSError, offset: int) -> SourceError | NotFoundError | ChangedError:
         failure = super()._failed(error, offset)

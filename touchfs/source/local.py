@@ -29,6 +29,7 @@ import numpy as np
 
 from touchfs.errors import ChangedError, NotFoundError, SourceError
 from touchfs.extent import Buffer, Source
+from touchfs.source.links import open_data
 from touchfs.source.mounts import mounts
 
 VERIFY_SECONDS = 1.0
@@ -63,9 +64,8 @@ class _Descriptor:
 
     __slots__ = ("number",)
 
-    def __init__(self, path: str) -> None:
-        # O_NONBLOCK: if a pipe is there by now, opening it must not wait for a writer.
-        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+    def __init__(self, number: int) -> None:
+        self.number = number
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError, OSError):
@@ -118,6 +118,11 @@ class LocalFile:
         """In bytes. Opens and verifies the file."""
         descriptor = self._verified()  # held: the pool may drop it at any time
         return os.fstat(descriptor.number).st_size
+
+    @property
+    def expected_size(self) -> int:
+        """In bytes, as it was indexed; the file is only opened where that is not known."""
+        return self.size if self._identity is None else self._identity.size
 
     def open(self) -> None:
         """Open and verify now, so that a file that is gone or changed is known before the first read."""
@@ -184,7 +189,7 @@ class LocalFile:
             return descriptor
         try:
             if descriptor is None:
-                descriptor = _Descriptor(self.path)
+                descriptor = _Descriptor(self._open())
                 stat = os.fstat(descriptor.number)
             else:
                 stat = os.stat(self.path)
@@ -202,6 +207,10 @@ class LocalFile:
             self._descriptor = descriptor
         _pool.add(self)
         return descriptor
+
+    def _open(self) -> int:
+        # O_NONBLOCK: if a pipe is there by now, opening it must not wait for a writer.
+        return open_data(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
 
     def _short(self, end: int) -> SourceError | ChangedError:
         self._verify_at = 0.0

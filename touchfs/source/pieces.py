@@ -27,6 +27,10 @@ class Pieces:
         self.size = self._rope.size
         self.path = next(reversed(self._identities), "")  # the last one's, where the bytes come to an end
 
+    @property
+    def expected_size(self) -> int:
+        return self.size
+
     def open(self) -> None:
         for file in self._files:
             file.open()

@@ -26,9 +26,10 @@ from dataclasses import dataclass
 
 import platformdirs
 
-from touchfs.errors import SourceError, UsageError
+from touchfs.errors import SourceError, UntrustedError, UsageError
 from touchfs.extent import Buffer
 from touchfs.source.atomic import TEMPORARY_PREFIX
+from touchfs.source.trust import check_directory, check_file, make_directory, open_alone, open_to_change
 
 DIRECTORY_VARIABLE, SIZE_VARIABLE = "TOUCHFS_SCRATCH_DIR", "TOUCHFS_SCRATCH_SIZE"
 # Unless a limit is given: so much, but never more than half of what the disk has for the store.
@@ -104,15 +105,15 @@ class Scratch:
         return os.path.join(self.directory, name + _SUFFIX)
 
     def find(self, name: str) -> Held | None:
-        """The file of this name, held; None where it is not there."""
+        """The file of this name, held; None where it is not there, or is not believed."""
         try:
-            held = Held(self.path(name), os.open(self.path(name), os.O_RDWR | os.O_CLOEXEC))
+            held = Held(self.path(name), open_alone(self.path(name), os.O_RDWR))
             # Who has it locked for himself is about to remove it, which takes no time.
             fcntl.flock(held._descriptor, fcntl.LOCK_SH)
             if not held.is_there:
                 return None
             os.utime(held._descriptor, ns=(time.time_ns(), os.fstat(held._descriptor).st_mtime_ns))
-        except FileNotFoundError:
+        except (FileNotFoundError, UntrustedError):
             return None
         except OSError as error:
             raise self._failed(error) from error
@@ -125,13 +126,17 @@ class Scratch:
         after an error of `pieces`, nothing of it stays.
         """
         try:
-            os.makedirs(self.directory, 0o700, exist_ok=True)
+            make_directory(self.directory)
+            check_directory(self.directory)
             while (held := self.find(name)) is None:
                 with self._claimed(name) as descriptor:
                     if descriptor is None:
                         time.sleep(_POLL_SECONDS)
-                    elif not os.path.exists(self.path(name)):  # which another may have made since we looked
+                    elif (held := self.find(name)) is None:  # which another may have made since we looked
                         return self._write(descriptor, name, pieces, at_least)
+        except UntrustedError as error:
+            told = f"{error.message}: see to that, or name another --scratch-dir"
+            raise SourceError(told, path=error.path) from error
         except OSError as error:
             raise self._failed(error) from error
         return held
@@ -142,7 +147,7 @@ class Scratch:
         another process's.
         """
         path = self._unfinished(name)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_to_change(path, os.O_RDWR)
         try:
             if not _lock(descriptor) or not _is_at(descriptor, path):
                 yield None
@@ -212,12 +217,12 @@ class Scratch:
         with os.scandir(self.directory) as entries:
             for entry in entries:
                 if _OURS.fullmatch(entry.name):
-                    with suppress(FileNotFoundError):
-                        yield _File(entry.path, entry.stat(follow_symlinks=False))
+                    with suppress(FileNotFoundError, UntrustedError):
+                        yield _File(entry.path, check_file(entry.path))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        descriptor = os.open(os.path.join(self.directory, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_to_change(os.path.join(self.directory, _LOCK), os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -256,6 +261,6 @@ def _locked(path: str, until: ExitStack) -> bool:
 def _is_at(descriptor: int, path: str) -> bool:
     """Whether a path still is that of an open file."""
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
         return False

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from touchfs.errors import FullError, StateError
 from touchfs.source.mounts import mounts
+from touchfs.state.place import prepare_database
 
 BUSY_SECONDS = 30.0
 _RETRY_SECONDS = 0.0005
@@ -44,7 +45,7 @@ class Database:
         self._is_in_transaction = False
         directory = os.path.dirname(path) or "."
         try:
-            os.makedirs(directory, exist_ok=True)
+            prepare_database(path)
             kind = _file_system(directory)
         except OSError as error:
             raise StateError(f"cannot be used: {error.strerror}; choose another --state-dir", path=directory) from error

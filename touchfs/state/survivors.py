@@ -16,19 +16,23 @@ kept.
 from __future__ import annotations
 
 import hashlib
+import logging
 import mmap
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
-from touchfs.source.atomic import atomic_file
+from touchfs.errors import FormatError, NotFoundError, SourceError, UntrustedError, UnwritableError, UsageError
+from touchfs.source.atomic import unwritable
+from touchfs.source.trust import check_directory, make_directory, open_own, own_file, tighten
 from touchfs.where import Where, has_field, spell_field
+
+log = logging.getLogger(__name__)
 
 Positions: TypeAlias = NDArray[np.uint32] | NDArray[np.int64]
 
@@ -72,17 +76,27 @@ def survivors(
     """The samples that match, mapped from the file in the directory `path`.
 
     The file is made if it is not there, or damaged; `progress` is told samples looked at and all. Raises UsageError
-    for a field that no sample has, SourceError where no file can be read or written.
+    for a field that no sample has, SourceError where no file can be read or written. Where we may not write, or
+    others may, they are kept in memory, and a line of the log says so.
     """
     identity = _hash(f"{samples.identity}\0{where}".encode(errors="surrogatepass")).digest()
     file, paths = os.path.join(path, identity.hex() + SUFFIX), sorted(where.fields)
     known = None
-    with suppress(NotFoundError, FormatError):
+    with suppress(NotFoundError, FormatError, UntrustedError):
         known = _open(file, identity, len(samples), len(paths))
     if known is None:
-        _build(file, identity, samples, where, progress)
-        known = _open(file, identity, len(samples), len(paths))
-        _keep_latest(path)
+        try:
+            _make_directory(path)
+            with own_file(file) as made:
+                _build(made, identity, samples, where, progress)
+            known = _open(file, identity, len(samples), len(paths))
+            _keep_latest(path)
+        except (UntrustedError, UnwritableError) as error:
+            log.warning("%s: the survivors are kept in memory", error)
+            with open(os.memfd_create("touchfs-survivors"), "w+b") as made:
+                _build(made, identity, samples, where, progress)
+                made.flush()
+                known = _parse(made.fileno(), file, identity, len(samples), len(paths))
     found, counts = known
     if unknown := [spell_field(each) for each, count in zip(paths, counts, strict=True) if not count and len(samples)]:
         raise UsageError(f"where: no sample has the field {', '.join(unknown)}: name fields that are there")
@@ -92,14 +106,19 @@ def survivors(
 def _open(path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:
     """And how many samples have each field."""
     try:
-        with open(path, "rb") as file:
-            os.utime(file.fileno())
-            size = os.fstat(file.fileno()).st_size
-            data = memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) if size else b"")
+        with open(open_own(path), "rb") as file:
+            with suppress(PermissionError):
+                os.utime(file.fileno())
+            return _parse(file.fileno(), path, identity, samples, fields)
     except FileNotFoundError:
         raise NotFoundError("no index of survivors", path=path) from None
     except OSError as error:
         raise SourceError(error.strerror or str(error), path=path) from error
+
+
+def _parse(descriptor: int, path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:
+    size = os.fstat(descriptor).st_size
+    data = memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ) if size else b"")
     if size < HEADER.size:
         raise FormatError("not an index of survivors", path=path, offset=0)
     *told, count, of, digest = HEADER.unpack_from(data)
@@ -110,6 +129,8 @@ def _open(path: str, identity: bytes, samples: int, fields: int) -> tuple[Surviv
     if _hash(data[HEADER.size :]).digest() != digest:
         raise FormatError("a damaged index of survivors", path=path, offset=HEADER.size)
     found = Survivors(np.frombuffer(data, dtype, count, HEADER.size), digest)
+    if count and not 0 <= found.positions.min() <= found.positions.max() < samples:
+        raise FormatError("an index of survivors of other samples", path=path, offset=HEADER.size)
     return found, np.frombuffer(data[end:], _COUNT).tolist()
 
 
@@ -117,42 +138,44 @@ def _keep_latest(directory: str) -> None:
     """Those used last. Whoever has another one mapped keeps it."""
     with suppress(OSError):  # somebody else does the same
         files = [entry for entry in os.scandir(directory) if entry.name.endswith(SUFFIX)]
-        for entry in sorted(files, key=lambda entry: entry.stat().st_mtime_ns)[:-_KEPT]:
+        for entry in sorted(files, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns)[:-_KEPT]:
             os.unlink(entry.path)
 
 
-def _build(path: str, identity: bytes, samples: Filterable, where: Where, progress: Callable[[int, int], None]) -> None:
+def _build(
+    file: BinaryIO, identity: bytes, samples: Filterable, where: Where, progress: Callable[[int, int], None]
+) -> None:
     total, dtype = len(samples), _dtype(len(samples))
     fields = [has_field(path) for path in sorted(where.fields)]
     counts, survived, digest = [0] * len(fields), 0, _hash(b"")
-    _make_directory(os.path.dirname(path))
     progress(0, total)
-    with atomic_file(path) as file:
-        file.write(bytes(HEADER.size))
-        for start in range(0, total, _STEP_SAMPLES):
-            stop, kept = min(start + _STEP_SAMPLES, total), []
-            for position, facts in zip(range(start, stop), samples.records(start, stop), strict=True):
-                for i, has in enumerate(fields):
-                    counts[i] += has(facts)
-                if where.matches(facts):
-                    kept.append(position)
-            piece = np.array(kept, dtype).tobytes()
-            file.write(piece)
-            digest.update(piece)
-            survived += len(kept)
-            progress(stop, total)
-        piece = np.array(counts, _COUNT).tobytes()
+    file.write(bytes(HEADER.size))
+    for start in range(0, total, _STEP_SAMPLES):
+        stop, kept = min(start + _STEP_SAMPLES, total), []
+        for position, facts in zip(range(start, stop), samples.records(start, stop), strict=True):
+            for i, has in enumerate(fields):
+                counts[i] += has(facts)
+            if where.matches(facts):
+                kept.append(position)
+        piece = np.array(kept, dtype).tobytes()
         file.write(piece)
         digest.update(piece)
-        file.seek(0)
-        file.write(HEADER.pack(MAGIC, VERSION, len(fields), total, survived, identity, digest.digest()))
+        survived += len(kept)
+        progress(stop, total)
+    piece = np.array(counts, _COUNT).tobytes()
+    file.write(piece)
+    digest.update(piece)
+    file.seek(0)
+    file.write(HEADER.pack(MAGIC, VERSION, len(fields), total, survived, identity, digest.digest()))
 
 
 def _make_directory(path: str) -> None:
     try:
-        os.makedirs(path, exist_ok=True)
+        make_directory(path)
+        check_directory(path)
+        tighten(path)
     except OSError as error:
-        raise SourceError(f"no index of survivors can be written: {error.strerror}", path=path) from error
+        raise unwritable(error, f"no index of survivors can be written: {error.strerror}", path) from error
 
 
 def _dtype(samples: int) -> np.dtype[Any]:

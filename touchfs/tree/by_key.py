@@ -17,7 +17,7 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from touchfs.errors import ChangedError, UsageError
+from touchfs.errors import ChangedError, FormatError, UsageError
 from touchfs.extent import Content
 from touchfs.shard.keys import Keys
 from touchfs.shard.names import HASH_DIGITS, flat, hash_of, quote
@@ -124,6 +124,8 @@ class ByKey:
         while place < len(self._keys):
             hash_ = self._keys.hash(place)
             run = self._keys.find(hash_)
+            if place not in run:
+                raise FormatError("its entries are not in order: index with --force", path=self._keys.path)
             for (sample, number), of in zip(self._numbered(hash_), run, strict=False):
                 if of < place:
                     continue
@@ -156,6 +158,8 @@ class ByKey:
             shard = self._shards.at(position)
             table = shard.tables["shards"]
             rows = table.files(ordinal)[: 1 << _FILE_BITS]
+            if not rows:
+                raise FormatError("an entry is damaged: index with --force", path=self._keys.path)
             yield _Sample(shard, rows, table.shown_key(rows[0]))
 
     def _numbered(self, hash_: int) -> list[tuple[_Sample, int]]:

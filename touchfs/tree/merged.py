@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from touchfs.errors import ChangedError, UsageError
+from touchfs.errors import ChangedError, FormatError, UsageError
 from touchfs.extent import Content, Memory
 from touchfs.shard.table import DIRECTORY, Table
 from touchfs.tree.entry import Entry
@@ -134,7 +135,14 @@ class Merged:
         if file.data is not None:
             size = len(file.data)
         else:
-            size = size_of(place.shard.kinds[place.table.kind[file.row] - 1].form, file.length, file.detail)
+            form = place.shard.kind_of(place.table, file.row).form
+            try:
+                size = size_of(form, file.length, file.detail)
+            except (ValueError, struct.error) as error:
+                path = place.table.path_of_catalog
+                raise FormatError(
+                    f"the form {form!r} of the catalog is damaged: index with --force", path=path
+                ) from error
         return Entry(place.inode(file.row), stat.S_IFREG, size, place.shard.mtime_ns)
 
     def _file(self, place: _Place) -> MergedFile:

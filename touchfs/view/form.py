@@ -70,6 +70,7 @@ def presenter(form: str, window: int = LIMITS.window) -> Presenter:
         window = max(window // frame, 1) * frame
         return lambda extent, detail: _decoded(extent, rate, channels, window, *_PIECE.unpack(detail))
     if kind == "lilcom":
+        _numbers(parameter)
         return lambda extent, detail: _lilcom(form, extent)
     raise _unknown(form)
 
@@ -133,6 +134,7 @@ def _audio(parameter: str) -> tuple[int, int]:
 
 
 def _numbers(parameter: str) -> list[int]:
+    """Raises ValueError."""
     return [int(number) for number in parameter.split("/")]
 
 

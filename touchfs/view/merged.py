@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from touchfs.errors import FormatError
 from touchfs.format.metainfo import Segment
 from touchfs.shard.table import Table
 from touchfs.view.form import stretched
@@ -35,7 +36,18 @@ class MergedFile(NamedTuple):
 
 
 def merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
-    """The files of a sample under a plan, in name order, from the table of segments of its shard."""
+    """The files of a sample under a plan, in name order, from the table of segments of its shard.
+
+    Raises FormatError if what the table has is not what we keep of segments.
+    """
+    try:
+        return _merged_files(plan, table, ordinal)
+    except (AttributeError, IndexError, KeyError, RecursionError, StopIteration, TypeError, ValueError) as error:
+        told = f"the segments of sample {ordinal} are damaged in the catalog: index with --force"
+        raise FormatError(told, path=table.path_of_catalog) from error
+
+
+def _merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
     rows = {(table.part[row], table.name(row)): row for row in table.files(ordinal)}
     segments: list[Segment] = []
     spans: list[Span] = []

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -95,7 +96,7 @@ def remove_plan(output: Path) -> None:
 def _opened(output: Path) -> Iterator[int]:
     """The plan's file, locked by us alone."""
     while True:
-        descriptor = os.open(output / PLAN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = _open_plan(output / PLAN)
         try:
             _lock(output, descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink:  # else it was removed meanwhile
@@ -103,6 +104,22 @@ def _opened(output: Path) -> Iterator[int]:
                 return
         finally:
             os.close(descriptor)
+
+
+def _open_plan(path: Path) -> int:
+    """Not through a link that somebody has put into the output: what it leads to would be overwritten."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise
+    else:
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+            return descriptor
+        os.close(descriptor)
+    raise UsageError("is no plan of `touchfs pack`, but a link or no file: remove it", path=str(path))
 
 
 def _lock(output: Path, descriptor: int, kind: int) -> None:

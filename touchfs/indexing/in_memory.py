@@ -1,0 +1,68 @@
+"""A directory for indexes that can be kept nowhere: in memory, for this process and those that it forks.
+
+It is removed at the end of the process that made it. What a killed one leaves is removed by the next one that needs
+such a directory: it has each one locked (flock) as long as any process uses it, and a lock ends with its holders.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from contextlib import suppress
+
+from touchfs.errors import SourceError
+
+_MEMORY = "/dev/shm"  # a file system in memory, on Linux
+_PREFIX = "touchfs-index-"
+
+_made: dict[str, tuple[int, int | None]] = {}  # the one directory that there may be: the process that made it, a lock
+
+
+def index_in_memory() -> str:
+    """The path of the directory."""
+    if not _made:
+        place = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
+        _remove_left(place)
+        try:
+            path = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
+        except OSError as error:
+            raise SourceError(f"no index can be kept in memory: {error.strerror}", path=place) from error
+        _made[path] = os.getpid(), _lock(path)
+        atexit.register(discard)
+    return next(iter(_made))
+
+
+def discard() -> None:
+    """Remove it, if this process made it. Also done at exit, which a daemon ends without."""
+    for path, (pid, lock) in list(_made.items()):
+        if pid == os.getpid():
+            shutil.rmtree(path, ignore_errors=True)
+            _made.clear()
+            if lock is not None:
+                os.close(lock)
+
+
+def _remove_left(place: str) -> None:
+    with os.scandir(place) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                is_ours = entry.name.startswith(_PREFIX) and found.st_uid == os.geteuid()
+                if is_ours and stat.S_ISDIR(found.st_mode) and (lock := _lock(entry.path)) is not None:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                    os.close(lock)
+
+
+def _lock(path: str) -> int | None:
+    """A descriptor that holds the directory, or None where another process does."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor

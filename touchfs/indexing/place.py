@@ -1,0 +1,39 @@
+"""The directory that an index is in: the user's cache, or beside the data."""
+
+from __future__ import annotations
+
+import os
+
+import platformdirs
+
+from touchfs.source.atomic import unwritable
+from touchfs.source.trust import INDEX_DIRECTORY, check_directory, make_directory, tighten
+
+
+def index_place(source: str, *, in_place: bool = False) -> str:
+    """The directory for a source's catalogs."""
+    if not in_place:
+        return os.path.join(platformdirs.user_cache_dir("touchfs"), "index")
+    source = os.path.abspath(source)
+    return os.path.join(source if os.path.isdir(source) else os.path.dirname(source), INDEX_DIRECTORY)
+
+
+def check_place(place: str, source: str) -> None:
+    """Raises UntrustedError or UnwritableError where the index of a source in a directory could not be believed."""
+    try:
+        check_directory(place, source)
+        if os.path.basename(place) != INDEX_DIRECTORY:
+            tighten(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return  # it is made when it is needed
+    except OSError as error:
+        raise unwritable(error, f"cannot be looked into: {error.strerror}", place) from error
+
+
+def make_place(place: str) -> None:
+    """Make the directory if it is not there. Raises UnwritableError or SourceError."""
+    try:
+        make_directory(place)
+    except OSError as error:
+        told = f"no index can be written: {error.strerror}; $XDG_CACHE_HOME or --in-place name another place"
+        raise unwritable(error, told, place) from error
