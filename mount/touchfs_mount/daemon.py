@@ -77,8 +77,8 @@ def serve(
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     zygote = os.fork()
     if zygote == 0:
-        made = Zygote(operations, renewal, shared, mounted, trio_loop=options.trio_loop)
-        be_the_child(lambda: made.run(theirs, options.path, options.fuse_options), [ours.fileno()])
+        made = Zygote(operations, renewal, shared, mounted, options)
+        be_the_child(lambda: made.run(theirs), [ours.fileno()])
     theirs.close()
     os.close(shared.lifeline)
     try:

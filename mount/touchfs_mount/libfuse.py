@@ -24,7 +24,10 @@ class _Option(str):
 
 @dataclass(frozen=True, slots=True)
 class MountOptions:
-    """How to mount. `path` is resolved (`mountpoint.resolve`), `fsname` is what mountinfo shows as the source."""
+    """How to mount. `path` is resolved (`mountpoint.resolve`), `fsname` is what mountinfo shows as the source.
+
+    Files that do not answer are waited for `timeout_seconds`, or for ever.
+    """
 
     path: str
     fsname: str
@@ -33,6 +36,7 @@ class MountOptions:
     allow_other: bool = False
     read_only: bool = False
     stuck_seconds: float = 10.0
+    timeout_seconds: float | None = None
     resend: bool = True
 
     @property

@@ -6,9 +6,12 @@ loop calls. A *session coroutine* of pyfuse3 waits for the descriptor, reads one
 and waits again. `run` polls, and steps one of them for each request.
 
 - A handler that does not suspend is answered in that same step.
-- `await offload(function, ...)` *parks* its session coroutine: the function runs in a small thread pool, its end
-  arrives through an eventfd in the same poll, and meanwhile other session coroutines serve other requests. pyfuse3
-  makes a further session coroutine whenever none is waiting, up to `SESSION_TASKS`, so at most that many are parked.
+- `await offload(share, function, ...)` *parks* its session coroutine: the function runs in a thread of a pool (`pool`),
+  its end arrives through an eventfd in the same poll, and meanwhile other session coroutines serve other requests.
+  pyfuse3 makes a further session coroutine whenever none is waiting, up to `SESSION_TASKS`, so at most that many are
+  parked. That is more than a pool lets wait for what does not answer. One that is parked takes some 10 KB.
+- `await offload_control(function, ...)` does so in a pool of its own: who waits for the state store, and who waits for
+  data, do not wait for each other.
 - Several workers on one descriptor race for each request. The loser of a race would get EAGAIN (the descriptor does
   not block), on which pyfuse3's session coroutine raises and leaks its buffer. So reading is guarded by a lock: poll,
   take the lock, poll again without waiting, read, release the lock at the entry of the handler (`entered`). It is an
@@ -20,7 +23,8 @@ and waits again. `run` polls, and steps one of them for each request.
 - What EAGAIN remains is a request withdrawn between poll and read. A new session coroutine takes over; it is counted.
 
 The loop notes since when it is busy in a slot that the supervisor watches. It ends when the session does, or when it
-is told to *drain*: then it takes no more requests, and answers those that are parked.
+is told to *drain*: then it takes no more requests, and answers those that are parked, but for those that hang. They are
+sent again to its successor.
 """
 
 from __future__ import annotations
@@ -33,14 +37,24 @@ import select
 import time
 import types
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from typing import Any, TypeVar
 
 import pyfuse3
 
-SESSION_TASKS = 64
-OFFLOAD_THREADS = 8
+from touchfs.errors import StateError, TouchfsError
+from touchfs_mount.pool import Call, Pool, PoolLimits
+
+SESSION_TASKS = 4096
+# How often a pool that is busy notices the passing of time.
+TICK_MS = 100
+
+# Data, and the control directory. A step that has begun is not given up: it may still happen.
+DATA, CONTROL = 0, 1
+DATA_LIMITS = PoolLimits()
+CONTROL_LIMITS = PoolLimits(
+    threads=8, share_threads=8, threads_max=64, timeout_seconds=30, only_waiting=True, error_class=StateError
+)
 
 # A worker's counters, 64-bit cells in memory that the supervisor sees too. Only the worker writes them, so there is no
 # lock. BUSY_SINCE is CLOCK_MONOTONIC in ns, 0 while it waits, ALL_PARKED while it can take no more; FAILURES counts the
@@ -61,9 +75,11 @@ SessionCoroutine = Coroutine[Any, Any, None]
 class _Offload:
     """What a parked session coroutine waits for."""
 
-    __slots__ = ("arguments", "function")
+    __slots__ = ("arguments", "function", "pool", "share")
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def __init__(self, pool: int, share: Hashable, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.pool = pool
+        self.share = share
         self.function = function
         self.arguments = arguments
 
@@ -71,9 +87,14 @@ class _Offload:
         return (yield self)
 
 
-def offload(function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+def offload(share: Hashable, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
     """Run a function that may block in a thread. Only for coroutines that a `Loop` drives."""
-    return _Offload(function, arguments)
+    return _Offload(DATA, share, function, arguments)
+
+
+def offload_control(function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+    """The same for what may wait for the state store."""
+    return _Offload(CONTROL, None, function, arguments)
 
 
 class _NoLock:
@@ -112,6 +133,7 @@ class Loop:
         read_lock: int | None = None,
         lifeline: int | None = None,
         drain: int | None = None,
+        data_limits: PoolLimits = DATA_LIMITS,
         orphaned: Callable[[], None] | None = None,
         begin_idle: Callable[[], None] = _nothing,
         end_idle: Callable[[], None] = _nothing,
@@ -122,12 +144,12 @@ class Loop:
         self._holds_lock = False
         self._drain = drain
         self._draining = False
-        self._parked = 0
+        self._parked = self._tick_at = 0
         self._orphaned = orphaned
         self._begin_idle, self._end_idle, self._is_idle = begin_idle, end_idle, False
-        self._pool: ThreadPoolExecutor | None = None
+        self._pools = Pool(self._finish, data_limits), Pool(self._finish, CONTROL_LIMITS)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._finished: deque[tuple[SessionCoroutine, Future[Any]]] = deque()
+        self._finished: deque[Call] = deque()
         self._waiting: list[SessionCoroutine] = []
         self._poll, self._poll_request, self._poll_parked = select.poll(), select.poll(), select.poll()
         self._poll.register(descriptor, select.POLLIN)
@@ -164,15 +186,14 @@ class Loop:
             self.entered()
             for coroutine in self._waiting:
                 coroutine.close()
-            if self._pool is not None:
-                self._pool.shutdown(wait=False, cancel_futures=True)
-            os.close(self._wake)
+            if not self._parked:  # else a thread may still write to it
+                os.close(self._wake)
             vars(pyfuse3)["trio"] = library
 
     @property
     def drained(self) -> bool:
-        """Whether it was told to drain, and has answered all that it took."""
-        return self._draining and not self._parked
+        """Whether it was told to drain, and has answered all that it took, but for what hangs."""
+        return self._draining and self._parked <= sum(len(pool.hanging) for pool in self._pools)
 
     def entered(self) -> None:
         """To be called where a handler begins: the request is ours, so another worker may read the next one."""
@@ -199,9 +220,9 @@ class Loop:
             elif descriptor == self._wake:
                 os.eventfd_read(self._wake)
                 while self._finished:
-                    coroutine, future = self._finished.popleft()
-                    self._parked -= 1
-                    if not self._step(coroutine, future):
+                    call = self._finished.popleft()
+                    self._pools[call.token[0]].end(call)
+                    if not call.is_given_up and not self._resume(call):
                         return False
             else:
                 self._poll.unregister(descriptor)
@@ -210,6 +231,9 @@ class Loop:
                     self._draining = True
                 elif self._orphaned is not None:
                     self._orphaned()
+        if self._parked and (now := time.monotonic_ns()) > self._tick_at:
+            self._tick_at = now + TICK_MS * 1_000_000
+            return all(self._resume(call) for pool in self._pools for call in pool.tick())
         return True
 
     def _next_events(self, poll: select.poll) -> list[tuple[int, int]]:
@@ -228,7 +252,7 @@ class Loop:
                     return events
             self._is_idle = False
             self._end_idle()
-        return poll.poll()
+        return poll.poll(TICK_MS if self._parked else None)
 
     def _may_read(self) -> bool:
         if self._read_lock is None:
@@ -240,14 +264,10 @@ class Loop:
         self.entered()
         return False
 
-    def _step(self, coroutine: SessionCoroutine, future: Future[Any] | None) -> bool:
+    def _step(self, coroutine: SessionCoroutine, result: Any, error: BaseException | None = None) -> bool:
         """Run a session coroutine until it waits or parks. False when it ended, because the session has."""
         try:
-            error = future.exception() if future is not None else None
-            if error is not None:
-                awaited = coroutine.throw(error)
-            else:
-                awaited = coroutine.send(future.result() if future is not None else None)
+            awaited = coroutine.send(result) if error is None else coroutine.throw(error)
         except StopIteration:
             return False
         except OSError as failure:
@@ -261,20 +281,26 @@ class Loop:
             return True
         if awaited is None:
             self._waiting.append(coroutine)
-        else:
-            self._park(coroutine, awaited)
+            return True
+        return self._park(coroutine, awaited)
+
+    def _park(self, coroutine: SessionCoroutine, awaited: _Offload) -> bool:
+        call = Call(awaited.share, awaited.function, awaited.arguments, (awaited.pool, coroutine))
+        try:
+            self._pools[awaited.pool].submit(call)
+        except TouchfsError as error:
+            return self._step(coroutine, None, error)
+        self._parked += 1
         return True
 
-    def _park(self, coroutine: SessionCoroutine, awaited: _Offload) -> None:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix="offload")
+    def _resume(self, call: Call) -> bool:
+        self._parked -= 1
+        return self._step(call.token[1], call.result, call.error)
 
-        def finished(future: Future[Any]) -> None:
-            self._finished.append((coroutine, future))
-            os.eventfd_write(self._wake, 1)
-
-        self._parked += 1
-        self._pool.submit(awaited.function, *awaited.arguments).add_done_callback(finished)
+    def _finish(self, call: Call) -> None:
+        """In a thread of a pool."""
+        self._finished.append(call)
+        os.eventfd_write(self._wake, 1)
 
     def _start_session(self) -> None:
         """Have pyfuse3 make a session coroutine, through the nursery that this object plays."""

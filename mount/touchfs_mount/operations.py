@@ -4,8 +4,10 @@ The read path: `open` has the tree make the content and keeps it under the inode
 a look-up, then `read_nowait`, then a thread if that had to wait. As a request may come to a worker that never saw the
 open (a restarted one, or another of several), a content that is not kept is made again; so nothing depends on what is
 kept, a release does nothing, and the contents made first are dropped. Only the files of the control directory have
-opens of their own (`control_files`), which are released. A shard's file is opened, and verified by a stat, on the loop:
-for a local file that is microseconds.
+opens of their own (`control_files`), which are released.
+
+The loop waits for nothing. It asks the part of the tree that is at hand; a thread asks for the rest: to open a shard,
+and to open a file of it or to see, once a second, that it is the same.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any, Protocol, TypeVar
 
 import pyfuse3
 from pyfuse3 import FUSEError
@@ -26,7 +29,8 @@ from touchfs.state.database import WouldWaitError
 from touchfs.state.store import StateStore
 from touchfs.state.writes import Piece
 from touchfs.tree.entry import Entry
-from touchfs.tree.inode import ROOT
+from touchfs.tree.inode import ROOT, unpack
+from touchfs.tree.open_shards import NotAtHandError
 from touchfs.tree.tree import Tree
 from touchfs_mount import control
 from touchfs_mount.attributes import BLOCK_SIZE, attributes_of, control_attributes, missing
@@ -40,6 +44,8 @@ from touchfs_mount.workers import Environment, Operations
 log = logging.getLogger(__name__)
 
 CONTENTS_KEPT = 4096
+# What a thread lists at once: as much as the kernel asks for, 128 KiB.
+LISTED_MAX = 1024
 # What is under an inode never changes: a shard that does gets other inodes.
 FOREVER_SECONDS = 3600.0
 XATTR_PREFIX = b"user.touchfs."
@@ -49,6 +55,9 @@ TOKEN = XATTR_PREFIX + b"token"
 DOTS = 2
 # The control directory is the last entry of the root, after all the views there can be.
 CONTROL_PLACE = 1 << 12
+
+
+T = TypeVar("T")
 
 
 class Readable(Protocol):
@@ -104,6 +113,8 @@ class TouchOperations(Operations):
 
     def started(self, environment: Environment) -> None:
         self._offload = environment.offload
+        self._offload_control = environment.offload_control
+        self._at_hand = self._tree.at_hand
         self.counters = environment.counters
         self.entered = environment.entered
         # Of several workers another one may get the read of what was opened here, and would wait for the attempt.
@@ -112,10 +123,27 @@ class TouchOperations(Operations):
         store = StateStore(self._store_path, fsync=options.fsync)
         self._control = Control(self._tree.dataset, self._facts, self._mount, store, options)
 
+    async def _ask(self, inode: int, question: Callable[..., T], *arguments: Any) -> T:
+        """What the tree says to a question about an inode, a method of it."""
+        try:
+            return question(self._at_hand, *arguments)
+        except NotAtHandError:
+            pass  # and not within, or each error of the other would be shown with this one
+        return await self._wait(inode, question, self._tree, *arguments)
+
+    async def _wait(self, inode: int, function: Callable[..., T], *arguments: Any) -> T:
+        """Run in a thread what may wait for the inode's shard, or for the state store."""
+        shard_id = unpack(inode)[1]
+        if shard_id or not self._tree.is_lasting(inode):
+            waited: T = await self._offload(shard_id, function, *arguments)
+        else:
+            waited = await self._offload_control(function, *arguments)
+        return waited
+
     async def _control_entry(self, inode: int) -> pyfuse3.EntryAttributes:
         """Those that are always there are told without a look into the store."""
         entry = self._control.entry
-        found = await self._offload(entry, inode) if is_iterators(inode) else entry(inode)
+        found = await self._offload_control(entry, inode) if is_iterators(inode) else entry(inode)
         return self._of_control(found)
 
     def begin_idle(self) -> None:
@@ -148,25 +176,23 @@ class TouchOperations(Operations):
         if parent == ROOT and name == control.NAME:
             return await self._control_entry(control.DIRECTORY)
         if is_control(parent):
-            told = await self._offload(self._control.find, parent, name)
+            told = await self._offload_control(self._control.find, parent, name)
             # Another mount may make what is missing here now.
             return missing(0) if told is None else self._of_control(told)
-        if self._tree.may_wait(parent):
-            found, seconds = await self._offload(self._tree.find, parent, name), FOREVER_SECONDS
-        else:
-            found, seconds = self._tree.find(parent, name), self._seconds(parent)
+        found = await self._ask(parent, Tree.find, parent, name)
+        seconds = self._seconds(parent)
         return missing(seconds) if found is None else attributes_of(found, seconds)
 
     @handler
     async def getattr(self, inode: int, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         if is_control(inode):
             return await self._control_entry(inode)
-        entry = self._tree.entry(inode)
+        entry = await self._ask(inode, Tree.entry, inode)
         return attributes_of(entry, control.ENTRY_SECONDS if entry.is_link else FOREVER_SECONDS)
 
     @handler
     async def readlink(self, inode: int, context: pyfuse3.RequestContext) -> bytes:
-        return self._tree.link(inode)
+        return await self._ask(inode, Tree.link, inode)
 
     @handler
     async def opendir(self, inode: int, context: pyfuse3.RequestContext) -> int:
@@ -174,26 +200,34 @@ class TouchOperations(Operations):
 
     @handler
     async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
-        if not self._reply_dots(handle, start, token):
+        if not await self._reply_dots(handle, start, token):
             return
         after = max(start - DOTS, 0)
         if is_control(handle):
-            for name, told, place in await self._offload(self._control.entries, handle, after):
+            for name, told, place in await self._offload_control(self._control.entries, handle, after):
                 if not pyfuse3.readdir_reply(token, name, self._of_control(told), place + DOTS):
                     return
             return
-        seconds = self._seconds(handle)
-        for name, entry, place in self._tree.entries(handle, after):
-            if not pyfuse3.readdir_reply(token, name, attributes_of(entry, seconds), place + DOTS):
-                return
+        seconds, place = self._seconds(handle), after
+        try:
+            for name, entry, place in self._at_hand.entries(handle, after):
+                if not pyfuse3.readdir_reply(token, name, attributes_of(entry, seconds), place + DOTS):
+                    return
+        except NotAtHandError:
+            for name, entry, place in await self._wait(handle, _listed, self._tree, handle, place):
+                if not pyfuse3.readdir_reply(token, name, attributes_of(entry, seconds), place + DOTS):
+                    return
         if handle == ROOT and start < CONTROL_PLACE:
             pyfuse3.readdir_reply(token, control.NAME, await self._control_entry(control.DIRECTORY), CONTROL_PLACE)
 
-    def _reply_dots(self, directory: int, start: int, token: pyfuse3.ReaddirToken) -> bool:
+    async def _reply_dots(self, directory: int, start: int, token: pyfuse3.ReaddirToken) -> bool:
         """`.` and `..`, of which the kernel takes only the inode numbers. False if the reply is full."""
         if start >= DOTS:
             return True
-        parent = self._control.parent(directory) if is_control(directory) else self._tree.parent(directory)
+        if is_control(directory):
+            parent = self._control.parent(directory)
+        else:
+            parent = await self._ask(directory, Tree.parent, directory)
         dots = ((b".", directory), (b"..", parent))
         return all(
             pyfuse3.readdir_reply(token, name, attributes_of(Entry(inode, stat.S_IFDIR, 0, 0), 0), place)
@@ -208,12 +242,12 @@ class TouchOperations(Operations):
         if not is_read and not (is_iterators(inode) and is_writable(inode)):
             raise FUSEError(errno.EACCES if is_iterators(inode) else errno.EROFS)
         if not is_control(inode):
-            self._prepare(inode)
+            self._keep(inode, await self._ask(inode, Tree.content, inode))
             return pyfuse3.FileInfo(fh=inode, keep_cache=True)
         try:
             file = self._control.files.open(inode, wait=False)
         except WouldWaitError:
-            file = await self._offload(self._control.files.open, inode)
+            file = await self._offload_control(self._control.files.open, inode)
         self._keep(file.handle, file)
         if is_read:
             self._control.files.expect(file)
@@ -225,16 +259,17 @@ class TouchOperations(Operations):
     async def read(self, handle: int, offset: int, length: int) -> Any:
         content = self._contents.get(handle)
         if content is None:
-            content = self._prepare(handle)
+            if handle & HANDLE_TAG:
+                content = self._control.files.opened(handle)
+            else:
+                content = await self._ask(handle, Tree.content, handle)
+            self._keep(handle, content)
         data = content.read_nowait(offset, length)
-        if data is None:
-            return await self._offload(content.read, offset, length)
-        return data
-
-    def _prepare(self, handle: int) -> Readable:
-        content = self._control.files.opened(handle) if handle & HANDLE_TAG else self._tree.content(handle)
-        self._keep(handle, content)
-        return content
+        if data is not None:
+            return data
+        if handle & HANDLE_TAG:
+            return await self._offload_control(content.read, offset, length)
+        return await self._wait(handle, content.read, offset, length)
 
     def _keep(self, handle: int, content: Readable) -> None:
         contents = self._contents
@@ -252,7 +287,7 @@ class TouchOperations(Operations):
         try:
             file.release(wait=False)
         except WouldWaitError:
-            await self._offload(file.release)
+            await self._offload_control(file.release)
 
     @handler
     async def flush(self, handle: int) -> None:
@@ -283,18 +318,19 @@ class TouchOperations(Operations):
         if name.startswith(XATTR_PREFIX) and not is_control(inode):
             if name == TOKEN:
                 return await self._token(inode)
-            value = self._tree.attributes(inode).get(name[len(XATTR_PREFIX) :].decode("utf-8", "replace"))
+            told = await self._ask(inode, Tree.attributes, inode)
+            value = told.get(name[len(XATTR_PREFIX) :].decode("utf-8", "replace"))
             if value is not None:
                 return value.encode("utf-8", "surrogateescape")
         raise FUSEError(pyfuse3.ENOATTR)
 
     async def _token(self, inode: int) -> bytes:
         """What positions an iterator at the sample, or segment, of a file."""
-        told = self._tree.attributes(inode)
+        told = await self._ask(inode, Tree.attributes, inode)
         if "ordinal" not in told:
             raise FUSEError(pyfuse3.ENOATTR)
         source = f"merged/{told['plan']}" if "plan" in told else "segments" if "segment" in told else "samples"
-        token: str = await self._offload(
+        token: str = await self._offload_control(
             self._control.iterators.item_token, source, told["shard"], int(told["ordinal"]), int(told.get("segment", 0))
         )
         return token.encode()
@@ -305,13 +341,13 @@ class TouchOperations(Operations):
             raise FUSEError(errno.ENOSYS)
         if is_control(inode):
             return []
-        told = self._tree.attributes(inode)
+        told = await self._ask(inode, Tree.attributes, inode)
         return [XATTR_PREFIX + name.encode() for name in told] + [TOKEN] * ("ordinal" in told)
 
     @handler
     async def write(self, handle: int, offset: int, data: bytes) -> int:
         file = self._control.files.opened(handle)
-        written: int = await self._offload(file.write, Piece(offset, bytes(data), self._facts.resent[0]))
+        written: int = await self._offload_control(file.write, Piece(offset, bytes(data), self._facts.resent[0]))
         return written
 
     @handler
@@ -320,14 +356,14 @@ class TouchOperations(Operations):
     ) -> pyfuse3.EntryAttributes:
         if parent != ITERATORS:
             raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
-        made = await self._offload(self._control.make_iterator, name, _asker(context))
+        made = await self._offload_control(self._control.make_iterator, name, _asker(context))
         return self._of_control(made)
 
     @handler
     async def rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:
         if parent != ITERATORS:
             raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
-        await self._offload(self._control.remove_iterator, name, _asker(context))
+        await self._offload_control(self._control.remove_iterator, name, _asker(context))
 
     @handler
     async def setattr(
@@ -361,6 +397,11 @@ class TouchOperations(Operations):
     setxattr = _refused("setxattr")
     symlink = _refused("symlink")
     unlink = _refused("unlink")
+
+
+def _listed(tree: Tree, directory: int, after: int) -> list[tuple[bytes, Entry, int]]:
+    """The next entries of a directory."""
+    return list(islice(tree.entries(directory, after), LISTED_MAX))
 
 
 def _asker(context: pyfuse3.RequestContext) -> str:

@@ -16,12 +16,16 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyfuse3
 import trio
 
-from touchfs_mount.loop import CELLS, LATE_REPLIES, REQUESTS, Loop, offload
+from touchfs_mount.loop import CELLS, LATE_REPLIES, REQUESTS, SESSION_TASKS, Loop, offload, offload_control
+from touchfs_mount.pool import PoolLimits
+from touchfs_mount.trio_threads import TrioThreads
+from touchfs_mount.trio_threads import offload_control as offload_control_to_trio
 
 log = logging.getLogger(__name__)
 
@@ -111,17 +115,16 @@ class Reloads:
         }
 
 
+@dataclass(frozen=True, slots=True)
 class Environment:
-    """What a worker lends its operations: its counters, how to wait for a blocking function, and what to call first."""
+    """What a worker lends its operations: its counters, what to call first, and how to wait for a blocking function,
+    one of a share of the data or one of the control directory (`loop`).
+    """
 
-    __slots__ = ("counters", "entered", "offload")
-
-    def __init__(
-        self, counters: memoryview[int], entered: Callable[[], None] | None, offload: Callable[..., Awaitable[Any]]
-    ) -> None:
-        self.counters = counters
-        self.entered = entered
-        self.offload = offload
+    counters: memoryview[int]
+    entered: Callable[[], None] | None
+    offload: Callable[..., Awaitable[Any]]
+    offload_control: Callable[..., Awaitable[Any]]
 
 
 class Operations(pyfuse3.Operations):
@@ -159,6 +162,7 @@ def run_worker(
     descriptor: int,
     number: int,
     shared: Shared,
+    limits: PoolLimits,
     *,
     trio_loop: bool,
     clone: bool,
@@ -181,7 +185,7 @@ def run_worker(
         def entered() -> None:
             counters[REQUESTS] += 1  # which our own loop does by itself
 
-        operations.started(Environment(counters, entered, trio.to_thread.run_sync))
+        operations.started(Environment(counters, entered, TrioThreads(limits).offload, offload_control_to_trio))
         status = trio.run(_serve_under_trio, shared.lifeline, shared.draining(number), orphaned)
         operations.ended()
         return status
@@ -193,11 +197,12 @@ def run_worker(
         read_lock=read_lock,
         lifeline=shared.lifeline,
         drain=shared.draining(number),
+        data_limits=limits,
         orphaned=orphaned,
         begin_idle=operations.begin_idle,
         end_idle=operations.end_idle,
     )
-    operations.started(Environment(counters, None if read_lock is None else loop.entered, offload))
+    operations.started(Environment(counters, None if read_lock is None else loop.entered, offload, offload_control))
     gc.collect()
     loop.run()
     operations.ended()
@@ -229,6 +234,6 @@ async def _serve_under_trio(lifeline: int, drain: int, orphaned: Callable[[], No
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch_lifeline)
         nursery.start_soon(watch_drain)
-        await pyfuse3.main()
+        await pyfuse3.main(max_tasks=SESSION_TASKS)
         nursery.cancel_scope.cancel()
     return status

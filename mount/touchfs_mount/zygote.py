@@ -39,14 +39,18 @@ import pyfuse3
 import trio
 
 from touchfs.errors import TouchfsError
-from touchfs_mount.libfuse import fuse_descriptors, stderr_of_libfuse
+from touchfs_mount import kernel_queue
+from touchfs_mount.libfuse import MountOptions, fuse_descriptors, stderr_of_libfuse
 from touchfs_mount.loop import Loop
 from touchfs_mount.mountpoint import mounted_at
+from touchfs_mount.pool import PoolLimits
 from touchfs_mount.workers import Operations, Shared, clone_session, run_worker
 
 log = logging.getLogger(__name__)
 
 MESSAGE_SIZE = 65536
+# Where the kernel has but 12 background requests under way.
+HANGING_IN_KERNEL_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +78,13 @@ class Zygote:
         renewal: Renewal,
         shared: Shared,
         mounted: Callable[[], None],
-        *,
-        trio_loop: bool,
+        options: MountOptions,
     ) -> None:
         self._operations = operations
         self._renewal = renewal
         self._shared = shared
         self._mounted = mounted
-        self._trio_loop = trio_loop
+        self._options = options
         self._mountpoint = self._device = ""
         self._over = False
         self._reopening: int | None = None
@@ -89,17 +92,18 @@ class Zygote:
         self._poll = select.poll()
         self._children: dict[int, tuple[int, Callable[[int], None]]] = {}  # pidfd: (pid, called with its exit status)
 
-    def run(self, supervisor: socket.socket, mountpoint: str, options: frozenset[str]) -> int:
+    def run(self, supervisor: socket.socket) -> int:
         for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
         os.close(self._shared.lifeline_held)
         try:
-            descriptor = self._mount(mountpoint, options)
+            descriptor = self._mount(self._options.path, self._options.fuse_options)
         except RuntimeError as error:
             supervisor.send(json.dumps({"error": str(error)}).encode())
             return 0
         try:
             self._answer_init(descriptor)
+            self._limits = self._pool_limits()
             self._mounted()
             socket.send_fds(supervisor, [json.dumps({"device": self._device}).encode()], [descriptor])
             self._supervisor, self._descriptor = supervisor, descriptor
@@ -130,12 +134,19 @@ class Zygote:
     def _answer_init(self, descriptor: int) -> None:
         answered: list[bool] = []
         self._operations.init = lambda: answered.append(True)  # type: ignore[method-assign]
-        if self._trio_loop:
+        if self._options.trio_loop:
             trio.run(_answer_init_under_trio, answered)
         else:
             Loop(descriptor, self._shared.counters[0]).run(until=lambda: bool(answered))
         if not answered:
             raise RuntimeError("the kernel closed the session before it began")
+
+    def _pool_limits(self) -> PoolLimits:
+        seconds = self._options.timeout_seconds
+        if kernel_queue.widen(self._device):
+            return PoolLimits(timeout_seconds=seconds)
+        log.info("no fusectl: of reads that hang, few are kept waiting, as the kernel has few under way at once")
+        return PoolLimits(timeout_seconds=seconds, hanging_max=max(HANGING_IN_KERNEL_MAX // self._options.workers, 1))
 
     def _follow_supervisor(self) -> None:
         """Until it says that the mount is over, or is gone."""
@@ -197,7 +208,8 @@ class Zygote:
             self._descriptor,
             number,
             self._shared,
-            trio_loop=self._trio_loop,
+            self._limits,
+            trio_loop=self._options.trio_loop,
             clone=clone,
             orphaned=self._orphaned,
         )

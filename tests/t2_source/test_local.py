@@ -152,9 +152,9 @@ def test_another_file_is_never_read(path: Path, clock: Clock, change: object) ->
     change(path)  # type: ignore[operator]
     clock.now += local.VERIFY_SECONDS
     for _ in range(2):  # and it stays so
-        for read in (source.read, source.read_nowait):
-            with pytest.raises(ChangedError, match=r"audio\.bin: was "):
-                read(0, 10)
+        assert source.read_nowait(0, 10) is None
+        with pytest.raises(ChangedError, match=r"audio\.bin: was "):
+            source.read(0, 10)
         with pytest.raises(ChangedError):
             source.open()
         with pytest.raises(ChangedError):
@@ -177,8 +177,43 @@ def test_a_change_while_the_descriptor_was_given_up(path: Path, clock: Clock, ch
     source.open()
     source.close()
     change(path)  # type: ignore[operator]
+    assert source.read_nowait(0, 10) is None
     with pytest.raises(ChangedError):
-        source.read_nowait(0, 10)
+        source.read(0, 10)
+
+
+def test_to_verify_is_to_wait(path: Path, clock: Clock) -> None:
+    """On a file system that does not answer, `stat` and `open` do not return."""
+    source = LocalFile(str(path))
+    assert not source.is_verified
+    assert source.read_nowait(0, 10) is None
+    source.open()
+    assert source.is_verified
+    assert source.read_nowait(0, 10) == DATA[:10]
+    clock.now += local.VERIFY_SECONDS
+    assert not source.is_verified
+    assert source.read_nowait(0, 10) is None
+    assert source.read(0, 10) == source.read_nowait(0, 10) == DATA[:10]
+
+
+def test_closing_a_descriptor_may_hang(tmp_path: Path, few_descriptors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a file nobody reads any more, whose file system is asked at its close and does not answer."""
+    answers, close = threading.Event(), os.close
+
+    def hang(number: int) -> None:
+        if threading.current_thread().name == "closer":
+            answers.wait()
+        close(number)
+
+    monkeypatch.setattr(local, "_pool", local._Pool())
+    monkeypatch.setattr(local._pool, "limit", few_descriptors)
+    monkeypatch.setattr(os, "close", hang)
+    sources = many(tmp_path, 3 * few_descriptors)
+    try:
+        for i, source in enumerate(sources):
+            assert source.read(0, 10) == bytes([i]) * 10
+    finally:
+        answers.set()
 
 
 def test_a_file_that_comes_back_is_read_again(path: Path, clock: Clock) -> None:

@@ -59,6 +59,7 @@ class Spike(Operations):
 
     def started(self, environment: Environment) -> None:
         self._offload = environment.offload
+        self._offload_control = environment.offload_control
         if environment.entered is not None:
             self._entered = environment.entered
         self._store = sqlite3.connect(self._state, isolation_level=None, check_same_thread=False, timeout=30)
@@ -110,7 +111,7 @@ class Spike(Operations):
     async def open(self, inode, flags, ctx):
         self._entered()
         if inode == NEXT:
-            handle = await self._offload(self._open_step)
+            handle = await self._offload_control(self._open_step)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
         # Through the page cache a reader whose read-ahead fails would just ask again.
         return pyfuse3.FileInfo(fh=inode, direct_io=inode >= FIRST_SLOW, keep_cache=False)
@@ -118,14 +119,14 @@ class Spike(Operations):
     async def read(self, handle, offset, size):
         self._entered()
         if handle >> 62:
-            text = await self._offload(self._step, handle)
+            text = await self._offload_control(self._step, handle)
             return text[offset : offset + size]
         if handle >= FIRST_SLOW:
-            await self._offload(time.sleep, handle - FIRST_SLOW)
+            await self._offload(handle, time.sleep, handle - FIRST_SLOW)
             return SLOW[offset : offset + size]
         row = handle - FIRST_ROW
         if row % 16 == 0:
-            return await self._offload(bytes_of, row, offset, size)
+            return await self._offload(row % 64, bytes_of, row, offset, size)
         return bytes_of(row, offset, size)
 
     async def flush(self, handle):
@@ -135,7 +136,7 @@ class Spike(Operations):
     async def release(self, handle):
         self._entered()
         if handle >> 62:
-            await self._offload(self._release_step, handle)
+            await self._offload_control(self._release_step, handle)
 
     async def releasedir(self, handle):
         self._entered()

@@ -100,7 +100,7 @@ def test_what_is_prepared_is_there_at_once(mount, source, scratch):
     assert touchfs("index", source).returncode == 0
     mounted = mount(source)
     assert names(mounted, "a") == ["a", "y.txt"]
-    assert preparer(mounted) is None
+    wait_until(lambda: preparer(mounted) is None)
 
 
 def test_no_decompress(mount, source, scratch):
@@ -109,7 +109,7 @@ def test_no_decompress(mount, source, scratch):
     assert f"{source / 'a.tar.gz'}: is compressed" in told
     assert "without --no-decompress" in told
     assert len(names(mounted, "c")) == 50
-    assert preparer(mounted) is None
+    wait_until(lambda: preparer(mounted) is None)
     assert stored(scratch) == []
 
 
@@ -149,7 +149,7 @@ def test_no_room(mount, source, scratch):
     wait_until(lambda: names(mounted, "big") == ["ERROR.txt"] and len(names(mounted, "b")) == 50)
     assert "--scratch-size raises it" in (mounted.path / "shards" / "big" / "ERROR.txt").read_text()
     generation = mounted.info()["generation"]
-    assert preparer(mounted) is None
+    wait_until(lambda: preparer(mounted) is None)
     assert touchfs("reload", mounted.path).returncode == 0
     wait_until(lambda: mounted.info()["generation"] >= generation + 2)
     assert names(mounted, "big") == ["ERROR.txt"]

@@ -49,6 +49,12 @@ def octal(value: str) -> int:
     "--log-file", type=click.Path(), help="Where to log. [default: with -f stderr, else in the state directory]"
 )
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="The least of what is logged.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1),
+    metavar="SECONDS",
+    help="How long reads wait for a source that does not answer. [default: until it does]",
+)
 @click.option("--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="A worker stuck that long is replaced.")
 @click.option("--wait-timeout", type=click.FloatRange(1), default=600.0, help="Seconds to wait until it is ready.")
 @source_options
@@ -67,6 +73,7 @@ def command(
     state_dir: str | None,
     log_file: str | None,
     log_level: str,
+    timeout: float | None,
     stuck_seconds: float,
     wait_timeout: float,
     reading: Reading,
@@ -124,6 +131,7 @@ def command(
             read_only=read_only,
             allow_other=allow_other,
             stuck_seconds=stuck_seconds,
+            timeout_seconds=timeout,
         ),
         state_dir=state_dir,
         log=LogOptions(log_level, None if log_file is None else os.path.abspath(log_file)),

@@ -129,7 +129,7 @@ class Dataset:
     def facts(self) -> dict[str, object]:
         """What `touchfs info` and `.touchfs/info` tell, by name."""
         return {
-            "kind": ", ".join(sorted({kind_name(shard.path) for shard in self.shards})),
+            "kind": ", ".join(sorted({kind_name(shard.path, shard.files) for shard in self.shards})),
             "shards": len(self.shards),
             "samples": self.samples,
             "hours": round(self.seconds / 3600, 6),

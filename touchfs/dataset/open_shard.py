@@ -45,6 +45,12 @@ class OpenShard:
         if source is not None:
             source.open()
 
+    def is_verified(self, table: Table, row: int) -> bool:
+        """Whether `verify` has nothing to do, as that was done within the last second."""
+        kind = table.kind[row]
+        source = None if kind == DIRECTORY else self._sources[kind - 1]
+        return source is None or source.is_verified
+
     def content(self, table: Table, row: int) -> Content:
         """The content of a file of one of the tables."""
         kind = table.kind[row] - 1

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from touchfs.errors import SourceError
@@ -96,8 +97,11 @@ def fingerprint(path: str) -> dict[str, FileIdentity]:
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> StoredFile:
-    """The file that a field of the shard at `path` names as its source. `files` is the shard's fingerprint."""
-    return _kind(path).open_source(path, name, files)
+    """The file that a field of the shard at `path` names as its source. `files` is the shard's fingerprint.
+
+    Nothing is looked at, as the shard's file system may not answer.
+    """
+    return _known_kind(path, files).open_source(path, name, files)
 
 
 def compressed_files(path: str) -> dict[str, FileIdentity]:
@@ -110,9 +114,9 @@ def keys_are_paths(path: str) -> bool:
     return _kind(path).keys_are_paths
 
 
-def kind_name(path: str) -> str:
-    """What kind of shard is at a path, in words."""
-    return _kind(path).name
+def kind_name(path: str, files: Mapping[str, FileIdentity] = MappingProxyType({})) -> str:
+    """What kind of shard is at a path, in words, by its fingerprint; nothing is looked at."""
+    return _known_kind(path, files).name
 
 
 def shard_name(path: str) -> str:
@@ -122,8 +126,16 @@ def shard_name(path: str) -> str:
 
 
 def _kind(path: str) -> _Kind:
-    kind = _SHAR if shar_files.is_shard(path) else _BY_SUFFIX.get(_suffix(path))
-    return _DIRECTORY if kind is None or os.path.isdir(path) else kind
+    return _DIRECTORY if os.path.isdir(path) else _named_kind(path)
+
+
+def _known_kind(path: str, files: Mapping[str, FileIdentity]) -> _Kind:
+    """Of a shard that is a directory, the fingerprint has files in it, and not itself."""
+    return _DIRECTORY if files and os.path.basename(path) not in files else _named_kind(path)
+
+
+def _named_kind(path: str) -> _Kind:
+    return _SHAR if shar_files.is_shard(path) else _BY_SUFFIX.get(_suffix(path), _DIRECTORY)
 
 
 def _suffix(path: str) -> str:

@@ -5,11 +5,12 @@
   systems in memory (tmpfs) do not know the flag, but have nothing to wait for, and are read directly; of others that
   do not know it (network ones), nothing is known to be there without waiting.
 - A file is what it was when it was indexed or first opened: size, mtime and inode are compared at open, after a short
-  read, and at most once a second in between. Another file under the name is a `ChangedError`, never other bytes.
+  read, and at most once a second in between. Another file under the name is a `ChangedError`, never other bytes. To
+  compare them may wait, on a file system that does not answer for ever: so `read_nowait` never does.
 - Descriptors are a pool over all sources of the process, of at most half of RLIMIT_NOFILE. The one whose use was
   least lately noticed (uses are noticed when files are verified) is closed, and opened anew when it is read again.
   Reads hold a reference while they run, so none is closed under them (a number that was closed might already be
-  another file).
+  another file). To close a file may wait, too (FUSE asks the file system), so a thread of its own does it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cache
+from queue import SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,7 @@ from touchfs.source.links import open_data
 from touchfs.source.mounts import mounts
 
 VERIFY_SECONDS = 1.0
+CLOSE_SECONDS = 0.1
 UNZEROED_SIZE = 1 << 15
 DESCRIPTORS_MAX = 2**16  # where RLIMIT_NOFILE sets no limit
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # only Linux has it
@@ -72,23 +75,54 @@ class _Descriptor:
             os.close(self.number)
 
 
+class _Closer:
+    """Lets go of descriptors in a thread. That is waited for a moment: it may not fall behind, unless it hangs."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[_Descriptor | None, threading.Event]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._hangs = False
+
+    def close(self, descriptor: _Descriptor | None) -> None:
+        closed = threading.Event()
+        self._queue.put((descriptor, closed))
+        del descriptor
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="closer", daemon=True)
+            self._thread.start()
+        if not self._hangs:
+            self._hangs = not closed.wait(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while True:
+            descriptor, closed = self._queue.get()
+            del descriptor
+            self._hangs = False
+            closed.set()
+
+
 class _Pool:
     """The sources that hold a descriptor, the least lately verified first."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, LocalFile] = OrderedDict()
         self._lock = threading.RLock()  # the garbage collector may close a source while this thread adds one
+        self._closer = _Closer()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.limit = DESCRIPTORS_MAX if limit == resource.RLIM_INFINITY else max(limit // 2, 16)
         os.register_at_fork(after_in_child=self._forked)
 
     def add(self, source: LocalFile) -> None:
+        evicted: list[_Descriptor | None] = []
         with self._lock:
             self._open[id(source)] = source
             self._open.move_to_end(id(source))
             while len(self._open) > self.limit:
                 _, oldest = self._open.popitem(last=False)
+                evicted.append(oldest._descriptor)
                 oldest._descriptor = None
+        while evicted:
+            self._closer.close(evicted.pop())
 
     def remove(self, source: LocalFile) -> None:
         with self._lock:
@@ -96,6 +130,7 @@ class _Pool:
 
     def _forked(self) -> None:
         self._lock = threading.RLock()  # another thread may have held it at the fork
+        self._closer = _Closer()
 
 
 _pool = _Pool()
@@ -162,10 +197,15 @@ class LocalFile:
         except OSError as error:
             raise self._failed(error, offset) from error
 
+    @property
+    def is_verified(self) -> bool:
+        """Whether it was within the last second, so that nothing has to be waited for to know that it is the same."""
+        return self._descriptor is not None and monotonic() < self._verify_at
+
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
         descriptor = self._descriptor
         if descriptor is None or monotonic() >= self._verify_at:
-            descriptor = self._verified()
+            return None
         # A bytearray is zeroed first: of 128 KiB that is a sixth of the whole read, of 1 MiB two fifths.
         buffer = bytearray(length) if length < UNZEROED_SIZE else np.empty(length, np.uint8).data
         try:
@@ -174,10 +214,7 @@ class LocalFile:
             if error.errno == errno.EAGAIN:
                 return None
             if error.errno == errno.EOPNOTSUPP and self._nowait:
-                if not _is_in_memory(os.fstat(descriptor.number).st_dev):
-                    return None
-                self._nowait = 0
-                return self.read_nowait(offset, length)
+                return None
             raise self._failed(error, offset) from error
         return buffer if count == length else None
 
@@ -191,6 +228,7 @@ class LocalFile:
             if descriptor is None:
                 descriptor = _Descriptor(self._open())
                 stat = os.fstat(descriptor.number)
+                self._nowait = 0 if _is_in_memory(stat.st_dev) else _NOWAIT
             else:
                 stat = os.stat(self.path)
         except OSError as error:

@@ -35,6 +35,11 @@ class Pieces:
         for file in self._files:
             file.open()
 
+    @property
+    def is_verified(self) -> bool:
+        """Whether all were within the last second."""
+        return all(file.is_verified for file in self._files)
+
     def close(self) -> None:
         """Give the descriptors up; a further read opens the files again."""
         for file in self._files:

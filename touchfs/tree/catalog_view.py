@@ -71,7 +71,7 @@ class CatalogView:
         if inode == pack(self._number, 0, 0):
             raise UsageError("is a directory")
         shard, table, row = self._row(inode)
-        shard.verify(table, row)
+        self._shards.verify(shard, table, row)
         return shard.content(table, row)
 
     def attributes(self, inode: int) -> dict[str, str]:

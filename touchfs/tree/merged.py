@@ -20,7 +20,7 @@ from touchfs.extent import Content, Memory
 from touchfs.shard.table import DIRECTORY, Table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
-from touchfs.tree.open_shards import OpenShard, OpenShards
+from touchfs.tree.open_shards import NotAtHandError, OpenShard, OpenShards, ShardsAtHand
 from touchfs.view.form import size_of
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import Plan, parse_plan
@@ -63,6 +63,19 @@ class OwnPlans:
         return [(name, number) for number, name in enumerate(self._names, 1)]
 
 
+class _PlansElsewhere:
+    """Who keeps the plans, asked by a thread that must not wait for the answer."""
+
+    def number(self, name: str) -> int:
+        raise NotAtHandError
+
+    def name(self, number: int) -> str | None:
+        raise NotAtHandError
+
+    def names(self) -> list[tuple[str, int]]:
+        raise NotAtHandError
+
+
 class _Place(NamedTuple):
     """Where an inode is: under a plan, in a shard, at a row of the table of segments."""
 
@@ -86,9 +99,16 @@ class Merged:
     def __init__(self, shards: OpenShards, plans: Plans, number: int) -> None:
         self._shards = shards
         self._plans = plans
+        self._number = number
         self._root = Entry(pack(number, 0, 0), stat.S_IFDIR, 0, shards.mtime_ns)
         self._known: dict[int, Plan] = {}
         self._samples: dict[tuple[int, int, int], list[MergedFile]] = {}
+
+    def at_hand(self, shards: ShardsAtHand) -> Merged:
+        """The same for a thread that must not wait, neither for shards nor for who keeps the plans."""
+        merged = Merged(shards, _PlansElsewhere(), self._number)
+        merged._known = self._known
+        return merged
 
     def _plan(self, inode: int) -> Plan:
         view, _, _ = unpack(inode)
@@ -240,7 +260,7 @@ class Merged:
         file = self._file(place)
         if file.data is not None:
             return Memory(file.data)
-        place.shard.verify(place.table, file.row)
+        self._shards.verify(place.shard, place.table, file.row)
         return place.shard.present(place.table.kind[file.row] - 1, file.offset, file.length, file.detail)
 
     def attributes(self, inode: int) -> dict[str, str]:

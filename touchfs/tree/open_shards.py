@@ -1,11 +1,15 @@
 """What is kept of shards that somebody looks at, made at first touch. The one that was opened first is dropped when
 `SHARDS_KEPT` are there.
+
+To open a shard, and to verify a file of it, may wait for a file system, for ever if that does not answer. A thread that
+must not wait has `ShardsAtHand`.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
@@ -45,8 +49,15 @@ class OpenShard(open_shard.OpenShard):
         return told
 
 
+class NotAtHandError(Exception):
+    """What was asked for takes waiting."""
+
+
 class OpenShards:
-    """The shards of a dataset, which have the ids `shard_ids`, in the same order: from 1 on, none given twice."""
+    """The shards of a dataset, which have the ids `shard_ids`, in the same order: from 1 on, none given twice.
+
+    For any number of threads.
+    """
 
     def __init__(self, dataset: Dataset, shard_ids: Sequence[int]) -> None:
         if max(shard_ids, default=0) > SHARD_IDS_MAX:
@@ -57,6 +68,7 @@ class OpenShards:
         self._positions = {shard_id: position for position, shard_id in enumerate(shard_ids)}
         self._sorted = sorted(shard_ids)
         self._open: dict[int, OpenShard] = {}
+        self._lock = threading.Lock()
 
     def get(self, shard_id: int) -> OpenShard:
         return self._open.get(shard_id) or self._open_shard(shard_id)
@@ -69,10 +81,16 @@ class OpenShards:
         if position is None:
             raise ChangedError("the shard of this inode has changed: look its path up again")
         opened = OpenShard(self.dataset, position, shard_id)
-        if len(self._open) >= SHARDS_KEPT:
-            del self._open[next(iter(self._open))]
-        self._open[shard_id] = opened
+        with self._lock:
+            if len(self._open) >= SHARDS_KEPT:
+                del self._open[next(iter(self._open))]
+            self._open[shard_id] = opened
         return opened
+
+    def verify(self, shard: OpenShard, table: Table, row: int) -> None:
+        """Open and verify the file behind a row, unless that was done within the last second."""
+        if not shard.is_verified(table, row):
+            shard.verify(table, row)
 
     def entry(self, view: int, shard_id: int) -> Entry:
         """A view's directory of a shard, which is row 0. No catalog is opened for it."""
@@ -91,3 +109,19 @@ class OpenShards:
         for shard_id in self._sorted[bisect_right(self._sorted, after) :]:
             name = self.dataset.shards[self._positions[shard_id]].name
             yield os.fsencode(name), self.entry(view, shard_id), shard_id
+
+
+class ShardsAtHand(OpenShards):
+    """The same shards for a thread that must not wait: what takes waiting raises NotAtHandError."""
+
+    def __init__(self, shards: OpenShards) -> None:
+        vars(self).update(vars(shards))
+
+    def _open_shard(self, shard_id: int) -> OpenShard:
+        if shard_id in self._positions:
+            raise NotAtHandError
+        return super()._open_shard(shard_id)
+
+    def verify(self, shard: OpenShard, table: Table, row: int) -> None:
+        if not shard.is_verified(table, row):
+            raise NotAtHandError

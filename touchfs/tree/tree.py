@@ -5,7 +5,7 @@
     /by-key/                  symbolic links to all samples that have a key (`by_key`)
     /merged/                  segments merged by a plan that the path names (`merged`)
 
-Nothing is kept for an inode. Used by one thread.
+Nothing is kept for an inode. Any number of threads use a tree; one that must not wait uses its `at_hand`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from touchfs.tree.entry import Entry, Part
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.merged import FIRST_PLAN, Merged, OwnPlans, Plans
 from touchfs.tree.merged import NAME as MERGED
-from touchfs.tree.open_shards import OpenShards
+from touchfs.tree.open_shards import OpenShards, ShardsAtHand
 from touchfs.view.catalogs import VIEWS
 from touchfs.view.plan import parse_plan
 
@@ -42,15 +42,27 @@ class Tree:
     """
 
     def __init__(self, dataset: Dataset, shard_ids: Sequence[int], plans: Plans | None = None) -> None:
-        self.dataset = dataset
         shards = OpenShards(dataset, shard_ids)
+        self._make(shards, Merged(shards, plans or OwnPlans(), _NUMBERS[MERGED]))
+
+    def _make(self, shards: OpenShards, merged: Merged) -> None:
+        self.dataset = dataset = shards.dataset
+        self._shards = shards
+        self._merged = merged
         self._root = Entry(ROOT, stat.S_IFDIR, 0, shards.mtime_ns)
         parts: dict[str, Part] = {name: CatalogView(shards, name, _NUMBERS[name]) for name in VIEWS}
         if isinstance(dataset.keys, Keys):
             parts[BY_KEY] = ByKey(shards, dataset.keys, _NUMBERS[BY_KEY])
-        parts[MERGED] = merged = Merged(shards, plans or OwnPlans(), _NUMBERS[MERGED])
+        parts[MERGED] = merged
         self._parts = {_NUMBERS[name]: part for name, part in parts.items()} | {FIRST_PLAN: merged}
         self._inodes = {name.encode(): pack(_NUMBERS[name], 0, 0) for name in sorted(parts)}
+
+    @property
+    def at_hand(self) -> Tree:
+        """The same tree for one thread that must not wait: what takes waiting raises NotAtHandError."""
+        shards, tree = ShardsAtHand(self._shards), Tree.__new__(Tree)
+        tree._make(shards, self._merged.at_hand(shards))
+        return tree
 
     def _part(self, inode: int) -> Part:
         view, _, _ = unpack(inode)

@@ -1,0 +1,127 @@
+"""A shard on a file system that does not answer, or is slow, holds up nobody who reads another one."""
+
+import errno
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mounts import Mount, touchfs, wait_until
+from slow import Slow, readers, slow
+
+from touchfs.write.touch import TouchWriter
+
+SHARDS, SAMPLES = 8, 40
+AUDIO, LONG = 40_000, 4_000_000
+WAV = AUDIO + 44
+
+
+def audio_of(shard: int, sample: int) -> bytes:
+    return (shard * 256 + sample).to_bytes(2, "little") * (AUDIO // 2)
+
+
+def name_of(shard: int, sample: int) -> str:
+    return f"shards/{shard:03d}/s{sample:03d}.wav"
+
+
+@pytest.fixture(scope="session")
+def numbered(tmp_path_factory) -> Path:
+    """Shards whose bytes say where they are from."""
+    directory = tmp_path_factory.mktemp("numbered")
+    for shard in range(SHARDS):
+        with TouchWriter(directory / f"{shard:03d}", {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
+            for sample in range(SAMPLES):
+                metainfo = {"key": f"s{sample:03d}", "sample_rate": 16000, "txt": "word"}
+                writer.add({"audio": audio_of(shard, sample), "metainfo": json.dumps(metainfo).encode()})
+            long = {"key": f"s{SAMPLES:03d}", "sample_rate": 16000, "txt": "long"}
+            writer.add({"audio": bytes(LONG), "metainfo": json.dumps(long).encode()})
+    return directory
+
+
+@pytest.fixture
+def files(numbered, tmp_path) -> Iterator[Slow]:
+    with slow(numbered, tmp_path / "slow") as files:
+        yield files
+
+
+@pytest.fixture
+def source(files, numbered, tmp_path) -> Path:
+    """Shard 0 is on the disk, the others are on the slow file system. All are indexed."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for shard in range(SHARDS):
+        (source / f"{shard:03d}").symlink_to((files.path if shard else numbered) / f"{shard:03d}")
+    assert touchfs("index", source).returncode == 0
+    return source
+
+
+def check(mounted: Mount, shard: int, sample: int) -> None:
+    assert (mounted.path / name_of(shard, sample)).read_bytes()[44:] == audio_of(shard, sample)
+
+
+def drop(mounted: Mount) -> None:
+    """Have the kernel ask again: it forgets what it knows of files."""
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", 2), ("--loop", "trio")], ids=["one", "two", "trio"])
+def test_a_shard_that_hangs_holds_up_no_other(files, mount, source, options):
+    mounted = mount(source, "--stuck-seconds", 1, *options)
+    check(mounted, 1, 0)
+    workers = mounted.workers()
+    files.hang()
+    hung = [mounted.path / name_of(shard, sample) for shard in (1, 2, 3, 4) for sample in range(1, 9)]
+    with readers(files, *hung) as reading:
+        for sample in range(SAMPLES):
+            check(mounted, 0, sample)
+        assert mounted.info()["shards"] == SHARDS
+        time.sleep(2.5)  # more than --stuck-seconds
+        drop(mounted)
+        for sample in range(SAMPLES):
+            check(mounted, 0, sample)
+        assert len(os.listdir(mounted.path / "shards" / "005")) == 3 * (SAMPLES + 1)
+        assert (mounted.path / name_of(5, 3)).stat().st_size == WAV
+        assert all(process.poll() is None for process in reading)
+        assert mounted.workers() == workers
+        files.go_on()
+        for process, path in zip(reading, hung, strict=True):
+            data, _ = process.communicate(timeout=30)
+            shard, sample = int(path.parent.name), int(path.stem[1:])
+            assert (process.returncode, data[44:]) == (0, audio_of(shard, sample))
+    assert mounted.info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--loop", "trio")], ids=["own", "trio"])
+def test_with_a_timeout_it_is_an_error(files, mount, source, options):
+    mounted = mount(source, "--timeout", 0.5, *options)
+    check(mounted, 1, 0)
+    files.hang()
+    for path in (name_of(1, 1), name_of(2, 0)):
+        with pytest.raises(TimeoutError) as caught:
+            (mounted.path / path).read_bytes()
+        assert caught.value.errno == errno.ETIMEDOUT
+    check(mounted, 0, 0)
+    files.go_on()
+    wait_until(lambda: _reads(mounted, 1, 1))
+
+
+def _reads(mounted: Mount, shard: int, sample: int) -> bool:
+    try:
+        check(mounted, shard, sample)
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_reads_that_hang_leave_the_kernel_room_for_others(files, mount, source, numbered):
+    """It has 12 requests for read-ahead under way at once, unless it is told otherwise."""
+    mounted = mount(source)
+    files.take(0, reads=1000)
+    hung = [mounted.path / name_of(shard, SAMPLES) for shard in range(1, SHARDS)] * 3
+    with readers(files, *hung):
+        time.sleep(1)
+        assert (mounted.path / name_of(0, SAMPLES)).read_bytes()[44:] == bytes(LONG)
+        files.take(0)
