@@ -214,7 +214,8 @@ class TouchOperations(Operations):
                 if not pyfuse3.readdir_reply(token, name, attributes_of(entry, seconds), place + DOTS):
                     return
         except NotAtHandError:
-            for name, entry, place in await self._wait(handle, _listed, self._tree, handle, place):
+            listed = await self._wait(handle, _listed, self._tree, handle, place)
+            for name, entry, place in listed:
                 if not pyfuse3.readdir_reply(token, name, attributes_of(entry, seconds), place + DOTS):
                     return
         if handle == ROOT and start < CONTROL_PLACE:
