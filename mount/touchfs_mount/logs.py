@@ -7,13 +7,11 @@ front of it (`<4>`, sd-daemon(3)), so lines for it are short.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import sys
 from dataclasses import dataclass
 from typing import TextIO
-from urllib.parse import quote
 
 from touchfs.errors import MountError, UntrustedError
 from touchfs.source.trust import open_to_change
@@ -24,7 +22,6 @@ JOURNAL_FORMAT = "%(name)s: %(message)s"
 
 # The priorities of syslog(3).
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
-_NAME_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +34,6 @@ class LogOptions:
 
 
 DEFAULT = LogOptions()
-
-
-def log_path(mount_point: str, directory: str) -> str:
-    """The log of a mount in the background: `/mnt/speech` logs to `mnt-speech.HASH.log` in the directory."""
-    name = quote(os.fsencode(mount_point).strip(b"/").replace(b"/", b"-"), safe=" ")[:_NAME_MAX]
-    digest = hashlib.blake2b(os.fsencode(mount_point), digest_size=4).hexdigest()
-    return os.path.join(directory, f"{name}.{digest}.log")
 
 
 def configure(options: LogOptions) -> None:

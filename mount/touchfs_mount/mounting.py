@@ -12,7 +12,7 @@ from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, 
 from touchfs.indexing.preparing import hold_all, is_waiting, release
 from touchfs.source import links
 from touchfs.source.scratch import Scratch
-from touchfs.state.place import state_directory, state_path
+from touchfs.state.place import STATE_SUFFIX, log_path, state_path
 from touchfs.state.plans import RegisteredPlans
 from touchfs.state.store import StateStore
 from touchfs.tree.inode import SHARD_IDS_MAX
@@ -22,7 +22,7 @@ from touchfs_mount.background import Background, in_background
 from touchfs_mount.control import DEFAULT, ControlOptions, MountFacts
 from touchfs_mount.daemon import serve
 from touchfs_mount.libfuse import MountOptions
-from touchfs_mount.logs import LogOptions, log_path
+from touchfs_mount.logs import LogOptions
 from touchfs_mount.notifications import invalidate
 from touchfs_mount.operations import TouchOperations
 from touchfs_mount.preparing import Preparing
@@ -58,7 +58,7 @@ class MountRequest:
 
     @property
     def state_path(self) -> str:
-        return state_path(self.source, ".sqlite", self.state_dir)
+        return state_path(self.source, STATE_SUFFIX, self.state_dir)
 
 
 def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: Callable[[str], None]) -> int:
@@ -67,7 +67,7 @@ def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: 
     In the background only the child looks at the source, so that one which does not answer is given up in time.
     """
     if not foreground and request.log.file is None:
-        log_file = log_path(request.options.path, state_directory(request.state_dir))
+        log_file = log_path(request.options.path, request.state_dir)
         request = replace(request, log=replace(request.log, file=log_file, is_ours=True))
     # As written: links are followed, and with them a source that may not answer is touched, in `_serve`.
     if request.options.allow_other and os.geteuid() == 0:

@@ -50,6 +50,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path, name):
         "pack": ["touch", "--help"],
         "reload": ["--help"],
         "stat": [file],
+        "storage": ["ls"],
         "umount": ["--help"],
     }[name]
     imported = modules(RUN, name, *arguments)

@@ -16,7 +16,7 @@ from touchfs.cli.console import Reading, open_source, source_options
 from touchfs.dataset import counted
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.state.iterators import Iterators
-from touchfs.state.place import state_path
+from touchfs.state.place import STATE_SUFFIX, state_path
 from touchfs.state.store import StateStore
 from touchfs.token import from_json
 
@@ -201,7 +201,7 @@ def is_mount(where: str) -> bool:
 @contextmanager
 def _opened(source: str, state_dir: str | None, reading: Reading) -> Iterator[Iterators]:
     dataset = open_source(source, reading)
-    with closing(StateStore(state_path(source, ".sqlite", state_dir))) as store:
+    with closing(StateStore(state_path(source, STATE_SUFFIX, state_dir))) as store:
         yield Iterators(store, dataset)
 
 

@@ -30,6 +30,7 @@ COMMANDS = (
     "pack",
     "reload",
     "stat",
+    "storage",
     "umount",
 )
 

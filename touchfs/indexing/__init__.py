@@ -60,6 +60,7 @@ from touchfs.source.trust import check_file
 from touchfs.view.catalogs import make_catalog
 
 log = logging.getLogger(__name__)
+DATASET_SUFFIX = ".dataset.json"
 
 
 def open_dataset(
@@ -117,7 +118,7 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
         told = os.path.relpath(path, place) if in_place else path
         return os.path.join(place, _digest(f"{VERSION}\0{options}\0{told}") + suffix)
 
-    dataset_file = indexed(source, ".dataset.json")
+    dataset_file = indexed(source, DATASET_SUFFIX)
     known = {} if force else load_shards(dataset_file, source, distrusted)
     shards = {
         path: shard

@@ -10,10 +10,15 @@ from touchfs.source.atomic import unwritable
 from touchfs.source.trust import INDEX_DIRECTORY, check_directory, make_directory, tighten
 
 
+def index_directory() -> str:
+    """The directory for all catalogs that are not kept beside their data."""
+    return os.path.join(platformdirs.user_cache_dir("touchfs"), "index")
+
+
 def index_place(source: str, *, in_place: bool = False) -> str:
     """The directory for a source's catalogs."""
     if not in_place:
-        return os.path.join(platformdirs.user_cache_dir("touchfs"), "index")
+        return index_directory()
     source = os.path.abspath(source)
     return os.path.join(source if os.path.isdir(source) else os.path.dirname(source), INDEX_DIRECTORY)
 

@@ -158,7 +158,7 @@ def _step(codec: Codec, member: Decompressor, data: bytes, offset: int, size: in
 
 def find(path: str, identity: FileIdentity) -> Held | None:
     """The decompressed form of the file at a path that is `identity`, if it is in the scratch store."""
-    return Scratch.configured().find(_name(path, identity))
+    return Scratch.configured().find(scratch_name(path, identity))
 
 
 def decompressed(path: str, identity: FileIdentity, progress: Progress = lambda done, total: None) -> Held:
@@ -176,7 +176,7 @@ def decompressed(path: str, identity: FileIdentity, progress: Progress = lambda 
 
     try:
         at_least = codec.size_at_least(file)
-        return Scratch.configured().make(_name(path, identity), decompress(codec, steps()), at_least)
+        return Scratch.configured().make(scratch_name(path, identity), decompress(codec, steps()), at_least)
     except TouchfsError as error:
         error.at(path)
         raise
@@ -184,7 +184,8 @@ def decompressed(path: str, identity: FileIdentity, progress: Progress = lambda 
         file.close()
 
 
-def _name(path: str, identity: FileIdentity) -> str:
+def scratch_name(path: str, identity: FileIdentity) -> str:
+    """The name in the scratch store of the decompressed form of a file."""
     told = f"{os.path.realpath(path)}\0{identity.size}\0{identity.mtime_ns}\0{identity.inode}"
     return hashlib.blake2b(told.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
@@ -195,7 +196,7 @@ class DecompressedFile(LocalFile):
     __slots__ = ("_compressed", "_compressed_identity")
 
     def __init__(self, compressed: str, identity: FileIdentity) -> None:
-        super().__init__(Scratch.configured().path(_name(compressed, identity)))
+        super().__init__(Scratch.configured().path(scratch_name(compressed, identity)))
         self._compressed = compressed
         self._compressed_identity = identity
 

@@ -119,6 +119,18 @@ class Scratch:
             raise self._failed(error) from error
         return held
 
+    def stored(self) -> list[str]:
+        """The paths of all files that are whole."""
+        try:
+            return sorted(file.path for file in self._files() if file.is_whole)
+        except FileNotFoundError:
+            return []
+
+    def is_used(self, path: str) -> bool:
+        """Somebody holds this file."""
+        with ExitStack() as until_seen:
+            return not _locked(path, until_seen)
+
     def make(self, name: str, pieces: Iterable[Buffer], at_least: int = 0) -> Held:
         """The file of this name, held; if it is not there, made of `pieces`, which are `at_least` so many bytes.
 

@@ -1,4 +1,4 @@
-"""Where the state of a source is kept, and whether what is there can be believed."""
+"""Where the states of sources and the logs of mounts are kept, and whether what is there can be believed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from contextlib import suppress
+from urllib.parse import quote
 
 import platformdirs
 
@@ -14,6 +15,8 @@ from touchfs.source.trust import check_directory, check_file, make_directory, ti
 
 # What SQLite opens besides the file that it is given.
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
+STATE_SUFFIX, LOG_SUFFIX = ".sqlite", ".log"
+_NAME_MAX = 200
 
 
 def state_directory(state_dir: str | None = None) -> str:
@@ -25,6 +28,14 @@ def state_path(source: str, suffix: str, state_dir: str | None = None) -> str:
     """A file that is kept for a source. Absolute, as a daemon leaves the directory it was started in."""
     named = os.path.realpath(source).encode(errors="surrogateescape")
     return os.path.join(state_directory(state_dir), hashlib.blake2b(named, digest_size=16).hexdigest() + suffix)
+
+
+def log_path(mount_point: str, state_dir: str | None = None) -> str:
+    """The log of a mount in the background: `/mnt/speech` logs to `mnt-speech.HASH.log`."""
+    named = os.fsencode(mount_point)
+    name = quote(named.strip(b"/").replace(b"/", b"-"), safe=" ")[:_NAME_MAX]
+    digest = hashlib.blake2b(named, digest_size=4).hexdigest()
+    return os.path.join(state_directory(state_dir), f"{name}.{digest}{LOG_SUFFIX}")
 
 
 def prepare_database(path: str) -> None:

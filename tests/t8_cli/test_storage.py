@@ -1,0 +1,117 @@
+"""What touchfs keeps on a machine is shown, and goes when it is asked for: what is gone first, positions never else."""
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import time
+
+import pytest
+from speech import COMMAND
+
+LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A user's directories of their own, and two datasets, of which one is compressed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("kept", "moved"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        (tmp_path / "data" / name / "a.jsonl").write_bytes(LINES)
+        (tmp_path / "data" / name / "b.jsonl.gz").write_bytes(gzip.compress(LINES))
+        run("iterator", "create", tmp_path / "data" / name, "train")
+    return tmp_path
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+def listed(kind=None):
+    return [each for each in json.loads(run("storage", "ls", "--json")) if kind in (None, each["kind"])]
+
+
+def test_everything_that_is_kept_is_listed_with_what_it_is_about(home):
+    data = home / "data"
+    stored = listed()
+    assert {(each["kind"], each["about"]) for each in stored} == {
+        ("index", str(data / "kept")),
+        ("index", str(data / "moved")),
+        ("scratch", str(data / "kept" / "b.jsonl.gz")),
+        ("scratch", str(data / "moved" / "b.jsonl.gz")),
+        ("state", str(data / "kept")),
+        ("state", str(data / "moved")),
+    }
+    assert not any(each["is_gone"] or each["is_used"] for each in stored)
+    files = {os.path.realpath(file) for each in stored for file in each["files"]}
+    assert files == {
+        str(path) for top in ("cache", "state") for path in (home / top).rglob("*.*") if path.name[0] != "."
+    }
+    assert sum(each["size"] for each in stored) == sum(map(os.path.getsize, files))
+    assert run("storage", "prune").strip() == "0 bytes in 0 things"
+
+
+def test_prune_removes_what_is_about_data_that_are_gone(home):
+    shutil.rmtree(home / "data" / "moved")
+    shown = run("storage", "prune", "--dry-run")
+    assert shown.count("gone") == 3
+    assert len(listed()) == 6
+    assert run("storage", "prune") == shown
+    assert {each["about"] for each in listed()} == {
+        str(home / "data" / "kept"),
+        str(home / "data" / "kept" / "b.jsonl.gz"),
+    }
+    assert run("iterator", "list", home / "data" / "kept").startswith("train\t")
+
+
+def test_data_on_a_disk_that_is_absent_are_not_gone(home):
+    """Its mount point is an empty directory."""
+    shutil.rmtree(home / "data")
+    (home / "data").mkdir()
+    assert not any(each["is_gone"] for each in listed())
+
+
+def test_prune_keeps_so_much_and_all_positions(home):
+    now = time.time()
+    for each in listed():
+        for file in each["files"]:
+            days = 2 if "moved" in each["about"] else 1
+            os.utime(file, (now - days * 86400, now - days * 86400))
+    total = sum(each["size"] for each in listed())
+    (older,) = (each["size"] for each in listed("index") if each["about"].endswith("moved"))
+    run("storage", "prune", "--keep", total - older)
+    assert [each["about"] for each in listed("index")] == [str(home / "data" / "kept")]
+    run("storage", "prune", "--keep", 0)
+    assert listed("index") == listed("scratch") == []
+    assert len(listed("state")) == 2
+    assert run("iterator", "next", home / "data" / "moved", "train") == "shards/a/line-0.json\n"
+
+
+def test_what_a_mount_uses_stays(home):
+    run("mount", home / "data" / "kept", home / "mnt")
+    try:
+        assert {each["is_used"] for each in listed() if each["about"].startswith(str(home / "data" / "kept"))} == {True}
+        (log,) = listed("log")
+        assert log["is_used"]
+        run("storage", "prune", "--keep", 0)
+        assert (home / "mnt" / "shards" / "b" / "line-7.json").read_bytes() == b'{"id": "line-7"}\n'
+        assert (home / "mnt" / ".touchfs" / "iterators" / "train" / "next").read_text()
+    finally:
+        run("umount", home / "mnt")
+
+
+def test_files_of_others_and_links_are_left_alone(home):
+    (home / "data" / "victim").write_text("precious")
+    index = home / "cache" / "touchfs" / "index"
+    (index / f"{'0' * 32}.arrow").symlink_to(home / "data" / "victim")
+    (index / "notes.txt").write_text("mine")
+    evil = {"version": 3, "source": "/nowhere", "shards": [{"catalog": str(home / "data" / "victim")}]}
+    (index / f"{'1' * 32}.dataset.json").write_text(json.dumps(evil))
+    run("storage", "prune", "--keep", 0)
+    assert (home / "data" / "victim").read_text() == "precious"
+    assert (index / "notes.txt").exists()

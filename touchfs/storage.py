@@ -1,0 +1,224 @@
+"""What touchfs keeps on this machine beside the data: indexes, decompressed shards, states and logs.
+
+Indexes and decompressed shards can be made again; what can go is then a question of space. A state holds positions,
+which cannot, so it goes only when the data that it is about have gone. Nothing that a mount uses goes.
+
+Only files that are named as ours are listed, in directories that are ours; nothing outside of them is ever removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from touchfs.indexing import DATASET_SUFFIX
+from touchfs.indexing.place import index_directory
+from touchfs.indexing.preparing import CATALOG_SUFFIX
+from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
+from touchfs.source.compressed import scratch_name
+from touchfs.source.local import FileIdentity
+from touchfs.source.mounts import Mounted, mounts
+from touchfs.source.scratch import Scratch
+from touchfs.state.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
+
+INDEX, SCRATCH, STATE, LOG = "index", "scratch", "state", "log"
+# What no dataset file names is being made, or is left over.
+_LEFT_OVER_SECONDS = 3600
+_DATASET_FILE_MAX = 256 << 20
+_OURS = re.compile(r"[0-9a-f]{32}\..+")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One thing that is kept.
+
+    `about` is the dataset, shard or mount point that it is for, where that is known. `used` is when it was written
+    or read last, in seconds since 1970. `is_gone` says that what it is about is no longer there, `is_used` that a
+    mount or another process uses it.
+    """
+
+    kind: str
+    about: str | None
+    files: tuple[str, ...]
+    size: int
+    used: float
+    is_gone: bool
+    is_used: bool
+
+
+def list_storage(state_dir: str | None = None) -> list[Stored]:
+    """All that is kept, in the order in which it would go: what is gone first, then what was used least lately."""
+    mounted = _mounts()
+    sources = {mount.source for mount in mounted}
+    datasets = list(_datasets(index_directory()))
+    stored = [
+        *_indexes(datasets, sources),
+        *_scratch(datasets),
+        *_states(state_dir, datasets, sources),
+        *_logs(state_directory(state_dir), {log_path(mount.point, state_dir) for mount in mounted}),
+    ]
+    return sorted(stored, key=lambda each: (not each.is_gone, each.used))
+
+
+def to_prune(stored: Iterable[Stored], keep: int | None = None) -> list[Stored]:
+    """What is to go: all that is gone, and of what can be made again so much that at most `keep` bytes stay."""
+    stored = list(stored)
+    left = sum(each.size for each in stored)
+    chosen = []
+    for each in stored:
+        is_too_much = keep is not None and left > keep and each.kind != STATE
+        if not each.is_used and (each.is_gone or is_too_much):
+            chosen.append(each)
+            left -= each.size
+    return chosen
+
+
+def remove(stored: Stored) -> None:
+    """Remove what is kept. What has gone meanwhile is no error. Raises OSError."""
+    for path in stored.files:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dataset:
+    """A dataset file, which names the catalogs of a dataset's shards."""
+
+    path: str
+    source: str
+    shards: tuple[dict[str, Any], ...]
+
+    @property
+    def files(self) -> list[str]:
+        """The dataset file, the index of keys, and the catalogs that are beside them."""
+        directory = os.path.dirname(self.path)
+        catalogs = [os.path.basename(str(shard.get("catalog"))) for shard in self.shards]
+        keys = os.path.basename(self.path).removesuffix(DATASET_SUFFIX) + ".keys"
+        ours = [name for name in catalogs if _OURS.fullmatch(name) and name.endswith(CATALOG_SUFFIX)]
+        return [self.path, *(os.path.join(directory, name) for name in [keys, *ours])]
+
+
+def _datasets(directory: str) -> Iterator[_Dataset]:
+    for path in _listed(directory):
+        if path.endswith(DATASET_SUFFIX) and os.path.getsize(path) <= _DATASET_FILE_MAX:
+            with suppress(OSError, ValueError, TypeError, KeyError, RecursionError), open(path, "rb") as file:
+                content = json.load(file)
+                shards = tuple(shard for shard in content["shards"] if isinstance(shard, dict))
+                yield _Dataset(path, str(content["source"]), shards)
+
+
+def _indexes(datasets: list[_Dataset], mounted: set[str]) -> Iterator[Stored]:
+    """Catalogs that several datasets share go with the last of those that are there, or are mounted."""
+    taken: set[str] = set()
+    for dataset in sorted(datasets, key=lambda dataset: (dataset.source not in mounted, _is_gone(dataset.source))):
+        files = [path for path in dataset.files if path not in taken and os.path.lexists(path)]
+        taken.update(files)
+        yield _stored(INDEX, dataset.source, files, _is_gone(dataset.source), dataset.source in mounted)
+    now = time.time()
+    for path in _listed(index_directory()):
+        if path not in taken:
+            one = _stored(INDEX, None, [path], True, False)
+            if now - one.used > _LEFT_OVER_SECONDS:
+                yield one
+
+
+def _scratch(datasets: list[_Dataset]) -> Iterator[Stored]:
+    store = Scratch.configured()
+    about = {store.path(name): path for name, path in _decompressed(datasets)}
+    for path in store.stored():
+        source = about.get(path)
+        yield _stored(SCRATCH, source, [path], source is None or _is_gone(source), store.is_used(path))
+
+
+def _decompressed(datasets: list[_Dataset]) -> Iterator[tuple[str, str]]:
+    """The names in the scratch store of the compressed files of all datasets, and their paths."""
+    for shard in (shard for dataset in datasets for shard in dataset.shards):
+        with suppress(KeyError, TypeError, AttributeError):
+            for name, identity in shard["files"].items():
+                path = os.path.join(os.path.dirname(str(shard["path"])), name)
+                if path.endswith(TAR_SUFFIXES + JSONL_SUFFIXES):
+                    yield scratch_name(path, FileIdentity(**identity)), path
+
+
+def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) -> Iterator[Stored]:
+    """The name of a store is a hash of its source, which an index names too; shards are in the stores of mounts."""
+    about = {state_path(dataset.source, STATE_SUFFIX, state_dir): dataset.source for dataset in datasets}
+    used = {state_path(source, STATE_SUFFIX, state_dir) for source in mounted}
+    for path in _listed(state_directory(state_dir)):
+        if path.endswith(STATE_SUFFIX):
+            files = [each for each in (path, f"{path}-wal", f"{path}-shm") if os.path.lexists(each)]
+            paths = [about[path]] if path in about else _shards_of(path)
+            source = os.path.commonpath(paths) if paths else None
+            yield _stored(STATE, source, files, bool(paths) and all(map(_is_gone, paths)), path in used)
+
+
+def _shards_of(store: str) -> list[str]:
+    """The shards that a state store has given ids, none where it cannot be read."""
+    with suppress(sqlite3.Error, TypeError):
+        with closing(sqlite3.connect(f"file:{_quoted(store)}?mode=ro", uri=True, timeout=1)) as connection:
+            rows = connection.execute("SELECT DISTINCT path FROM shard").fetchall()
+        return [os.fsdecode(path) for (path,) in rows if os.path.isabs(path)]
+    return []
+
+
+def _quoted(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _logs(directory: str, used: set[str]) -> Iterator[Stored]:
+    """The name of a log does not tell its mount point without doubt, so none is called gone."""
+    for path in _listed(directory, re.compile(r".+\.[0-9a-f]{8}\.log|[0-9a-f]{32}\.log")):
+        if path.endswith(LOG_SUFFIX):
+            yield _stored(LOG, os.path.basename(path), [path], False, path in used)
+
+
+def _listed(directory: str, ours: re.Pattern[str] = _OURS) -> list[str]:
+    try:
+        names = sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return []
+    paths = [os.path.join(directory, name) for name in names if ours.fullmatch(name)]
+    return [path for path in paths if os.path.isfile(path) and not os.path.islink(path)]
+
+
+def _stored(kind: str, about: str | None, files: list[str], is_gone: bool, is_used: bool) -> Stored:
+    size, used = 0, 0.0
+    for path in files:
+        with suppress(FileNotFoundError):
+            status = os.lstat(path)
+            size += status.st_size
+            # Listing reads dataset files and states, which may count as an access.
+            used = max(used, status.st_mtime, 0 if path.endswith((DATASET_SUFFIX, STATE_SUFFIX)) else status.st_atime)
+    return Stored(kind, about, tuple(files), size, used, is_gone, is_used)
+
+
+def _is_gone(path: str) -> bool:
+    """The path does not exist, and it is not on a disk that may only be absent.
+
+    The mount point of such a disk is an empty directory. A path that must not be looked at may exist.
+    """
+    try:
+        os.stat(path)
+        return False
+    except FileNotFoundError:
+        while not os.path.exists(path := os.path.dirname(path)):
+            pass
+        with suppress(OSError), os.scandir(path) as entries:
+            return next(entries, None) is not None
+    except OSError:
+        pass
+    return False
+
+
+def _mounts() -> list[Mounted]:
+    """Those of touchfs; none where there is no /proc, and so no FUSE that we know."""
+    with suppress(OSError):
+        return [mount for mount in mounts() if mount.kind == "fuse.touchfs"]
+    return []
