@@ -19,7 +19,9 @@ from touchfs.storage import Stored, list_storage, remove, to_prune
 
 @click.group("storage")
 def command() -> None:
-    """Show and remove what is kept beside the data: indexes, decompressed shards, states, logs.
+    """Show and remove indexes, states and logs.
+
+    They are kept for each dataset and mount, as are decompressed shards.
 
     \b
     Example:
