@@ -3,17 +3,20 @@
 A sample is what the tree shows of it, a key and files by extension; a target takes that, and refuses what it has no
 place for (`write/convert_tar.py`, `convert_shar.py`, `convert_touch.py`). A sample that is damaged or refused ends the
 conversion, or is skipped on request and then told in `skipped.jsonl`, as is what of a shard cannot be read. Shards
-appear whole. One sample at a time is in memory.
+appear whole, and the same call again goes on behind the last of them (`write/converted.py`). One sample at a time is in
+memory.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.extent import Buffer, Extent
@@ -23,15 +26,18 @@ from touchfs.sample import Sample
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import Shard, fingerprint, open_shard, open_source
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.source.atomic import atomic_file
+from touchfs.source.local import FileIdentity
 from touchfs.source.pieces import StoredFile
 from touchfs.view import raw
 from touchfs.view.file import File
 from touchfs.view.form import presenter
+from touchfs.write import unfinished
 from touchfs.write.convert_names import own_key
 from touchfs.write.convert_shar import SharTarget
 from touchfs.write.convert_tar import TarTarget
 from touchfs.write.convert_touch import TouchTarget
+from touchfs.write.converted import Converted, Position
+from touchfs.write.data_list import check_output
 
 # The share of the time that it takes to convert a shard.
 _OPENING = 0.1
@@ -42,7 +48,7 @@ class Writer(Protocol):
 
     @property
     def shards(self) -> int:
-        """How many there are."""
+        """How many there are, whole."""
         ...
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
@@ -55,10 +61,18 @@ class Writer(Protocol):
 
 
 class Target(Protocol):
-    """A kind of shards, and how they are wanted."""
+    """A kind of shards, and how they are wanted: a dataclass."""
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]]) -> Writer:
-        """`extensions` goes through the whole source, for those who must know of all files before the first shard."""
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def mark(self, ordinal: int) -> str:
+        """The name of what appears last of a shard."""
+        ...
+
+    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> Writer:
+        """`extensions` goes through the whole source, for those who must know of all files before the first shard.
+        There are `first` shards already.
+        """
         ...
 
 
@@ -82,36 +96,30 @@ def convert(
     """Files of the extensions `leave_out` are left out. `progress` hears how many bytes of the shards are done, of how
     many; twice, where all samples must be looked at before the first is written.
 
-    Raises UsageError if anything is in the output, and whatever is wrong with the source.
+    Raises UsageError if anything is in the output but an unfinished conversion of the same, ChangedError if the source
+    is another one than when that was begun, and whatever is wrong with the source.
     """
+    check_output(output)
     paths = find_shards(source)
-    _make(output)
-    samples = 0
-    with (
-        _Skipped(output, skip_bad=skip_bad) as skipped,
-        target.open(output, lambda: _extensions(paths, options, leave_out, progress)) as writer,
-        _work(paths, progress) as work_on,
-    ):
-        for path in paths:
-            with work_on(path):
-                for found in _samples(path, options, leave_out):
-                    if isinstance(found, TouchfsError):
-                        skipped.add(path, None, found)
-                        continue
-                    sample, files = found
-                    try:
-                        if sample.problem:
-                            raise FormatError(sample.problem)
-                        shown = {file.label: files.read(file) for file in files.of(sample)}
-                    except (FormatError, SourceError) as error:
-                        skipped.add(path, sample, error)
-                        continue
-                    try:
-                        writer.add(own_key(sample.key, shown, options.limits.json), shown)
-                        samples += 1
-                    except FormatError as error:  # no other: what cannot be written is not the sample's fault
-                        skipped.add(path, sample, error)
-    return ConvertReport(writer.shards, samples, skipped.count)
+    if not os.path.lexists(os.path.join(output, unfinished.PLAN)):
+        _make(output)
+    asked = _asked(source, output, target, options, leave_out, paths)
+    try:
+        with unfinished.planned(Path(output), asked), Converted(output, target.mark) as converted:
+            if converted.skipped and not skip_bad:
+                problem = "was begun with --skip-bad: go on with it, or remove it and convert again"
+                raise UsageError(problem, path=output)
+            job = _Job(paths, options, frozenset(leave_out), converted, skip_bad=skip_bad)
+            with (
+                target.open(output, lambda: job.extensions(progress), converted.shards) as writer,
+                _work(paths, progress) as work_on,
+            ):
+                position = job.run(writer, work_on)
+            converted.publish(position)
+            unfinished.remove_plan(Path(output))
+            return ConvertReport(writer.shards, position.samples, converted.skipped)
+    except OSError as error:
+        raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
 
 
 def _make(output: str) -> None:
@@ -134,36 +142,115 @@ def _work(paths: list[str], progress: Progress) -> Iterator[Callable[[str], Abst
 
 
 def _size(path: str) -> int:
+    return sum(identity.size for identity in _identities(path).values())
+
+
+def _identities(path: str) -> Mapping[str, FileIdentity]:
+    """Of the files of a shard. What is wrong with it is told when it is opened."""
     try:
-        return sum(identity.size for identity in fingerprint(path).values())
-    except TouchfsError:  # which is told when it is opened
-        return 0
+        return fingerprint(path)
+    except TouchfsError:
+        return {}
 
 
-def _extensions(paths: list[str], options: Options, leave_out: Collection[str], progress: Progress) -> set[str]:
-    """What is wrong with the source is told when it is read."""
-    extensions: set[str] = set()
-    with _work(paths, progress) as work_on:
-        for path in paths:
+def _asked(
+    source: str, output: str, target: Target, options: Options, leave_out: Collection[str], paths: list[str]
+) -> dict[str, Any]:
+    """What shards depend on, and so must be the same to go on."""
+    wanted = {name.replace("_", "-"): value for name, value in asdict(target).items() if name != "limits"}
+    files = [(path, sorted(_identities(path).items())) for path in paths]
+    return {
+        "kind": f"convert with {type(target).__name__}",
+        "source": os.path.abspath(source),
+        "output": output,
+        **wanted,
+        "sample-rate": options.sample_rate,
+        "key-rule": options.key_rule,
+        "leave-out": sorted(leave_out),
+        "sha256": hashlib.sha256(repr(files).encode(errors="surrogateescape")).hexdigest(),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is converted, and what is done with what cannot be."""
+
+    paths: list[str]
+    options: Options
+    leave_out: frozenset[str]
+    converted: Converted
+    skip_bad: bool
+
+    def run(self, writer: Writer, work_on: Callable[[str], AbstractContextManager[None]]) -> Position:
+        """From where the shards that are there end. Returns the position behind the last sample."""
+        begin = self.converted.position
+        samples = begin.samples
+        for number, path in enumerate(self.paths):
             with work_on(path):
-                for found in _samples(path, options, leave_out):
-                    if not isinstance(found, TouchfsError):
-                        sample, files = found
-                        extensions.update(file.label for file in files.of(sample))
-    return extensions
+                if number < begin.shard:
+                    continue
+                first = begin.ordinal if number == begin.shard else 0
+                for found in _samples(path, self.options, self.leave_out, first):
+                    if isinstance(found, TouchfsError):
+                        self._skip(path, None, found)
+                    elif self._add(writer, path, *found):
+                        samples += 1
+                        if writer.shards > self.converted.shards:
+                            self.converted.add(Position(number, found[0].ordinal + 1, samples))
+        return Position(len(self.paths), 0, samples)
+
+    def _add(self, writer: Writer, path: str, sample: Sample, files: _Files) -> bool:
+        """Whether it is no bad one."""
+        try:
+            if sample.problem:
+                raise FormatError(sample.problem)
+            shown = {file.label: files.read(file) for file in files.of(sample)}
+        except (FormatError, SourceError) as error:
+            self._skip(path, sample, error)
+            return False
+        try:
+            writer.add(own_key(sample.key, shown, self.options.limits.json), shown)
+        except FormatError as error:  # no other: what cannot be written is not the sample's fault
+            self._skip(path, sample, error)
+            return False
+        return True
+
+    def _skip(self, path: str, sample: Sample | None, error: TouchfsError) -> None:
+        reason = str(error)
+        if not self.skip_bad:
+            place = "" if sample is None else f"sample {sample.ordinal} ({sample.key!r}): "
+            reason = reason.removeprefix(f"{path}: ")
+            raise type(error)(f"{place}{reason}; mend it, or skip it with --skip-bad", path=path) from error
+        record: dict[str, Any] = {"shard": path}
+        if sample is not None:
+            record |= {"sample": sample.ordinal, "key": sample.key}
+        line = json.dumps(record | {"reason": reason}, ensure_ascii=False)
+        self.converted.skip(line.encode("utf-8", "backslashreplace") + b"\n")
+
+    def extensions(self, progress: Progress) -> set[str]:
+        """Of all samples. What is wrong with the source is told when it is converted."""
+        extensions: set[str] = set()
+        with _work(self.paths, progress) as work_on:
+            for path in self.paths:
+                with work_on(path):
+                    for found in _samples(path, self.options, self.leave_out, 0):
+                        if not isinstance(found, TouchfsError):
+                            sample, files = found
+                            extensions.update(file.label for file in files.of(sample))
+        return extensions
 
 
 def _samples(
-    path: str, options: Options, leave_out: Collection[str]
+    path: str, options: Options, leave_out: Collection[str], first: int
 ) -> Iterator[tuple[Sample, _Files] | FormatError | NotFoundError]:
-    """Those of a shard, and at its end what else of it cannot be read."""
+    """Those of a shard from the `first` on, and at its end what else of it cannot be read."""
     try:
         with stage(_OPENING):
             opened = open_shard(path, options)
         with closing(opened) as shard, closing(_Files(path, shard, leave_out, options.limits.decoded)) as files:
-            for number, sample in enumerate(shard, 1):
-                yield sample, files
-                reached(_OPENING + (1 - _OPENING) * number / len(shard), 1)
+            for ordinal in range(first, len(shard)):
+                yield shard.sample(ordinal), files
+                reached(_OPENING + (1 - _OPENING) * (ordinal + 1) / len(shard), 1)
             for problem in shard.problems:
                 yield FormatError(problem)
     except (FormatError, NotFoundError) as error:
@@ -198,37 +285,6 @@ class _Files:
             source = self._sources[field.source] = open_source(self._path, field.source, self._shard.files)
         content = presenter(field.form)(Extent(source, field.offset, field.size), field.detail)
         return content.read(0, content.size)
-
-
-class _Skipped:
-    """What was left out, a line each; without `skip_bad` the first is raised."""
-
-    def __init__(self, output: str, *, skip_bad: bool) -> None:
-        self.count = 0
-        self._skip_bad = skip_bad
-        self._path = os.path.join(output, "skipped.jsonl")
-        self._stack = ExitStack()
-        self._file: BinaryIO | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
-
-    def add(self, path: str, sample: Sample | None, error: TouchfsError) -> None:
-        reason = str(error)
-        if not self._skip_bad:
-            place = "" if sample is None else f"sample {sample.ordinal} ({sample.key!r}): "
-            reason = reason.removeprefix(f"{path}: ")
-            raise type(error)(f"{place}{reason}; mend it, or skip it with --skip-bad", path=path) from error
-        told: dict[str, Any] = {"shard": path}
-        if sample is not None:
-            told |= {"sample": sample.ordinal, "key": sample.key}
-        line = json.dumps(told | {"reason": reason}, ensure_ascii=False)
-        self._file = self._file or self._stack.enter_context(atomic_file(self._path))
-        self._file.write(line.encode("utf-8", "backslashreplace") + b"\n")
-        self.count += 1
 
 
 if TYPE_CHECKING:

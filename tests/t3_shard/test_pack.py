@@ -13,6 +13,7 @@ import soundfile
 from make_data import audio_and_metainfo, shards, tree, write_wav
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.shard.find import find_shards
 from touchfs.write.pack import PackReport, pack_touch
 
 PLAN = ".touchfs-pack.json"
@@ -275,9 +276,30 @@ def test_an_output_that_is_taken(data: Path, name: str) -> None:
     assert tree(output) == {name: b"kept"}
 
 
+@pytest.mark.parametrize("name", ["my out", " out", "tab\tout", "line\nout", "über out"])
+def test_an_output_with_spaces_is_listed_relative_to_itself(data: Path, name: str) -> None:
+    output = data.parent / name
+    pack_touch(data, output, samples_per_shard=4)
+    assert (output / "data.list").read_text() == "000000000 audio+metainfo\n000000001 audio+metainfo\n"
+    expected = audio_and_metainfo(data, str(output), 4, 16000)
+    assert {path: made for path, made in tree(output).items() if path != "data.list"} == {
+        path: made for path, made in expected.items() if path != "data.list"
+    }
+    assert find_shards(str(output)) == [str(output / f"{number:09d}") for number in range(2)]
+
+
+def test_a_list_relative_to_itself_is_no_other_directorys(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack_touch(data, tmp_path / "one out")
+    pack_touch(data, tmp_path / "two", samples_per_shard=1)
+    monkeypatch.chdir(tmp_path / "two")
+    assert find_shards("../one out/data.list") == [os.path.abspath("../one out/000000000")]
+
+
 def test_outputs_that_cannot_be(data: Path) -> None:
-    with pytest.raises(UsageError, match="spaces"):
-        pack_touch(data, data.parent / "my out")
+    with pytest.raises(UsageError, match="the output is empty"):
+        pack_touch(data, "")
     with pytest.raises(UsageError, match="Not a directory"):
         pack_touch(data, data)
     with pytest.raises(UsageError, match="Not a directory"):

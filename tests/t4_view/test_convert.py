@@ -467,7 +467,7 @@ def test_damage_is_never_passed_over(touch: Path) -> None:
     os.truncate(damaged, 40_000)
     with pytest.raises(FormatError, match=r"000001\.tar: .*at byte .*skip it with --skip-bad"):
         convert(str(touch.parent / "tars"), str(touch.parent / "out"), TarTarget(2))
-    assert sorted(path.name for path in (touch.parent / "out").iterdir()) == ["000000.tar", "000001.tar", "000002.tar"]
+    assert sorted(path.name for path in (touch.parent / "out").glob("[!.]*")) == [f"00000{n}.tar" for n in range(3)]
     report = convert(str(touch.parent / "tars"), str(touch.parent / "some"), TarTarget(2), skip_bad=True)
     told = [json.loads(line) for line in (touch.parent / "some/skipped.jsonl").read_text().splitlines()]
     assert report.skipped == len(told) >= 1
@@ -487,8 +487,8 @@ def test_outputs_that_cannot_be(touch: Path) -> None:
         convert(str(touch), str(touch.parent / "out"), TarTarget())
     with pytest.raises(UsageError, match=r"Not a directory|File exists"):
         convert(str(touch), str(touch.parent / "out/notes"), TarTarget())
-    with pytest.raises(UsageError, match="spaces"):
-        convert(str(touch), str(touch.parent / "my out"), TouchTarget())
+    with pytest.raises(UsageError, match="the output is empty"):
+        convert(str(touch), "", TouchTarget())
     with pytest.raises(NotFoundError, match="no such file"):
         convert(str(touch.parent / "nothing"), str(touch.parent / "new"), TarTarget())
     assert not (touch.parent / "new").exists()

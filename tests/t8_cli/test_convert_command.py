@@ -187,6 +187,47 @@ def test_names_in_packed_tars(text, here):
     assert list(tar_of(here / "out/000001.tar")) == ["a.WAV", "a.json"]
 
 
+@pytest.mark.parametrize("kind", ["tar", "shar", "touch"])
+def test_a_killed_conversion_goes_on(touchfs, shards, here, kind):
+    options = ["--to", kind, "--num-utt-per-shard", "1"]
+    whole = touchfs("convert", shards, "whole", *options)
+    assert whole.returncode == 0, whole.stderr
+    expected = tree(here / "whole")
+    if kind == "touch":
+        expected["data.list"] = expected["data.list"].replace(b"whole", b"out")
+    command = [COMMAND, "convert", shards, "out", *options]
+    output = here / "out"
+    marks = {"tar": "*.tar", "shar": "cuts.*.idx", "touch": "0*"}[kind]
+    for _ in range(KILLS):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wanted = len(list(output.glob(marks))) + 1
+        while process.poll() is None and len(list(output.glob(marks))) < wanted:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        found = {name: data for name, data in tree(output).items() if not name.startswith(".touchfs")}
+        assert found.items() <= expected.items()
+    done = touchfs(*command[1:])
+    if done.returncode:
+        assert "already holds" in done.stderr.decode(), "the last run had ended before it was killed"
+    else:
+        assert done.stdout == b"out: 10 shards, 10 samples\n"
+    assert tree(output) == expected
+    assert "already holds" in refused(touchfs, *command[1:], status=2)
+
+
+def test_an_output_with_spaces_says_where_touchnet_reads_it_from(text, shards, data):
+    remark = "my out/data.list names the shards relative to itself: TouchNet reads it from there, after `cd 'my out'`"
+    told = text("pack", "touch", "data.jsonl", "my out", "--num-utt-per-shard", "5")
+    assert told.splitlines() == ["my out: 2 shards, 10 samples", remark]
+    assert Path("my out/data.list").read_text() == "000000000 audio+metainfo\n000000001 audio+metainfo\n"
+    assert text("info", "my out").splitlines()[1] == text("info", "my out/data.list").splitlines()[1]
+    assert "10 samples" in text("index", "my out")
+    told = text("convert", shards, "my other out", "--to", "touch")
+    assert told.splitlines()[1].startswith("my other out/data.list names the shards relative to itself")
+    assert Path("my other out/data.list").read_text() == "000000000 audio+metainfo\n"
+
+
 @pytest.mark.parametrize(("kind", "more"), [("tar", []), ("tar", ["--index"]), ("shar", [])])
 def test_killed_and_resumed(touchfs, data, kind, more):
     options = ["--num-utt-per-shard", "1", "--num-workers", "2", *more]

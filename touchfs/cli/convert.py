@@ -18,6 +18,7 @@ from touchfs.shard.options import FIRST_DOT, LAST_DOT, Options
 from touchfs.write.convert_shar import SharTarget
 from touchfs.write.convert_tar import TarTarget
 from touchfs.write.convert_touch import DATATYPES, TouchTarget
+from touchfs.write.data_list import is_relative_to_itself, remark
 
 SAMPLES_PER_SHARD = 1000
 # Of the options that only some targets have: what they are called there.
@@ -84,7 +85,7 @@ def command(
       shar    Lhotse's: cuts with recordings, supervisions, arrays
 
     What has no place there is an error that names the sample. In tars a dot in the last part of a key becomes %2E, and
-    a key that was there before gets ~2, ~3, ….
+    a key that was there before gets ~2, ~3, …. Interrupted, the same command again goes on.
 
     \b
     Example:
@@ -104,6 +105,8 @@ def command(
         )
     skipped = f", {report.skipped} skipped: see {output}/skipped.jsonl" if report.skipped else ""
     say(f"{output}: {counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}{skipped}")
+    if kind == "touch" and is_relative_to_itself(output):
+        say(remark(output))
 
 
 def _target(kind: str, samples_per_shard: int | None, limits: Limits, given: dict[str, Any]) -> Target:

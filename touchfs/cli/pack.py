@@ -13,6 +13,7 @@ from touchfs.cli.terminal import CPUS, executor, say
 from touchfs.dataset import counted
 from touchfs.limits import Limits
 from touchfs.media.audio import Arithmetic
+from touchfs.write.data_list import is_relative_to_itself, remark
 from touchfs.write.making import DATATYPES
 from touchfs.write.pack import PackReport, pack_touch
 from touchfs.write.pack_samples import AUDIO_FORMATS, pack_shar, pack_tar
@@ -106,6 +107,8 @@ def touch(
             progress=progress,
         )
     _told(output, report)
+    if is_relative_to_itself(output):
+        say(remark(output))
 
 
 def _samples(function: Callable[..., None]) -> Callable[..., None]:

@@ -120,5 +120,8 @@ def _listed(listing: str) -> list[str]:
 
 
 def _locate(path: str, beside: str) -> str:
-    candidates = [path, os.path.join(beside, path), os.path.join(beside, os.path.basename(path.rstrip("/")))]
-    return next((candidate for candidate in candidates if os.path.isdir(candidate)), candidates[1])
+    within = os.path.join(beside, path)
+    candidates = [path, within, os.path.join(beside, os.path.basename(path.rstrip("/")))]
+    if "/" not in path:  # an output that was typed would be before it: such a name is relative to the list
+        candidates.reverse()
+    return next((candidate for candidate in candidates if os.path.isdir(candidate)), within)

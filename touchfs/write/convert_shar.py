@@ -62,8 +62,11 @@ class SharTarget:
     samples_per_shard: int = 1000
     limits: Limits = LIMITS
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]]) -> SharSamples:
-        return SharSamples(output, fields_for(extensions()), self.samples_per_shard, self.limits)
+    def mark(self, ordinal: int) -> str:
+        return f"{CUTS}.{ordinal:06d}.jsonl.idx"
+
+    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> SharSamples:
+        return SharSamples(output, fields_for(extensions()), self.samples_per_shard, self.limits, first)
 
 
 class SharSamples:
@@ -78,6 +81,9 @@ class SharSamples:
         first: int = 0,
     ) -> None:
         self._limit = limits.json
+        self._first = first
+        self._samples_per_shard = samples_per_shard
+        self._samples = 0
         self._writer = SharWriter(
             output,
             fields,
@@ -89,13 +95,14 @@ class SharSamples:
 
     @property
     def shards(self) -> int:
-        return len(self._writer.output_paths[CUTS])
+        return self._first + self._samples // self._samples_per_shard
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._writer.__exit__(*error)
+        self._samples += -self._samples % self._samples_per_shard  # the last one is there, too
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
         told = Told.of(files, self._limit)
@@ -117,6 +124,7 @@ class SharSamples:
         else:
             cut = _of_metainfo(key, told, files[recording])
         self._writer.write(cut, payloads)
+        self._samples += 1
 
 
 def _of_metainfo(key: str, told: Told, recording: Buffer) -> dict[str, Any]:

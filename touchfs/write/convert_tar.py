@@ -21,25 +21,30 @@ class TarTarget:
     bytes_per_shard: int | None = None
     create_index: bool = False
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]]) -> TarSamples:
-        return TarSamples(self, output)
+    def mark(self, ordinal: int) -> str:
+        return f"{ordinal:06d}.tar" + (".idx" if self.create_index else "")
+
+    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> TarSamples:
+        return TarSamples(self, output, first)
 
 
 class TarSamples:
     """`%06d.tar` in the output."""
 
-    def __init__(self, target: TarTarget, output: str) -> None:
+    def __init__(self, target: TarTarget, output: str, first: int) -> None:
         self._shards = TarShardsWriter(
             f"{output}/%06d.tar",
             samples_per_shard=target.samples_per_shard,
             bytes_per_shard=target.bytes_per_shard,
+            first=first,
             create_index=target.create_index,
         )
+        self._first = first
         self._names = Names()
 
     @property
     def shards(self) -> int:
-        return len(self._shards.paths)
+        return self._first + len(self._shards.paths)
 
     def __enter__(self) -> Self:
         return self

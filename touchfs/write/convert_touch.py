@@ -14,14 +14,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from touchfs.errors import FormatError, UsageError
+from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
-from touchfs.source.atomic import atomic_file
 from touchfs.write.convert_audio import to_pcm
 from touchfs.write.convert_sample import JSON, TEXT, Told, is_value, recording_in, to_metainfo
+from touchfs.write.data_list import write_data_list
 from touchfs.write.touch import TouchWriter
 
 DATATYPES = ("audio+metainfo", "metainfo")
@@ -38,17 +38,18 @@ class TouchTarget:
     arithmetic: Arithmetic = "s16"
     limits: Limits = LIMITS
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]]) -> TouchSamples:
-        return TouchSamples(self, output)
+    def mark(self, ordinal: int) -> str:
+        return f"{ordinal:09d}"
+
+    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> TouchSamples:
+        return TouchSamples(self, output, first)
 
 
 class TouchSamples:
     """`%09d` in the output, and at the end `data.list`."""
 
-    def __init__(self, target: TouchTarget, output: str) -> None:
-        if output.split() != [output]:
-            raise UsageError("data.list cannot hold a path with spaces: choose another output", path=output)
-        self.shards = 0
+    def __init__(self, target: TouchTarget, output: str, first: int) -> None:
+        self.shards = first
         self._target = target
         self._output = output
         self._shard: TouchWriter | None = None
@@ -59,14 +60,13 @@ class TouchSamples:
     def __exit__(self, *error: Any) -> None:
         self._end(*error)
         if error[0] is None:
-            with atomic_file(os.path.join(self._output, "data.list")) as file:
-                for number in range(self.shards):
-                    file.write(os.fsencode(f"{self._output}/{number:09d} {self._target.datatypes}\n"))
+            names = [*map(self._target.mark, range(self.shards))]
+            write_data_list(self._output, self._output, names, self._target.datatypes)
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
         fields = self._fields(key, files)
         if self._shard is None:
-            path = os.path.join(self._output, f"{self.shards:09d}")
+            path = os.path.join(self._output, self._target.mark(self.shards))
             dtypes = {name: _DTYPES[name] for name in self._target.datatypes.split("+")}
             self._shard = TouchWriter(path, dtypes).__enter__()
         self._shard.add(fields)

@@ -1,7 +1,7 @@
 """Packing files and a JSONL that lists them into TouchNet shards, byte for byte those of TouchNet's `make_data`.
 
 `write/making.py` says what a line becomes, `write/packing.py` how all lines become shards. `data.list` stands for all,
-and names each shard by the path that was typed.
+and names each shard by the path that was typed (`write/data_list.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from touchfs.format import mmidx
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
 from touchfs.progress import Progress
-from touchfs.source.atomic import atomic_file
+from touchfs.write.data_list import NAME, check_output, write_data_list
 from touchfs.write.making import DATATYPES, VOCABULARY_MAX, Making, vocabulary_of
 from touchfs.write.packing import Add, Kind, PackReport, Survey, pack, places
 from touchfs.write.touch import TouchWriter
@@ -45,8 +45,7 @@ def pack_touch(
 ) -> PackReport:
     """`progress` is told, as shards are done, how many lines they have and how many there are."""
     output = os.fspath(output)
-    if output.split() != [output]:
-        raise UsageError("data.list cannot hold a path with spaces: choose another output", path=output)
+    check_output(output)
     _check(datatypes, samples_per_shard, rate, tokenizer, vocab_size)
     tokenizer = None if tokenizer is None else os.path.abspath(tokenizer)
     making = Making(datatypes, places(jsonl), rate, arithmetic, tokenizer, limits=limits)
@@ -128,11 +127,8 @@ class _Touch:
             yield add
 
     def publish(self, output: Path, shards: int) -> None:
-        if (output / "data.list").exists():  # a run was killed that had only to remove its plan
-            return
-        with atomic_file(output / "data.list") as file:
-            for ordinal in range(shards):
-                file.write(os.fsencode(f"{self.typed}/{self.mark(ordinal)} {self.making.datatypes}\n"))
+        if not (output / NAME).exists():  # else a run was killed that had only to remove its plan
+            write_data_list(output, self.typed, [*map(self.mark, range(shards))], self.making.datatypes)
 
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""What an unfinished pack keeps in its output, so that it can be resumed, and is resumed as what it was begun.
+"""What an unfinished pack or conversion keeps in its output, so that it can be resumed as what it was begun.
 
     OUT/.touchfs-pack.json              what was asked, written before anything else, removed when all is done
-    OUT/.touchfs-pack-000000003.jsonl   the lines that were skipped in a shard that is there
+    OUT/.touchfs-pack-000000003.jsonl   the lines that were skipped in a shard that is there (of a conversion: more)
     OUT/.touchfs-tmp-…                  what was being written
 
 Nobody may clean up under a process that still writes, as a worker may whose parent was killed. So all who write hold
@@ -167,7 +167,8 @@ def _compare(output: Path, begun: Mapping[str, Any], asked: Mapping[str, Any]) -
             )
     if begun.get("sha256") != asked["sha256"]:
         raise ChangedError(
-            f"has changed since {output} was begun: go on with what it was, {remedy}", path=str(asked["jsonl"])
+            f"has changed since {output} was begun: go on with what it was, {remedy}",
+            path=str(asked.get("jsonl") or asked["source"]),
         )
 
 
