@@ -83,6 +83,11 @@ class Sample(_WithOrigin):
 class Samples(Sequence[Sample]):
     """All that a sequence of samples has, where a kind of shard says how many there are, and each one."""
 
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What a user should know of these samples though all of them can be shown, a line each."""
+        return ()
+
     @abstractmethod
     def sample(self, ordinal: int) -> Sample:
         """The sample at an ordinal that is surely there."""

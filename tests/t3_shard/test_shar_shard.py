@@ -138,6 +138,7 @@ def test_the_conformance_of_shards(tmp_path: Path) -> None:
     check_shard(lambda: SharShard(path), expected)
     shard = SharShard(path)
     assert not shard.problems
+    assert shard.remarks == ["cuts.000000.jsonl: cut 5 has the id of an earlier one, 'a': paired by order"]
     assert shard.size == sum((tmp_path / name).stat().st_size for name in os.listdir(tmp_path))
     assert kind_name(path) == "Lhotse Shar"
     assert shard_name(path) == "cuts.000000"
@@ -397,6 +398,42 @@ def test_values_in_another_order_are_found_by_their_id(tmp_path: Path) -> None:
             assert sample.fields.keys() == {"cuts"}
 
 
+@pytest.mark.parametrize(
+    ("keys", "values", "found"),
+    [
+        ("aba", "aba", [0, 1, 2]),
+        ("xaa", "aa", [None, 0, 1]),
+        ("aabb", "bbaa", [2, 3, 0, 1]),
+        ("aab", "xaab", [1, 2, 3]),
+        ("aba", "ab", [0, 1, None]),
+        ("xaab", "ab", [None, None, None, 1]),
+        ("aab", "b", [None, None, 0]),
+        ("aba", "baab", [1, None, 2]),
+        ("xa", "aa", [None, None]),
+    ],
+)
+def test_cuts_of_one_id_have_their_values_by_order(
+    tmp_path: Path, keys: str, values: str, found: list[int | None]
+) -> None:
+    """Never one that may be another cut's. They are the same in whatever order the cuts are asked for."""
+    path = write_lines(tmp_path / "cuts.jsonl", *map(cut, keys))
+    write_tar(tmp_path / "recording.tar", [m for i, k in enumerate(values) for m in pair(k, "wav", wav(i), **told())])
+    write_lines(tmp_path / "n.jsonl", *({"cut_id": key, "n": i} for i, key in enumerate(values)))
+    orders = [range(len(keys)), reversed(range(len(keys))), [len(keys) // 2, *range(len(keys))]]
+    for order in map(list, orders):
+        shard = SharShard(str(path))
+        samples = {i: shard[i] for i in order}
+        for i, position in enumerate(found):
+            fields = {name: stored(tmp_path, samples[i], name) for name in samples[i].fields if name != "cuts"}
+            assert fields == ({} if position is None else {"recording": wav(position), "n": b"%d" % position}), i
+            assert bool(samples[i].problem) == (position is None)
+        repeated = [i for i, key in enumerate(keys) if key in keys[:i]]
+        assert [each.split()[2] for each in shard.remarks] == [str(i) for i in repeated]
+        shard.close()
+    report = catalogued(path)[1]
+    assert all(f"cut {i} has the id of an earlier one, {keys[i]!r}: paired by order" in report for i in repeated)
+
+
 def test_lines_in_another_order_are_found_by_their_id(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "cuts.jsonl", *map(cut, ["a", "b", "c", 4]))
     rows = [{"cut_id": "b", "lang": "lb"}, {"cut_id": "a", "lang": "la"}, {"cut_id": 4, "lang": "l4"}]
@@ -598,7 +635,7 @@ def test_arrays_and_further_recordings_are_named_after_their_field(tmp_path: Pat
         "a.target.flac": b"fLaC",
         "a.source.wav": wav(1),
     }
-    assert not shown(path, "segments"), "the recording of a cut is called so"
+    assert not any(name.endswith(".wav") for name in shown(path, "segments")), "the recording of a cut is called so"
 
 
 def test_lilcom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -705,6 +742,23 @@ def test_a_cut_that_is_a_part_of_what_is_stored(tmp_path: Path) -> None:
         piece, _ = soundfile.read(io.BytesIO(segments[f"a/{number:04d}.wav"]), dtype="int16")
         assert np.array_equal(piece, whole[first * quarter : last * quarter])
         assert "cut's end" in json.loads(segments[f"a/{number:04d}.json"])["touchfs"]["problem"] or number == 1
+
+
+def test_cuts_without_a_recording_have_the_texts_of_their_segments(tmp_path: Path) -> None:
+    """Beside others that have one, and in a shard without recordings at all."""
+    supervision = {"id": "s", "start": 0.5, "duration": 0.25, "text": "second", "speaker": "x", "custom": {"a": 1}}
+    row = cut("b", supervisions=[{"id": "t", "start": 0, "duration": 0.5, "text": "first"}, supervision])
+    path = write_lines(tmp_path / "cuts.jsonl", cut("a"), row, cut("c", supervisions=[]))
+    write_tar(tmp_path / "recording.tar", [*pair("a", "wav", wav(0), **told()), *missing("b"), *missing("c")])
+    segments = shown(path, "segments")
+    names = ["a/0000.json", "a/0000.txt", "a/0000.wav", "b/0000.json", "b/0000.txt", "b/0001.json", "b/0001.txt"]
+    assert sorted(segments) == names
+    assert (segments["b/0000.txt"], segments["b/0001.txt"]) == (b"first", b"second")
+    made = {"key": "b", "segment": 1, "problem": "the cut has no recording"}
+    assert json.loads(segments["b/0001.json"]) == supervision | {"touchfs": made}
+    (tmp_path / "recording.tar").unlink()
+    write_lines(tmp_path / "lang.jsonl", *({"cut_id": key, "lang": "x"} for key in "abc"))
+    assert sorted(shown(path, "segments")) == [name for name in names if not name.endswith(".wav")]
 
 
 def test_little_is_kept_of_a_cut(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from shown import dataset_files
+from t3_shard.test_shar_shard import cut, missing, pair, wav, write_lines, write_tar
 from t5_node import data
 from touchnet import UINT16, write_shard
 
@@ -212,3 +213,33 @@ def test_shards_without_samples_or_segments(tmp_path: Path) -> None:
     ]
     assert len(SegmentSamples(dataset)) == len(MergedSamples(dataset, parse_plan("max=9"))) == 0
     assert list(chain(SegmentSamples(dataset))) == []
+
+
+def test_segments_of_cuts_without_a_recording(tmp_path: Path) -> None:
+    """They are counted with the others, and have no `.wav`; merged ones are of recordings only."""
+    keys = [f"k{i}" for i in range(20)]
+    recordings = [each for i, key in enumerate(keys) for each in (pair(key, "wav", wav(i)) if i % 2 else missing(key))]
+    write_lines(tmp_path / "cuts.jsonl", *(cut(key, supervisions=SUPERVISIONS[: i % 3]) for i, key in enumerate(keys)))
+    write_tar(tmp_path / "recording.tar", recordings)
+    dataset = open_dataset(str(tmp_path))
+    segments = SegmentSamples(dataset)
+    expected = [(i, number) for i in range(20) for number in range(i % 3)]
+    assert [(sample.ordinal, sample.number) for sample in segments] == expected
+    for sample in segments:
+        assert sample["txt"].decode() == f"text {sample.number}"
+        assert ("wav" in sample) == (sample.ordinal % 2 == 1)
+    assert segments.paths(range(len(segments))) == [sample.first_path() for sample in segments]
+    assert all_files(segments) == {
+        f"segments/{path}": data for path, data in dataset_files(dataset, "segments").items()
+    }
+    merged = MergedSamples(dataset, parse_plan("max=30"))
+    assert [sample.ordinal for sample in merged] == [i for i in range(20) if i % 2 and i % 3]
+    tree = Tree(dataset, [1])
+    for i, key in enumerate(keys):
+        if i % 3:
+            place = tree.resolve(f"merged/max=30/cuts/{key}")
+            names = [name for name, _, _ in tree.entries(place.inode)]
+            assert names == ([b"0000.json", b"0000.txt", b"0000.wav"] if i % 2 else [])
+
+
+SUPERVISIONS = [{"id": f"s{i}", "start": i / 4, "duration": 0.25, "text": f"text {i}"} for i in range(2)]

@@ -1,7 +1,7 @@
 """The segments of an indexed dataset by position, and those merged by a plan: the files of `segments/` and `merged/`.
 
 How many a sample has is counted when these are made, from all catalogs, and kept: 4 bytes a sample. Of segments that
-reads two columns of each catalog; of merged ones it is the merging itself, without the texts: some microseconds a
+reads three columns of each catalog; of merged ones it is the merging itself, without the texts: some microseconds a
 segment. A plan with a seed, or recordings that have to be decoded, take some ten times as long.
 """
 
@@ -27,7 +27,7 @@ from touchfs.extent import Content, Memory
 from touchfs.sample import Field
 from touchfs.shard.catalog import Kind
 from touchfs.shard.columns import as_array
-from touchfs.shard.table import Table
+from touchfs.shard.table import DIRECTORY, Table
 from touchfs.view.form import SAMPLE_SIZE, recording_of
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import Plan, merge
@@ -64,10 +64,14 @@ class SegmentSamples(_Parts, CataloguedSamples):
     view = "segments"
 
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
-        ordinals = as_array(shard.tables["segments"].ordinal)[_wavs(shard)]
+        """By the last segment of each, as not all have a `.wav`."""
+        table, counts = shard.tables["segments"], np.zeros(samples, np.int64)
+        files = np.flatnonzero(as_array(table.kind) != DIRECTORY)
+        ordinals = as_array(table.ordinal)[files]
         if len(ordinals) and ordinals.max() >= samples:
             raise IndexError(f"a segment of sample {ordinals.max()} of {samples}")
-        return np.bincount(ordinals, minlength=samples)
+        np.maximum.at(counts, ordinals, as_array(table.part)[files].astype(np.int64) + 1)
+        return counts
 
     def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
         ordinal, part = self.find(position, number)

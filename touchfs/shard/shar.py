@@ -32,6 +32,7 @@ from touchfs.shard.jsonl import lines, read_line
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar_fields import RECORDING, JsonlValues, TarValues, Values
 from touchfs.shard.shar_files import CUTS, field_names, fingerprint, parse_name, plain_name, shar_number
+from touchfs.shard.shar_order import CutIds
 from touchfs.source.compressed import DecompressedFile
 from touchfs.source.drive import drive
 from touchfs.source.local import FileIdentity, LocalFile
@@ -59,6 +60,9 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Loca
     return single.open_source(path, name, files)
 
 
+_KEY_TOLD_MAX = 80
+
+
 class SharShard(Samples):
     """The cuts in the file at a path. What is kept of a cut is where its line is, and its values are."""
 
@@ -73,6 +77,7 @@ class SharShard(Samples):
         with stage(self._share(self._name)):
             self._lines = lines(self._file)
         self._limits = options.limits
+        self._ids = CutIds(self._file, self._lines, options.limits.json)
         self.problems: list[str] = []
         self.size = self.files[self._name].size
         self._fields: dict[str, Values] = {}
@@ -86,6 +91,14 @@ class SharShard(Samples):
     def _share(self, name: str) -> float:
         """How much of the shard a file is."""
         return self.files[name].size / max(sum(identity.size for identity in self.files.values()), 1)
+
+    @property
+    def remarks(self) -> list[str]:
+        """The cuts that repeat an id. It costs the reading of all cuts, unless they were read in order."""
+        return [
+            f"{self._name}: cut {ordinal} has the id of an earlier one, {key[:_KEY_TOLD_MAX]!r}: paired by order"
+            for ordinal, key in self._ids.repeated()
+        ]
 
     def close(self) -> None:
         """Give the descriptors up."""
@@ -103,6 +116,7 @@ class SharShard(Samples):
         fields = {CUTS: Field(CUTS, self._name, offset, size, "bytes", "json")}
         parsed, problem = read_line(self._file, offset, size, self._limits.json)
         cut = parse_cut(parsed)
+        self._ids.see(ordinal, cut.key)
         if cut.key is None:
             problem = problem or "a cut without an id"
             return Sample(f"{ordinal:08d}", ordinal, fields, problem=problem, metainfo_field=CUTS, is_keyed=False)
@@ -150,7 +164,7 @@ class SharShard(Samples):
         else:
             make = TarValues if parsed.suffix == "tar" else JsonlValues
             try:
-                values = make(parsed.field, name, open_source(self.path, name, self.files), self._limits)
+                values = make(parsed.field, name, open_source(self.path, name, self.files), self._ids, self._limits)
             except FormatError as error:
                 self.problems.append(error.message)
                 return

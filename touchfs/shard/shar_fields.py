@@ -7,8 +7,8 @@ A tar has two members a cut: the value, and a JSON manifest that tells what it i
 
 JSON lines have an object a cut, `{"cut_id": "<cut>", "<field>": …}`, without the field where there is no value.
 
-Every value says which cut's it is. That is trusted, not the order: a value that is not where it should be is looked for
-in the whole file, and one that is nowhere is a FormatError of its cut. Other members between the two of a cut, such as
+Every value says which cut's it is (`touchfs.shard.shar_order`): one that is not where it should be is looked for in the
+whole file, and one that is nowhere is a FormatError of its cut. Other members between the two of a cut, such as
 directories, are in nobody's way.
 """
 
@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Sequence
-from functools import cached_property
 from math import prod
 from sys import intern
 from typing import Any, Protocol
@@ -31,6 +29,7 @@ from touchfs.media import lilcom
 from touchfs.progress import reached
 from touchfs.sample import Field
 from touchfs.shard.jsonl import lines, read_line
+from touchfs.shard.shar_order import CutIds, Order
 from touchfs.source.local import LocalFile
 
 RECORDING = "recording"
@@ -57,30 +56,10 @@ class Values(Protocol):
     def close(self) -> None: ...
 
 
-class _Order:
-    """Where in a file the value of each cut is."""
-
-    def __init__(self, source: str, keys: Sequence[str | None]) -> None:
-        self._source = source
-        self._keys = keys
-
-    @cached_property
-    def _positions(self) -> dict[str | None, int]:
-        return {key: position for position, key in reversed(list(enumerate(self._keys)))}
-
-    def find(self, ordinal: int, key: str) -> int:
-        if ordinal < len(self._keys) and self._keys[ordinal] == key:
-            return ordinal
-        position = self._positions.get(key)
-        if position is None:
-            raise FormatError(f"{self._source} has nothing for this cut")
-        return position
-
-
 class TarValues:
     """Only headers are read. Of a value its cut's id is kept, its extension, and where it and its manifest are."""
 
-    def __init__(self, name: str, source: str, file: LocalFile, limits: Limits) -> None:
+    def __init__(self, name: str, source: str, file: LocalFile, cuts: CutIds, limits: Limits) -> None:
         self.name = name
         self.problems: list[str] = []
         self.file = file
@@ -91,7 +70,7 @@ class TarValues:
         self._places = array("q")  # offset and size of each value, then of its manifest
         self._damage = ""
         self._scan()
-        self._order = _Order(source, self._keys)
+        self._order = Order(source, self._keys, cuts)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -195,7 +174,7 @@ class JsonlValues:
     What the bytes of a string in JSON are escapes in is no extent, so is computed.
     """
 
-    def __init__(self, name: str, source: str, file: LocalFile, limits: Limits) -> None:
+    def __init__(self, name: str, source: str, file: LocalFile, cuts: CutIds, limits: Limits) -> None:
         self.name = name
         self.problems: list[str] = []
         self._source = source
@@ -205,7 +184,7 @@ class JsonlValues:
         keys = [self._key(offset, size) for offset, size in self._lines.tolist()]
         if keys and not any(keys):
             raise FormatError(f"{source} is no field: no line of it has a cut_id. It is not shown")
-        self._order = _Order(source, keys)
+        self._order = Order(source, keys, cuts)
 
     def __len__(self) -> int:
         return len(self._lines)

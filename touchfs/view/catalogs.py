@@ -48,7 +48,7 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
             with progress.stage(_SAMPLES, of=len(shard)):
                 for sample in progress.each(shard):
                     made.add(sample)
-            report = made.report(shard_path, shard.problems)
+            report = made.report(shard_path, shard.problems, shard.remarks)
         with progress.stage(_NAMES, of=made.samples):
             tables = made.columns(report)
     except TouchfsError as error:
@@ -110,16 +110,19 @@ class _Tables:
         if recording is not None:
             self.seconds += recording.length / recording.rate
 
-    def report(self, path: str, problems: Sequence[str]) -> str:
-        """The text of ERROR.txt, where `problems` are those of the shard; empty when nothing is wrong."""
-        if not self.damaged and not problems:
-            return ""
-        head = f"{self.damaged} of the {self.samples} samples of {path} are damaged; the others are served."
-        if not self.damaged:
+    def report(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> str:
+        """The text of ERROR.txt, where `problems` and `remarks` are those of the shard; empty when nothing is wrong."""
+        if self.damaged:
+            head = f"{self.damaged} of the {self.samples} samples of {path} are damaged; the others are served."
+        elif problems:
             head = f"Not all of {path} can be shown; {self.samples} samples are served."
-        left = sum(max(count - REPORTED_MAX, 0) for count in (len(problems), self.damaged))
+        elif remarks:
+            head = f"All {self.samples} samples of {path} are served, but it may not be what it should be."
+        else:
+            return ""
+        left = sum(max(count - REPORTED_MAX, 0) for count in (len(problems), len(remarks), self.damaged))
         more = [f"… and {left} more"] if left else []
-        told = [*problems[:REPORTED_MAX], *self._problems, *more]
+        told = [*problems[:REPORTED_MAX], *remarks[:REPORTED_MAX], *self._problems, *more]
         return "\n".join([head, "", *told, "", f"Repair the shard or make it again, {_THEN}", ""])
 
     def columns(self, report: str, stem: str = REPORT_STEM) -> dict[str, dict[str, Column]]:

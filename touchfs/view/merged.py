@@ -55,6 +55,8 @@ def _merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
     while (row := rows.get((len(segments), b"%04d.json" % len(segments)))) is not None:
         told = json.loads(table.inline(row))
         made = told.pop("touchfs")
+        if "sample_rate" not in made:  # of a cut without a recording
+            return []
         key, rate = made["key"], made["sample_rate"]
         segments.append(Segment.of(told))
         spans.append((made["offset"], made["length"]))

@@ -2,7 +2,8 @@
 
 The `.wav` is a header and a range of the recording's PCM: nothing is decoded or copied. The `.json` is the segment as
 stored, and under `touchfs` what was made of it. A segment with nothing in it is a valid `.wav` without samples, and
-its `.json` says why. Samples without PCM at a known rate, or without segments, are not in this view.
+its `.json` says why. Samples without PCM at a known rate, or without segments, are not in this view; but a cut without
+a recording has the texts and the `.json` of its segments.
 
 Text comes in versions. The default one is `0000.txt`; every other string of a segment is one too, as
 `0000.<field>.txt`, but those that are known to be something else (`NO_TEXTS`); and so are the strings of an object that
@@ -18,6 +19,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
+from touchfs.format.lhotse import Supervision
 from touchfs.format.metainfo import AnySegment
 from touchfs.sample import Recording, Sample
 from touchfs.shard.names import quote
@@ -29,22 +31,27 @@ SAMPLE_SIZE = 2
 VERSION_MAX = 200
 NO_TEXTS = frozenset({"start", "end", "id", "key", "recording_id", "speaker", "gender", "language", "lang", "type"})
 # Without the particulars: what differs from file to file is in the .json, and a catalog has few kinds of file.
+NO_RECORDING = "the cut has no recording"
 NOTE = "not all that the segment asks for: its .json says why"
 
 
 def files(sample: Sample) -> list[File]:
     """The files of all segments of a sample, named by `File.extension`: `0000.wav`, …"""
     recording = recording_in(sample) if sample.metainfo.segments else None
-    if recording is None:
-        return []
-    source, rate = sample.fields[sample.metainfo_field], recording.rate
     shown = []
     for number, segment in enumerate(sample.metainfo.segments):
-        first, length, problem = segment.span(rate, recording.length)
-        made = {"key": sample.key, "segment": number, "sample_rate": rate, "offset": first, "length": length}
+        made: dict[str, Any] = {"key": sample.key, "segment": number}
+        if recording is not None:
+            first, length, problem = segment.span(recording.rate, recording.length)
+            made |= {"sample_rate": recording.rate, "offset": first, "length": length}
+            shown.append(File(_name(number, "wav"), piece(recording, first, length, NOTE if problem else ""), number))
+        elif isinstance(segment, Supervision):
+            problem = NO_RECORDING
+        else:
+            continue
         if problem:
             made["problem"] = problem
-        shown.append(File(_name(number, "wav"), piece(recording, first, length, NOTE if problem else ""), number))
+        source = sample.fields[sample.metainfo_field]
         shown.append(File.text(_name(number, "json"), source, _json(segment.fields, made), number))
         for version, text in text_versions(segment).items():
             shown.append(File.text(_name(number, extension(version)), source, text, number))
