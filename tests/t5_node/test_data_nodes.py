@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable
 from itertools import chain, islice
 from pathlib import Path
@@ -17,7 +19,7 @@ from t5_node.test_order import GOLDEN
 from touchfs.dataset.samples import DatasetSamples, ShownSamples
 from touchfs.dataset.segments import SegmentSamples
 from touchfs.dataset.shown_sample import MadeSample, ShownSample
-from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError
+from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node import (
     LazyFilter,
@@ -35,10 +37,12 @@ from touchfs.node import (
     state_at,
 )
 from touchfs.node.state import collect_state_dict, restore_state_dict
+from touchfs.sample_set import SampleSet
 from touchfs.shard.shar import SharShard
 from touchfs.shard.touch import TouchShard
 from touchfs.stream.lines import LineStream
 from touchfs.stream.shard import ShardStream
+from touchfs.testing import check_restore
 from touchfs.token import from_json, to_json
 
 
@@ -89,6 +93,47 @@ def test_fields_of_a_shar_from_other_directories(tmp_path: Path) -> None:
         LazyIndexedSharIterator({"cuts": plain["cuts"][:1], "lang": [tmp_path / "lang.000000.jsonl"]})
     with pytest.raises(UsageError, match="another field than 'lang'"):
         LazyIndexedSharIterator({"cuts": plain["cuts"], "lang": plain["recording"]})
+
+
+def piped(command: str, paths: Iterable[Path]) -> list[str]:
+    return [f"pipe:{command} {path}" for path in paths]
+
+
+def test_fields_of_a_shar_from_commands() -> None:
+    """Lines and tars, told apart by what the commands write; all of them, or some."""
+    plain, compressed = (data.shar_fields(each, "lang", "recording") for each in (False, True))
+    expected = contents(LazySharIterator(plain))
+    commands = {"cuts": "zcat", "lang": "gzip -dc", "recording": "cat"}
+    fields = {name: piped(command, compressed[name]) for name, command in commands.items()}
+    for some in (fields, {**plain, "recording": fields["recording"]}, {**fields, "cuts": compressed["cuts"]}):
+        assert [sample[1:] for sample in contents(LazySharIterator(some))] == [sample[1:] for sample in expected]
+        assert [sample[1:] for sample in contents(SampleSet.from_shar(some).data)] == [each[1:] for each in expected]
+    cuts = list(LazySharIterator({"cuts": fields["cuts"]}))
+    assert [list(sample) for sample in cuts] == [["json"]] * 7
+    assert list(dict.fromkeys(sample.shard for sample in cuts)) == ["pipe:", "pipe:~2", "pipe:~3"]
+    with pytest.raises(UsageError, match="what a command writes can only be read from its start on"):
+        LazyIndexedSharIterator(fields)
+    with pytest.raises(UsageError, match="what a command writes can only be read from its start on"):
+        SampleSet.from_shar(fields, indexed=True)
+
+
+def test_a_shar_from_commands_is_resumed_exactly() -> None:
+    fields = {name: piped("cat", paths) for name, paths in data.shar_fields(False, "lang", "recording").items()}
+    check_restore(lambda: LazySharIterator(fields, shuffle_shards=True, seed=1))
+
+
+@pytest.mark.parametrize(("command", "status"), [("cat /dev/zero | head -c 999; false", 1), ("no-such-command", 127)])
+def test_a_field_whose_command_fails(
+    command: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", os.fspath(tmp_path))
+    fields = {**data.shar_fields(), "recording": piped(f"{command} #", data.shar_fields()["cuts"])}
+    iterator = iter(LazySharIterator(fields))
+    with pytest.raises(SourceError, match=f"ended with status {status}"):
+        next(iterator)
+    del iterator
+    gc.collect()
+    assert not os.listdir(tmp_path), "nothing is left of what it wrote"
 
 
 def test_what_is_streamed_can_be_read_after_its_shard() -> None:

@@ -23,6 +23,7 @@ from touchfs.node.seed import Seed
 from touchfs.shard import shar_files
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
+from touchfs.source.lines import PIPE
 from touchfs.stream.open import open_shar_streams, open_streams
 
 NOT_OF_SHAR = {
@@ -36,9 +37,10 @@ Fields: TypeAlias = Mapping[str, Sequence[str | os.PathLike[str]]]
 
 class LazySharIterator(StreamNode):
     """`in_dir` is a directory with all fields; or `fields` names for each field that is wanted, and for `cuts`, the
-    file of each shard, which may lie anywhere. JSON lines may be compressed. With `split_for_dataloading` each process
-    of a training job takes its share (`touchfs.node.dataloading`); with `stateful_shuffle=False` the order is the same
-    in each epoch.
+    file of each shard, which may lie anywhere. JSON lines may be compressed, and any file may be a `pipe:COMMAND` that
+    writes it: what it writes is kept in a temporary directory as long as its shard is read. With
+    `split_for_dataloading` each process of a training job takes its share (`touchfs.node.dataloading`); with
+    `stateful_shuffle=False` the order is the same in each epoch.
     """
 
     @refuses(**NOT_OF_SHAR)
@@ -81,7 +83,7 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
         if not all(map(shar_files.is_shard, shards)):
             raise NotFoundError("no Lhotse Shar here: expected cuts.*.jsonl", path=os.fspath(in_dir))
         return {shar_files.CUTS: shards}
-    listed = {field: [os.path.abspath(path) for path in paths] for field, paths in (fields or {}).items()}
+    listed = {field: [_absolute(os.fspath(path)) for path in paths] for field, paths in (fields or {}).items()}
     cuts = listed.pop(shar_files.CUTS, None)
     if not cuts:
         raise UsageError(f"fields are of cuts: name the files of {shar_files.CUTS!r} too")
@@ -89,6 +91,10 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
         if len(paths) != len(cuts):
             raise UsageError(f"{field!r} has {len(paths)} files, and there are {len(cuts)} of {shar_files.CUTS!r}")
     return {shar_files.CUTS: cuts, **listed}
+
+
+def _absolute(path: str) -> str:
+    return path if path.startswith(PIPE) else os.path.abspath(path)
 
 
 def _in_epoch(make: Make, epoch: int) -> ShownSample:

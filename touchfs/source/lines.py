@@ -40,7 +40,7 @@ def lines_after(path: str, place: LinePlace = START, limit: int = LIMITS.json) -
     A line must fit into memory, and a small .gz may have one of any size: raises FormatError for one of over `limit`
     bytes.
     """
-    with _opened(path) as file:
+    with open_stream(path) as file:
         _go_behind(file, place, path, limit)
         offset = place.offset
         while line := file.readline(limit + 1):
@@ -51,7 +51,8 @@ def lines_after(path: str, place: LinePlace = START, limit: int = LIMITS.json) -
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
+def open_stream(path: str) -> Iterator[BinaryIO]:
+    """The bytes of a file, decompressed, or those that a command writes. Raises SourceError when the command fails."""
     if path.startswith(PIPE):
         with _command(path) as output:
             yield output

@@ -14,7 +14,7 @@ from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.lines import PIPE
 from touchfs.stream.base import Stream
 from touchfs.stream.lines import LineStream
-from touchfs.stream.shar import SharStream, needs_staging, plain_name
+from touchfs.stream.shar import PIPED, SharStream, needs_staging, plain_name
 from touchfs.stream.shard import ShardStream
 
 
@@ -54,13 +54,16 @@ def _open(path: str, name: str, options: Options) -> Stream:
 
 
 def _called(field: str, path: str) -> str:
+    if path.startswith(PIPE):
+        return field + (".jsonl" if field == shar_files.CUTS else PIPED)
     name = os.path.basename(path)
     for suffix in (".jsonl", ".jsonl.gz", ".tar"):
         if name.endswith(suffix):
             return field + suffix
-    raise UsageError("is no file of a field: expected .jsonl, .jsonl.gz or .tar", path=path)
+    raise UsageError("is no file of a field: expected .jsonl, .jsonl.gz, .tar or pipe:COMMAND", path=path)
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Those that the shards have in the tree; of compressed ones, that they would have."""
-    return [os.fsdecode(name) for name in unique_names([path.removesuffix(".gz") for path in paths])]
+    """Those that the shards have in the tree; of compressed ones, that they would have. Of commands only that."""
+    told = [PIPE if path.startswith(PIPE) else path.removesuffix(".gz") for path in paths]
+    return [os.fsdecode(name) for name in unique_names(told)]

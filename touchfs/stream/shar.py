@@ -1,26 +1,28 @@
 """A shard of a Lhotse Shar whose JSON lines may be compressed, and whose fields may lie in other directories.
 
 It is read from a directory of links to its files, and of what was decompressed of them: of a shard of a thousand cuts
-some megabytes. The directory is there as long as a sample may be read.
+some megabytes. What a command writes (`pipe:COMMAND`) is there, too, all of it, since fields are not read in order. The
+directory is there as long as a sample may be read.
 """
 
 from __future__ import annotations
 
-import gzip
+import codecs
 import os
 import shutil
 import tempfile
 import weakref
-import zlib
 from collections.abc import Iterator, Mapping
 
-from touchfs.errors import FormatError, SourceError
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.source.lines import stream_identity
+from touchfs.source.lines import PIPE, open_stream, stream_identity
 from touchfs.stream.base import Made, Place
 from touchfs.stream.shard import ShardStream
 
 _COMPRESSED = ".jsonl.gz"
+# What a field of a command is called: whether it is JSON lines or a tar, only its bytes tell.
+PIPED = ".pipe"
+_HEAD_SIZE = 4096
 
 
 class SharStream:
@@ -48,13 +50,29 @@ class _Staged:
     def __init__(self, files: Mapping[str, str]) -> None:
         directory = tempfile.mkdtemp(prefix="touchfs-shar-")
         self._remove = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
-        staged = [os.path.join(directory, _numbered(plain_name(name))) for name in files]
+        staged = [_stage(path, os.path.join(directory, _numbered(plain_name(name)))) for name, path in files.items()]
         self.cuts = staged[0]
-        for path, place in zip(files.values(), staged, strict=True):
-            if path.endswith(_COMPRESSED):
-                _decompress(path, place)
-            else:
-                os.symlink(path, place)
+
+
+def _stage(path: str, place: str) -> str:
+    """Put a file of the shard into its place, and return where that is."""
+    if not path.startswith(PIPE) and not path.endswith(_COMPRESSED):
+        os.symlink(path, place)
+        return place
+    with open_stream(path) as source, open(place, "xb") as file:
+        shutil.copyfileobj(source, file, 1 << 20)
+    if not place.endswith(PIPED):
+        return place
+    named = place.removesuffix(PIPED) + _suffix(place)
+    os.rename(place, named)
+    return named
+
+
+def _suffix(path: str) -> str:
+    """`.jsonl` or `.tar`, by what is in a file."""
+    with open(path, "rb") as file:
+        head = file.read(_HEAD_SIZE).removeprefix(codecs.BOM_UTF8).lstrip()
+    return ".jsonl" if head[:1] in (b"{", b"") else ".tar"
 
 
 def _numbered(name: str) -> str:
@@ -65,13 +83,3 @@ def _numbered(name: str) -> str:
 
 def plain_name(name: str) -> str:
     return name.removesuffix(".gz") if name.endswith(_COMPRESSED) else name
-
-
-def _decompress(path: str, plain: str) -> None:
-    try:
-        with gzip.open(path, "rb") as compressed, open(plain, "xb") as file:
-            shutil.copyfileobj(compressed, file, 1 << 20)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise FormatError(f"cannot be decompressed: {error}", path=path) from error
-    except OSError as error:
-        raise SourceError(f"cannot be decompressed: {error.strerror or error}", path=path) from error
