@@ -34,6 +34,7 @@ from touchfs.limits import LIMITS, Limits, too_long
 from touchfs.shard import megatron
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
+from touchfs.shard.other_formats import refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.touch import METAINFO_NAMES, fingerprint
 from touchfs.source.drive import drive
@@ -69,6 +70,7 @@ class TouchDataset:
         self._parts: dict[str, list[_Part]] = {}
         self._blocks: OrderedDict[tuple[_Part, int], Entries] = OrderedDict()
         self._keys: Dataset | None = None
+        refuse_remote(os.fspath(path))
         self.path = os.path.abspath(path)
         self._options = datatypes
         self._limits = limits

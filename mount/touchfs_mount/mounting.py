@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.indexing.preparing import hold_all, is_waiting, release
+from touchfs.indexing.serving import why_unservable
 from touchfs.source import links
 from touchfs.source.scratch import Scratch
 from touchfs.state.place import STATE_SUFFIX, log_path, state_path
@@ -54,6 +55,7 @@ class MountRequest:
     state_dir: str | None = None
     log: LogOptions = logs.DEFAULT
     xattrs: bool = True
+    strict: bool = False
     control: ControlOptions = DEFAULT
 
     @property
@@ -119,7 +121,10 @@ def _serve(
 def _open(request: MountRequest) -> Dataset:
     """The dataset. Raises MountError with the exit status that the error stands for."""
     try:
-        return request.open_dataset(request.source)
+        dataset = request.open_dataset(request.source)
+        if reason := why_unservable(dataset, strict=request.strict):
+            raise FormatError(reason, path=request.source)
+        return dataset
     except TouchfsError as error:
         if isinstance(error, SourceError) and _is_inside(error.path or "", request.index_dir):
             status = EXIT_INDEX

@@ -4,6 +4,7 @@ import errno
 import gzip
 import io
 import os
+import shutil
 import signal
 import tarfile
 from contextlib import suppress
@@ -111,6 +112,18 @@ def test_no_decompress(mount, source, scratch):
     assert len(names(mounted, "c")) == 50
     wait_until(lambda: preparer(mounted) is None)
     assert stored(scratch) == []
+
+
+def test_what_waits_counts_as_served(mount, source, scratch):
+    """Of a dataset that is compressed altogether; without decompressing there is nothing."""
+    (source / "c.jsonl").unlink()
+    mounted = mount(source, "--strict")
+    wait_until(lambda: len(names(mounted, "b")) == 50)
+    mounted.end()
+    shutil.rmtree(scratch)
+    done = touchfs("mount", source, mounted.path, "--no-decompress")
+    assert (done.returncode, done.stdout) == (13, "")
+    assert "nothing of it can be served: shard a: is compressed" in done.stderr
 
 
 def test_a_shard_that_comes(mount, source, scratch):

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import struct
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -142,6 +144,113 @@ def test_a_source_that_cannot_be_had(speech, tmp_path):
     assert "Try `touchfs mount --help`" in refused(2, speech, mnt, "--workers", 0)
     assert "--loop trio has one worker" in refused(2, speech, mnt, "--workers", 2, "--loop", "trio")
     assert not mnt.exists()
+
+
+def test_a_source_of_another_format(tmp_path):
+    (tmp_path / "train.parquet").write_bytes(b"PAR1" + bytes(99))
+    (tmp_path / "README.md").write_text("# speech corpus\n")
+    for name, what in (("train.parquet", "a Parquet file"), ("README.md", "a Markdown text")):
+        told = refused(13, tmp_path / name, tmp_path / "mnt")
+        assert f"{name}: is {what}; touchfs reads .bin/.idx, .tar and .jsonl" in told
+    for source in ("s3://bucket/shards", "hf://datasets/x", "https://example.org/x.tar"):
+        assert "remote sources are not supported yet" in refused(2, source, tmp_path / "mnt")
+
+
+@pytest.mark.parametrize("source", ["locked", "locked/shards", "locked/shards/000000000/audio.idx", "locked.tar"])
+def test_no_permission_on_the_way(speech, tmp_path, source):
+    """For root without the right to pass over permissions, which is what another user is."""
+    shutil.copytree(speech, tmp_path / "locked" / "shards")
+    (tmp_path / "locked.tar").touch()
+    for path in (tmp_path / "locked", tmp_path / "locked.tar"):
+        shutil.chown(path, "nobody")
+        path.chmod(0o600)
+    capabilities = "-dac_override,-dac_read_search"
+    setpriv = ["setpriv", "--bounding-set", capabilities, "--inh-caps", "-all", TOUCHFS]
+    for command, status in ((["mount", tmp_path / source, tmp_path / "mnt"], 12), (["info", tmp_path / source], 1)):
+        done = subprocess.run([*setpriv, *command], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout) == (status, "")
+        assert done.stderr.endswith(": Permission denied\n")
+        assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "mnt").exists()
+
+
+def test_no_fuse_extra(speech, tmp_path):
+    code = "import sys; sys.modules['pyfuse3'] = None; from touchfs.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "mount", speech, tmp_path / "mnt"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (15, "")
+    assert done.stderr.startswith("touchfs: mounting needs the fuse extra (pyfuse3): install libfuse3-dev")
+    assert done.stderr.count("\n") == 1
+
+
+def damaged(path):
+    """A shard of which nothing can be served."""
+    path.mkdir(parents=True)
+    (path / "audio.bin").write_bytes(bytes(8))
+    (path / "audio.idx").write_bytes(b"MMIDIDX\0\0")
+    return path
+
+
+def all_sequences_damaged(path):
+    """Of the right counts, but none of them holds."""
+    path.mkdir(parents=True)
+    entries = struct.pack("<9sQBQQiiqqqqq", b"MMIDIDX\0\0", 1, 4, 2, 3, 5, 5, 0, 4, 0, 1, 2)
+    (path / "x.idx").write_bytes(entries)
+    (path / "x.bin").write_bytes(bytes(8))
+    return path
+
+
+def data_without_samples(path):
+    path.mkdir(parents=True)
+    (path / "audio.idx").write_bytes(struct.pack("<9sQBQQq", b"MMIDIDX\0\0", 1, 3, 0, 1, 0))
+    (path / "audio.bin").write_bytes(bytes(8))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (damaged, "shard 0: audio.idx: the index ends inside its header"),
+        (all_sequences_damaged, "shard x: 2 of 2 samples are damaged"),
+        (data_without_samples, "shard 0: audio.bin has 8 bytes, and its index has no sample"),
+    ],
+)
+def test_nothing_that_can_be_served(speech, tmp_path, make, told):
+    source, mnt = tmp_path / "source", tmp_path / "mnt"
+    make(source / "0")
+    said = refused(13, source, mnt)
+    assert f"touchfs: {source}: nothing of it can be served: {told}" in said
+    assert not mnt.exists()
+    assert touchfs("info", source).returncode == touchfs("info", "--json", source).returncode == 1
+    assert touchfs("ls", source).returncode == 0, "its ERROR.txt can be read"
+    shutil.copytree(speech / "000000000", source / "1")
+    with_errors = "1 shard with errors, and --strict allows none: " + told
+    assert f"touchfs: {source}: {with_errors}" in refused(13, source, mnt, "--strict")
+    assert touchfs("info", "--strict", source).returncode == 1
+    assert touchfs("info", source).returncode == 0
+    done = touchfs("mount", source, mnt)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 shard with errors, see ERROR.txt" in done.stdout
+    assert touchfs("umount", mnt).returncode == 0
+
+
+def test_nothing_to_serve_is_no_error(tmp_path):
+    """Empty shards, strictly too."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "x.jsonl").touch()
+    for options in ((), ("--strict",)):
+        assert touchfs("info", tmp_path / "source", *options).returncode == 0
+        done = touchfs("mount", tmp_path / "source", tmp_path / "mnt", *options)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert touchfs("umount", tmp_path / "mnt").returncode == 0
+
+
+def test_a_damaged_sample_of_which_something_is_shown_is_served(tmp_path):
+    (tmp_path / "x.jsonl").write_text("nonsense\n")
+    done = touchfs("mount", tmp_path / "x.jsonl", tmp_path / "mnt")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert touchfs("umount", tmp_path / "mnt").returncode == 0
+    assert "1 of 1 samples are damaged" in refused(13, tmp_path / "x.jsonl", tmp_path / "mnt", "--strict")
 
 
 def test_state_and_log_that_cannot_be_written(speech, tmp_path):

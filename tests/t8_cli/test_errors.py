@@ -40,6 +40,11 @@ CASES = [
         "empty: no shards here: expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list",
     ),
     (["info", "text"], 1, "text: is no dataset: line 1 is not `SHARD_DIR DATATYPES`"),
+    (["info", "s3://bucket/shards"], 2, "s3://bucket/shards: is a remote source (s3://); remote sources are not suppo"),
+    (["ls", "hf://datasets/x:shards"], 2, "is a remote source (hf://); remote sources are not supported yet"),
+    (["cat", "https://x.org/x.tar:shards/x"], 2, "remote sources are not supported yet"),
+    (["convert", "gs://x", "out", "--to", "tar"], 2, "remote sources are not supported yet"),
+    (["iterate", "s3://x"], 2, "remote sources are not supported yet"),
     (["info", ""], 2, "the source is empty: is a variable unset?"),
     (["mount", "shards", ""], 2, "touchfs mount: the mount point is empty: is a variable unset?"),
     (["ls", "shards:nosuch"], 1, "shards:nosuch: there is no 'nosuch' in /; `touchfs ls shards` shows what there is"),
@@ -74,6 +79,58 @@ CASES = [
 def test_errors(touchfs, mixed, arguments, status, told):
     assert told in one_line(touchfs(*arguments), status)
     assert sorted({*os.listdir(mixed)} - {"out"}) == ["empty", "shards", "text"]
+
+
+FILES = [
+    ("x.parquet", b"PAR1\0\0PAR1", "a Parquet file"),
+    ("x", b"PAR1\0\0PAR1", "a Parquet file"),
+    ("x.parquet", b"", "a Parquet file"),
+    ("x.arrow", b"ARROW1\0\0", "an Arrow file"),
+    ("x.arrow", b"\xff\xff\xff\xff\x10\0\0\0", "an Arrow stream"),
+    ("x.zip", b"PK\x03\x04", "a zip archive"),
+    ("x.csv", b"path,text\na.wav,hello\n", "a CSV file"),
+    ("x.tsv", b"a audio\n", "a TSV file"),
+    ("README.md", b"# speech corpus\n\naudio metainfo\n", "a Markdown text"),
+    ("x.json", b"[]", "JSON; JSON lines are called .jsonl"),
+    ("x", b' {"key": 1}\n', "JSON; JSON lines are called .jsonl"),
+    ("x.backup", b"a" + bytes(256) + b"ustar\0", "a tar, but its name does not end in .tar"),
+    ("x.bin", b"\1\2", "a .bin without its .idx"),
+    ("x.wav", b"RIFF\0\0\0\0WAVE", "a single file of the kind .wav, not a shard: `touchfs pack` makes shards"),
+    ("x", b"\1\0\2", "binary data of no known kind"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "what"), FILES)
+def test_a_file_of_another_format_is_named(touchfs, here, name, data, what):
+    Path(name).write_bytes(data)
+    line = one_line(touchfs("info", name), 1)
+    assert line.startswith(f"touchfs: {here / name}: is {what}")
+    assert "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), directories of them, Lhotse Shar, and a" in line
+
+
+@pytest.mark.parametrize("data", ["touchfs mounts\n", "# audio corpus\n", "a,b\n", "", "two words\nx audio\n"])
+def test_only_text_that_looks_like_a_list_is_tried_as_one(touchfs, here, data):
+    Path("x").write_text(data)
+    assert "x: is no dataset: line 1 is not `SHARD_DIR DATATYPES`; touchfs reads" in one_line(touchfs("info", "x"), 1)
+
+
+def test_a_list_may_have_any_name(text, here, shards):
+    for name in ("x", "train.txt", "train.list"):
+        Path(name).write_text(f"\n{shards}/000000000 audio+metainfo\n")
+        assert text("ls", f"{name}:shards") == "000000000/"
+
+
+def test_a_directory_of_another_format_names_it(touchfs, here):
+    Path("d").mkdir()
+    for name in ("notes.txt", "train-00000.parquet"):
+        (Path("d") / name).touch()
+    assert "or a data.list; train-00000.parquet is a Parquet file" in one_line(touchfs("info", "d"), 1)
+
+
+def test_a_path_that_looks_remote_is_one_where_it_is_there(text, here, shards):
+    Path("s3:").mkdir()
+    Path("s3:/x").symlink_to(shards)
+    assert "10" in text("info", "s3://x")
 
 
 def test_debug_shows_where_an_error_comes_from(touchfs, here):

@@ -17,6 +17,7 @@ from touchfs.errors import NotFoundError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits
 from touchfs.shard.options import FIRST_DOT, LAST_DOT, Decompress, Options
+from touchfs.shard.other_formats import exists, refuse_remote
 from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE, parse_size
 from touchfs.source.trust import TRUST_VARIABLE, parse_users
 from touchfs.tree.tree import Entry, Tree
@@ -149,6 +150,7 @@ def open_tree(location: str, reading: Reading) -> tuple[Tree, Entry, str]:
 
 def _split(location: str) -> tuple[str, str]:
     """SOURCE may hold colons: the longest one that exists counts. A prefix of shard files exists if its index does."""
+    refuse_remote(location)
     if _exists(location):
         return location, ""
     parts = location.split(":")
@@ -160,4 +162,4 @@ def _split(location: str) -> tuple[str, str]:
 
 
 def _exists(source: str) -> bool:
-    return os.path.exists(source) or os.path.exists(source + ".idx")
+    return exists(source) or exists(source + ".idx")

@@ -35,7 +35,7 @@ _TARGETS: dict[str, Callable[..., Target]] = {
 
 
 @click.command("convert")
-@click.argument("source", type=click.Path())
+@click.argument("source", type=click.Path(readable=False))
 @click.argument("output", metavar="OUT", type=click.Path())
 @click.option("--to", "kind", type=click.Choice(list(_TARGETS)), required=True, help="The kind of shards to write.")
 @click.option(

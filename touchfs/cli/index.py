@@ -48,7 +48,7 @@ jobs_option = click.option("--jobs", type=click.IntRange(1), default=CPUS, show_
 
 
 @click.command("index")
-@click.argument("sources", metavar="SOURCE…", nargs=-1, required=True, type=click.Path())
+@click.argument("sources", metavar="SOURCE…", nargs=-1, required=True, type=click.Path(readable=False))
 @jobs_option
 @click.option("--force", is_flag=True, help="Index again what is indexed already.")
 @click.option("--check", is_flag=True, help="Check other tools' indexes that are here; exit status 1 if one is wrong.")

@@ -11,26 +11,31 @@ import click
 from touchfs.cli.console import Reading, open_source, source_options
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import Dataset
+from touchfs.indexing.serving import first_reason, why_unservable
 
 ERRORS_SHOWN = 10
 
 
 @click.command("info")
-@click.argument("source", type=click.Path())
+@click.argument("source", type=click.Path(readable=False))
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--strict", is_flag=True, help="Fail if any shard has errors.")
 @source_options
-def command(source: str, as_json: bool, reading: Reading) -> None:
+def command(source: str, as_json: bool, strict: bool, reading: Reading) -> int:
     """Tell how much a dataset holds, and what is wrong with it.
+
+    The exit status is 1 if nothing of it can be served, or with --strict, if any shard has errors.
 
     \b
     Example:
       touchfs info shards/
     """
     dataset = open_source(source, reading)
+    status = 1 if why_unservable(dataset, strict=strict) else 0
     told = dataset.facts()
     if as_json:
         say(json.dumps(told))
-        return
+        return status
     damaged, broken = told["damaged_samples"], sum(bool(shard.report) for shard in dataset.shards)
     lines = {
         "kind": told["kind"],
@@ -45,20 +50,16 @@ def command(source: str, as_json: bool, reading: Reading) -> None:
         say(f"{name + ':':<15} {value}")
     for line in troubles(source, dataset):
         say(line)
+    return status
 
 
 def troubles(source: str, dataset: Dataset) -> Iterator[str]:
     """A line for each shard with errors, for the first of many, and how to learn more."""
-    broken = [shard for shard in dataset.shards if shard.report]
-    for shard in broken[:ERRORS_SHOWN]:
-        # The report of a shard that cannot be served names the reason in its second paragraph.
-        lines = shard.report.split("\n\n")[1].splitlines()
-        reason = lines[0].replace(shard.path + "/", "").replace(shard.path + ": ", "")
-        reason += f"; and {len(lines) - 1:,} more" if len(lines) > 1 else ""
-        damaged = f"{shard.damaged:,} of {shard.samples:,} samples are damaged"
-        yield f"shard {shard.name}: {damaged if shard.damaged else printable(reason)}"
+    broken = [position for position, shard in enumerate(dataset.shards) if shard.report]
+    for position in broken[:ERRORS_SHOWN]:
+        yield printable(first_reason(dataset, position))
     if len(broken) > ERRORS_SHOWN:
         yield f"and {len(broken) - ERRORS_SHOWN:,} more shards"
     if broken:
-        report = quote(f"{source}:shards/{broken[0].name}/ERROR.txt")
+        report = quote(f"{source}:shards/{dataset.shards[broken[0]].name}/ERROR.txt")
         yield f"See `touchfs cat {report}`."

@@ -30,7 +30,7 @@ def command() -> None:
 
 
 @command.command("get")
-@click.argument("source", type=click.Path())
+@click.argument("source", type=click.Path(readable=False))
 @limit_options("json")
 def get(source: str, limits: Limits) -> None:
     """Write the metainfo of all samples to stdout, in order, a line each.
@@ -46,7 +46,7 @@ def get(source: str, limits: Limits) -> None:
 
 
 @command.command("put")
-@click.argument("source", type=click.Path())
+@click.argument("source", type=click.Path(readable=False))
 @click.option("--ignore-unknown", is_flag=True, help="Leave out lines for no sample.")
 @click.option("--keep-missing", is_flag=True, help="Leave samples without a line as they are.")
 @limit_options("json")

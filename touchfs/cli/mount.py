@@ -10,7 +10,7 @@ from dataclasses import replace
 import click
 
 from touchfs.cli.console import Reading, open_source, source_options
-from touchfs.errors import MissingExtraError
+from touchfs.errors import MountError
 from touchfs.indexing.place import index_place
 from touchfs.shard.options import Decompress
 
@@ -56,6 +56,7 @@ def octal(value: str) -> int:
     help="How long reads wait for a source that does not answer. [default: until it does]",
 )
 @click.option("--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="A worker stuck that long is replaced.")
+@click.option("--strict", is_flag=True, help="Fail if any shard has errors.")
 @click.option("--wait-timeout", type=click.FloatRange(1), default=600.0, help="Seconds to wait until it is ready.")
 @source_options
 def command(
@@ -75,6 +76,7 @@ def command(
     log_level: str,
     timeout: float | None,
     stuck_seconds: float,
+    strict: bool,
     wait_timeout: float,
     reading: Reading,
 ) -> int:
@@ -93,7 +95,7 @@ def command(
     Exit status:
       0  mounted (with -f: unmounted)     13 source is damaged or of no known format
       1  any other error                  14 index cannot be written
-      2  wrong usage                      15 FUSE is not available
+      2  wrong usage                      15 FUSE, or the fuse extra, is not available
       10 mount point cannot be used       16 not permitted to mount
       11 source not found                 17 not ready in time
       12 source cannot be read            32 mounting failed
@@ -106,9 +108,12 @@ def command(
         from touchfs_mount.mountpoint import resolve
         from touchfs_mount.preparing import Preparing
     except ImportError as error:
-        raise MissingExtraError(
+        from touchfs_mount.mountpoint import EXIT_NO_FUSE  # which needs no extra
+
+        raise MountError(
             f"mounting needs the fuse extra ({error.name or error}): install libfuse3-dev, pkg-config and gcc, "
-            "then `pip install 'touchfs[fuse]'`"
+            "then `pip install 'touchfs[fuse]'`",
+            exit_status=EXIT_NO_FUSE,
         ) from error
     if not mountpoint:
         raise click.UsageError("the mount point is empty: is a variable unset?")
@@ -136,6 +141,7 @@ def command(
         state_dir=state_dir,
         log=LogOptions(log_level, None if log_file is None else os.path.abspath(log_file)),
         xattrs=not no_xattr,
+        strict=strict,
         control=ControlOptions(path_prefix, control_mode, durability == "fsync", iterators=not read_only),
     )
     return mounting.mount(request, foreground=foreground, wait_seconds=wait_timeout, say=click.echo)

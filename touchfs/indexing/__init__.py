@@ -55,6 +55,7 @@ from touchfs.shard.keys import Keys, joined
 from touchfs.shard.names import assign
 from touchfs.shard.open import fingerprint, shard_name
 from touchfs.shard.options import DEFAULT, Decompress, Options
+from touchfs.shard.other_formats import refuse_remote
 from touchfs.source.local import FileIdentity
 from touchfs.source.trust import check_file
 from touchfs.view.catalogs import make_catalog
@@ -84,6 +85,7 @@ def open_dataset(
     """
     if not source:
         raise UsageError("the source is empty: is a variable unset?")
+    refuse_remote(source)
     source = os.path.abspath(source)
     place = index_place(source, in_place=in_place)
     work = _Work(source, options, force, executor, progress, preparing, indexed_now)

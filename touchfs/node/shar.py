@@ -23,6 +23,7 @@ from touchfs.node.seed import Seed
 from touchfs.shard import shar_files
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
+from touchfs.shard.other_formats import refuse_remote
 from touchfs.source.lines import PIPE
 from touchfs.stream.open import open_shar_streams, open_streams
 
@@ -79,6 +80,7 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
     if isinstance(fields, str | os.PathLike):
         raise UsageError("fields are lists of files by the names of fields: give a directory as in_dir")
     if in_dir is not None:
+        refuse_remote(os.fspath(in_dir))
         shards = find_shards(os.path.abspath(in_dir))
         if not all(map(shar_files.is_shard, shards)):
             raise NotFoundError("no Lhotse Shar here: expected cuts.*.jsonl", path=os.fspath(in_dir))
@@ -94,6 +96,7 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
 
 
 def _absolute(path: str) -> str:
+    refuse_remote(path)
     return path if path.startswith(PIPE) else os.path.abspath(path)
 
 

@@ -9,7 +9,7 @@
                     and the shards of its subdirectories, one level down
     PREFIX.idx      and `PREFIX.bin` or `PREFIX`, where that is no other file: the one shard
     a .tar, .jsonl  the one shard, also if it is compressed (.tar.gz, .jsonl.zst, …)
-    another file    a `data.list`
+    another file    a `data.list`, if it looks like one; else it is told what it is (`touchfs.shard.other_formats`)
 
 Names alone decide (but for JSON lines beside a `cuts.jsonl`), so hundreds of shards are found without a read.
 
@@ -26,12 +26,13 @@ import re
 from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.shard.megatron import find_prefixes
+from touchfs.shard.other_formats import READS, describe, describe_name, exists, read_head, refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.shar_files import is_shard, list_files
-from touchfs.shard.touch import is_touch_shard
+from touchfs.shard.touch import MODALITIES, is_touch_shard
 from touchfs.source.links import check_links, open_data
 
-LIST_NAME = "data.list"
+LIST_NAME, LIST_SUFFIX = "data.list", ".list"
 # What our own writers with --skip-bad leave out, beside the shards.
 SKIPPED_NAME = "skipped.jsonl"
 # A path of 4096 bytes, which is the longest there is, and datatypes. What has longer lines is no list.
@@ -43,13 +44,20 @@ _LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 
 
 def find_shards(source: str) -> list[str]:
-    """The paths of the shards of a source, in dataset order. A listed shard is named even if it is not there."""
+    """The paths of the shards of a source, in dataset order. A listed shard is named even if it is not there.
+
+    Raises UsageError for a remote source, NotFoundError, FormatError for what is no dataset, and SourceError.
+    """
+    refuse_remote(source)
+    exists(source)
     if not os.path.isdir(source):
         if (source.endswith(FILE_SUFFIXES) or is_shard(source)) and os.path.isfile(source):
+            read_head(source)
             return [source]
         if (index := _index_of(source)) is not None:
             return [index]
         if os.path.isfile(source):
+            _check_list(source)
             return _listed(source)
         if os.path.lexists(source):
             raise NotFoundError("neither a file nor a directory", path=source)
@@ -69,7 +77,8 @@ def find_shards(source: str) -> list[str]:
         shards += [path] if is_touch_shard(path) else _in_directory(path)
     if not shards:
         expected = "expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list"
-        raise NotFoundError(f"no shards here: {expected}", path=source)
+        others = (f"; {name} is {what}" for name in names if (what := describe_name(name)))
+        raise NotFoundError(f"no shards here: {expected}{next(others, '')}", path=source)
     return shards
 
 
@@ -96,6 +105,19 @@ def _index_of(source: str) -> str | None:
     return None
 
 
+def _check_list(path: str) -> None:
+    """Raises FormatError where a file is not called a list and does not look like one. It names what it is."""
+    if path.endswith(LIST_SUFFIX):
+        return
+    head = read_head(path)
+    if (what := describe(path, head)) is not None:
+        raise FormatError(f"is {what}; {READS}", path=path)
+    first = next(filter(None, map(bytes.strip, head.split(b"\n"))), b"")
+    match = _LINE.fullmatch(first)
+    if match is None or MODALITIES.isdisjoint(match[2].decode().split("+")):
+        raise FormatError(f"is no dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=path)
+
+
 def _listed(listing: str) -> list[str]:
     shards = []
     beside = os.path.dirname(os.path.abspath(listing))
@@ -107,10 +129,7 @@ def _listed(listing: str) -> list[str]:
                     continue
                 match = _LINE.fullmatch(stripped)
                 if match is None:
-                    told = f"is no dataset: line {number} is not `SHARD_DIR DATATYPES`"
-                    if line.startswith(b"{"):
-                        told += "; a JSONL is packed first: `touchfs pack touch`"
-                    raise FormatError(told, path=listing)
+                    raise FormatError(f"is no dataset: line {number} is not `SHARD_DIR DATATYPES`", path=listing)
                 shards.append(_locate(os.fsdecode(match[1]), beside))
     except OSError as error:
         raise SourceError(error.strerror or str(error), path=listing) from error

@@ -35,7 +35,7 @@ from touchfs.format import magic, mmidx
 from touchfs.format.mmidx_entries import Entries, damage_text
 from touchfs.sample import Field, Sample, Samples
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, read_index
+from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
 from touchfs.source.local import FileIdentity, LocalFile
 from touchfs.source.pieces import Pieces, StoredFile
 
@@ -171,6 +171,8 @@ class MegatronShard(Samples):
         if isinstance(self.data, Pieces):
             check_pieces_size(self.data, index.entries[-2:], index.dtype.itemsize)
         self.problems = [] if mmidx.has_sound_documents(index) else [_DOCUMENTS_DAMAGED.format(os.path.basename(path))]
+        if self.size and not len(index):
+            self.problems.append(lonely_data(self.data_name, self.size))
         starts = mmidx.document_starts(index)
         # As memoryviews, which give ints at a quarter of NumPy's time.
         self._starts = None if starts is None else starts.data

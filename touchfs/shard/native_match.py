@@ -16,6 +16,7 @@ import struct
 from touchfs.shard import shar_files
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprint
+from touchfs.shard.other_formats import refuse_remote
 from touchfs.source.lines import PIPE
 
 _OFFSET = struct.Struct("<Q")
@@ -35,6 +36,7 @@ def why_sequential(path: str) -> str:
 
 def has_native_indexes(source: str) -> bool:
     """Of a source of `touchfs.indexing.open_dataset`. Raises NotFoundError, FormatError or SourceError as that does."""
+    refuse_remote(source)
     return not why_sequential(source) and all(map(_is_indexed, find_shards(os.path.abspath(source))))
 
 

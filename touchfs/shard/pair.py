@@ -18,3 +18,8 @@ def read_index(path: str, identity: FileIdentity, bin_size: int) -> mmidx.Index:
         raise error.at(path) from error
     finally:
         file.close()
+
+
+def lonely_data(name: str, size: int) -> str:
+    """The problem of data whose index has no sample."""
+    return f"{name} has {size} bytes, and its index has no sample: not shown"

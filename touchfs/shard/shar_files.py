@@ -23,6 +23,7 @@ from typing import NamedTuple
 from touchfs.errors import NotFoundError, SourceError, TouchfsError
 from touchfs.shard.jsonl import parse_line
 from touchfs.source.compressed import STEP_SIZE, codec_of, decompress
+from touchfs.source.links import open_data
 from touchfs.source.local import FileIdentity
 
 CUTS = "cuts"
@@ -173,7 +174,7 @@ def _first_line(blocks: Iterable[bytes]) -> bytes:
 
 def _blocks(path: str) -> Generator[bytes, None, None]:
     is_plain = plain_name(os.path.basename(path)) == os.path.basename(path)
-    with open(path, "rb") as file:
+    with open(open_data(path, os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
         steps = iter(lambda: file.read(STEP_SIZE), b"")
         yield from steps if is_plain else decompress(codec_of(path), steps)
 

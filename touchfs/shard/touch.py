@@ -25,7 +25,7 @@ from touchfs.format.mmidx_entries import damage_text
 from touchfs.limits import too_long
 from touchfs.sample import NO_METAINFO, Field, Sample, Samples
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, read_index
+from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
 from touchfs.shard.single import identity_of
 from touchfs.source.local import FileIdentity, LocalFile
 
@@ -79,8 +79,6 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Loca
 class TouchShard(Samples):
     """The samples of one shard directory."""
 
-    problems = ()
-
     def __init__(self, path: str, options: Options = DEFAULT) -> None:
         self.path = path
         self.files = fingerprint(path)
@@ -95,6 +93,7 @@ class TouchShard(Samples):
         if len({len(column) for column in self._columns}) > 1:
             unequal = ", ".join(f"{column.modality} has {len(column)}" for column in self._columns)
             raise FormatError(f"the modalities have unequal numbers of samples: {unequal}", path=path)
+        self.problems = [problem for column in self._columns if (problem := column.problem)]
         self._metainfo = next((column for column in self._columns if column.is_metainfo), None)
 
     @property
@@ -157,6 +156,7 @@ class _Column:
         self.offsets = index.entries.offsets.data
         self.sizes = index.sizes.data
         self.damage = index.entries.damage.data
+        self.problem = lonely_data(self.source, data_size) if data_size and not len(index) else ""
         self.is_metainfo = modality in METAINFO_NAMES and index.dtype.str == "|u1"
         self._is_audio = modality in AUDIO_NAMES and index.dtype.str == "<i2"
         self._dtype = index.dtype.str

@@ -11,6 +11,7 @@ from touchfs.shard import shar_files
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprint
 from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.other_formats import refuse_remote
 from touchfs.source.lines import PIPE
 from touchfs.stream.base import Stream
 from touchfs.stream.lines import LineStream
@@ -22,6 +23,7 @@ def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
     """All that is a source of `touchfs.indexing.open_dataset`, and `NAME.jsonl.gz` and `pipe:COMMAND` besides."""
     if source.startswith(PIPE):
         return [LineStream(source, PIPE, options.limits.json)]
+    refuse_remote(source)
     source = os.path.abspath(source)
     is_lines = source.endswith(".jsonl.gz") and not shar_files.is_shard(source)
     paths = [source] if is_lines else [os.path.abspath(path) for path in find_shards(source)]

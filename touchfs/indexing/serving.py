@@ -1,0 +1,47 @@
+"""Whether a dataset is worth serving: what a mount and `touchfs info` fail for."""
+
+from __future__ import annotations
+
+from touchfs.dataset import Dataset, counted
+from touchfs.indexing.preparing import is_waiting
+from touchfs.shard.columns import as_array
+from touchfs.shard.table import DIRECTORY, NO_SAMPLE
+
+
+def why_unservable(dataset: Dataset, *, strict: bool = False) -> str:
+    """Why nothing of a dataset can be served, or with `strict`, not all of it; empty where it can.
+
+    Shards that wait for their decompression count as served. So does a dataset in which there is nothing to serve.
+    """
+    broken = [position for position, shard in enumerate(dataset.shards) if shard.report]
+    if not broken:
+        return ""
+    reason = first_reason(dataset, broken[0])
+    if not _serves_anything(dataset):
+        return f"nothing of it can be served: {reason}"
+    return f"{counted(len(broken), 'shard')} with errors, and --strict allows none: {reason}" if strict else ""
+
+
+def first_reason(dataset: Dataset, position: int) -> str:
+    """The first line that the report of a shard has on what is wrong; how many samples are damaged, if any are."""
+    shard = dataset.shards[position]
+    if shard.damaged:
+        return f"shard {shard.name}: {shard.damaged:,} of {shard.samples:,} samples are damaged"
+    # The second paragraph of a report has the reasons.
+    lines = shard.report.split("\n\n")[1].splitlines()
+    reason = lines[0].replace(shard.path + "/", "").replace(shard.path + ": ", "")
+    return f"shard {shard.name}: {reason}" + (f"; and {len(lines) - 1:,} more" if len(lines) > 1 else "")
+
+
+def _serves_anything(dataset: Dataset) -> bool:
+    if any(shard.samples > shard.damaged for shard in dataset.shards):
+        return True  # which is told without a look at any file
+    shards = enumerate(dataset.shards)
+    return any(is_waiting(shard) or (shard.damaged and _has_files(dataset, position)) for position, shard in shards)
+
+
+def _has_files(dataset: Dataset, position: int) -> bool:
+    """Of a damaged sample there may be files: its metainfo, or the line that is no JSON."""
+    table = dataset.catalog(position).tables["shards"]
+    is_file = (as_array(table.kind) != DIRECTORY) & (as_array(table.ordinal) != NO_SAMPLE)
+    return bool(is_file.any())

@@ -1,0 +1,125 @@
+"""What a file is that is no shard and no list of shards, told by its first bytes, else by its name; and remote sources.
+
+A user who names one learns what it is and what touchfs reads, instead of what is wrong with it as a list.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+from touchfs.errors import SourceError, UsageError
+from touchfs.format import magic, mmidx
+from touchfs.source.links import open_data
+
+READS = "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), directories of them, Lhotse Shar, and a data.list"
+HEAD_SIZE = 8192
+
+_REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
+_TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
+_MISNAMED = "but its name does not end in {}"
+_MAGICS = (
+    (b"PAR1", "a Parquet file"),
+    (b"ARROW1", "an Arrow file"),
+    (b"\xff\xff\xff\xff", "an Arrow stream"),
+    (b"FEA1", "a Feather file"),
+    (b"PK\x03\x04", "a zip archive"),
+    (b"PK\x05\x06", "a zip archive"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+    (b"Rar!", "a RAR archive"),
+    (b"\x1f\x8b", f"compressed by gzip, {_MISNAMED.format('.tar.gz or .jsonl.gz')}"),
+    (b"BZh", f"compressed by bzip2, {_MISNAMED.format('.tar.bz2 or .jsonl.bz2')}"),
+    (b"\xfd7zXZ\0", f"compressed by xz, {_MISNAMED.format('.tar.xz or .jsonl.xz')}"),
+    (b"\x28\xb5\x2f\xfd", f"compressed by Zstandard, {_MISNAMED.format('.tar.zst or .jsonl.zst')}"),
+    (b"SQLite format 3\0", "an SQLite database"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"%PDF", "a PDF document"),
+    (b"IDXPACK", "an index of many files: name these"),
+    (mmidx.MAGIC, f"the index of a .bin, {_MISNAMED.format('.idx')}"),
+)
+_EXTENSIONS = {
+    "7z": "a 7-Zip archive",
+    "arrow": "an Arrow file",
+    "bin": "a .bin without its .idx",
+    "csv": "a CSV file",
+    "db": "a database",
+    "feather": "a Feather file",
+    "h5": "an HDF5 file",
+    "hdf5": "an HDF5 file",
+    "html": "an HTML page",
+    "json": "JSON; JSON lines are called .jsonl",
+    "lance": "a Lance dataset",
+    "md": "a Markdown text",
+    "mdb": "an LMDB database",
+    "npy": "a NumPy array",
+    "npz": "a NumPy archive",
+    "parquet": "a Parquet file",
+    "pickle": "a Python pickle",
+    "pkl": "a Python pickle",
+    "pt": "a PyTorch file",
+    "py": "a Python program",
+    "rar": "a RAR archive",
+    "rst": "a text",
+    "sqlite": "an SQLite database",
+    "tfrecord": "a TFRecord file",
+    "toml": "a TOML file",
+    "tsv": "a TSV file",
+    "xml": "an XML file",
+    "yaml": "a YAML file",
+    "yml": "a YAML file",
+    "zip": "a zip archive",
+}
+
+
+def refuse_remote(source: str) -> None:
+    """Raises UsageError for what has a scheme, as `s3://bucket/shards`, unless it is the path of something here."""
+    match = _REMOTE.match(source)
+    if match is not None and not os.path.lexists(source):
+        told = "remote sources are not supported yet: copy it to a local disk, or mount it with another tool first"
+        raise UsageError(f"is a remote source ({match[1]}://); {told}", path=source)
+
+
+def exists(path: str) -> bool:
+    """Whether something is at a path. Raises SourceError where there is no permission on the way, or the disk fails."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return False
+        raise SourceError(error.strerror or str(error), path=path) from error
+    return True
+
+
+def read_head(path: str) -> bytes:
+    """The first bytes of a file. Raises SourceError."""
+    try:
+        with open(open_data(path, os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
+            return file.read(HEAD_SIZE)
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), path=path) from error
+
+
+def describe(name: str, head: bytes) -> str | None:
+    """What a file is with this name and these first bytes; None of text of no known kind."""
+    by_magic = next((what for start, what in _MAGICS if head.startswith(start)), None)
+    if by_magic is not None:
+        return by_magic
+    if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
+        return f"a tar, {_MISNAMED.format('.tar')}"
+    extension = magic.extension(head)
+    if extension != "bin":
+        return f"a single file of the kind .{extension}, not a shard: `touchfs pack` makes shards of such files"
+    by_name = describe_name(name)
+    if by_name is None and b"\0" in head:
+        return "binary data of no known kind"
+    if by_name is None and head.lstrip().startswith(b"{"):
+        return _EXTENSIONS["json"]
+    return by_name
+
+
+def describe_name(name: str) -> str | None:
+    return _EXTENSIONS.get(os.path.splitext(name)[1][1:].lower())
