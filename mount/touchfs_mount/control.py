@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from touchfs.dataset import Dataset
-from touchfs.errors import ChangedError, NotFoundError
+from touchfs.errors import ChangedError, NotFoundError, StateError
+from touchfs.state.item_tokens import ItemTokens
 from touchfs.state.iterators import Iterators
+from touchfs.state.open_table import OpenTable
 from touchfs.state.opens import Opens
+from touchfs.state.problem import SharedProblem
 from touchfs.state.store import StateStore
 from touchfs.tree.inode import FIXED_VIEW, ROOT, pack, unpack
-from touchfs_mount.control_files import FIXED_FILES, INFO, ITERATORS_README, ControlFiles
+from touchfs_mount.control_files import ERRORS, FIXED_FILES, INFO, ITERATORS_README, ControlFiles, Iterated
 from touchfs_mount.iterator_files import (
     FILES,
     README,
@@ -28,7 +31,9 @@ from touchfs_mount.iterator_files import (
     file_inode,
     file_of,
 )
+from touchfs_mount.known_iterators import KnownIterators
 from touchfs_mount.loop import CELLS, FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
+from touchfs_mount.recent_errors import RecentErrors
 from touchfs_mount.workers import Reloads
 
 NAME = b".touchfs"
@@ -57,7 +62,10 @@ DEFAULT = ControlOptions()
 
 @dataclass(frozen=True, slots=True)
 class MountFacts:
-    """What there is to know of the mount itself. `counters` are those of all workers, `resent` is as in `Shared`."""
+    """What there is to know of the mount itself, and what its processes share.
+
+    `counters` are those of all workers, `resent` is as in `Shared`.
+    """
 
     path: str
     pid: int
@@ -65,6 +73,10 @@ class MountFacts:
     counters: list[memoryview[int]]
     reloads: Reloads
     resent: memoryview[int]
+    opens: OpenTable
+    errors: RecentErrors
+    known: KnownIterators
+    problem: SharedProblem
 
 
 def is_control(inode: int) -> bool:
@@ -77,19 +89,28 @@ def is_iterators(inode: int) -> bool:
 
 
 class Control:
-    """Serves the control directory in one worker. `store` is this worker's own. All of it may wait for the store."""
+    """Serves the control directory in one worker. `store` is this worker's own, or None where there are no iterators.
 
-    def __init__(
-        self, dataset: Dataset, facts: MountFacts, mount: int, store: StateStore, options: ControlOptions
-    ) -> None:
+    All that is of iterators may wait for the store; what is known without it needs none.
+    """
+
+    def __init__(self, dataset: Dataset, facts: MountFacts, store: StateStore | None, options: ControlOptions) -> None:
         self._dataset = dataset
         self._facts = facts
         self._options = options
         prefix = facts.path if options.path_prefix is None else options.path_prefix
-        self.iterators = Iterators(store, dataset, prefix.rstrip("/"))
-        self.files = ControlFiles(Opens(store, mount), self.iterators, self._fixed_text)
-        files = {b"info": INFO} | ({b"iterators": ITERATORS} if options.iterators else {})
+        self.tokens = ItemTokens(dataset)
+        iterated = None
+        if store is not None:
+            iterators = Iterators(store, dataset, prefix.rstrip("/"), facts.problem)
+            iterated = Iterated(iterators, Opens(store, facts.opens, facts.pid))
+        self.files = ControlFiles(facts.opens, iterated, self._fixed_text)
+        files = {b"info": INFO, b"errors": ERRORS} | ({} if store is None else {b"iterators": ITERATORS})
         self._fixed = {DIRECTORY: files, ITERATORS: {b"README": ITERATORS_README}}
+
+    @property
+    def _iterators(self) -> Iterators:
+        return self.files.iterated.iterators
 
     def entry(self, inode: int) -> ControlEntry:
         if unpack(inode)[1]:
@@ -104,10 +125,27 @@ class Control:
         raise ChangedError("this inode is not of this mount")
 
     def _iterator(self, inode: int) -> int:
+        """The iterator of an inode. Where the store cannot be used, it is taken to be there: its `error` says why."""
         iterator = unpack(inode)[1]
-        if self.iterators.name_of(iterator) is None:
+        try:
+            name = self._iterators.name_of(iterator)
+        except StateError:
+            return iterator
+        if name is None:
             raise ChangedError("the iterator was removed")
         return iterator
+
+    def _named(self, name: bytes | None) -> list[tuple[bytes, int]]:
+        """The iterators, or the one of a name; those known from before where the store cannot be used."""
+        try:
+            named = self._iterators.named(name)
+        except StateError:
+            known = self._facts.known.named(name)
+            if not known:
+                raise
+            return known
+        self._facts.known.add(named)
+        return named
 
     def find(self, directory: int, name: bytes) -> ControlEntry | None:
         """The entry of this name in a directory."""
@@ -137,7 +175,7 @@ class Control:
             if place > after:
                 yield found, inode, place
         if directory == ITERATORS:
-            named = self.iterators.named(name)
+            named = self._named(name)
             yield from (
                 (found, directory_inode(iterator), len(fixed) + iterator)
                 for found, iterator in named
@@ -152,13 +190,16 @@ class Control:
             raise NotFoundError("not a directory")
 
     def make_iterator(self, name: bytes, maker: str) -> ControlEntry:
-        return self.entry(directory_inode(self.iterators.create(os.fsdecode(name), maker)))
+        iterator = self._iterators.create(os.fsdecode(name), maker)
+        self._facts.known.add([(name, iterator)])
+        return self.entry(directory_inode(iterator))
 
     def remove_iterator(self, name: bytes, remover: str) -> None:
-        self.iterators.remove(os.fsdecode(name), remover)
+        self._iterators.remove(os.fsdecode(name), remover)
+        self._facts.known.remove(name)
 
     def _fixed_text(self, file: str) -> bytes:
-        return README.encode() if file == "README" else self._info()
+        return {"README": README.encode, "errors": self._facts.errors.text, "info": self._info}[file]()
 
     def _info(self) -> bytes:
         dataset = self._dataset

@@ -19,6 +19,7 @@ from pyfuse3 import FUSEError
 from touchfs.errors import TouchfsError
 from touchfs_mount.errnos import errno_of
 from touchfs_mount.loop import FAILURES
+from touchfs_mount.recent_errors import RecentErrors
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +27,12 @@ LOG_SECONDS, LOGGED_KEPT = 60.0, 1000
 
 
 class Refusals:
-    """Logs what readers are refused: each kind of error of each file once a minute, as one bad shard is asked often."""
+    """Logs what readers are refused, and adds it to the recent errors: each kind of error of each file once a minute,
+    as one bad shard is asked often.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, errors: RecentErrors) -> None:
+        self._errors = errors
         self._logged: dict[tuple[type[TouchfsError], str | None], float] = {}
 
     def log(self, error: TouchfsError) -> None:
@@ -38,6 +42,7 @@ class Refusals:
         if len(self._logged) >= LOGGED_KEPT:
             self._logged.clear()
         self._logged[what] = now
+        self._errors.add(str(error))
         log.info("%s", error)
 
 

@@ -10,8 +10,8 @@ and waits again. `run` polls, and steps one of them for each request.
   its end arrives through an eventfd in the same poll, and meanwhile other session coroutines serve other requests.
   pyfuse3 makes a further session coroutine whenever none is waiting, up to `SESSION_TASKS`, so at most that many are
   parked. That is more than a pool lets wait for what does not answer. One that is parked takes some 10 KB.
-- `await offload_control(function, ...)` does so in a pool of its own: who waits for the state store, and who waits for
-  data, do not wait for each other.
+- `await offload_control(share, function, ...)` does so in a pool of its own: who waits for the state store, and who
+  waits for data, do not wait for each other.
 - Several workers on one descriptor race for each request. The loser of a race would get EAGAIN (the descriptor does
   not block), on which pyfuse3's session coroutine raises and leaks its buffer. So reading is guarded by a lock: poll,
   take the lock, poll again without waiting, read, release the lock at the entry of the handler (`entered`). It is an
@@ -92,9 +92,9 @@ def offload(share: Hashable, function: Callable[..., T], *arguments: Any) -> Awa
     return _Offload(DATA, share, function, arguments)
 
 
-def offload_control(function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
-    """The same for what may wait for the state store."""
-    return _Offload(CONTROL, None, function, arguments)
+def offload_control(share: Hashable, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+    """The same for what may wait for the state store. Who looks is to have another share than who changes it."""
+    return _Offload(CONTROL, share, function, arguments)
 
 
 class _NoLock:

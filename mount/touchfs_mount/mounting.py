@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from touchfs.dataset import Dataset, counted
-from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, StateError, TouchfsError, UsageError
 from touchfs.indexing.preparing import hold_all, is_waiting, release
 from touchfs.indexing.serving import why_unservable
 from touchfs.source import links
 from touchfs.source.scratch import Scratch
+from touchfs.source.trust import make_directory
+from touchfs.state.open_table import OpenTable
+from touchfs.state.patience import Patience, with_patience
 from touchfs.state.place import STATE_SUFFIX, log_path, state_path
-from touchfs.state.plans import RegisteredPlans
+from touchfs.state.plans import SharedPlans
+from touchfs.state.problem import SharedProblem
 from touchfs.state.store import StateStore
-from touchfs.tree.inode import SHARD_IDS_MAX
 from touchfs.tree.tree import Tree
 from touchfs_mount import logs, mountpoint
 from touchfs_mount.background import Background, in_background
 from touchfs_mount.control import DEFAULT, ControlOptions, MountFacts
 from touchfs_mount.daemon import serve
+from touchfs_mount.known_iterators import KnownIterators
 from touchfs_mount.libfuse import MountOptions
 from touchfs_mount.logs import LogOptions
 from touchfs_mount.notifications import invalidate
-from touchfs_mount.operations import TouchOperations
+from touchfs_mount.operations import StorePlace, TouchOperations
 from touchfs_mount.preparing import Preparing
+from touchfs_mount.recent_errors import RecentErrors
+from touchfs_mount.shard_ids import ShardIds
 from touchfs_mount.workers import Shared
 from touchfs_mount.zygote import Renewal
 
@@ -38,6 +45,11 @@ _SOURCE_STATUSES: tuple[tuple[type[TouchfsError], int], ...] = (
     (FormatError, 13),
 )
 EXIT_INDEX = 14
+
+# At the end of a mount nobody is left who waits for the state store: so long it may take to tidy it up.
+TIDY_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +81,7 @@ def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: 
     In the background only the child looks at the source, so that one which does not answer is given up in time.
     """
     if not foreground and request.log.file is None:
-        log_file = log_path(request.options.path, request.state_dir)
-        request = replace(request, log=replace(request.log, file=log_file, is_ours=True))
+        request = replace(request, log=_default_log(request))
     # As written: links are followed, and with them a source that may not answer is touched, in `_serve`.
     if request.options.allow_other and os.geteuid() == 0:
         links.guard()
@@ -86,13 +97,26 @@ def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: 
     return 0
 
 
+def _default_log(request: MountRequest) -> LogOptions:
+    """The log of a mount in the background. One that is read-only does without, where it cannot be written."""
+    file = log_path(request.options.path, request.state_dir)
+    options = replace(request.log, file=file, is_ours=True)
+    if request.options.read_only:
+        try:
+            make_directory(os.path.dirname(file))
+            logs.open_file(options).close()
+        except (OSError, MountError):
+            return replace(request.log, file=os.devnull)
+    return options
+
+
 def _serve(
     request: MountRequest, claim: mountpoint.Claim, background: Background | None, say: Callable[[str], None]
 ) -> int:
     with ExitStack() as until_removed:
         try:
             _refuse_overlap(request)
-            store = StateStore(request.state_path)
+            store = None if request.options.read_only else _store_place(request.state_path)
             log_file = None if request.log.file is None else logs.open_file(request.log)
             dataset = _open(request)
             if log_file is not None:
@@ -100,7 +124,8 @@ def _serve(
                     background.detach(log_file)
                 log_file.close()
             logs.configure(request.log)
-            operations, shared = _operations(request, dataset, store)
+            generations = _Generations(request, store)
+            operations, shared = _operations(request, generations.first(dataset), store)
 
             def ready() -> None:
                 claim.release()
@@ -112,10 +137,34 @@ def _serve(
                 claim.release()
                 request.preparing.follow(dataset, request.log)
 
-            renewal = _renewal(request, dataset.source, operations, store.path)
-            return serve(operations, renewal, shared, request.options, ready, mounted)
+            renewal = generations.renewal(dataset.source, operations)
+            try:
+                return serve(operations, renewal, shared, request.options, ready, mounted)
+            finally:
+                if store is not None:
+                    _tidy(store)
         finally:
             claim.remove()
+
+
+def _store_place(path: str) -> StorePlace:
+    """The state store, made if need be. Closed again: each worker opens it for itself after the fork."""
+    store = StateStore(path)
+    try:
+        store.add_mount(os.getpid())
+        return StorePlace(path, store.identity or b"")
+    finally:
+        store.close()
+
+
+def _tidy(place: StorePlace) -> None:
+    """After the mount's end, delete what is left of it. Who closes a store last also removes SQLite's own files."""
+    try:
+        store = StateStore(place.path, later=True, identity=place.identity)
+        with_patience(Patience(TIDY_SECONDS), store.remove_mount, os.getpid())
+        store.close()
+    except StateError as error:
+        log.info("%s", error)
 
 
 def _open(request: MountRequest) -> Dataset:
@@ -133,46 +182,74 @@ def _open(request: MountRequest) -> Dataset:
         raise MountError(str(error), exit_status=status) from error
 
 
-def _operations(request: MountRequest, dataset: Dataset, store: StateStore) -> tuple[TouchOperations, Shared]:
-    """The handlers and what their processes share. Closes the store: each worker opens its own after the fork."""
-    shard_ids = _shard_ids(dataset, store)
-    mount_id = store.add_mount(os.getpid())
-    store.close()
+def _operations(request: MountRequest, tree: Tree, store: StorePlace | None) -> tuple[TouchOperations, Shared]:
+    """The handlers and what their processes share."""
     options = request.options
     shared = Shared(options.workers)
-    loop = "trio" if options.trio_loop else "own"
-    facts = MountFacts(options.path, os.getpid(), loop, shared.counters, shared.reloads, shared.resent)
-    tree = Tree(dataset, shard_ids, RegisteredPlans(store.path))
-    operations = TouchOperations(tree, facts, store.path, mount_id, xattrs=request.xattrs, options=request.control)
-    return operations, shared
+    facts = MountFacts(
+        path=options.path,
+        pid=os.getpid(),
+        loop="trio" if options.trio_loop else "own",
+        counters=shared.counters,
+        reloads=shared.reloads,
+        resent=shared.resent,
+        opens=OpenTable(),
+        errors=RecentErrors(),
+        known=KnownIterators(),
+        problem=SharedProblem(),
+    )
+    return TouchOperations(tree, facts, store, xattrs=request.xattrs, options=request.control), shared
 
 
-def _shard_ids(dataset: Dataset, store: StateStore) -> list[int]:
-    shard_ids = store.shard_ids([(shard.path, shard.identity) for shard in dataset.shards])
-    if max(shard_ids, default=0) > SHARD_IDS_MAX:
-        raise MountError(f"over {SHARD_IDS_MAX} shard ids were given: delete the state store {store.path}")
-    return shard_ids
+class _Generations:
+    """The trees of a mount, one for each generation of its dataset, with the ids and plans that go through all."""
 
+    def __init__(self, request: MountRequest, store: StorePlace | None) -> None:
+        self._request = request
+        self._store = store
+        self._ids = ShardIds(has_store=store is not None)
+        self._plans = SharedPlans()
 
-def _renewal(request: MountRequest, source: str, operations: TouchOperations, store_path: str) -> Renewal:
-    """How the mount comes to another generation of the dataset. `source` is absolute, unlike the one asked for."""
+    def first(self, dataset: Dataset) -> Tree:
+        return self._tree(dataset, self._stored_ids(dataset))
 
-    def reopen() -> tuple[Dataset, list[int]]:
-        dataset = request.open_dataset(source)
-        store = StateStore(store_path)
+    def renewal(self, source: str, operations: TouchOperations) -> Renewal:
+        """How the mount comes to another one. `source` is absolute, unlike the one asked for."""
+
+        def reopen() -> tuple[Dataset, list[int] | None]:
+            dataset = self._request.open_dataset(source)
+            return dataset, self._stored_ids(dataset)
+
+        def adopt(generation: tuple[Dataset, list[int] | None]) -> Callable[[int], None]:
+            dataset, stored = generation
+            after = self._tree(dataset, stored)
+            hold_all(dataset)
+            self._request.preparing.follow(dataset, self._request.log)
+            before = operations.reload(after)
+            return lambda descriptor: invalidate(descriptor, before, after)
+
+        return Renewal(reopen, adopt)
+
+    def _tree(self, dataset: Dataset, stored: list[int] | None) -> Tree:
+        return Tree(dataset, self._ids.of(_identities(dataset), stored), self._plans)
+
+    def _stored_ids(self, dataset: Dataset) -> list[int] | None:
+        """The ids that the state store gives, or None where there is no store, or it cannot be used."""
+        if self._store is None:
+            return None
         try:
-            return dataset, _shard_ids(dataset, store)
-        finally:
-            store.close()
+            store = StateStore(self._store.path, later=True, identity=self._store.identity)
+            try:
+                return store.shard_ids(_identities(dataset))
+            finally:
+                store.close()
+        except StateError as error:
+            log.warning("%s: inode numbers of new shards are others after a remount", error)
+            return None
 
-    def adopt(generation: tuple[Dataset, list[int]]) -> Callable[[int], None]:
-        hold_all(generation[0])
-        request.preparing.follow(generation[0], request.log)
-        after = Tree(*generation, RegisteredPlans(store_path))
-        before = operations.reload(after)
-        return lambda descriptor: invalidate(descriptor, before, after)
 
-    return Renewal(reopen, adopt)
+def _identities(dataset: Dataset) -> list[tuple[str, str]]:
+    return [(shard.path, shard.identity) for shard in dataset.shards]
 
 
 def _summary(dataset: Dataset) -> str:

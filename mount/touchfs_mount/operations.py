@@ -16,16 +16,16 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyfuse3
 from pyfuse3 import FUSEError
 
 from touchfs.extent import Buffer
 from touchfs.shard.names import NAME_MAX
-from touchfs.state.database import WouldWaitError
+from touchfs.state.patience import Patience, with_patience
 from touchfs.state.store import StateStore
 from touchfs.state.writes import Piece
 from touchfs.tree.entry import Entry
@@ -60,6 +60,13 @@ CONTROL_PLACE = 1 << 12
 T = TypeVar("T")
 
 
+class StorePlace(NamedTuple):
+    """The state store of a mount: where it is, and which one."""
+
+    path: str
+    identity: bytes
+
+
 class Readable(Protocol):
     """What a file that is open shows."""
 
@@ -87,8 +94,7 @@ class TouchOperations(Operations):
         self,
         tree: Tree,
         facts: MountFacts,
-        store_path: str,
-        mount: int,
+        store: StorePlace | None,
         *,
         xattrs: bool = True,
         options: ControlOptions = control.DEFAULT,
@@ -96,14 +102,13 @@ class TouchOperations(Operations):
         super().__init__()
         self._tree = tree
         self._facts = facts
-        self._store_path = store_path
-        self._mount = mount
+        self._store_place = store
         self._xattrs = xattrs
         self._control_options = options
         self._contents: dict[int, Readable] = {}
         self._mtime_ns = tree.entry(ROOT).mtime_ns
         self.entered: Callable[[], None] | None = None
-        self.refusals = Refusals()
+        self.refusals = Refusals(facts.errors)
 
     def reload(self, tree: Tree) -> Tree:
         """Serve another tree from now on; returns the one before. In the zygote, so for workers yet to be forked."""
@@ -119,9 +124,18 @@ class TouchOperations(Operations):
         self.entered = environment.entered
         # Of several workers another one may get the read of what was opened here, and would wait for the attempt.
         self._makes_ahead = environment.entered is None
-        options = self._control_options
-        store = StateStore(self._store_path, fsync=options.fsync)
-        self._control = Control(self._tree.dataset, self._facts, self._mount, store, options)
+        options, place = self._control_options, self._store_place
+        # Connected to when it is used first: data is served without it.
+        store = place and StateStore(place.path, fsync=options.fsync, later=True, identity=place.identity)
+        self._control = Control(self._tree.dataset, self._facts, store, options)
+
+    def _look(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+        """Call what reads the state store."""
+        return self._offload_control("look", with_patience, Patience(), function, *arguments)
+
+    def _change(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+        """Call what changes the state store: for a thread and for the store together it waits as one `Patience`."""
+        return self._offload_control("change", with_patience, Patience(), function, *arguments)
 
     async def _ask(self, inode: int, question: Callable[..., T], *arguments: Any) -> T:
         """What the tree says to a question about an inode, a method of it."""
@@ -132,18 +146,14 @@ class TouchOperations(Operations):
         return await self._wait(inode, question, self._tree, *arguments)
 
     async def _wait(self, inode: int, function: Callable[..., T], *arguments: Any) -> T:
-        """Run in a thread what may wait for the inode's shard, or for the state store."""
-        shard_id = unpack(inode)[1]
-        if shard_id or not self._tree.is_lasting(inode):
-            waited: T = await self._offload(shard_id, function, *arguments)
-        else:
-            waited = await self._offload_control(function, *arguments)
+        """Run in a thread what may wait for the inode's shard."""
+        waited: T = await self._offload(unpack(inode)[1], function, *arguments)
         return waited
 
     async def _control_entry(self, inode: int) -> pyfuse3.EntryAttributes:
         """Those that are always there are told without a look into the store."""
         entry = self._control.entry
-        found = await self._offload_control(entry, inode) if is_iterators(inode) else entry(inode)
+        found = await self._look(entry, inode) if is_iterators(inode) else entry(inode)
         return self._of_control(found)
 
     def begin_idle(self) -> None:
@@ -176,7 +186,7 @@ class TouchOperations(Operations):
         if parent == ROOT and name == control.NAME:
             return await self._control_entry(control.DIRECTORY)
         if is_control(parent):
-            told = await self._offload_control(self._control.find, parent, name)
+            told = await self._look(self._control.find, parent, name)
             # Another mount may make what is missing here now.
             return missing(0) if told is None else self._of_control(told)
         found = await self._ask(parent, Tree.find, parent, name)
@@ -204,7 +214,7 @@ class TouchOperations(Operations):
             return
         after = max(start - DOTS, 0)
         if is_control(handle):
-            for name, told, place in await self._offload_control(self._control.entries, handle, after):
+            for name, told, place in await self._look(self._control.entries, handle, after):
                 if not pyfuse3.readdir_reply(token, name, self._of_control(told), place + DOTS):
                     return
             return
@@ -245,10 +255,7 @@ class TouchOperations(Operations):
         if not is_control(inode):
             self._keep(inode, await self._ask(inode, Tree.content, inode))
             return pyfuse3.FileInfo(fh=inode, keep_cache=True)
-        try:
-            file = self._control.files.open(inode, wait=False)
-        except WouldWaitError:
-            file = await self._offload_control(self._control.files.open, inode)
+        file = self._control.files.open(inode)
         self._keep(file.handle, file)
         if is_read:
             self._control.files.expect(file)
@@ -268,8 +275,9 @@ class TouchOperations(Operations):
         data = content.read_nowait(offset, length)
         if data is not None:
             return data
-        if handle & HANDLE_TAG:
-            return await self._offload_control(content.read, offset, length)
+        if isinstance(content, ControlFile):
+            offload = self._change if content.is_stored else self._look
+            return await offload(content.read, offset, length)
         return await self._wait(handle, content.read, offset, length)
 
     def _keep(self, handle: int, content: Readable) -> None:
@@ -285,10 +293,9 @@ class TouchOperations(Operations):
         file = self._contents.pop(handle, None)
         if not isinstance(file, ControlFile):
             file = self._control.files.opened(handle)
-        try:
-            file.release(wait=False)
-        except WouldWaitError:
-            await self._offload_control(file.release)
+        left = file.release()
+        if left is not None:
+            await self._change(left)
 
     @handler
     async def flush(self, handle: int) -> None:
@@ -331,8 +338,8 @@ class TouchOperations(Operations):
         if "ordinal" not in told:
             raise FUSEError(pyfuse3.ENOATTR)
         source = f"merged/{told['plan']}" if "plan" in told else "segments" if "segment" in told else "samples"
-        token: str = await self._offload_control(
-            self._control.iterators.item_token, source, told["shard"], int(told["ordinal"]), int(told.get("segment", 0))
+        token: str = await self._wait(
+            inode, self._control.tokens.token, source, told["shard"], int(told["ordinal"]), int(told.get("segment", 0))
         )
         return token.encode()
 
@@ -348,7 +355,7 @@ class TouchOperations(Operations):
     @handler
     async def write(self, handle: int, offset: int, data: bytes) -> int:
         file = self._control.files.opened(handle)
-        written: int = await self._offload_control(file.write, Piece(offset, bytes(data), self._facts.resent[0]))
+        written: int = await self._change(file.write, Piece(offset, bytes(data), self._facts.resent[0]))
         return written
 
     @handler
@@ -357,14 +364,14 @@ class TouchOperations(Operations):
     ) -> pyfuse3.EntryAttributes:
         if parent != ITERATORS:
             raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
-        made = await self._offload_control(self._control.make_iterator, name, _asker(context))
+        made = await self._change(self._control.make_iterator, name, _asker(context))
         return self._of_control(made)
 
     @handler
     async def rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:
         if parent != ITERATORS:
             raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
-        await self._offload_control(self._control.remove_iterator, name, _asker(context))
+        await self._change(self._control.remove_iterator, name, _asker(context))
 
     @handler
     async def setattr(

@@ -29,6 +29,6 @@ class TrioThreads:
         raise SourceTimeoutError(f"no answer within {seconds:g} s")
 
 
-async def offload_control(function: Callable[..., T], *arguments: Any) -> T:
+async def offload_control(share: Hashable, function: Callable[..., T], *arguments: Any) -> T:
     """A step that has begun is not given up: it may still happen."""
     return await trio.to_thread.run_sync(function, *arguments)

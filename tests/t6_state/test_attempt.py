@@ -11,8 +11,19 @@ import pytest
 
 from touchfs.errors import StateError
 from touchfs.state.database import WouldWaitError
+from touchfs.state.open_table import OpenTable
 from touchfs.state.opens import Opens
 from touchfs.state.store import StateStore
+
+
+def add(store, name):
+    """Change something."""
+    return store.shard_ids([(name, "x")])[0]
+
+
+def added(store):
+    with store.transaction(write=False) as connection:
+        return [path.decode() for (path,) in connection.execute("SELECT path FROM shard ORDER BY id")]
 
 
 @pytest.fixture
@@ -22,9 +33,9 @@ def other(path):
 
 
 def test_it_is_done_when_it_is_committed(store, other):
-    assert store.attempt(lambda connection: store.plan_number("one")) == 1
+    assert store.attempt(lambda connection: add(store, "one")) == 1
     assert store.commit()
-    assert other.plans() == [("one", 1)]
+    assert added(other) == ["one"]
 
 
 def test_nothing_is_committed_twice_or_before(store):
@@ -33,36 +44,36 @@ def test_nothing_is_committed_twice_or_before(store):
     assert [store.commit(), store.commit()] == [True, False]
 
 
-@pytest.mark.parametrize("undo", [StateStore.undo, StateStore.plans, lambda store: store.add_mount(os.getpid())])
+@pytest.mark.parametrize("undo", [StateStore.undo, added, lambda store: store.add_mount(os.getpid())])
 def test_whatever_comes_first_undoes_it(store, other, undo):
-    store.attempt(lambda connection: store.plan_number("one"))
+    store.attempt(lambda connection: add(store, "one"))
     undo(store)
     assert not store.commit()
-    assert store.plans() == other.plans() == []
+    assert added(store) == added(other) == []
 
 
 def test_another_attempt_undoes_it(store, other):
-    store.attempt(lambda connection: store.plan_number("one"))
-    store.attempt(lambda connection: store.plan_number("two"))
+    store.attempt(lambda connection: add(store, "one"))
+    store.attempt(lambda connection: add(store, "two"))
     assert store.commit()
-    assert other.plans() == [("two", 1)]
+    assert added(other) == ["two"]
 
 
 def test_nobody_else_changes_the_store_until_then(store, other):
-    store.attempt(lambda connection: store.plan_number("one"))
+    store.attempt(lambda connection: add(store, "one"))
     with pytest.raises(WouldWaitError), other.transaction(wait=False):
         pass
     store.undo()
-    assert other.plan_number("two") == 1
+    assert add(other, "two") == 1
 
 
 def test_a_thread_waits_for_its_end(store):
-    store.attempt(lambda connection: store.plan_number("one"))
+    store.attempt(lambda connection: add(store, "one"))
     begun = threading.Event()
 
     def waiting():
         begun.set()
-        return store.plan_number("two")
+        return add(store, "two")
 
     with ThreadPoolExecutor(1) as threads:
         number = threads.submit(waiting)
@@ -74,33 +85,35 @@ def test_a_thread_waits_for_its_end(store):
 
 def test_an_act_that_fails_is_undone(store, other):
     def act(connection):
-        store.plan_number("one")
+        add(store, "one")
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         store.attempt(act)
     assert not store.commit()
-    assert other.plan_number("two") == 1
+    assert add(other, "two") == 1
 
 
 def test_it_is_not_for_who_waits_for_the_disk(path):
     with closing(StateStore(path, fsync=True)) as store:
         with pytest.raises(WouldWaitError):
-            store.attempt(lambda connection: store.plan_number("one"))
-        assert store.plans() == []
+            store.attempt(lambda connection: add(store, "one"))
+        assert added(store) == []
 
 
 def test_it_is_undone_when_the_process_ends(path, other):
-    code = "store.attempt(lambda connection: store.plan_number('one')); os.kill(os.getpid(), 9)"
+    code = "store.attempt(lambda connection: store.shard_ids([('one', 'x')])); os.kill(os.getpid(), 9)"
     begin = "import os, sys; from touchfs.state.store import StateStore; store = StateStore(sys.argv[1]); "
     assert subprocess.run([sys.executable, "-c", begin + code, path], check=False).returncode == -9
-    assert other.plans() == []
+    assert added(other) == []
 
 
 class TestOpens:
     @pytest.fixture
     def opens(self, store):
-        return Opens(store, store.add_mount(os.getpid()))
+        opens = Opens(store, OpenTable(), os.getpid())
+        opens.text(opens.open(), lambda connection: b"the first")
+        return opens
 
     def test_a_text_made_ahead_is_the_text(self, opens):
         opened = opens.open()
@@ -109,13 +122,13 @@ class TestOpens:
         assert opens.made_ahead(opened) is None
         assert opens.text(opened, lambda connection: b"two") == b"one"
 
-    def test_one_that_is_not_read_next_was_never_made(self, opens, other):
+    def test_one_that_is_not_read_next_was_never_made(self, opens):
         first, second = opens.open(), opens.open()
         opens.make_ahead(first, lambda connection: b"one")
         assert opens.made_ahead(second) is None
         assert opens.text(second, lambda connection: b"two") == b"two"
         assert opens.made_ahead(first) is None
-        assert Opens(other, 1).text(first, lambda connection: b"three") == b"three"
+        assert opens.text(first, lambda connection: b"three") == b"three"
 
     def test_none_is_made_of_what_was_read_or_released(self, opens, store):
         read, released = opens.open(), opens.open()
@@ -123,20 +136,21 @@ class TestOpens:
         opens.release(released)
         for opened in (read, released):
             with pytest.raises(WouldWaitError):
-                opens.make_ahead(opened, lambda connection: store.plan_number("made") and b"two")
+                opens.make_ahead(opened, lambda connection: add(store, "made") and b"two")
         assert opens.made_ahead(read) is None
-        assert store.plans() == []
+        assert added(store) == []
 
-    def test_who_opens_a_file_is_told_why_there_are_no_rows(self, opens, store):
+    def test_one_that_is_released_before_it_is_read_is_undone(self, opens, store):
+        opened = opens.open()
+        opens.make_ahead(opened, lambda connection: add(store, "made") and b"one")
+        opens.release(opened)
+        assert opens.made_ahead(opened) is None
+        assert opens.text(opened, lambda connection: b"two") == b""
+        assert added(store) == []
+
+    def test_who_reads_a_file_is_told_why_there_is_no_store(self, opens, store):
+        opened = opens.open()
         store.close()
         opens.tidy()
         with pytest.raises(StateError, match="closed"):
-            opens.open()
-
-    def test_rows_are_made_while_there_is_time(self, opens, other):
-        ids = set()
-        for _ in range(500):
-            opens.tidy()
-            with other.transaction():
-                ids.add(opens.open(wait=False))
-        assert len(ids) == 500
+            opens.text(opened, lambda connection: b"one")

@@ -24,6 +24,7 @@ from touchfs.node.repeater import RepeaterIteration
 from touchfs.state import live_graph
 from touchfs.state.database import WouldWaitError
 from touchfs.state.iterators import Iterators
+from touchfs.state.open_table import OpenTable
 from touchfs.state.opens import Opened, Opens
 from touchfs.state.registry import ExistsError
 from touchfs.state.selected import Selector
@@ -311,7 +312,7 @@ class TestStates:
         assert told == wanted
 
     def test_a_large_batch_is_not_for_who_must_not_wait(self, iterators, store):
-        opens = Opens(store, store.add_mount(os.getpid()))
+        opens = Opens(store, OpenTable(), os.getpid())
         iterator = made(iterators, batch=65)
         wanted = iterators.read(iterator, "peek")
         opened = Opened(opens.open(), iterator, "next")
@@ -328,7 +329,7 @@ class TestStates:
     ):
         """Where a block ends, to write the batch leaves the iterator's place as it is."""
         monkeypatch.setattr(live_graph, "_BLOCK", 4)
-        iterator, opens = made(iterators), Opens(store, store.add_mount(os.getpid()))
+        iterator, opens = made(iterators), Opens(store, OpenTable(), os.getpid())
         for _ in range(steps):
             iterators.read(iterator, "next")
         iterators.work_out(iterator)
@@ -345,7 +346,7 @@ class TestStates:
         datasets.make_shards(tmp_path / "more")
         (tmp_path / "more" / "one").rename(tmp_path / "more" / "two2")
         others = Iterators(store, open_dataset(os.fspath(tmp_path / "more"), in_place=True))
-        opens = Opens(store, store.add_mount(os.getpid()))
+        opens = Opens(store, OpenTable(), os.getpid())
         with pytest.raises(UsageError, match=r"the dataset has changed since: .* in epoch 0, at the state \{"):
             others.read_open(opens, Opened(opens.open(), iterator, "next"))
         assert others.read(iterator, "error").startswith("next: the dataset has changed since")
@@ -606,7 +607,7 @@ class TestNames:
 class TestOpens:
     @pytest.fixture
     def opens(self, store):
-        return Opens(store, store.add_mount(os.getpid()))
+        return Opens(store, OpenTable(), os.getpid())
 
     @pytest.mark.parametrize(
         "spec",
@@ -639,8 +640,8 @@ class TestOpens:
             opened = Opened(opens.open(), iterator, "spec")
             for at in range(0, len(text), size):
                 assert iterators.read(iterator, "batch") == "1\n"
-                iterators.write_open(opened, Piece(at, text[at : at + size]))
-            iterators.write_open(opened, Piece(len(text), b"\n"))
+                iterators.write_open(opens, opened, Piece(at, text[at : at + size]))
+            iterators.write_open(opens, opened, Piece(len(text), b"\n"))
             assert iterators.read(iterator, "batch") == "12\n"
             iterators.release(opens, opened)
             assert iterators.read(iterator, "error") == ""
@@ -650,22 +651,22 @@ class TestOpens:
         opened = Opened(opens.open(), iterator, "spec")
         pieces = [(0, b'{"batch"', 0), (0, b'{"batch"', 1), (8, b":5}", 1), (0, b'{"batch"', 2), (8, b":5}", 2)]
         for piece in pieces:
-            iterators.write_open(opened, Piece(*piece))
+            iterators.write_open(opens, opened, Piece(*piece))
         assert iterators.read(iterator, "batch") == "5\n"
         iterators.read(iterator, "next")
-        iterators.write_open(opened, Piece(8, b":5}", 3))
+        iterators.write_open(opens, opened, Piece(8, b":5}", 3))
         assert iterators.read(iterator, "position") == "5\n"
-        iterators.write_open(opened, Piece(11, b'{"batch":6}', 3))
+        iterators.write_open(opens, opened, Piece(11, b'{"batch":6}', 3))
         assert iterators.read(iterator, "batch") == "6\n"
         iterators.release(opens, opened)
-        iterators.write_open(opened, Piece(30, b'{"batch":7}', 3))
+        iterators.write_open(opens, opened, Piece(30, b'{"batch":7}', 3))
         assert iterators.read(iterator, "batch") == "6\n"
 
     @pytest.mark.parametrize("ended", ["released", "dead"])
     def test_of_what_was_written_nothing_stays(self, iterators, opens, store, ended):
         iterator = made(iterators)
         opened = Opened(opens.open(), iterator, "spec")
-        iterators.write_open(opened, Piece(0, b'{"batch":5}'))
+        iterators.write_open(opens, opened, Piece(0, b'{"batch":5}'))
         if ended == "released":
             iterators.release(opens, opened)
         with store.transaction() as connection:
@@ -681,30 +682,30 @@ class TestOpens:
         # The third one was sent again, after a worker had died.
         for resent, position in [(0, 0), (0, 0), (3, 1), (3, 0)]:
             iterators.read(iterator, "next")
-            iterators.write_open(opened, Piece(0, b"1\n", resent))
+            iterators.write_open(opens, opened, Piece(0, b"1\n", resent))
             assert iterators.read(iterator, "position") == f"{position}\n"
 
     def test_a_piece_that_is_refused_is_refused_again_and_what_follows_begins_anew(self, iterators, opens):
         iterator = made(iterators, batch=4)
         opened = Opened(opens.open(), iterator, "spec")
-        iterators.write_open(opened, Piece(0, b'{"batch":'))
+        iterators.write_open(opens, opened, Piece(0, b'{"batch":'))
         for resent in range(2):
             with pytest.raises(UsageError, match="not JSON: 'x"):
-                iterators.write_open(opened, Piece(9, b"x}", resent))
+                iterators.write_open(opens, opened, Piece(9, b"x}", resent))
             assert "spec: not JSON" in iterators.read(iterator, "error")
-        iterators.write_open(opened, Piece(11, b'{"batch":9}', 1))
-        iterators.write_open(opened, Piece(12, b'{"source":', 1))
+        iterators.write_open(opens, opened, Piece(11, b'{"batch":9}', 1))
+        iterators.write_open(opens, opened, Piece(12, b'{"source":', 1))
         with pytest.raises(UsageError, match="there is no 'nope'"):  # which is found out after the write
-            iterators.write_open(opened, Piece(22, b'"nope"}', 1))
+            iterators.write_open(opens, opened, Piece(22, b'"nope"}', 1))
         for resent in range(1, 3):
             with pytest.raises(UsageError, match="integer from 1"):
-                iterators.write_open(opened, Piece(22, b'{"batch":0}', resent))
+                iterators.write_open(opens, opened, Piece(22, b'{"batch":0}', resent))
         assert iterators.read(iterator, "batch") == "9\n"
 
     def test_what_is_not_complete_at_the_end_is_dropped_and_said(self, iterators, opens):
         iterator = made(iterators)
         opened = Opened(opens.open(), iterator, "spec")
-        iterators.write_open(opened, Piece(0, b'{"batch": 3'))
+        iterators.write_open(opens, opened, Piece(0, b'{"batch": 3'))
         iterators.release(opens, opened)
         assert iterators.read(iterator, "batch") == "1\n"
         assert iterators.read(iterator, "error") == "spec: what was written was no whole JSON value: dropped\n"
@@ -713,9 +714,9 @@ class TestOpens:
         iterator = made(iterators)
         opened = Opened(opens.open(), iterator, "token")
         for at in range(16):
-            iterators.write_open(opened, Piece(at << 16, b'{"a":"' + b"x" * 65530 if not at else b"x" * 65536))
+            iterators.write_open(opens, opened, Piece(at << 16, b'{"a":"' + b"x" * 65530 if not at else b"x" * 65536))
         with pytest.raises(UsageError, match="at most 1048576 bytes"):
-            iterators.write_open(opened, Piece(1 << 20, b"x"))
+            iterators.write_open(opens, opened, Piece(1 << 20, b"x"))
 
     def test_a_full_disk_changes_nothing(self, iterators, store, shards):
         iterator = made(iterators)
@@ -740,11 +741,12 @@ STEPPING = """
 import os, sys
 from touchfs.indexing import open_dataset
 from touchfs.state.iterators import Iterators
+from touchfs.state.open_table import OpenTable
 from touchfs.state.opens import Opened, Opens
 from touchfs.state.store import StateStore
 source, path, iterator, mark = sys.argv[1:]
 store = StateStore(path)
-opens = Opens(store, store.add_mount(os.getpid()))
+opens = Opens(store, OpenTable(), os.getpid())
 iterators = Iterators(store, open_dataset(source, in_place=True))
 print("ready", flush=True)
 while True:
@@ -760,11 +762,11 @@ class TestKilled:
         made in the transaction of the step."""
         iterator = made(iterators, shuffle=7, repeat=True, batch=3)
         dice = random.Random(2)
-        opens = Opens(store, store.add_mount(os.getpid()))
+        opens = Opens(store, OpenTable(), os.getpid())
         with store.transaction() as connection:
             connection.execute("CREATE TABLE taken (text BLOB)")
             connection.execute(
-                "CREATE TRIGGER taken AFTER UPDATE OF text ON open BEGIN INSERT INTO taken VALUES (new.text); END"
+                "CREATE TRIGGER taken AFTER INSERT ON open BEGIN INSERT INTO taken VALUES (new.text); END"
             )
         arguments = [sys.executable, "-c", STEPPING, os.fspath(shards[0]), store.path, str(iterator)]
         for _ in range(3):
@@ -809,7 +811,7 @@ class Machine(RuleBasedStateMachine):
 
     def opened(self):
         self.store = StateStore(os.path.join(self.directory.name, "store.sqlite"))
-        self.opens = Opens(self.store, self.store.add_mount(os.getpid()))
+        self.opens = Opens(self.store, OpenTable(), os.getpid())
         self.iterators = Iterators(self.store, self.dataset)
 
     def teardown(self):

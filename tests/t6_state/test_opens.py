@@ -1,26 +1,33 @@
 import os
+import random
+import signal
 import sqlite3
-import subprocess
-import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
+from multiprocessing import get_context
 
 import pytest
 
 from touchfs.state.database import WouldWaitError
+from touchfs.state.open_table import OpenTable
 from touchfs.state.opens import Opens
 from touchfs.state.store import StateStore
-
-HEADER = """
-import os, random, sys, threading, time
-from touchfs.state.opens import Opens
-from touchfs.state.store import StateStore
-"""
 
 
 @pytest.fixture
-def opens(store):
-    return Opens(store, store.add_mount(os.getpid()))
+def table():
+    return OpenTable()
+
+
+@pytest.fixture
+def opens(store, table):
+    return Opens(store, table, os.getpid())
+
+
+# Processes that share an OpenTable are forked.
+forking = get_context("fork")
 
 
 def rows(path):
@@ -81,66 +88,97 @@ def test_rows_are_few_however_many_opens_there_were(opens, path):
     assert len(ids) == 1000
 
 
-def test_those_that_another_process_opened_are_deleted_too(opens, store, path):
-    others = Opens(store, store.add_mount(os.getpid()))
+def test_those_that_another_process_read_are_deleted_too(opens, store, table, path):
+    others = Opens(store, table, os.getpid())
     for _ in range(1000):
-        others.release(opens.open(), at_once=False)
+        opened = opens.open()
+        opens.text(opened, lambda connection: b"text")
+        others.release(opened, at_once=False)
     assert rows(path) < 300
 
 
 def test_who_ends_leaves_nothing(opens, path):
-    kept = opens.open()
-    for _ in range(100):
-        opens.release(opens.open(), at_once=False)
-    opens.close()
+    kept, *others = (opens.open() for _ in range(100))
+    for opened in (kept, *others):
+        opens.text(opened, lambda connection: b"text")
+    for opened in others:
+        opens.release(opened, at_once=False)
+    opens.flush()
     assert rows(path) == 1
-    assert opens.text(kept, lambda connection: b"text") == b"text"
+    assert opens.text(kept, lambda connection: b"other") == b"text"
 
 
 def test_who_must_not_wait_is_told(opens, store, path):
-    opened = opens.open()
+    opened, read = opens.open(), opens.open()
+    opens.text(read, lambda connection: b"text")
     with closing(StateStore(path)) as other, other.transaction():
         with pytest.raises(WouldWaitError):
             opens.text(opened, lambda connection: b"text", wait=False)
         with pytest.raises(WouldWaitError):
-            for _ in range(1000):
-                opens.release(opens.open(wait=False), at_once=False, wait=False)
+            opens.release(read, wait=False)
     assert opens.text(opened, lambda connection: b"text", wait=False) == b"text"
-    ids = [opens.open(wait=False) for _ in range(200)]
-    assert len({opened, *ids}) == 201
+    opens.flush()
+    assert rows(path) == 1
 
 
-def test_readers_in_many_threads_and_processes_get_one_text(opens, path):
+def test_rows_that_killed_processes_left_are_deleted_by_the_next_one(opens, store, table, path):
+    """What is still open stays."""
+    held = opens.open()
+    opens.text(held, lambda connection: b"held")
+
+    def work():
+        mine = Opens(StateStore(path), table, os.getppid())
+        for _ in range(100):
+            opened = mine.open()
+            mine.text(opened, lambda connection: b"text")
+            mine.release(opened, at_once=False)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    for _ in range(3):
+        process = forking.Process(target=work)
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert 1 < rows(path) <= 101
+    with closing(StateStore(path)) as other:
+        successor = Opens(other, table, os.getpid())
+        assert successor.text(held, lambda connection: b"other") == b"held"
+    assert rows(path) == 1
+
+
+def test_readers_in_many_threads_and_processes_get_one_text(opens, table, path):
     ids = [opens.open() for _ in range(20)]
-    code = """
-opens, ids = Opens(StateStore(sys.argv[1]), 1), sys.argv[2].split()
-def make(connection):
-    print("made", flush=True)
-    time.sleep(0.002)
-    return f"{os.getpid()} {threading.get_ident()}".encode()
-def read():
-    for one in random.sample(ids, len(ids)):
-        told.add((one, opens.text(int(one), make)))
-told, threads = set(), [threading.Thread(target=read) for _ in range(8)]
-sys.stdin.read()
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-print(*sorted(told), sep="\\n")
-"""
-    command = [sys.executable, "-c", HEADER + code, path, " ".join(map(str, ids))]
-    with ExitStack() as stack:
-        processes = [
-            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-            for _ in range(4)
-        ]
-        for process in processes:
-            process.stdin.close()
-        lines = [process.stdout.read().splitlines() for process in processes]
-        assert [process.wait() for process in processes] == [0] * 4
-    assert sum(told.count("made") for told in lines) == 20, "once each"
-    answers = [[line for line in told if line != "made"] for told in lines]
-    assert len(answers[0]) == 20
-    assert answers[1:] == answers[:1] * 3
+    queue = forking.SimpleQueue()
+
+    def work():
+        mine, made, answers = Opens(StateStore(path), table, os.getppid()), [], set()
+
+        def make(connection):
+            made.append(1)
+            time.sleep(0.002)
+            return f"{os.getpid()} {threading.get_ident()}".encode()
+
+        def read():
+            for one in random.sample(ids, len(ids)):
+                answers.add((one, mine.text(one, make)))
+
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        queue.put((len(made), sorted(answers)))
+
+    processes = [forking.Process(target=work) for _ in range(4)]
+    for process in processes:
+        process.start()
+    outcomes = [queue.get() for _ in processes]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert sum(made for made, _ in outcomes) == 20, "once each"
+    assert len(outcomes[0][1]) == 20
+    assert all(answers == outcomes[0][1] for _, answers in outcomes)
 
 
 def test_threads_of_one_process_open_and_release_at_once(opens):

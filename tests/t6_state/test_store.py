@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -14,8 +15,12 @@ import numpy as np
 import pytest
 
 from touchfs.errors import StateError
-from touchfs.state.database import _file_system
+from touchfs.state.connection import file_system
+from touchfs.state.database import WouldWaitError
+from touchfs.state.open_table import OpenTable
 from touchfs.state.opens import Opens
+from touchfs.state.patience import Patience, with_patience
+from touchfs.state.processes import start_of, system
 from touchfs.state.store import StateStore
 from touchfs.write.touch import TouchWriter
 
@@ -25,6 +30,7 @@ def start():
     """Starts a process that runs `code` with what it needs imported, and pipes to it and from it."""
     header = (
         "import os, random, sys, threading, time\n"
+        "from touchfs.state.open_table import OpenTable\n"
         "from touchfs.state.opens import Opens\n"
         "from touchfs.state.store import StateStore\n"
     )
@@ -38,8 +44,15 @@ def start():
         yield started
 
 
-def opens_of(store):
-    return Opens(store, store.add_mount(os.getpid()))
+def read_one(store):
+    """Have the row of an open in the store."""
+    opens = Opens(store, OpenTable(), os.getpid())
+    opens.text(opens.open(), lambda connection: b"ours")
+
+
+def texts(store):
+    with store.transaction(write=False) as connection:
+        return {bytes(text) for (text,) in connection.execute("SELECT text FROM open")}
 
 
 class TestShardIds:
@@ -126,50 +139,198 @@ for turn in range(10**6):
 class TestMounts:
     def test_what_ended_processes_left_is_deleted_and_the_living_stay(self, store, start, path):
         code = """
-store = StateStore(sys.argv[1])
-print(Opens(store, store.add_mount(os.getpid())).open(), flush=True)
+opens = Opens(StateStore(sys.argv[1]), OpenTable(), os.getpid())
+opens.text(opens.open(), lambda connection: sys.argv[2].encode())
+print("ready", flush=True)
 sys.stdin.read()
 """
-        living, killed, ended = (start(code, path) for _ in range(3))
-        opens = {process: int(process.stdout.readline()) for process in (living, killed, ended)}
+        living, killed, ended = (start(code, path, name) for name in ("living", "killed", "ended"))
+        for process in (living, killed, ended):
+            assert process.stdout.readline() == "ready\n"
         killed.kill()
         ended.stdin.close()
         killed.wait()
         ended.wait()
-        ours = opens_of(store).open()
+        read_one(store)
         store.add_mount(os.getpid())
-        told = {
-            name: opens_of(store).text(one, lambda connection: b"text")
-            for name, one in [*opens.items(), ("ours", ours)]
-        }
-        assert told == {living: b"text", killed: b"", ended: b"", "ours": b"text"}
+        assert texts(store) == {b"living", b"ours"}
         living.stdin.close()
         assert living.wait() == 0
 
     def test_a_process_that_has_the_number_of_an_ended_one_is_another(self, store, path):
-        opened = opens_of(store).open()
+        read_one(store)
         with (
             closing(sqlite3.connect(path)) as connection,
             connection,
         ):  # as it was left by an earlier process with our number
             connection.execute("UPDATE mount SET started = '1'")
         store.add_mount(os.getpid())
-        assert opens_of(store).text(opened, lambda connection: b"text") == b""
+        assert texts(store) == set()
 
-    @pytest.mark.parametrize(("column", "text"), [("boot", b""), ("pids", b"text")])
-    def test_of_another_container_is_deleted_after_a_reboot_only(self, store, path, column, text):
-        opened = opens_of(store).open()
+    @pytest.mark.parametrize(("column", "left"), [("boot", set()), ("pids", {b"ours"})])
+    def test_of_another_container_is_deleted_after_a_reboot_only(self, store, path, column, left):
+        read_one(store)
         with (
             closing(sqlite3.connect(path)) as connection,
             connection,
         ):  # as a mount of another pid namespace, or before a reboot, is kept
             connection.execute(f"UPDATE mount SET pid = 2147483647, started = '1', {column} = 'another'")
         store.add_mount(os.getpid())
-        assert opens_of(store).text(opened, lambda connection: b"text") == text
+        assert texts(store) == left
 
-    def test_a_mount_that_is_not_there_has_no_opens(self, store):
-        with pytest.raises(StateError):
-            Opens(store, 12345).open()
+    def test_one_that_is_over_leaves_nothing(self, store):
+        read_one(store)
+        store.remove_mount(os.getpid())
+        assert texts(store) == set()
+        with store.transaction() as connection:
+            assert connection.execute("SELECT count(*) FROM mount").fetchone() == (0,)
+
+    def test_is_known_again(self, store, path):
+        first = store.add_mount(os.getpid())
+        with closing(StateStore(path)) as other:
+            assert other.add_mount(os.getpid()) == store.add_mount(os.getpid()) == first
+
+
+VERSION_4 = """
+CREATE TABLE shard (id INTEGER PRIMARY KEY AUTOINCREMENT, path BLOB NOT NULL, identity TEXT NOT NULL,
+    nth INTEGER NOT NULL, UNIQUE (path, identity, nth));
+CREATE TABLE plan (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE mount (id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, started TEXT NOT NULL,
+    boot TEXT NOT NULL, pids TEXT NOT NULL);
+CREATE TABLE open (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    mount INTEGER NOT NULL REFERENCES mount (id) ON DELETE CASCADE, text BLOB, pending BLOB NOT NULL DEFAULT x'');
+CREATE TABLE written (open INTEGER NOT NULL, offset INTEGER NOT NULL, hash BLOB NOT NULL, resent INTEGER NOT NULL,
+    error TEXT NOT NULL, PRIMARY KEY (open, offset, hash)) WITHOUT ROWID;
+CREATE TABLE iterator (id INTEGER PRIMARY KEY AUTOINCREMENT, name BLOB NOT NULL UNIQUE, spec TEXT NOT NULL, base TEXT,
+    steps INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '', made REAL NOT NULL, maker TEXT NOT NULL);
+CREATE TABLE removed_iterator (name BLOB PRIMARY KEY, removed REAL NOT NULL, remover TEXT NOT NULL);
+INSERT INTO shard (path, identity, nth) VALUES (x'2f61', 'x', 1);
+INSERT INTO plan (name) VALUES ('max=30');
+INSERT INTO iterator (name, spec, base, steps, made, maker) VALUES (x'61', '{}', 'base', 7, 1.0, '');
+PRAGMA user_version = 4;
+"""
+
+
+class TestVersion4:
+    def make(self, path, pid, started="1"):
+        boot, pids = system()
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.executescript(VERSION_4)
+            row = 3, pid, started, boot, pids
+            connection.execute("INSERT INTO mount VALUES (?, ?, ?, ?, ?)", row)
+            connection.execute("INSERT INTO open (mount, text) VALUES (3, x'61')")
+
+    def test_is_made_into_ours_with_its_ids_and_positions(self, tmp_path):
+        path = os.fspath(tmp_path / "old" / "store.sqlite")
+        self.make(path, os.getpid())
+        for _ in range(2):
+            with closing(StateStore(path)) as store:
+                assert store.shard_ids([("/b", "x"), ("/a", "x")]) == [2, 1]
+                assert texts(store) == set()
+                with store.transaction() as connection:
+                    found = connection.execute("SELECT name, spec, base, steps FROM iterator").fetchall()
+                assert found == [(b"a", "{}", "base", 7)]
+
+    def test_is_left_alone_while_a_mount_of_that_version_uses_it(self, tmp_path):
+        path = os.fspath(tmp_path / "old" / "store.sqlite")
+        self.make(path, os.getpid(), start_of(os.getpid()))
+        with pytest.raises(
+            StateError, match=rf"in use by a mount of an earlier touchfs \(pid {os.getpid()}\): unmount"
+        ):
+            StateStore(path)
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (4,)
+
+
+class TestLater:
+    """As a worker has it: connected to at first use, and never another store than the one mounted."""
+
+    @pytest.fixture
+    def later(self, store, path):
+        with closing(StateStore(path, later=True, identity=store.identity)) as later:
+            yield later
+
+    @pytest.fixture(autouse=True)
+    def _at_once(self, monkeypatch):
+        """Looked at each time, not once a second."""
+        for name in ("_LOOK_SECONDS", "_RECONNECT_SECONDS"):
+            monkeypatch.setattr(f"touchfs.state.database.{name}", 0.0)
+
+    def test_nothing_is_made_where_there_was_none(self, tmp_path):
+        later = StateStore(os.fspath(tmp_path / "none" / "store.sqlite"), later=True, identity=b"some")
+        with pytest.raises(StateError, match="is gone: put it back, or mount again"):
+            later.add_mount(1)
+        assert not (tmp_path / "none").exists()
+
+    @pytest.mark.parametrize("what", ["directory", "file"])
+    def test_one_that_is_gone_is_used_again_when_it_is_back(self, later, store, path, what):
+        before = later.shard_ids([("/a", "x")])
+        store.close()
+        moved = Path(path).parent if what == "directory" else Path(path)
+        moved.rename(f"{moved}.away")
+        for _ in range(2):
+            with pytest.raises(StateError, match="is gone"):
+                later.shard_ids([("/b", "x")])
+        Path(f"{moved}.away").rename(moved)
+        assert later.shard_ids([("/b", "x"), ("/a", "x")])[1:] == before
+
+    def test_another_one_in_its_place_is_neither_used_nor_changed(self, later, store, path):
+        later.shard_ids([("/a", "x")])
+        store.close()
+        directory = Path(path).parent
+        directory.rename(f"{directory}.away")
+        with closing(StateStore(path)) as other:
+            other.shard_ids([("/other", "x")])
+            with pytest.raises(StateError, match="is another one than was mounted"):
+                later.shard_ids([("/b", "x")])
+            with other.transaction() as connection:
+                assert connection.execute("SELECT path FROM shard").fetchall() == [(b"/other",)]
+
+    def test_a_damaged_one_is_used_again_when_it_is_mended(self, later, store, path):
+        before = later.shard_ids([(f"/{number}", "x") for number in range(100)])
+        store.close()
+        later.close()
+        whole = Path(path).read_bytes()
+        later = StateStore(path, later=True, identity=store.identity)
+        Path(path).write_bytes(b"\xa5" * len(whole))
+        for _ in range(2):
+            with pytest.raises(StateError, match="damaged"):
+                later.shard_ids([("/1", "x")])
+        Path(path).write_bytes(whole)
+        assert later.shard_ids([(f"/{number}", "x") for number in range(100)]) == before
+        later.close()
+
+    def test_who_must_not_wait_does_not_connect(self, later):
+        with pytest.raises(WouldWaitError), later.transaction(wait=False):
+            pass
+
+
+class TestWaiting:
+    def test_each_gives_up_at_its_own_time(self, store, path):
+        """None of them holds what the others need to find that out."""
+        with closing(StateStore(path)) as other, ThreadPoolExecutor(9) as threads:
+            with other.transaction():
+                patient = [
+                    threads.submit(with_patience, Patience(60), store.shard_ids, [("/a", "x")]) for _ in range(8)
+                ]
+                with pytest.raises(StateError, match="others have held it"):
+                    with_patience(Patience(0.2), store.shard_ids, [("/a", "x")])
+                assert not any(each.done() for each in patient)
+            assert [each.result() for each in patient] == [[1]] * 8
+
+    def test_who_only_looks_waits_for_nobody(self, store, path):
+        store.shard_ids([("/a", "x")])
+        with closing(StateStore(path)) as other, other.transaction() as connection:
+            connection.execute("DELETE FROM shard")
+            with store.transaction(wait=False, write=False) as connection:
+                assert connection.execute("SELECT count(*) FROM shard").fetchone() == (1,)
+
+    def test_work_is_no_waiting(self):
+        patience = Patience(0.2)
+        with patience.working():
+            time.sleep(0.3)
+        assert patience.left > 0
 
 
 def one_line(caught):
@@ -248,7 +409,7 @@ class TestFileSystems:
     )
     def test_the_kind_is_that_of_the_mount_that_holds_the_directory(self, directory):
         findmnt = ["findmnt", "--noheadings", "--first-only", "--output", "FSTYPE", "--target", directory]
-        assert _file_system(directory) == subprocess.run(findmnt, capture_output=True, text=True).stdout.strip()
+        assert file_system(directory) == subprocess.run(findmnt, capture_output=True, text=True).stdout.strip()
 
     def test_one_on_the_network_is_refused(self, tmp_path):
         """A mount of touchfs is on the list too, and can be had everywhere. Its name has what mountinfo escapes."""
@@ -259,7 +420,7 @@ class TestFileSystems:
         touchfs = os.path.join(os.path.dirname(sys.executable), "touchfs")
         subprocess.run([touchfs, "mount", "shards", mount_point], cwd=tmp_path, capture_output=True, check=True)
         try:
-            assert _file_system(os.fspath(mount_point / "shards")) == "fuse.touchfs"
+            assert file_system(os.fspath(mount_point / "shards")) == "fuse.touchfs"
             (tmp_path / "link").symlink_to(mount_point / "shards")
             for directory in (mount_point, tmp_path / "link"):
                 with pytest.raises(StateError) as caught:
@@ -283,7 +444,7 @@ def unprivileged():
 
 def test_after_a_transaction_that_could_not_be_undone_the_next_is_one_of_its_own(store, path):
     store._connection.execute("BEGIN")
-    store._connection.execute("INSERT INTO plan (name) VALUES ('lost')")
-    store.plan_number("kept")
-    with closing(StateStore(path)) as other:
-        assert [name for name, _ in other.plans()] == ["kept"]
+    store._connection.execute("INSERT INTO shard (path, identity, nth) VALUES (x'61', 'lost', 1)")
+    store.shard_ids([("kept", "x")])
+    with closing(StateStore(path)) as other, other.transaction() as connection:
+        assert connection.execute("SELECT path FROM shard").fetchall() == [(b"kept",)]

@@ -4,12 +4,13 @@ import os
 from contextlib import ExitStack, closing
 
 import pytest
-from touchfs_mount.control_files import ControlFiles
+from touchfs_mount.control_files import ControlFiles, Iterated
 from touchfs_mount.iterator_files import file_inode
 
 from touchfs.indexing import open_dataset
 from touchfs.state.database import WouldWaitError
 from touchfs.state.iterators import Iterators
+from touchfs.state.open_table import OpenTable
 from touchfs.state.opens import Opens
 from touchfs.state.store import StateStore
 
@@ -24,18 +25,21 @@ def workers(tmp_path):
     source.write_text("".join(f'{{"id": "{key}"}}\n' for key in KEYS))
     with ExitStack() as stack:
         stores = [stack.enter_context(closing(StateStore(path))) for _ in range(3)]
-        mount = stores[0].add_mount(os.getpid())
-        dataset = open_dataset(os.fspath(source), in_place=True)
+        dataset, table = open_dataset(os.fspath(source), in_place=True), OpenTable()
         yield [
-            ControlFiles(Opens(store, mount), Iterators(store, dataset), lambda file: file.encode() + b" text")
+            ControlFiles(
+                table,
+                Iterated(Iterators(store, dataset), Opens(store, table, os.getpid())),
+                lambda file: file.encode() + b" text",
+            )
             for store in stores
         ]
 
 
 @pytest.fixture
 def iterator(workers):
-    made = workers[0].iterators.create("train")
-    workers[0].iterators.write(made, "spec", {"output": "key"})
+    made = workers[0].iterated.iterators.create("train")
+    workers[0].iterated.iterators.write(made, "spec", {"output": "key"})
     return made
 
 
@@ -55,7 +59,7 @@ def test_what_one_worker_opens_others_read_and_release(workers, iterator):
         assert whole(reader.opened(handle)) == whole(other.opened(handle)) == KEYS[number] + "\n"
         other.opened(handle).release()
         assert whole(opener.opened(handle)) == ""
-    assert workers[0].iterators.read(iterator, "position") == "20\n"
+    assert workers[0].iterated.iterators.read(iterator, "position") == "20\n"
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -74,7 +78,7 @@ def test_a_read_that_comes_after_the_release_makes_no_step(workers, iterator, ah
             releaser.opened(file.handle).release()
         for reader in workers:
             assert whole(reader.opened(file.handle)) == ""
-    assert worker.iterators.read(iterator, "position") == "1\n"
+    assert worker.iterated.iterators.read(iterator, "position") == "1\n"
 
 
 def test_what_is_expected_is_made_ahead_and_held_until_the_worker_sleeps(workers, iterator):
@@ -85,11 +89,12 @@ def test_what_is_expected_is_made_ahead_and_held_until_the_worker_sleeps(workers
         worker.expect(file)
         worker.spare()
         if turn:  # at the first there was no graph yet
+            assert other.iterated.iterators.read(iterator, "position") == f"{turn + turn // 2}\n"
             with pytest.raises(WouldWaitError):
-                other.open(file_inode(iterator, "peek"), wait=False).release(wait=False)
+                other.text(other.open(file_inode(iterator, "next")).opened, wait=False)
         if turn % 2:
             worker.undo()
-            assert other.iterators.read(iterator, "next") == next(wanted) + "\n"
+            assert other.iterated.iterators.read(iterator, "next") == next(wanted) + "\n"
         assert whole(file) == next(wanted) + "\n"
         worker.spare()
         file.release()
@@ -97,7 +102,7 @@ def test_what_is_expected_is_made_ahead_and_held_until_the_worker_sleeps(workers
 
 def test_long_texts_read_in_turn(workers, iterator):
     worker = workers[0]
-    worker.iterators.write(iterator, "spec", {"output": "key", "batch": COUNT // 10, "repeat": True})
+    worker.iterated.iterators.write(iterator, "spec", {"output": "key", "batch": COUNT // 10, "repeat": True})
     wanted = [
         "".join(f"{key}\n" for key in KEYS[first : first + COUNT // 10]) for first in range(0, COUNT, COUNT // 10)
     ]
@@ -110,5 +115,5 @@ def test_long_texts_read_in_turn(workers, iterator):
     for file in files:
         file.release()
         assert file.read(0, 10) == b""
-    with worker.opens.store.transaction() as connection:
+    with worker.iterated.opens.store.transaction() as connection:
         assert connection.execute("SELECT count(*) FROM open WHERE text IS NOT NULL").fetchone() == (0,)

@@ -150,7 +150,7 @@ class TestReads:
         path.mkdir()
         assert said(path, "next") == "/data/shards/0/n0.json\n"
         (path / "spec").write_text('{"output": "relpath"}')
-        assert said(path, "next") == "shards/0/n0.json\n"
+        assert said(path, "next") == "shards/0/n3.json\n"
 
 
 class TestWrites:
@@ -272,7 +272,7 @@ class TestRefusals:
         wanted |= dict.fromkeys(("peek", "position", "len", "epoch", "error"), 0o444)
         assert modes(train) == wanted
         assert modes(train.parent) == {"README": 0o444, "train": 0o555}
-        assert modes(train.parent.parent) == {"info": 0o444, "iterators": 0o755}
+        assert modes(train.parent.parent) == {"info": 0o444, "errors": 0o444, "iterators": 0o755}
         options = "--control-mode", "0666", "--state-dir", tmp_path / "another state"
         wide = mount(numbers, *options, name="wide").path / ".touchfs" / "iterators"
         (wide / "x").mkdir()

@@ -1,6 +1,5 @@
 """Steps through `.touchfs/iterators/`, whatever happens meanwhile: each sample once, and never a step that is lost."""
 
-import errno
 import os
 import re
 import signal
@@ -10,20 +9,19 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 from mounts import kill_workers_while, wait_until
+from small_disks import AS_ROOT, fill, refused, small_disk
 
 from touchfs import node
 from touchfs.write.touch import TouchWriter
 
 COUNT = 120
-# Only root mounts other file systems.
-AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
 README = Path(__file__).parent.parent.parent / "README.md"
 
 
@@ -150,35 +148,10 @@ def test_a_write_that_is_sent_again_is_taken_once(mount, numbers, tmp_path):
     assert said(train, "batch") == "5\n"
 
 
-@contextmanager
-def small_disk(path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    path.mkdir()
-    subprocess.run([*AS_ROOT, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path], check=True)
-    try:
-        yield path
-    finally:
-        subprocess.run([*AS_ROOT, "umount", "-l", path], check=True)
-
-
-def fill(disk: Path, free: int = 0) -> None:
-    """All that is left of it, but for some bytes."""
-    with open(disk / "filling", "ab", 0) as file:
-        with suppress(OSError):
-            while True:
-                file.write(bytes(4096))
-        file.truncate(file.tell() - free)
-
-
-def refused(function, *arguments) -> str:
-    with pytest.raises(OSError) as caught:
-        function(*arguments)
-    return errno.errorcode[caught.value.errno or 0]
-
-
-def step(path: Path, told: list[str]) -> None:
-    """More often than there is room for on a small disk."""
-    for _ in range(2000):
+def step(path: Path, told: list[str], disk: Path, free: int = 0) -> None:
+    """As often as there is room for on a disk where somebody else takes what the store gives back."""
+    for number in range(2000):
+        fill(disk, max(free - 512 * number, 0))
         told.append(said(path, "next").strip())
 
 
@@ -261,14 +234,24 @@ class TestFullDisk:
             told: list[str] = []
             # With so much left, another of the writes of a step is the one that fails.
             for pages in range(8):
-                fill(disk, pages * 4096)
-                assert refused(step, train, told) == "ENOSPC"
+                assert refused(step, train, told, disk, pages * 4096) == "ENOSPC"
                 assert (mounted.path / "shards/0/n0.json").read_bytes() == b'{"key": "n0"}'
                 (disk / "filling").unlink()
                 assert int(said(train, "epoch")) * COUNT + int(said(train, "position")) == len(told)
             told.append(said(train, "next").strip())
             wanted = (key for key in steps(numbers, shuffle=True, seed=7) if key)
             assert told == list(islice(wanted, len(told)))
+            assert mounted.info()["internal_errors"] == 0
+            mounted.end()
+
+    def test_what_the_store_itself_takes_of_the_disk_is_used_again(self, mount, numbers, tmp_path, durability):
+        """Its log grows to 4 MB else. All the disk has is 1 MB."""
+        with small_disk(tmp_path / "disk") as disk:
+            mounted = mount(numbers, "--state-dir", disk, "--durability", durability, "--log-file", tmp_path / "log")
+            train = iterator(mounted, '{"shuffle": 7, "output": "key", "repeat": true}')
+            wanted = (key for key in steps(numbers, shuffle=True, seed=7) if key)
+            fill(disk, 256 * 1024)
+            assert [said(train, "next").strip() for _ in range(600)] == list(islice(wanted, 600))
             assert mounted.info()["internal_errors"] == 0
             mounted.end()
 
@@ -283,10 +266,7 @@ class TestFullDisk:
                 open(train / "batch", "wb", 0) as batch,
                 open(train / "reset", "wb", 0) as reset,
             ):
-                # Twice, as what the store itself takes of the disk may have become less.
-                for _ in range(2):
-                    fill(disk)
-                    assert refused(step, other, []) == "ENOSPC"
+                assert refused(step, other, [], disk) == "ENOSPC"
                 fill(disk)
                 assert refused(late.read, 100) == "ENOSPC"
                 assert refused(batch.write, b"5") == "ENOSPC"

@@ -2,7 +2,11 @@
 
 Within a process one thread at a time: while one thread's statement is open on a connection, another thread's
 transaction on it is not committed yet, although it looks so (found by killing workers: an open was answered, and its
-row was gone).
+row was gone). Who waits for other processes does not hold the others of its own up: it gives the connection back
+between its tries, so that all wait at the same time and each as long as its own `Patience` lasts.
+
+A connection that fails is dropped, and another one is made when the file is used next, once a second at most. So a
+process outlives a disk that is gone for a while, and a file that was replaced: the file is looked at once a second.
 """
 
 from __future__ import annotations
@@ -11,82 +15,76 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
-from touchfs.errors import FullError, StateError
-from touchfs.source.mounts import mounts
-from touchfs.state.place import prepare_database
+from touchfs.errors import StateError
+from touchfs.state.connection import DiskFullError, busy_error, code_of, open_connection, state_error
+from touchfs.state.patience import current_patience
 
-BUSY_SECONDS = 30.0
-_RETRY_SECONDS = 0.0005
-
-# File systems on which SQLite's locks or its shared memory file cannot be relied on.
-NETWORK_FILE_SYSTEMS = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs", "ncpfs"}
-    | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs", "fuse.touchfs"}
-)
+_RETRY_SECONDS, _RETRY_SECONDS_MAX = 0.0005, 0.01
+_LOOK_SECONDS = _RECONNECT_SECONDS = 1.0
 
 T = TypeVar("T")
 
 
 class Database:
-    """A connection to the file at `path`, which is made with this schema if need be. With `fsync` each transaction
-    waits for the disk. Raises StateError.
+    """The file at `path`. Raises StateError, here and below, where it cannot be used.
+
+    It is connected to at once, and made if need be; with `later` when it is first used, and it must be there then.
     """
 
-    def __init__(self, path: str, schema: str, version: int, *, fsync: bool = False) -> None:
+    def __init__(self, path: str, *, fsync: bool = False, later: bool = False) -> None:
         self.path = path
+        # Which connection this is of those that were made: what was known of the file is to be checked at another one.
+        self.connections = 0
         self._fsync = fsync
         self._lock = threading.RLock()
         self._attempt: _Transaction | None = None
         self._is_in_transaction = False
-        directory = os.path.dirname(path) or "."
-        try:
-            prepare_database(path)
-            kind = _file_system(directory)
-        except OSError as error:
-            raise StateError(f"cannot be used: {error.strerror}; choose another --state-dir", path=directory) from error
-        if kind in NETWORK_FILE_SYSTEMS:
-            raise StateError(f"the state cannot be kept on {kind}: choose a local --state-dir", path=directory)
-        with self._errors():
-            self._connection = sqlite3.connect(
-                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
-            )
-            try:
-                self._prepare(schema, version)
-            except BaseException:
-                self.close()
-                raise
+        self._is_broken = self._is_closed = False
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] = 0, 0
+        self._look_at = self._retry_at = 0.0
+        self._problem: StateError | None = None
+        self._create = not later
+        if not later:
+            self._connect()
+            self._create = False
 
-    def _prepare(self, schema: str, version: int) -> None:
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        # What a transaction wrote survives any process; a power cut may take the last ones, and the mounts with them,
-        # unless each is to wait for the disk.
-        self._connection.execute(f"PRAGMA synchronous = {'FULL' if self._fsync else 'NORMAL'}")
-        self._connection.execute("PRAGMA foreign_keys = ON")
-        with self.transaction() as connection:
-            ((found,),) = connection.execute("PRAGMA user_version").fetchall()
-            if found == 0:
-                for statement in filter(str.strip, schema.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {version}")
-        self._connection.execute("PRAGMA busy_timeout = 0")  # `_Transaction` waits
-        if found not in (0, version):
-            raise StateError(f"made by another touchfs (version {found}): choose another --state-dir", path=self.path)
+    def _opened(self, connection: sqlite3.Connection) -> None:
+        """Called with each new connection, to check what the file holds. Raises StateError, or what SQLite raises."""
 
     def close(self) -> None:
         self.undo()
-        self._connection.close()
+        with self._lock:
+            self._is_closed = True
+            self._drop()
 
-    def transaction(self, *, wait: bool = True) -> _Transaction:
+    def transaction(self, *, wait: bool = True, write: bool = True) -> _Transaction:
         """All that is done inside happens, or nothing. One inside another is a part of it.
 
-        Without `wait` it raises WouldWaitError when another thread or process is in one, or the disk is waited for.
+        One that does not `write` sees the file as it is now, and waits for no other process. Without `wait` it raises
+        WouldWaitError where another thread or process is in one, or the disk is waited for.
         """
-        return _Transaction(self, wait)
+        return _Transaction(self, wait, write)
+
+    def run(self, act: Callable[[sqlite3.Connection], T], *, wait: bool = True) -> T:
+        """Act in a transaction, once more if the disk was full and there may be room since.
+
+        What fills a disk may be the log of the database itself, which else is emptied at 4 MB. After SQLITE_FULL it is.
+        """
+        try:
+            with self.transaction(wait=wait) as connection:
+                return act(connection)
+        except DiskFullError:
+            if self._is_in_transaction:
+                raise  # the outermost one is tried again
+            if not wait:
+                raise WouldWaitError from None
+        with self.transaction() as connection:
+            return act(connection)
 
     def attempt(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Act in a transaction that `commit` is to end. Whatever else is done with the file before undoes it, and so
@@ -105,7 +103,7 @@ class Database:
         return made
 
     def commit(self) -> bool:
-        """Whether there was an attempt, which is done then."""
+        """Commit the attempt. Returns whether there was one."""
         attempt, self._attempt = self._attempt, None
         if attempt is None:
             return False
@@ -113,33 +111,61 @@ class Database:
         return True
 
     def undo(self) -> None:
-        """The attempt, if there is one."""
+        """Undo the attempt, if there is one."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             attempt.end(WouldWaitError())
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _connected(self, wait: bool) -> sqlite3.Connection:
+        """The connection, by whoever has the lock."""
+        now = time.monotonic()
+        if self._connection is not None and now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            if _file_at(self.path) != self._file:
+                self._drop()
+        if self._connection is None:
+            if self._is_closed:
+                raise StateError("was closed", path=self.path)
+            if self._problem is not None and now < self._retry_at:
+                raise type(self._problem)(self._problem.message, path=self._problem.path)
+            if not wait:
+                raise WouldWaitError
+            return self._connect()
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        patience = current_patience()
+        self._retry_at = time.monotonic() + _RECONNECT_SECONDS
         try:
-            yield
-        except sqlite3.Error as error:
-            raise self._told(error) from error
+            connection = open_connection(self.path, patience, fsync=self._fsync, create=self._create)
+            self._connection, self._file = connection, _file_at(self.path)
+            try:
+                self._opened(connection)
+            except sqlite3.Error as error:
+                raise state_error(error, self.path, patience) from error
+        except StateError as error:
+            self._problem = error
+            self._drop()
+            raise
+        self._problem = None
+        self._look_at = time.monotonic() + _LOOK_SECONDS
+        self.connections += 1
+        return connection
 
-    def _told(self, error: sqlite3.Error) -> StateError:
-        code = _code(error)
-        if code == sqlite3.SQLITE_FULL:
-            return FullError("the disk is full: nothing was changed", path=self.path)
-        if code == sqlite3.SQLITE_BUSY:
-            told = f"another process has held it for {BUSY_SECONDS:.0f} s: see whether one of touchfs is stopped"
-            return StateError(told, path=self.path)
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return StateError(f"damaged ({error}): unmount what uses it, and delete it", path=self.path)
-        return StateError(f"cannot be used: {error}; choose another --state-dir", path=self.path)
+    def _drop(self) -> None:
+        """Let go of the connection. SQLite leaves alone what is at its path by now, if that is another file."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
 
-
-def _code(error: BaseException | None) -> int:
-    """Which error of SQLite's it is, 0 for all others."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+    def _failed(self, error: sqlite3.Error) -> StateError:
+        """What to raise for an error of SQLite's. All but those that pass by themselves cost the connection."""
+        self._is_broken |= code_of(error) not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT)
+        problem = state_error(error, self.path, current_patience())
+        if self._is_broken:
+            self._problem, self._retry_at = problem, time.monotonic() + _RECONNECT_SECONDS
+        return problem
 
 
 class WouldWaitError(Exception):
@@ -149,68 +175,87 @@ class WouldWaitError(Exception):
 class _Transaction:
     """No generator with `contextmanager`, which would take longer than what a step does in it."""
 
-    __slots__ = ("_database", "_outermost", "_wait")
+    __slots__ = ("_database", "_outermost", "_wait", "_write")
 
-    def __init__(self, database: Database, wait: bool) -> None:
+    def __init__(self, database: Database, wait: bool, write: bool) -> None:
         self._database = database
         self._wait = wait
+        self._write = write
 
     def begin(self) -> sqlite3.Connection:
         database = self._database
-        if (database._fsync and not self._wait) or not database._lock.acquire(self._wait):
-            raise WouldWaitError
+        if not self._wait:
+            if (database._fsync and self._write) or not database._lock.acquire(False):
+                raise WouldWaitError
+            return self._enter(database)
+        patience, pause = current_patience(), _RETRY_SECONDS
+        while database._lock.acquire(timeout=patience.left):
+            try:
+                return self._enter(database)
+            except WouldWaitError:
+                if not patience.left:
+                    break
+            time.sleep(min(pause, patience.left))
+            pause = min(1.5 * pause, _RETRY_SECONDS_MAX)
+        raise busy_error(database.path, patience)
+
+    def _enter(self, database: Database) -> sqlite3.Connection:
+        """Begin, with the lock, which is kept if that succeeds."""
         try:
             if database._attempt is not None:
                 database.undo()
-            connection = database._connection
+            connection = database._connected(self._wait)
             self._outermost = not database._is_in_transaction
             if self._outermost:
-                self._begin(connection)
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")  # one that could not be undone then, as the disk was gone
+                # SQLite's own waiting is a setting of the connection, not of a transaction.
+                connection.execute("BEGIN IMMEDIATE" if self._write else "BEGIN")
+                if not self._write:
+                    # What there is to see is fixed by the first read, which may have to wait for a recovery.
+                    connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
                 database._is_in_transaction = True
             return connection
         except sqlite3.Error as error:
+            if code_of(error) == sqlite3.SQLITE_BUSY:
+                problem: Exception = WouldWaitError()
+            else:
+                problem = database._failed(error)
+                self._leave(database)
             database._lock.release()
-            raise database._told(error) from error
+            raise problem from error
         except BaseException:
             database._lock.release()
             raise
 
-    def _begin(self, connection: sqlite3.Connection) -> None:
-        """SQLite's own waiting is a setting of the connection, not of a transaction."""
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")  # one that could not be undone then, as the disk was gone
-        until = 0.0
-        while True:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                if _code(error) != sqlite3.SQLITE_BUSY:
-                    raise
-                if not self._wait:
-                    raise WouldWaitError from None
-                until = until or time.monotonic() + BUSY_SECONDS
-                if time.monotonic() > until:
-                    raise
-            time.sleep(_RETRY_SECONDS)
-
     def end(self, error: BaseException | None) -> None:
         """Commit, or undo it because of an error."""
         database = self._database
+        problem: StateError | None = None
         try:
             if self._outermost:
                 database._is_in_transaction = False
-                if error is None:
+                connection = database._connection
+                if error is None and connection is not None:
                     try:
-                        database._connection.execute("COMMIT")
+                        connection.execute("COMMIT")
                     except sqlite3.Error as failure:
                         error = failure
-                if error is not None:
-                    self._undo(database._connection, error)
+                if error is not None and connection is not None:
+                    self._undo(connection, error)
+            if isinstance(error, sqlite3.Error):
+                problem = database._failed(error)
+            if self._outermost:
+                self._leave(database)
         finally:
             database._lock.release()
-        if isinstance(error, sqlite3.Error):
-            raise database._told(error) from error
+        if problem is not None:
+            raise problem from error
+
+    def _leave(self, database: Database) -> None:
+        if database._is_broken and not database._is_in_transaction:
+            database._is_broken = False
+            database._drop()
 
     __enter__ = begin
 
@@ -218,21 +263,17 @@ class _Transaction:
         self.end(error)
 
     def _undo(self, connection: sqlite3.Connection, error: BaseException) -> None:
-        with suppress(sqlite3.Error):  # the connection may be closed, or the disk be gone
+        with suppress(sqlite3.Error):  # the disk may be gone
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if _code(error) == sqlite3.SQLITE_FULL:
-                # What filled the disk may be our own log, which is else emptied at 4 MB.
+            if code_of(error) == sqlite3.SQLITE_FULL:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _file_system(directory: str) -> str:
-    """The type of the file system that a directory is on, by the number of its mount."""
-    descriptor = os.open(directory, os.O_PATH | os.O_CLOEXEC)
+def _file_at(path: str) -> tuple[int, int]:
+    """The device and the inode of a file; zeros where there is none that can be looked at."""
     try:
-        told = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
-    finally:
-        os.close(descriptor)
-    number = next(line.split()[1] for line in told.splitlines() if line.startswith("mnt_id:"))
-    # None: of another mount namespace
-    return next((mounted.kind for mounted in mounts() if mounted.number == number), "")
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino

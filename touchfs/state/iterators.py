@@ -14,22 +14,22 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from touchfs.dataset import Dataset
-from touchfs.dataset.samples import DatasetSamples
 from touchfs.errors import FormatError, NotFoundError, StateError, TouchfsError, UsageError
 from touchfs.node.state import enclose, resume
 from touchfs.state import writes
 from touchfs.state.database import WouldWaitError
+from touchfs.state.graphs import Graphs, UnbuiltError
+from touchfs.state.item_tokens import ItemTokens
 from touchfs.state.live_graph import LiveGraph
 from touchfs.state.opens import Opened, Opens
 from touchfs.state.positioning import start_of, state_at_item
+from touchfs.state.problem import SharedProblem
 from touchfs.state.progress import epoch_of, progress_of
 from touchfs.state.registry import Registry
 from touchfs.state.selected import Selector
@@ -38,34 +38,27 @@ from touchfs.state.store import StateStore
 from touchfs.state.telling import tell
 from touchfs.token import from_json, to_json
 
-_GRAPHS_KEPT = 256
 # A step that takes more is for a thread.
 BATCH_NOWAIT = 64
 
 WRITABLE = ("spec", "token", "batch", "reset")
 
-T = TypeVar("T")
 Read = Callable[[sqlite3.Connection, int], bytes]
-
-
-class _UnbuiltError(Exception):
-    """The graph of this spec has to be built, outside of the transaction: that may take its time."""
-
-    def __init__(self, iterator: int, spec: str) -> None:
-        super().__init__(spec)
-        self.iterator = iterator
-        self.spec = spec
 
 
 class Iterators(Registry):
     """The iterators of a store over a dataset. `prefix` stands before the paths that are told."""
 
-    def __init__(self, store: StateStore, dataset: Dataset, prefix: str = "") -> None:
+    def __init__(
+        self, store: StateStore, dataset: Dataset, prefix: str = "", problem: SharedProblem | None = None
+    ) -> None:
         super().__init__(store)
         self._dataset = dataset
         self._prefix = prefix
         self._selector = Selector(dataset, os.path.join(os.path.dirname(store.path), "survivors"))
-        self._graphs: OrderedDict[int, LiveGraph] = OrderedDict()
+        self._graphs = Graphs(self._selector)
+        self._tokens = ItemTokens(dataset)
+        self._problem = SharedProblem() if problem is None else problem
         self._reads: Mapping[str, Read] = {
             "spec": lambda connection, iterator: _row(connection, iterator)[0].encode() + b"\n",
             "next": self._next,
@@ -82,12 +75,39 @@ class Iterators(Registry):
     def read(self, iterator: int, file: str) -> str:
         """The text of one of its files; that of `next` is a step. Why there is none, `error` tells from then on."""
 
+        def act(connection: sqlite3.Connection) -> bytes:
+            return self._read(connection, iterator, file)
+
+        if file != "next":
+            return os.fsdecode(self.look(iterator, file))
+        with self._noting(iterator, file, changes=True):
+            return os.fsdecode(self._graphs.with_built(lambda: self._store.run(act)))
+
+    def look(self, iterator: int, file: str, *, wait: bool = True) -> bytes:
+        """Return the text of one of its files but `next`. Nothing is written, and no other process waited for.
+
+        Where the store cannot be used, `error` says why. Without `wait` it raises WouldWaitError as `read_open`.
+        """
+
         def act() -> bytes:
-            with self._store.transaction() as connection:
+            with self._store.transaction(wait=wait, write=False) as connection:
                 return self._read(connection, iterator, file)
 
+        if not wait:
+            return self._at_once(iterator, act)
+        if file == "error":
+            return self._error(act)
         with self._noting(iterator, file):
-            return os.fsdecode(self._built(act))
+            return self._graphs.with_built(act)
+
+    def _error(self, read: Callable[[], bytes]) -> bytes:
+        try:
+            if text := read():
+                return text
+            problem = self._problem.text()
+        except StateError as error:
+            problem = str(error)
+        return os.fsencode(f"{problem}\n") if problem else b""
 
     def read_open(self, opens: Opens, opened: Opened, *, wait: bool = True) -> bytes:
         """The text of an open of one of its files.
@@ -100,17 +120,21 @@ class Iterators(Registry):
         def make(connection: sqlite3.Connection) -> bytes:
             return self._read(connection, iterator, file)
 
-        if wait:
-            with self._noting(iterator, file):
-                return self._built(lambda: opens.text(open_id, make))
+        if not wait:
+            return self._at_once(iterator, lambda: opens.text(open_id, make, wait=False))
+        with self._noting(iterator, file, changes=True):
+            return self._graphs.with_built(lambda: opens.text(open_id, make))
+
+    def _at_once(self, iterator: int, act: Callable[[], bytes]) -> bytes:
+        """What a thread does in more time, and with more to say where it fails."""
         graph = self._graphs.get(iterator)
-        if graph is not None and graph.spec.batch > BATCH_NOWAIT:
+        if self._problem or (graph is not None and graph.spec.batch > BATCH_NOWAIT):
             raise WouldWaitError
         try:
-            return opens.text(open_id, make, wait=False)
-        except (StateError, NotFoundError):
+            return act()
+        except NotFoundError:
             raise
-        except (TouchfsError, _UnbuiltError) as error:
+        except (TouchfsError, UnbuiltError) as error:
             raise WouldWaitError from error
 
     def make_ahead(self, opens: Opens, opened: Opened) -> None:
@@ -123,7 +147,7 @@ class Iterators(Registry):
             return
         try:
             opens.make_ahead(open_id, lambda connection: read(connection, iterator))
-        except (WouldWaitError, TouchfsError, _UnbuiltError):
+        except (WouldWaitError, TouchfsError, UnbuiltError):
             return
 
     def work_out(self, iterator: int) -> None:
@@ -139,72 +163,49 @@ class Iterators(Registry):
     def write(self, iterator: int, file: str, value: Any) -> None:
         """Write a value to one of its files. UsageError says what is wrong with it; then nothing is changed."""
         try:
-            with self._noting(iterator, file):
-                self._built(lambda: self._write(iterator, file, value))
+            with self._noting(iterator, file, changes=True):
+                self._graphs.with_built(lambda: self._write(iterator, file, value))
         except (StateError, NotFoundError):
             raise
         except TouchfsError as error:
             raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
 
-    def write_open(self, opened: Opened, piece: writes.Piece) -> None:
+    def write_open(self, opens: Opens, opened: Opened, piece: writes.Piece) -> None:
         """Take a piece of what is written to an open of one of its files."""
         open_id, iterator, file = opened
 
         def apply(value: Any) -> None:
             self._write(iterator, file, value)
 
-        with self._noting(iterator, file):
+        with self._noting(iterator, file, changes=True):
             try:
-                answer = self._built(lambda: writes.write(self._store, open_id, piece, apply))
+                answer = self._graphs.with_built(lambda: writes.write(opens, open_id, piece, apply))
             except (StateError, NotFoundError):
                 raise
             except TouchfsError as error:
-                writes.refuse(self._store, open_id, piece, str(error))
+                writes.refuse(opens, open_id, piece, str(error))
                 raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
             if answer:
                 raise UsageError(answer)
 
-    def release(self, opens: Opens, opened: Opened, *, wait: bool = True) -> None:
+    def release(self, opens: Opens, opened: Opened) -> None:
         """Release an open of a file that may have been written."""
+        if opens.close(opened.id):
+            self.forget(opens, opened)
+
+    def forget(self, opens: Opens, opened: Opened, *, wait: bool = True) -> None:
+        """Delete the row of an open that was closed, and note where what was written to it was no whole value."""
         open_id, iterator, file = opened
-        with self._store.transaction(wait=wait):
-            if writes.forget(self._store, open_id):
-                self._note(iterator, file, UsageError("what was written was no whole JSON value: dropped"))
-            # A write that is sent again is not to find it.
-            opens.release(open_id, wait=wait)
-
-    def item_token(self, view: str, shard: str, ordinal: int, segment: int) -> str:
-        """The token of a sample, as `token` takes it."""
-        told = {"source": view, "shard": shard, "ordinal": ordinal, "segment": segment}
-        return to_json({"kind": "item", "fingerprint": self._fingerprint, **told})
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        return DatasetSamples(self._dataset).fingerprint
-
-    def _built(self, act: Callable[[], T]) -> T:
-        while True:
-            try:
-                return act()
-            except _UnbuiltError as missing:
-                self._graphs[missing.iterator] = LiveGraph(missing.spec, self._selector)
-                if len(self._graphs) > _GRAPHS_KEPT:
-                    with suppress(KeyError):  # other threads drop some too
-                        self._graphs.popitem(last=False)
+        error = UsageError("what was written was no whole JSON value: dropped")
+        opens.forget_written(open_id, lambda: self._note(iterator, file, error), wait=wait)
 
     def _graph(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
-        return self._known(iterator, _row(connection, iterator)[0])
-
-    def _known(self, iterator: int, spec: str) -> LiveGraph:
-        graph = self._graphs.get(iterator)
-        if graph is None or graph.spec_text != spec:
-            raise _UnbuiltError(iterator, spec)
-        return graph
+        return self._graphs.of(iterator, _row(connection, iterator)[0])
 
     def _ready(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
         """Its graph, at where it is."""
         spec, base, steps, _ = _row(connection, iterator)
-        graph = self._known(iterator, spec)
+        graph = self._graphs.of(iterator, spec)
         try:
             graph.seek(base or graph.start, steps)
         except (UsageError, FormatError) as error:
@@ -234,14 +235,14 @@ class Iterators(Registry):
         return self._told(graph, step.tokens)
 
     def _told(self, graph: LiveGraph, tokens: list[Any]) -> bytes:
-        return tell(graph, tokens, self._prefix, self.item_token)
+        return tell(graph, tokens, self._prefix, self._tokens.token)
 
     def _peek(self, connection: sqlite3.Connection, iterator: int) -> bytes:
         graph = self._ready(connection, iterator)
         return self._told(graph, graph.peek())
 
     def _write(self, iterator: int, file: str, value: Any) -> None:
-        with self._store.transaction() as connection:
+        def act(connection: sqlite3.Connection) -> None:
             spec_text, steps = _row(connection, iterator)[0], 0
             if file == "spec":
                 spec = parse_spec(value)
@@ -255,13 +256,15 @@ class Iterators(Registry):
             elif file == "token":
                 state = self._state_of(connection, iterator, value)
             elif file == "reset":
-                state = start_of(self._known(iterator, spec_text), value)
+                state = start_of(self._graphs.of(iterator, spec_text), value)
             else:
                 raise UsageError(f"{file} cannot be written: {', '.join(WRITABLE)} can")
             connection.execute(
                 "UPDATE iterator SET spec = ?, base = ?, steps = ?, error = '' WHERE id = ?",
                 (spec_text, state, steps, iterator),
             )
+
+        self._store.run(act)
 
     def _place_for(self, connection: sqlite3.Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
         """Return the base and the steps that an iterator gets with a new spec.
@@ -271,9 +274,9 @@ class Iterators(Registry):
         """
         old, base, steps, _ = _row(connection, iterator)
         if not is_same_pass(spec, parse_spec(from_json(old))):
-            self._known(iterator, str(spec))
+            self._graphs.of(iterator, str(spec))
             return None, 0
-        graph = self._known(iterator, old)
+        graph = self._graphs.of(iterator, old)
         try:
             graph.seek(base or graph.start, steps)
         except (UsageError, FormatError):
@@ -288,7 +291,7 @@ class Iterators(Registry):
         kind = value.get("kind", "state" if "touchfs_state" in value else None)
         if kind == "item":
             graph = self._ready(connection, iterator)
-            value = state_at_item(graph, value, self._dataset, self._fingerprint)
+            value = state_at_item(graph, value, self._dataset, self._tokens.fingerprint)
         elif kind == "state":
             graph = self._graph(connection, iterator)
         else:
@@ -297,20 +300,28 @@ class Iterators(Registry):
         return to_json(enclose(graph.root, resume(graph.root, state).state()))
 
     @contextmanager
-    def _noting(self, iterator: int, file: str) -> Iterator[None]:
-        """An error is told by `error` from then on."""
+    def _noting(self, iterator: int, file: str, *, changes: bool = False) -> Iterator[None]:
+        """`error` tells an error from then on: from the store, or from here where that could not be changed."""
         try:
             yield
-        except (StateError, NotFoundError):
+        except StateError as error:
+            if changes:
+                self._problem.set(str(error))
+            raise
+        except NotFoundError:
             raise
         except TouchfsError as error:
-            self._note(iterator, file, error)
+            with suppress(StateError):  # the reader is to hear of the first error
+                self._note(iterator, file, error)
             raise
+        if changes:
+            self._problem.clear()
 
     def _note(self, iterator: int, file: str, error: TouchfsError) -> None:
         text = str(error) if str(error).startswith(file) else f"{file}: {error}"
-        with self._store.transaction() as connection:
-            connection.execute("UPDATE iterator SET error = ? WHERE id = ?", (text + "\n", iterator))
+        self._store.run(
+            lambda connection: connection.execute("UPDATE iterator SET error = ? WHERE id = ?", (text + "\n", iterator))
+        )
 
 
 def _row(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None, int, str]:

@@ -41,12 +41,21 @@ def log_path(mount_point: str, state_dir: str | None = None) -> str:
 def prepare_database(path: str) -> None:
     """Make the directory and the file of a SQLite database for us alone, as far as they are not there.
 
-    Raises StateError for what somebody else may have put there, and OSError. Nothing that is there is opened: to close
-    it would end the locks that other connections of this process have on it.
+    Raises StateError as `check_database`, and OSError.
+    """
+    make_directory(os.path.dirname(path) or ".")
+    check_database(path)
+    with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def check_database(path: str) -> None:
+    """Raise StateError for what somebody else may have put there, and OSError.
+
+    Nothing that is there is opened: to close it would end the locks that other connections of this process have on it.
     """
     directory = os.path.dirname(path) or "."
     try:
-        make_directory(directory)
         check_directory(directory)
         if directory == state_directory():
             tighten(directory)
@@ -56,8 +65,6 @@ def prepare_database(path: str) -> None:
     except UntrustedError as error:
         told = f"{error.message}: see to that, or choose another --state-dir"
         raise StateError(told, path=error.path) from error
-    with suppress(OSError):  # it is there, or SQLite says why it cannot be made
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
 def _check_for_us(path: str) -> None:

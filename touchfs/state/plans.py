@@ -1,39 +1,36 @@
-"""The plans under `merged/` as all processes of a mount know them."""
+"""The plans under `merged/` as all processes of a mount know them: in memory, so that no state store is needed."""
 
 from __future__ import annotations
 
-from touchfs.state.store import StateStore
+from touchfs.errors import FullError
+from touchfs.state.shared_log import SharedLog
+
+PLANS_MAX = 1000
 
 
-class RegisteredPlans:
-    """Plans numbered by the state store at `path`, which is opened at first use: so each process has its own."""
+class SharedPlans:
+    """Plans numbered from 1 on in the order they were registered, for as long as the mount lives."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._store: StateStore | None = None
-        self._numbers: dict[str, int] = {}
-        self._names: dict[int, str] = {}
-
-    def _opened(self) -> StateStore:
-        if self._store is None:
-            self._store = StateStore(self._path)
-        return self._store
-
-    def _remember(self, name: str, number: int) -> int:
-        self._numbers[name] = number
-        self._names[number] = name
-        return number
+    def __init__(self) -> None:
+        self._log = SharedLog("touchfs-plans")
 
     def number(self, name: str) -> int:
-        return self._numbers.get(name) or self._remember(name, self._opened().plan_number(name))
+        names = self._log.lines()
+        if name not in names:
+            names = self._log.append(lambda known: _new(name, known))
+        return names.index(name) + 1
 
     def name(self, number: int) -> str | None:
-        if number not in self._names:
-            self.names()
-        return self._names.get(number)
+        names = self._log.lines()
+        return names[number - 1] if 0 < number <= len(names) else None
 
     def names(self) -> list[tuple[str, int]]:
-        plans = self._opened().plans()
-        for name, number in plans:
-            self._remember(name, number)
-        return plans
+        return [(name, number) for number, name in enumerate(self._log.lines(), 1)]
+
+
+def _new(name: str, known: list[str]) -> str | None:
+    if name in known:
+        return None
+    if len(known) >= PLANS_MAX:
+        raise FullError(f"{PLANS_MAX} plans are registered: unmount and mount again")
+    return name

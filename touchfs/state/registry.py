@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 
 from touchfs.errors import FullError, NotFoundError, UsageError
@@ -28,7 +29,8 @@ class Registry:
         one, it is the one there is; else UsageError tells that there is one.
         """
         key = _checked(name)
-        with self._store.transaction() as connection:
+
+        def act(connection: sqlite3.Connection) -> int:
             found = connection.execute("SELECT id, made, maker FROM iterator WHERE name = ?", (key,)).fetchone()
             if found is not None:
                 if maker and found[2] == maker and abs(time.time() - found[1]) < REPEATED_SECONDS:
@@ -43,9 +45,12 @@ class Registry:
                 raise FullError(f"{IDS_MAX} iterators were made: delete the state store", path=self._store.path)
             return int(inserted.lastrowid or 0)
 
+        return self._store.run(act)
+
     def remove(self, name: str, remover: str = "") -> None:
         key, now = _checked(name), time.time()
-        with self._store.transaction() as connection:
+
+        def act(connection: sqlite3.Connection) -> None:
             if connection.execute("DELETE FROM iterator WHERE name = ?", (key,)).rowcount:
                 connection.execute("DELETE FROM removed_iterator WHERE removed < ?", (now - REPEATED_SECONDS,))
                 connection.execute("INSERT OR REPLACE INTO removed_iterator VALUES (?, ?, ?)", (key, now, remover))
@@ -57,19 +62,21 @@ class Registry:
             if not remover or again is None:
                 raise NotFoundError(f"there is no iterator {name!r}")
 
+        self._store.run(act)
+
     def find(self, name: str) -> int | None:
         named = self.named(name.encode(errors="surrogateescape"))
         return named[0][1] if named else None
 
     def name_of(self, iterator: int) -> str | None:
-        with self._store.transaction() as connection:
+        with self._store.transaction(write=False) as connection:
             found = connection.execute("SELECT name FROM iterator WHERE id = ?", (iterator,)).fetchone()
         return None if found is None else bytes(found[0]).decode()
 
     def named(self, name: bytes | None = None) -> list[tuple[bytes, int]]:
         """The iterators with their ids, in the order they were made; or the one of a name."""
         of_one, wanted = ("", ()) if name is None else (" WHERE name = ?", (name,))
-        with self._store.transaction() as connection:
+        with self._store.transaction(write=False) as connection:
             found = connection.execute(f"SELECT name, id FROM iterator{of_one} ORDER BY id", wanted).fetchall()
         return [(bytes(name), int(iterator)) for name, iterator in found]
 

@@ -1,7 +1,7 @@
-"""The state store: one small SQLite file for each dataset, and the only thing about a mount that changes.
+"""The state store: one small SQLite file for each dataset, and all of a mount that outlives it.
 
-It holds which id each shard was given, the plans under `merged/`, the named iterators (`touchfs.state.iterators`), and
-the opens of control files (`touchfs.state.opens`) with what was written to them (`touchfs.state.writes`).
+It holds which id each shard was given, the named iterators (`touchfs.state.iterators`), and of the opens of their files
+(`touchfs.state.opens`) the texts that steps have made, and what was written to them (`touchfs.state.writes`).
 
 Shard ids are given for (path, identity of the files) and never again for anything else, so an inode number of a shard
 that has changed is never that of the new one. A shard that a dataset lists twice has two.
@@ -10,40 +10,24 @@ that has changed is never that of the new one. A shard that a dataset lists twic
 from __future__ import annotations
 
 import os
+import secrets
+import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 
-from touchfs.errors import FullError
+from touchfs.errors import StateError
 from touchfs.state.database import Database
+from touchfs.state.open_table import ID_BITS
 from touchfs.state.processes import start_of, system
 
-VERSION = 4
-PLANS_MAX = 1000
+VERSION = 5
+_FREE_SIZE = 1 << 16
 
 # `written` has no reference to `open`, which would be looked for at each open that is deleted: two thirds of the time.
-_SCHEMA = """
-CREATE TABLE shard (
-    id       INTEGER PRIMARY KEY AUTOINCREMENT,
-    path     BLOB NOT NULL,
-    identity TEXT NOT NULL,
-    nth      INTEGER NOT NULL,
-    UNIQUE (path, identity, nth)
-);
-CREATE TABLE plan (
-    number INTEGER PRIMARY KEY,
-    name   TEXT NOT NULL UNIQUE
-);
-CREATE TABLE mount (
-    id      INTEGER PRIMARY KEY AUTOINCREMENT,
-    pid     INTEGER NOT NULL,
-    started TEXT NOT NULL,
-    boot    TEXT NOT NULL,
-    pids    TEXT NOT NULL
-);
+_OPENS = """
 CREATE TABLE open (
-    id    INTEGER PRIMARY KEY AUTOINCREMENT,
-    mount INTEGER NOT NULL REFERENCES mount (id) ON DELETE CASCADE,
-    text  BLOB,
+    id      INTEGER PRIMARY KEY,
+    text    BLOB,
     pending BLOB NOT NULL DEFAULT x''
 );
 CREATE TABLE written (
@@ -54,6 +38,25 @@ CREATE TABLE written (
     error  TEXT NOT NULL,
     PRIMARY KEY (open, offset, hash)
 ) WITHOUT ROWID;
+CREATE TABLE store (
+    identity BLOB NOT NULL
+);
+"""
+_SCHEMA = f"""
+CREATE TABLE shard (
+    id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    path     BLOB NOT NULL,
+    identity TEXT NOT NULL,
+    nth      INTEGER NOT NULL,
+    UNIQUE (path, identity, nth)
+);
+CREATE TABLE mount (
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
+    pid     INTEGER NOT NULL,
+    started TEXT NOT NULL,
+    boot    TEXT NOT NULL,
+    pids    TEXT NOT NULL
+);
 CREATE TABLE iterator (
     id    INTEGER PRIMARY KEY AUTOINCREMENT,
     name  BLOB NOT NULL UNIQUE,
@@ -69,63 +72,122 @@ CREATE TABLE removed_iterator (
     removed REAL NOT NULL,
     remover TEXT NOT NULL
 );
+{_OPENS}
 """
 
 
 class StateStore(Database):
-    """The state store at `path`. As a `Database`."""
+    """The state store at `path`. As a `Database`. With an `identity` it must be that very store, wherever it was."""
 
-    def __init__(self, path: str, *, fsync: bool = False) -> None:
-        super().__init__(path, _SCHEMA, VERSION, fsync=fsync)
+    def __init__(self, path: str, *, fsync: bool = False, later: bool = False, identity: bytes | None = None) -> None:
+        self.identity = identity
+        super().__init__(path, fsync=fsync, later=later)
+
+    def _opened(self, connection: sqlite3.Connection) -> None:
+        if self.identity is None and _version_of(connection) != VERSION:
+            with self.transaction() as connection:
+                self._upgrade(connection, _version_of(connection))
+        is_ours = _version_of(connection) == VERSION
+        found = connection.execute("SELECT identity FROM store").fetchone()[0] if is_ours else b""
+        if self.identity not in (None, found):
+            raise StateError("is another one than was mounted: put that back, or mount again", path=self.path)
+        self.identity = found
+
+    def _upgrade(self, connection: sqlite3.Connection, found: int) -> None:
+        """Make the tables, or those of another version into ours. Positions stay."""
+        if found == 0:
+            _run_all(connection, _SCHEMA)
+        elif found == 4:
+            _delete_ended_mounts(connection)
+            boot, pids = system()
+            living = connection.execute("SELECT pid FROM mount WHERE boot = ? AND pids = ?", (boot, pids)).fetchone()
+            if living is not None:
+                message = f"in use by a mount of an earlier touchfs (pid {living[0]}): unmount that first"
+                raise StateError(message, path=self.path)
+            _run_all(connection, "DROP TABLE written; DROP TABLE open; DROP TABLE plan; DELETE FROM mount;" + _OPENS)
+        elif found != VERSION:
+            message = f"made by another touchfs (version {found}): choose another --state-dir"
+            raise StateError(message, path=self.path)
+        else:
+            return
+        connection.execute("INSERT INTO store VALUES (?)", (secrets.token_bytes(16),))
+        # Leave free pages: on a full disk the file cannot grow, and the log can only be emptied into what it has.
+        connection.execute("INSERT INTO open (id, text) VALUES (0, zeroblob(?))", (_FREE_SIZE,))
+        connection.execute("DELETE FROM open WHERE id = 0")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def shard_ids(self, shards: Sequence[tuple[str, str]]) -> list[int]:
         """The ids of shards, given as (path, identity), in order; new ones are given here. All are different."""
-        ids, seen = [], Counter[tuple[str, str]]()
-        with self.transaction() as connection:
-            for shard in shards:
-                seen[shard] += 1
-                path, identity = shard
-                wanted = os.fsencode(path), identity, seen[shard]
-                known = connection.execute(
-                    "SELECT id FROM shard WHERE path = ? AND identity = ? AND nth = ?", wanted
-                ).fetchone()
-                if known is None:
-                    inserted = connection.execute("INSERT INTO shard (path, identity, nth) VALUES (?, ?, ?)", wanted)
-                    known = (inserted.lastrowid,)
-                ids.append(int(known[0]))
-        return ids
+        return self.run(lambda connection: _shard_ids(connection, shards))
 
     def add_mount(self, pid: int) -> int:
-        """The number of a new mount, served by this process.
+        """Return the number of the mount that this process serves, a new one if need be.
 
-        Opens of mounts whose process has ended are deleted, and all plans if there is no other mount.
+        What is left of mounts whose process has ended is deleted.
         """
-        boot, pids = system()
-        with self.transaction() as connection:
-            known = connection.execute("SELECT id, pid, started, boot, pids FROM mount").fetchall()
-            for mount, other, started, its_boot, its_pids in known:
-                # Of a process in another container, which we cannot see, only a reboot tells that it has ended.
-                if its_boot != boot or (its_pids == pids and start_of(other) != started):
-                    connection.execute("DELETE FROM mount WHERE id = ?", (mount,))
-            connection.execute("DELETE FROM written WHERE open NOT IN (SELECT id FROM open)")
-            if not connection.execute("SELECT 1 FROM mount").fetchone():
-                connection.execute("DELETE FROM plan")
-            told = pid, start_of(pid), boot, pids
-            inserted = connection.execute("INSERT INTO mount (pid, started, boot, pids) VALUES (?, ?, ?, ?)", told)
-            return int(inserted.lastrowid or 0)
+        return self.run(lambda connection: add_mount(connection, pid))
 
-    def plan_number(self, name: str) -> int:
-        """The number of a plan, from 1 on; a new one is given here. Raises FullError when `PLANS_MAX` are given."""
-        with self.transaction() as connection:
-            known = connection.execute("SELECT number FROM plan WHERE name = ?", (name,)).fetchone()
-            if known is None:
-                (count,) = connection.execute("SELECT count(*) FROM plan").fetchone()
-                if count >= PLANS_MAX:
-                    raise FullError(f"{PLANS_MAX} plans are registered: unmount and mount again")
-                known = (connection.execute("INSERT INTO plan (name) VALUES (?)", (name,)).lastrowid,)
-            return int(known[0])
+    def remove_mount(self, pid: int) -> None:
+        """Delete all that is left of the mount that this process served."""
 
-    def plans(self) -> list[tuple[str, int]]:
-        """All plans with their numbers, in the order they were registered."""
-        with self.transaction() as connection:
-            return list(connection.execute("SELECT name, number FROM plan ORDER BY number"))
+        def act(connection: sqlite3.Connection) -> None:
+            _delete_mount(connection, add_mount(connection, pid))
+
+        self.run(act)
+
+
+def add_mount(connection: sqlite3.Connection, pid: int) -> int:
+    _delete_ended_mounts(connection)
+    boot, pids = system()
+    row = pid, start_of(pid), boot, pids
+    where = "pid = ? AND started = ? AND boot = ? AND pids = ?"
+    found = connection.execute(f"SELECT id FROM mount WHERE {where}", row).fetchone()
+    if found is not None:
+        return int(found[0])
+    inserted = connection.execute("INSERT INTO mount (pid, started, boot, pids) VALUES (?, ?, ?, ?)", row)
+    return int(inserted.lastrowid or 0)
+
+
+def rows_of(mount: int) -> tuple[int, int]:
+    """The first and the last id that an open of a mount has in the store."""
+    return mount << ID_BITS, (mount + 1 << ID_BITS) - 1
+
+
+def _version_of(connection: sqlite3.Connection) -> int:
+    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+    return int(version)
+
+
+def _run_all(connection: sqlite3.Connection, statements: str) -> None:
+    for statement in filter(str.strip, statements.split(";")):
+        connection.execute(statement)
+
+
+def _delete_ended_mounts(connection: sqlite3.Connection) -> None:
+    boot, pids = system()
+    for mount, pid, started, its_boot, its_pids in connection.execute("SELECT * FROM mount").fetchall():
+        # Of a process in another container, which we cannot see, only a reboot tells that it has ended.
+        if its_boot != boot or (its_pids == pids and start_of(pid) != started):
+            _delete_mount(connection, mount)
+
+
+def _delete_mount(connection: sqlite3.Connection, mount: int) -> None:
+    connection.execute("DELETE FROM written WHERE open BETWEEN ? AND ?", rows_of(mount))
+    connection.execute("DELETE FROM open WHERE id BETWEEN ? AND ?", rows_of(mount))
+    connection.execute("DELETE FROM mount WHERE id = ?", (mount,))
+
+
+def _shard_ids(connection: sqlite3.Connection, shards: Sequence[tuple[str, str]]) -> list[int]:
+    ids, seen = [], Counter[tuple[str, str]]()
+    for shard in shards:
+        seen[shard] += 1
+        path, identity = shard
+        wanted = os.fsencode(path), identity, seen[shard]
+        known = connection.execute(
+            "SELECT id FROM shard WHERE path = ? AND identity = ? AND nth = ?", wanted
+        ).fetchone()
+        if known is None:
+            inserted = connection.execute("INSERT INTO shard (path, identity, nth) VALUES (?, ?, ?)", wanted)
+            known = (inserted.lastrowid,)
+        ids.append(int(known[0]))
+    return ids

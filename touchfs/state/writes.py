@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError, UsageError
 from touchfs.state.json_prefix import outcome_of
-from touchfs.state.store import StateStore
+from touchfs.state.opens import Opens
 from touchfs.token import from_json
 
 # Far more than any spec or state needs.
@@ -35,42 +35,41 @@ class Piece(NamedTuple):
         return hashlib.blake2b(self.data, digest_size=16).digest()
 
 
-def write(store: StateStore, open_id: int, piece: Piece, apply: Callable[[Any], None]) -> str:
-    """What was wrong with the piece when it came first, if it comes again. `apply` is called with the value."""
-    with store.transaction() as connection:
-        answer = _answer(connection, open_id, piece)
+def write(opens: Opens, open_id: int, piece: Piece, apply: Callable[[Any], None]) -> str:
+    """Take a piece, and call `apply` with the value that it completes.
+
+    Returns what was wrong with the piece when it came first, if it comes again; else nothing.
+    """
+
+    def act(connection: sqlite3.Connection, row: int) -> str:
+        answer = _answer(connection, row, piece)
         if answer is None:
-            _take(connection, open_id, piece, apply)
-    return answer or ""
+            _take(connection, row, piece, apply)
+        return answer or ""
+
+    return opens.change(open_id, act) or ""
 
 
-def refuse(store: StateStore, open_id: int, piece: Piece, error: str) -> None:
+def refuse(opens: Opens, open_id: int, piece: Piece, error: str) -> None:
     """Forget what was begun, and remember what was wrong, in case the piece is sent again."""
-    with store.transaction() as connection:
-        if _answer(connection, open_id, piece) is None:
-            connection.execute("UPDATE open SET pending = x'' WHERE id = ?", (open_id,))
-            _note(connection, open_id, piece, error)
+
+    def act(connection: sqlite3.Connection, row: int) -> None:
+        if _answer(connection, row, piece) is None:
+            connection.execute("UPDATE open SET pending = x'' WHERE id = ?", (row,))
+            _note(connection, row, piece, error)
+
+    opens.change(open_id, act)
 
 
-def _take(connection: sqlite3.Connection, open_id: int, piece: Piece, apply: Callable[[Any], None]) -> None:
-    found = connection.execute("SELECT pending FROM open WHERE id = ?", (open_id,)).fetchone()
-    if found is None:
-        return  # released already: nobody waits for this write
-    pending = bytes(found[0]) + piece.data
+def _take(connection: sqlite3.Connection, row: int, piece: Piece, apply: Callable[[Any], None]) -> None:
+    (begun,) = connection.execute("SELECT pending FROM open WHERE id = ?", (row,)).fetchone()
+    pending = bytes(begun) + piece.data
     whole, value = _parse(pending)
     if whole:
         apply(value)
         pending = b""
-    connection.execute("UPDATE open SET pending = ? WHERE id = ?", (pending, open_id))
-    _note(connection, open_id, piece, "")
-
-
-def forget(store: StateStore, open_id: int) -> bool:
-    """Before an open is released. Whether a value was begun and not completed."""
-    with store.transaction() as connection:
-        found = connection.execute("SELECT pending FROM open WHERE id = ?", (open_id,)).fetchone()
-        connection.execute("DELETE FROM written WHERE open = ?", (open_id,))
-    return found is not None and bool(found[0].strip())
+    connection.execute("UPDATE open SET pending = ? WHERE id = ?", (pending, row))
+    _note(connection, row, piece, "")
 
 
 def _parse(data: bytes) -> tuple[bool, Any]:
@@ -87,21 +86,20 @@ def _parse(data: bytes) -> tuple[bool, Any]:
     return outcome == "value", from_json(text) if outcome == "value" else None
 
 
-def _answer(connection: sqlite3.Connection, open_id: int, piece: Piece) -> str | None:
+def _answer(connection: sqlite3.Connection, row: int, piece: Piece) -> str | None:
     """What was wrong with this piece when it came first, nothing if it was taken; None if it comes first now."""
     found = connection.execute(
         "SELECT resent, error FROM written WHERE open = ? AND offset = ? AND hash = ?",
-        (open_id, piece.offset, piece.hash),
+        (row, piece.offset, piece.hash),
     ).fetchone()
     if found is None or found[0] == piece.resent:
         return None
-    _note(connection, open_id, piece, found[1])
+    _note(connection, row, piece, found[1])
     return str(found[1])
 
 
-def _note(connection: sqlite3.Connection, open_id: int, piece: Piece, error: str) -> None:
+def _note(connection: sqlite3.Connection, row: int, piece: Piece, error: str) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO written (open, offset, hash, resent, error) "
-        "SELECT id, ?, ?, ?, ? FROM open WHERE id = ?",
-        (piece.offset, piece.hash, piece.resent, error, open_id),
+        "INSERT OR REPLACE INTO written (open, offset, hash, resent, error) VALUES (?, ?, ?, ?, ?)",
+        (row, piece.offset, piece.hash, piece.resent, error),
     )

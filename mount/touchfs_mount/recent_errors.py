@@ -1,0 +1,53 @@
+"""The errors that readers met last, for `.touchfs/errors`, in memory that all processes of a mount share."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import threading
+import time
+
+_SLOTS, _SLOT_SIZE = 128, 1024
+_COUNT = struct.Struct("<Q")
+
+
+class RecentErrors:
+    """The last 128 of them. Made by the process that forks those which share it."""
+
+    def __init__(self) -> None:
+        self._file = os.memfd_create("touchfs-errors", os.MFD_CLOEXEC)
+        self._thread = threading.Lock()  # record locks are of a process
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+    def add(self, message: str) -> None:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        line = f"{moment} {_one_line(message)}".encode("utf-8", "backslashreplace")[: _SLOT_SIZE - 1]
+        with self._thread:
+            fcntl.lockf(self._file, fcntl.LOCK_EX, 1)
+            try:
+                count = self._count()
+                os.pwrite(self._file, line.ljust(_SLOT_SIZE, b"\0"), self._place(count))
+                os.pwrite(self._file, _COUNT.pack(count + 1), 0)
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1)
+
+    def text(self) -> bytes:
+        """One a line, newest first, each with its time."""
+        count = self._count()
+        slots = [os.pread(self._file, _SLOT_SIZE, self._place(i)) for i in range(max(count - _SLOTS, 0), count)]
+        return b"".join(slot.rstrip(b"\0") + b"\n" for slot in reversed(slots))
+
+    def _count(self) -> int:
+        count: int = _COUNT.unpack(os.pread(self._file, _COUNT.size, 0).ljust(_COUNT.size, b"\0"))[0]
+        return count
+
+    def _place(self, number: int) -> int:
+        return _COUNT.size + number % _SLOTS * _SLOT_SIZE
+
+
+def _one_line(message: str) -> str:
+    """A name in it may hold anything, and is not to look like another line, or to reach a terminal as it is."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode("ascii") for c in message)

@@ -1,0 +1,169 @@
+"""What the processes of a mount share in memory, whoever of them is killed."""
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from touchfs.errors import FullError
+from touchfs.state import open_table
+from touchfs.state.open_table import OpenTable
+from touchfs.state.plans import PLANS_MAX, SharedPlans
+from touchfs.state.problem import SharedProblem
+from touchfs.state.shared_log import SharedLog
+
+forking = get_context("fork")
+
+
+def in_children(work, count=4):
+    """What `work` returns in so many forked processes, each called with its number."""
+    queue = forking.SimpleQueue()
+    processes = [forking.Process(target=lambda number=number: queue.put(work(number))) for number in range(count)]
+    for process in processes:
+        process.start()
+    results = [queue.get() for _ in processes]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    return results
+
+
+def killed_while(work):
+    """A child does this over and over until it is killed."""
+
+    def run():
+        while True:
+            work()
+
+    process = forking.Process(target=run)
+    process.start()
+    time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+
+
+class TestOpenTable:
+    def test_ids_are_given_once_whoever_opens(self):
+        table = OpenTable()
+        given = in_children(lambda number: [table.open() for _ in range(500)])
+        ids = [each for some in given for each in some]
+        assert len(set(ids)) == 2000
+        assert all(map(table.is_open, ids))
+        for each in ids:
+            table.release(each)
+            table.release(each)
+        assert not any(map(table.is_open, ids))
+        assert not {table.open() for _ in range(2000)} & set(ids)
+
+    def test_one_text_for_all_processes_and_threads(self):
+        table = OpenTable()
+        ids = [table.open() for _ in range(50)]
+
+        def read(number):
+            with ThreadPoolExecutor(4) as threads:
+                texts = threads.map(lambda each: table.text(each, lambda: b"%d %d" % (os.getpid(), each)), ids)
+                return list(texts)
+
+        first, *others = in_children(read)
+        assert others == [first] * 3
+        assert [table.text(each, lambda: b"other") for each in ids] == first
+
+    def test_texts_of_all_lengths(self):
+        table = OpenTable()
+        for size in (0, 1, 4095, 4096, 4097, 5_000_000):
+            opened = table.open()
+            text = os.urandom(size)
+            assert table.text(opened, lambda text=text: text) == text
+            assert table.text(opened, lambda: b"other") == text
+            table.release(opened)
+            assert table.text(opened, lambda: b"other") == b""
+
+    def test_an_error_while_a_text_is_made_leaves_none(self):
+        table = OpenTable()
+        opened = table.open()
+        with pytest.raises(ZeroDivisionError):
+            table.text(opened, lambda: b"%d" % (1 // 0))
+        assert table.text(opened, lambda: b"text") == b"text"
+
+    def test_its_memory_is_bounded_and_given_back(self, monkeypatch):
+        monkeypatch.setattr(open_table, "TEXTS_MAX", 1 << 20)
+        table = OpenTable()
+        for _ in range(10):
+            opened = table.open()
+            table.text(opened, lambda: bytes(900_000))
+            with pytest.raises(FullError, match="close some"):
+                table.text(table.open(), lambda: bytes(900_000))
+            table.release(opened)
+
+    def test_it_is_whole_after_kills(self):
+        table = OpenTable()
+        held = table.open()
+        table.text(held, lambda: b"held")
+
+        def work():
+            opened = table.open()
+            assert table.text(opened, lambda: b"x" * 5000) == b"x" * 5000
+            table.release(opened)
+
+        for _ in range(10):
+            killed_while(work)
+        work()
+        assert table.text(held, lambda: b"other") == b"held"
+
+    def test_there_is_an_end(self, monkeypatch):
+        monkeypatch.setattr(open_table, "_SLOTS", 8)
+        table = OpenTable()
+        ids = [table.open() for _ in range(8)]
+        with pytest.raises(FullError, match="close some"):
+            table.open()
+        table.release(ids[3])
+        table.open()
+
+
+class TestLog:
+    def test_all_see_the_same_lines_in_the_same_order(self):
+        log = SharedLog("test")
+        seen = in_children(lambda number: [log.append(lambda _: f"{number}") and None for _ in range(200)])
+        assert len(seen) == 4
+        assert sorted(log.lines()) == sorted("0123" * 200)
+        assert in_children(lambda number: log.lines(), 2) == [log.lines()] * 2
+
+    def test_lines_are_whole_after_kills(self):
+        log = SharedLog("test")
+        for _ in range(10):
+            killed_while(lambda: log.append(lambda _: "line " * 100))
+        log.append(lambda _: "last")
+        *lines, last = log.lines()
+        assert set(lines) == {"line " * 100} and last == "last"
+
+
+class TestPlans:
+    def test_a_plan_has_one_number_in_all_processes(self):
+        plans = SharedPlans()
+        names = [f"max={number}" for number in range(1, 50)]
+        first, *others = in_children(lambda number: {name: plans.number(name) for name in names[:: (-1) ** number]})
+        assert others == [first] * 3
+        assert sorted(first.values()) == list(range(1, 50))
+        assert plans.names() == sorted(first.items(), key=lambda each: each[1])
+        assert all(plans.name(number) == name for name, number in first.items())
+        assert plans.name(50) is None
+
+    def test_there_is_an_end(self):
+        plans = SharedPlans()
+        for number in range(PLANS_MAX):
+            plans.number(f"max={number + 1}")
+        with pytest.raises(FullError, match="plans are registered"):
+            plans.number("max=2000")
+        assert plans.number("max=1000") == 1000
+
+
+def test_a_problem_is_known_to_all_until_it_is_over():
+    problem = SharedProblem()
+    assert not problem
+    in_children(lambda number: problem.set("the disk is ü" + "x" * 9000), 1)
+    assert problem and problem.text().startswith("the disk is ü")
+    in_children(lambda number: problem.clear(), 1)
+    assert not problem and problem.text() == ""

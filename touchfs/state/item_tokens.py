@@ -1,0 +1,26 @@
+"""Item tokens: each names a sample, or a segment, and the dataset."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from touchfs.dataset import Dataset
+from touchfs.dataset.samples import DatasetSamples
+from touchfs.token import to_json
+
+
+class ItemTokens:
+    """The item tokens of a dataset."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def token(self, view: str, shard: str, ordinal: int, segment: int) -> str:
+        """Return the token of a sample, as the file `token` of an iterator takes it."""
+        place = {"source": view, "shard": shard, "ordinal": ordinal, "segment": segment}
+        return to_json({"kind": "item", "fingerprint": self.fingerprint, **place})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The fingerprint of the dataset's samples, which a token carries."""
+        return DatasetSamples(self._dataset).fingerprint
