@@ -210,6 +210,11 @@ class ControlFile:
             self._files.limit(self)
 
     @property
+    def is_stored(self) -> bool:
+        """Whether to make its text changes the state store."""
+        return self.opened.file in STORED
+
+    @property
     def held(self) -> int:
         return len(self._text or b"")
 
