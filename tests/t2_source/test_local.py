@@ -376,6 +376,12 @@ def test_a_fork_while_other_threads_open_files(tmp_path: Path, few_descriptors: 
 
 
 def test_the_limit_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, expected in ((local.resource.RLIM_INFINITY, local.DESCRIPTORS_MAX), (1024, 512), (8, 16)):
+    for limit, expected in (
+        (local.resource.RLIM_INFINITY, local.DESCRIPTORS_MAX),
+        (1024, 512),
+        (64, 16),
+        (80, 32),
+        (8, 16),
+    ):
         monkeypatch.setattr(local.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
         assert local._Pool().limit == expected

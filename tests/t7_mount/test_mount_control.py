@@ -4,12 +4,13 @@ import contextlib
 import errno
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mounts import SPEECH, samples_of, touchfs, wait_until
+from mounts import SPEECH, runs, samples_of, touchfs, wait_until
 
 MONDAY = "shards/000000000/talks/monday"
 
@@ -58,13 +59,15 @@ def test_the_state_store_forgets_what_is_closed(mount, speech, tmp_path):
         with contextlib.closing(sqlite3.connect(store)) as connection:
             return connection.execute("SELECT count(*) FROM open").fetchone()[0]
 
+    train = mounted.path / ".touchfs/iterators/train"
+    train.mkdir()
     for _ in range(1000):
-        assert (mounted.path / ".touchfs" / "iterators" / "README").read_bytes()
-    assert opens() < 300 * len(mounted.workers())
+        (train / "next").read_bytes()
+    assert opens() <= 128
     for _ in range(3):
         assert touchfs("reload", mounted.path).returncode == 0
-        assert (mounted.path / ".touchfs" / "iterators" / "README").read_bytes()
-    wait_until(lambda: opens() < 65)
+        (train / "next").read_bytes()
+    wait_until(lambda: opens() <= 1)
 
 
 def test_attributes_tell_where_bytes_are(mounted, zoo):
@@ -127,3 +130,47 @@ def test_what_the_kernel_knows_it_does_not_ask_again(mounted):
         look()
     # An open and a release for each, and what reading info takes.
     assert mounted.info()["requests"] - before < 220
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_rows_of_killed_workers_are_deleted_while_the_mount_lasts(mount, speech, tmp_path, workers):
+    mounted = mount(speech, "--state-dir", tmp_path / "state", "--workers", workers)
+    (store,) = (tmp_path / "state").glob("*.sqlite")
+    train = mounted.path / ".touchfs/iterators/train"
+    train.mkdir()
+    with open(train / "next", "rb", 0) as held, contextlib.closing(sqlite3.connect(store)) as connection:
+        text = held.read(1)
+        for _ in range(5):
+            for _ in range(40):
+                (train / "next").read_bytes()
+            before = mounted.workers()
+            for worker in before:
+                os.kill(worker, signal.SIGKILL)
+            wait_until(lambda before=before: len(mounted.workers()) == workers and before != mounted.workers())
+        for _ in range(20 * workers):  # so that each has used the store
+            (train / "next").read_bytes()
+        assert connection.execute("SELECT count(*) FROM open").fetchone()[0] <= 1 + 20 * workers
+        assert (text + held.read()).endswith(b"monday.wav\n")
+
+
+@pytest.mark.parametrize("how", ["unmounted", "terminated", "worker-killed"])
+def test_after_a_clean_end_only_the_store_and_the_log_are_left(mount, speech, tmp_path, how):
+    mounted = mount(speech, "--state-dir", tmp_path / "state", "--workers", 2)
+    train = mounted.path / ".touchfs/iterators/train"
+    train.mkdir()
+    for _ in range(5):
+        (train / "next").read_bytes()
+    if how == "worker-killed":
+        os.kill(mounted.workers()[0], signal.SIGKILL)
+    if how == "terminated":
+        os.kill(mounted.pid, signal.SIGTERM)
+        wait_until(lambda: not runs(mounted.pid))
+    else:
+        assert touchfs("umount", mounted.path).returncode == 0
+    mounted.end()
+    assert sorted(path.suffix for path in (tmp_path / "state").iterdir()) == [".log", ".sqlite"]
+    (store,) = (tmp_path / "state").glob("*.sqlite")
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        for table in ("mount", "open", "written"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+        assert connection.execute("SELECT steps FROM iterator").fetchone() == (5,)

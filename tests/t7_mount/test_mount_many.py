@@ -3,12 +3,14 @@
 import resource
 import struct
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from mounts import TOUCHFS, touchfs
 
 SHARDS, LIMIT = 1300, 1024
+FEW = 64
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,24 @@ def test_a_mount_with_few_descriptors_serves_them_all(many, tmp_path):
         assert numbers(tmp_path / "m") == list(range(SHARDS))
     finally:
         assert touchfs("umount", tmp_path / "m").returncode == 0
+
+
+def test_a_mount_with_hardly_any_serves_many_readers_and_steps(many, tmp_path):
+    """Half of them are not for data, when that leaves too few for the worker itself."""
+    point = tmp_path / "m"
+    command = ["sh", "-c", f'ulimit -n {FEW} && exec "$@"', "sh", TOUCHFS, "mount", many, point]
+    subprocess.run([*command, "--state-dir", tmp_path / "state"], check=True)
+    try:
+        (point / ".touchfs/iterators/train").mkdir()
+        paths = sorted(point.glob("shards/*/*.npy"))
+        with ThreadPoolExecutor(16) as threads:
+            read = threads.map(lambda path: struct.unpack("<i", path.read_bytes()[-4:])[0], paths * 2)
+            for path in paths[:300]:
+                assert (point / ".touchfs/iterators/train/next").read_text() == f"{path}\n"
+            assert list(read) == list(range(SHARDS)) * 2
+        assert (point / ".touchfs/errors").read_text() == ""
+    finally:
+        assert touchfs("umount", point).returncode == 0
 
 
 def test_a_copy_without_a_mount_too(many, tmp_path):

@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def _raise_descriptor_limit() -> None:
-    """A mapped catalog keeps a descriptor, and so does each open shard: the usual soft limit is for 1,024 in all."""
+    """Each open shard keeps a descriptor: the usual soft limit is for 1,024 in all."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -17,7 +17,6 @@ from touchfs.shard.table import Table
 from touchfs.source.local import FileIdentity
 from touchfs.source.pieces import StoredFile
 
-# Each holds a descriptor.
 _TABLES_KEPT = 64
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import struct
 
 from touchfs.dataset import Dataset
@@ -13,8 +12,8 @@ from touchfs.shard.table import DIRECTORY, Table
 from touchfs.source.pieces import StoredFile
 from touchfs.view.form import Presenter, presenter
 
-# A mapping holds a descriptor (and vm.max_map_count, 65,530, limits mappings): a quarter of all are for catalogs.
-SHARDS_KEPT = max(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 8192), 16)
+# Each is a mapping, of which a process may have 65,530 (vm.max_map_count).
+SHARDS_KEPT = 8192
 
 
 class OpenShard:

@@ -8,9 +8,7 @@ is known of the shard as a whole.
 from __future__ import annotations
 
 import json
-import mmap
 import operator
-import os
 import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +21,7 @@ from touchfs.format import arrow_ipc
 from touchfs.shard.columns import omit
 from touchfs.shard.table import DIRECTORY, IN_PATH, NO_SAMPLE, STORED, UNKEYED, Table
 from touchfs.source.local import FileIdentity
+from touchfs.source.mapped import map_file
 from touchfs.source.trust import open_own, own_file
 
 VERSION = 4
@@ -198,14 +197,13 @@ class Catalog:
         self.path = path
         try:
             with open(open_own(path, shard), "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                mapping = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) if size else b""
+                data = map_file(file.fileno())
         except FileNotFoundError:
             raise ChangedError("the catalog was removed: index the dataset again", path=path) from None
         except OSError as error:
             raise SourceError(error.strerror or str(error), path=path) from error
         try:
-            parsed = arrow_ipc.parse_file(memoryview(mapping))
+            parsed = arrow_ipc.parse_file(data)
             told = json.loads(parsed.metadata["touchfs"])
             if told.pop("version") != VERSION:
                 raise ChangedError("the catalog is of another version of touchfs: index the dataset again", path=path)

@@ -14,14 +14,13 @@ it among a hundred million. Different keys may have one hash: whoever finds an e
 
 from __future__ import annotations
 
-import mmap
-import os
 import struct
 from collections.abc import Callable, Iterable
 from math import isqrt
 from typing import NamedTuple
 
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
+from touchfs.source.mapped import map_file
 from touchfs.source.trust import open_own
 
 HEADER = struct.Struct("<8sIIQ40x")
@@ -53,15 +52,14 @@ class Keys:
         self._source = source
         try:
             with open(open_own(path, source), "rb") as file:
-                self.size = os.fstat(file.fileno()).st_size
-                mapping = mmap.mmap(file.fileno(), self.size, prot=mmap.PROT_READ) if self.size else b""
+                data = map_file(file.fileno())
         except FileNotFoundError:
             raise NotFoundError("no index of keys", path=path) from None
         except OSError as error:
             raise SourceError(error.strerror or str(error), path=path) from error
+        self.size = len(data)
         if self.size < HEADER.size:
             raise FormatError("not an index of keys", path=path, offset=0)
-        data = memoryview(mapping)
         magic, version, shards, entries = HEADER.unpack_from(data)
         start = HEADER.size + shards * IDENTITY_SIZE
         if magic != MAGIC or version != VERSION or self.size != start + entries * ENTRY_SIZE:

@@ -7,10 +7,10 @@
 - A file is what it was when it was indexed or first opened: size, mtime and inode are compared at open, after a short
   read, and at most once a second in between. Another file under the name is a `ChangedError`, never other bytes. To
   compare them may wait, on a file system that does not answer for ever: so `read_nowait` never does.
-- Descriptors are a pool over all sources of the process, of at most half of RLIMIT_NOFILE. The one whose use was
-  least lately noticed (uses are noticed when files are verified) is closed, and opened anew when it is read again.
-  Reads hold a reference while they run, so none is closed under them (a number that was closed might already be
-  another file). To close a file may wait, too (FUSE asks the file system), so a thread of its own does it.
+- Descriptors are a pool over all sources of the process, of at most half of RLIMIT_NOFILE, less where that is below 96.
+  The one whose use was least lately noticed (uses are noticed when files are verified) is closed, and opened anew when
+  it is read again. Reads hold a reference while they run, so none is closed under them (a number that was closed might
+  already be another file). To close a file may wait, too (FUSE asks the file system), so a thread of its own does it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ VERIFY_SECONDS = 1.0
 CLOSE_SECONDS = 0.1
 UNZEROED_SIZE = 1 << 15
 DESCRIPTORS_MAX = 2**16  # where RLIMIT_NOFILE sets no limit
+# A worker of a mount has some 25 besides, and its threads one for each file that they read just when it is evicted.
+DESCRIPTORS_ELSE = 48
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # only Linux has it
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 
@@ -75,6 +77,11 @@ class _Descriptor:
             os.close(self.number)
 
 
+def _share_of(limit: int) -> int:
+    """How many of the process's descriptors are for sources: half, if enough is left for all else."""
+    return max(min(limit // 2, limit - DESCRIPTORS_ELSE), 16)
+
+
 class _Closer:
     """Lets go of descriptors in a thread. That is waited for a moment: it may not fall behind, unless it hangs."""
 
@@ -109,7 +116,7 @@ class _Pool:
         self._lock = threading.RLock()  # the garbage collector may close a source while this thread adds one
         self._closer = _Closer()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self.limit = DESCRIPTORS_MAX if limit == resource.RLIM_INFINITY else max(limit // 2, 16)
+        self.limit = DESCRIPTORS_MAX if limit == resource.RLIM_INFINITY else _share_of(limit)
         os.register_at_fork(after_in_child=self._forked)
 
     def add(self, source: LocalFile) -> None:

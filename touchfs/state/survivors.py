@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import mmap
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UntrustedError, UnwritableError, UsageError
 from touchfs.source.atomic import unwritable
+from touchfs.source.mapped import map_file
 from touchfs.source.trust import check_directory, make_directory, open_own, own_file, tighten
 from touchfs.where import Where, has_field, spell_field
 
@@ -117,8 +117,8 @@ def _open(path: str, identity: bytes, samples: int, fields: int) -> tuple[Surviv
 
 
 def _parse(descriptor: int, path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:
-    size = os.fstat(descriptor).st_size
-    data = memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ) if size else b"")
+    data = map_file(descriptor)
+    size = len(data)
     if size < HEADER.size:
         raise FormatError("not an index of survivors", path=path, offset=0)
     *told, count, of, digest = HEADER.unpack_from(data)

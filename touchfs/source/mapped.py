@@ -1,0 +1,32 @@
+"""Files mapped into memory without holding a descriptor each, as Python's `mmap` does before 3.13.
+
+A dataset has as many catalogs as shards, and a process may have 64 descriptors. What is mapped is only ever replaced by
+a rename, never cut: reading behind the end of a file that was cut would kill the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import weakref
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (*(ctypes.c_void_p, ctypes.c_size_t), *(ctypes.c_int,) * 3, ctypes.c_longlong)
+_libc.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def map_file(descriptor: int) -> memoryview:
+    """Map a whole file to read it. It stays mapped as long as a view of it lives. Raises OSError."""
+    size = os.fstat(descriptor).st_size
+    if not size:
+        return memoryview(b"")
+    address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if address == _FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    buffer = (ctypes.c_char * size).from_address(address)
+    weakref.finalize(buffer, _libc.munmap, address, size).atexit = False
+    return memoryview(buffer).cast("B").toreadonly()
