@@ -10,17 +10,21 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 from conformance import Expected, check_shard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from shown import files
 
+from touchfs.format.tar import ReadAhead, scan
 from touchfs.shard.catalog import Catalog
 from touchfs.shard.find import find_shards
 from touchfs.shard.names import plain_path
 from touchfs.shard.options import LAST_DOT, Options
 from touchfs.shard.tar import TarShard, split_name
+from touchfs.shard.tar_sound import SUFFIXES, measure
 from touchfs.view.catalogs import make_catalog
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
@@ -172,6 +176,56 @@ def test_what_comes_after_the_end_mark_does_not_hide_it(tmp_path: Path) -> None:
     assert "no end mark" not in shown(path)[1]
     os.truncate(path, 1024)
     assert "no end mark" in shown(path)[1]
+
+
+def sound(form: str, seconds: float, rate: int = 8000) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(int(seconds * rate), np.int16), rate, format=form)
+    return file.getvalue()
+
+
+def test_recordings_say_how_long_they_are(tmp_path: Path) -> None:
+    members = [
+        member("a.json", b"{}"),
+        member("a.wav", sound("WAV", 1.5)),
+        member("a.flac", sound("FLAC", 7)),
+        member("b.FLAC", sound("FLAC", 2.25, 44100)),
+        member("c.mp3", b"ID3"),
+        member("d.wav", b"RIFF, but damaged" + bytes(100)),
+        member("e.wav"),
+        member("f.wav", type=tarfile.SYMTYPE, linkname="a.wav"),
+    ]
+    path = write(tmp_path / "x.tar", members)
+    found = {sample.key: sample.recording for sample in TarShard(str(path), Options())}
+    lengths = {key: each and (each.rate, each.length) for key, each in found.items()}
+    assert lengths == {"a": (8000, 12000), "b": (44100, 99225), "c": None, "d": None, "e": None, "f": (8000, 12000)}
+    facts = make_catalog(str(path), str(tmp_path / "x.arrow"))
+    assert (facts.timed, facts.seconds) == (3, 1.5 + 2.25 + 1.5)
+
+
+def test_that_costs_no_read_where_the_header_is(tmp_path: Path) -> None:
+    """As many reads as of members that nobody listens to, of the same sizes."""
+    reads = []
+    recordings = [sound("WAV", 0.1 + i / 20) for i in range(30)] + [sound("FLAC", 3)] * 5
+    for extension in ("wav", "bin"):
+        members = [
+            each
+            for i, data in enumerate(recordings)
+            for each in (member(f"{i}.{extension}", data), member(f"{i}.json", b"{}" * 99))
+        ]
+        data = write(tmp_path / "x.tar", members).read_bytes()
+        count = 0
+
+        def read(offset: int, length: int, data: bytes = data) -> bytes:
+            nonlocal count
+            count += 1
+            return data[offset : offset + length]
+
+        ahead = ReadAhead(read, len(data))
+        found = [measure(each, ahead) for each in scan(ahead) if each.name.endswith(SUFFIXES)]
+        assert all(found)
+        reads.append(count)
+    assert reads[0] == reads[1]
 
 
 def test_extensions_too_long_for_a_name(tmp_path: Path) -> None:

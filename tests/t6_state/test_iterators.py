@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections import Counter
@@ -12,7 +13,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import datasets
+import numpy as np
 import pytest
+import soundfile
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
@@ -179,6 +182,19 @@ class TestSteps:
         wanted = [path for number, path in enumerate(shards[1]) if holds(number)]
         assert epoch(iterators, iterator) == wanted
         assert iterators.read(iterator, "len") == f"{len(wanted)}\n"
+
+    @pytest.mark.parametrize("form", ["wav", "flac"])
+    def test_a_filter_by_the_duration_of_recordings_in_a_tar(self, store, tmp_path, form):
+        with tarfile.open(tmp_path / "x.tar", "w") as tar:
+            for number in range(8):
+                soundfile.write(tmp_path / f"{number}.{form}", np.zeros(1000 * number + 1), 8000)
+                tar.add(tmp_path / f"{number}.{form}", f"./{number}.{form}")
+            (tmp_path / "unknown.mp3").write_bytes(b"ID3")
+            tar.add(tmp_path / "unknown.mp3", "./unknown.mp3")
+        iterators = Iterators(store, open_dataset(str(tmp_path / "x.tar"), in_place=True), "/mnt")
+        assert epoch(iterators, made(iterators, where="duration > 0.6", output="key")) == ["./5", "./6", "./7"]
+        known = epoch(iterators, made(iterators, "all", where="duration exists", output="key"))
+        assert known == [f"./{number}" for number in range(8)]
 
     def test_no_samples_is_an_epoch_that_ends(self, iterators):
         iterator = made(iterators, where='key == "nobody"')

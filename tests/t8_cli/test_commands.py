@@ -4,14 +4,17 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import time
 import wave
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from speech import SENTENCES, SPEECH
 
+from touchfs import SampleSet
 from touchfs.write.touch import TouchWriter
 
 
@@ -212,10 +215,43 @@ class TestInfo:
             "samples": 10,
             "hours": pytest.approx(seconds() / 3600, abs=0.0001),
             "bytes": sum(path.stat().st_size for path in shards.glob("*/*.bin")),
+            "samples_of_unknown_duration": 0,
             "by_key": 10,
             "damaged_samples": 0,
             "shards_with_errors": [],
         }
+
+    def test_hours_that_nobody_has_looked_at_are_unknown(self, here, text):
+        Path("lines.jsonl").write_text('{"id": "a"}\n')
+        subprocess.run(["tar", "-cf", "texts.tar", "lines.jsonl"], check=True)
+        for source in ("lines.jsonl", "texts.tar"):
+            told = json.loads(text("info", "--json", source))
+            assert (told["hours"], told["samples_of_unknown_duration"]) == (None, 1)
+            assert re.search("^hours: +unknown$", text("info", source), re.MULTILINE)
+
+    def test_hours_of_recordings_in_a_tar(self, here, text):
+        shutil.copy(SPEECH / SENTENCES[0]["wav"], "a.wav")
+        soundfile.write("b.flac", np.zeros(44100 * 36, np.int16), 44100)
+        Path("c.mp3").write_bytes(b"ID3")
+        subprocess.run(["tar", "-cf", "x.tar", "a.wav", "b.flac", "c.mp3"], check=True)
+        with wave.open("a.wav") as file:
+            length = 36 + file.getnframes() / file.getframerate()
+        told = json.loads(text("info", "--json", "x.tar"))
+        assert told["hours"] == pytest.approx(length / 3600, abs=1e-6)
+        assert told["samples_of_unknown_duration"] == 1
+        expected = f"^hours: +0.01 \\({length:.1f} s, and 1 sample of unknown duration\\)$"
+        assert re.search(expected, text("info", "x.tar"), re.MULTILINE)
+
+    @pytest.mark.parametrize("form", ["wav", "flac"])
+    @pytest.mark.parametrize("kind", ["tar", "shar"])
+    def test_samples_tell_the_durations_that_info_adds_up(self, here, text, kind, form):
+        text("pack", kind, SPEECH / "speech.jsonl", "out", "--audio-format", form)
+        told = json.loads(text("info", "--json", "out"))
+        assert told["samples_of_unknown_duration"] == 0
+        for indexed in (True, False):
+            durations = [sample.duration for sample in SampleSet.from_file("out", indexed=indexed)]
+            assert sum(durations) == pytest.approx(seconds())
+        assert told["hours"] == pytest.approx(seconds() / 3600, abs=1e-6)
 
     def test_indexes_are_under_two_percent_of_ordinary_speech(self, here, text):
         """Five seconds at 16 kHz a sample, with a transcript and two segments."""

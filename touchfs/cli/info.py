@@ -10,7 +10,7 @@ import click
 
 from touchfs.cli.console import Reading, open_source, source_options
 from touchfs.cli.terminal import printable, say
-from touchfs.dataset import Dataset
+from touchfs.dataset import Dataset, counted
 from touchfs.indexing.serving import first_reason, why_unservable
 
 ERRORS_SHOWN = 10
@@ -41,7 +41,7 @@ def command(source: str, as_json: bool, strict: bool, reading: Reading) -> int:
         "kind": told["kind"],
         "shards": f"{len(dataset.shards):,}" + (f", {broken:,} with errors" if broken else ""),
         "samples": f"{dataset.samples:,}" + (f", {damaged:,} damaged" if damaged else ""),
-        "hours": f"{dataset.seconds / 3600:,.2f} ({dataset.seconds:,.1f} s)",
+        "hours": _hours(dataset),
         "data": f"{dataset.size:,} bytes",
         "keys": printable(str(told["by_key"])) if isinstance(dataset.keys, str) else f"{len(dataset.keys):,}",
         "index overhead": f"{100 * dataset.overhead:.2f} %",
@@ -51,6 +51,14 @@ def command(source: str, as_json: bool, strict: bool, reading: Reading) -> int:
     for line in troubles(source, dataset):
         say(line)
     return status
+
+
+def _hours(dataset: Dataset) -> str:
+    if dataset.facts()["hours"] is None:
+        return "unknown"
+    untimed = dataset.samples - dataset.timed
+    left = f", and {counted(untimed, 'sample')} of unknown duration" if untimed else ""
+    return f"{dataset.seconds / 3600:,.2f} ({dataset.seconds:,.1f} s{left})"
 
 
 def troubles(source: str, dataset: Dataset) -> Iterator[str]:

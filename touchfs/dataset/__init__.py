@@ -35,6 +35,7 @@ class Shard:
     catalog_size: int
     damaged: int
     report: str
+    timed: int
 
     @property
     def mtime_ns(self) -> int:
@@ -113,6 +114,11 @@ class Dataset:
         return sum(shard.seconds for shard in self.shards)
 
     @property
+    def timed(self) -> int:
+        """How many samples have a recording of which it is known how long it is: `seconds` is the sum of these."""
+        return sum(shard.timed for shard in self.shards)
+
+    @property
     def size(self) -> int:
         """Bytes of data, without any index."""
         return sum(shard.size for shard in self.shards)
@@ -131,7 +137,8 @@ class Dataset:
             "kind": ", ".join(sorted({kind_name(shard.path, shard.files) for shard in self.shards})),
             "shards": len(self.shards),
             "samples": self.samples,
-            "hours": round(self.seconds / 3600, 6),
+            "hours": round(self.seconds / 3600, 6) if self.timed or not self.samples else None,
+            "samples_of_unknown_duration": self.samples - self.timed,
             "bytes": self.size,
             "index_overhead_percent": round(100 * self.overhead, 4),
             "by_key": f"absent: {self.keys}" if isinstance(self.keys, str) else len(self.keys),

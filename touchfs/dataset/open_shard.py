@@ -10,7 +10,7 @@ from touchfs.extent import Content, Extent, Memory
 from touchfs.shard.catalog import Kind
 from touchfs.shard.table import DIRECTORY, Table
 from touchfs.source.pieces import StoredFile
-from touchfs.view.form import Presenter, presenter
+from touchfs.view.form import Presenter, frames_of, presenter
 
 # Each is a mapping, of which a process may have 65,530 (vm.max_map_count).
 SHARDS_KEPT = 8192
@@ -104,6 +104,14 @@ class OpenShard:
             raise UsageError("is no range of a file")
         self._check(kind, source, offset, length)
         return self._make(make, Extent(source, offset, length), detail)
+
+    def seconds(self, table: Table, row: int) -> float | None:
+        """How long the recording is that a file is, as far as the catalog knows."""
+        kind = self.kinds[table.kind[row] - 1]
+        if kind.rate:
+            return table.frames[row] / kind.rate
+        told = frames_of(kind.form, table.length[row], table.inline(row))
+        return None if told is None else told[0] / told[1]
 
     def kind_of(self, table: Table, row: int) -> Kind:
         """For all but directories."""

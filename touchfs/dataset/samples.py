@@ -233,6 +233,15 @@ class CataloguedSample(ShownSample):
             self._named = {self.extension(row): row for row in self._rows}
         return self._named
 
+    @property
+    def duration(self) -> float:
+        """Seconds of its first recording: by the catalog, else by its header. AttributeError if that tells nothing."""
+        for row in self._rows:
+            seconds = self._shard.seconds(self._table, row)
+            if seconds is not None:
+                return seconds
+        return super().duration
+
     def extension(self, row: int) -> str:
         size = self._table.suffix[row]
         return self._table.ending(row, size - 1) if size else ""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.extent import Content, Memory
-from touchfs.format import wav
+from touchfs.format import sound, wav
 from touchfs.source.drive import drive
 
 # What says why a sample of a shard has no files.
@@ -113,14 +113,13 @@ class ShownSample(Mapping[str, bytes]):
 
     @property
     def duration(self) -> float:
-        """Seconds of its `.wav`, by the header; an AttributeError if it has none."""
+        """Seconds of its `.wav` or `.flac`, by the header; an AttributeError if that tells nothing."""
         for extension in self:
-            if extension.rpartition(".")[2] == "wav":
+            if extension.rpartition(".")[2].lower() in ("wav", "flac"):
                 content = self.content(extension)
-                told = drive(wav.scan(content.size), content)
-                width = told.bits // 8 * told.channels
-                if width and told.rate:
-                    return told.data_size // width / told.rate
+                told = drive(sound.scan(content.size), content)
+                if told is not None:
+                    return told.frames / told.rate
         raise AttributeError(f"sample {self.key!r} has no recording whose header tells how long it is")
 
     def array(self, extension: str) -> NDArray[Any]:

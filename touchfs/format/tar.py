@@ -91,7 +91,12 @@ class Member(NamedTuple):
 
 def members(read: Read, size: int) -> Iterator[Member]:
     """In the order of a tar of `size` bytes. `read(offset, length)` gives all of these bytes or raises."""
-    ahead = _Ahead(read, size).read
+    return scan(ReadAhead(read, size))
+
+
+def scan(source: ReadAhead) -> Iterator[Member]:
+    """In the order of a tar. When a member comes out, much of what `source` has read last are its first bytes."""
+    ahead, size = source.read, source.size
     new = tuple.__new__
     common: dict[bytes, bytes] = {}  # PAX records for all that follows
     own: dict[bytes, bytes] = {}  # and for the next member
@@ -215,20 +220,25 @@ def _padded(size: int) -> int:
     return size + -size % BLOCK
 
 
-class _Ahead:
-    """Reads ahead, and the farther, the closer together what is asked for stands."""
+class ReadAhead:
+    """Reads ahead, and the farther, the closer together what is asked for stands. `size` is that of all there is."""
 
-    __slots__ = ("_data", "_length", "_read", "_size", "_start")
+    __slots__ = ("_data", "_length", "_read", "_start", "size")
 
     def __init__(self, read: Read, size: int) -> None:
         self._read = read
-        self._size = size
+        self.size = size
         self._start, self._data, self._length = 0, b"", _READ_MIN
 
     def read(self, offset: int, length: int) -> bytes:
         at = offset - self._start
         data = self._data[at : at + length] if at >= 0 else b""
         return data if len(data) == length else self._fill(offset, length)
+
+    def peek(self, offset: int, length: int) -> bytes:
+        """As many of these bytes as have been read already."""
+        at = offset - self._start
+        return self._data[at : at + length] if at >= 0 else b""
 
     def _fill(self, offset: int, length: int) -> bytes:
         # Comparisons, where min() and max() would take a tenth of all indexing.
@@ -240,10 +250,10 @@ class _Ahead:
         self._length = ahead
         if ahead < length:
             ahead = length
-        if ahead > self._size - offset:
-            ahead = self._size - offset
+        if ahead > self.size - offset:
+            ahead = self.size - offset
         data = self._read(offset, ahead)
         self._start, self._data = offset, data if isinstance(data, bytes) else bytes(data)
         if len(data) < length:
-            raise FormatError(f"the tar ends before its {self._size} bytes", offset=offset + len(data))
+            raise FormatError(f"the tar ends before its {self.size} bytes", offset=offset + len(data))
         return self._data[:length]

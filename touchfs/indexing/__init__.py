@@ -240,6 +240,7 @@ def _shard(path: str, catalog: str, facts: Facts) -> Shard:
         catalog_size=os.path.getsize(catalog),
         damaged=facts.damaged,
         report=facts.report,
+        timed=facts.timed,
     )
 
 

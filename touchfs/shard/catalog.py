@@ -31,12 +31,16 @@ KINDS_MAX = 2**16 - 1
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What files of one kind are: a field of a sample, the file of the shard it lies in, and its form."""
+    """What files of one kind are: a field of a sample, the file of the shard it lies in, and its form.
+
+    `rate` is that of recordings, in Hz, whose lengths are in the column `frames`; 0 for all other files.
+    """
 
     field: str
     source: str
     form: str
     note: str = ""
+    rate: int = 0
 
 
 _NUMBER_COLUMNS = ("kind", "ordinal", "part", "offset", "length", "size", "frames", "suffix")
@@ -47,7 +51,8 @@ _NUMBERS = struct.Struct(f"{len(_NUMBER_COLUMNS)}q")
 class Facts:
     """What a catalog says of its shard as a whole. `report` is the text of ERROR.txt, empty when all is well.
 
-    With `keys_are_paths`, samples are shown under `names.plain_path` of their keys.
+    `seconds` is how long the recordings of `timed` samples are together; of the others it is not known. With
+    `keys_are_paths`, samples are shown under `names.plain_path` of their keys.
     """
 
     files: Mapping[str, FileIdentity]
@@ -58,6 +63,7 @@ class Facts:
     damaged: int
     report: str
     keys_are_paths: bool = False
+    timed: int = 0
 
 
 def encode_key(key: str) -> bytes:

@@ -19,14 +19,16 @@ import os
 from collections.abc import Mapping
 
 from touchfs.errors import FormatError
-from touchfs.format.tar import Kind, Member, members
+from touchfs.format.sound import Sound
+from touchfs.format.tar import Kind, Member, ReadAhead, scan
 from touchfs.format.tar_header import BLOCK
 from touchfs.format.tar_links import link_targets
 from touchfs.progress import reached
-from touchfs.sample import Field, Sample, Samples
+from touchfs.sample import Field, Recording, Sample, Samples
 from touchfs.shard import holes
 from touchfs.shard.options import FIRST_DOT, Options
 from touchfs.shard.single import fingerprint, open_source
+from touchfs.shard.tar_sound import SUFFIXES, measure
 from touchfs.source.local import FileIdentity
 
 _REPORT_EVERY = 256
@@ -37,7 +39,8 @@ def split_name(name: str, key_rule: str = FIRST_DOT) -> tuple[str, str]:
     """The key and the field of a member. The field is empty where the name has no dot, or none after a first letter."""
     start = name.rfind("/") + 1
     dot = name.find(".", start) if key_rule == FIRST_DOT else name.rfind(".", start)
-    return (name, "") if dot <= start or name[start:dot] == "." else (name[:dot], name[dot + 1 :])
+    is_whole = dot <= start or (dot == start + 1 and name[start] == ".")
+    return (name, "") if is_whole else (name[:dot], name[dot + 1 :])
 
 
 class TarShard(Samples):
@@ -52,6 +55,7 @@ class TarShard(Samples):
         self.size = self.files[self._name].size
         self._file = open_source(path, self._name, self.files)
         self.problems: list[str] = []
+        self._sounds: dict[int, Sound] = {}  # by the offset of the data
         self._members = self._scan()
         self._samples = self._group(options.key_rule)
 
@@ -64,7 +68,16 @@ class TarShard(Samples):
 
     def sample(self, ordinal: int) -> Sample:
         key, fields = self._samples[ordinal]
-        return Sample(key, ordinal, {name: self._field(key, name, member) for name, member in fields.items()})
+        shown = {name: self._field(key, name, member) for name, member in fields.items()}
+        return Sample(key, ordinal, shown, recording=self._recording(fields, shown))
+
+    def _recording(self, members: Mapping[str, Member], fields: Mapping[str, Field]) -> Recording | None:
+        """The first of which it is known how long it is."""
+        sounds = self._sounds
+        for name, member in members.items():
+            if member.offset in sounds and member.name.endswith(SUFFIXES):
+                return Recording(fields[name], *sounds[member.offset])
+        return None
 
     def _field(self, key: str, name: str, member: Member) -> Field:
         extension = None if member.name == key else name
@@ -77,8 +90,11 @@ class TarShard(Samples):
         """The files in the tar, links as the files they lead to; each under its own name."""
         found: list[Member] = []
         try:
-            for member in members(self._file.read, self.size):
+            ahead = ReadAhead(self._file.read, self.size)
+            for member in scan(ahead):
                 found.append(member)
+                if member.name.endswith(SUFFIXES) and (sound := measure(member, ahead)) is not None:
+                    self._sounds[member.offset] = sound
                 if len(found) % _REPORT_EVERY == 0:
                     reached(member.end, self.size)
         except FormatError as error:

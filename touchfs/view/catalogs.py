@@ -15,7 +15,7 @@ from itertools import chain
 from touchfs import progress
 from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
 from touchfs.format.arrow_ipc import Column
-from touchfs.sample import Field, Sample
+from touchfs.sample import Field, Recording, Sample
 from touchfs.shard import names
 from touchfs.shard.catalog import KINDS_MAX, Facts, Kind, TableBuilder, encode_key, write_catalog
 from touchfs.shard.open import fingerprint, keys_are_paths, open_shard
@@ -24,6 +24,7 @@ from touchfs.shard.table import NO_SAMPLE
 from touchfs.source.local import FileIdentity
 from touchfs.view import raw, segments
 from touchfs.view.file import File
+from touchfs.view.form import size_of
 
 VIEWS = ("shards", "segments")
 REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
@@ -53,7 +54,7 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
             tables = made.columns(report)
     except TouchfsError as error:
         return make_broken(catalog_path, error, files)
-    facts = Facts(files, made.samples, made.seconds, size, index_size, made.damaged, report, are_paths)
+    facts = Facts(files, made.samples, made.seconds, size, index_size, made.damaged, report, are_paths, made.timed)
     write_catalog(catalog_path, tables, made.kinds, facts)
     return facts
 
@@ -81,8 +82,9 @@ class _Tables:
 
     def __init__(self, shown_key: Callable[[str], str] = str) -> None:
         self.seconds = 0.0
+        self.timed = 0
         self.damaged = 0
-        self._kinds: dict[tuple[str, str, str, str], int] = {}
+        self._kinds: dict[tuple[str, str, str, str, int], int] = {}
         self._shown_key = shown_key
         self._keys: list[str] = []  # as shown
         self._problems: list[str] = []
@@ -99,15 +101,16 @@ class _Tables:
     def add(self, sample: Sample) -> None:
         self._keys.append(self._shown_key(sample.key))
         key = encode_key(sample.key) if sample.is_keyed else b""
+        recording = segments.recording_in(sample)
         for view in self._views:
             for file in view.show(sample):
-                self._add(view, file, sample.ordinal, key)
+                self._add(view, file, sample.ordinal, key, recording)
         if sample.problem:
             self.damaged += 1
             if self.damaged <= REPORTED_MAX:
                 self._problems.append(f"sample {sample.ordinal} ({sample.key[:_KEY_TOLD_MAX]!r}): {sample.problem}")
-        recording = segments.recording_in(sample)
         if recording is not None:
+            self.timed += 1
             self.seconds += recording.length / recording.rate
 
     def report(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> str:
@@ -148,16 +151,21 @@ class _Tables:
         )
         return dict(zip(VIEWS, tables, strict=True))
 
-    def _add(self, view: _View, file: File, ordinal: int, key: bytes) -> None:
-        field = file.field
-        told = (field.name, field.source, file.form, field.note if file.inline is None else "")
+    def _add(self, view: _View, file: File, ordinal: int, key: bytes, recording: Recording | None = None) -> None:
+        field, form, rate, frames = file.field, file.form, 0, 0
+        if recording is not None and recording.field.name == field.name and form == "bytes":
+            rate, frames = recording.rate, recording.length
+        told = (field.name, field.source, form, field.note if file.inline is None else "", rate)
         kind = self._kinds.get(told)
         if kind is None:
             kind = self._kinds[told] = len(self._kinds) + 1
             if kind > KINDS_MAX:
                 raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
         suffix = view.suffix_size(file.extension)
-        view.table.add(kind, ordinal, file.part, field.offset, field.size, file.size, suffix, key, file.kept)
+        size, kept = field.size, file.kept
+        view.table.add(
+            kind, ordinal, file.part, field.offset, size, size_of(form, size, kept), suffix, key, kept, frames
+        )
 
 
 class _View:

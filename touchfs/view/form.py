@@ -28,11 +28,11 @@ Presenter = Callable[[Extent, bytes], Content]
 
 def size_of(form: str, length: int, detail: bytes = b"") -> int:
     """The size of the file that `length` bytes make in a form."""
-    kind, _, parameter = form.partition("/")
-    if kind == "bytes":
+    if form == "bytes":
         return length
-    if kind == "inline":
+    if form == "inline":
         return len(detail)
+    kind, _, parameter = form.partition("/")
     if kind == "wav":
         return wav.header_size(length) + length
     if kind == "npy":
@@ -125,6 +125,17 @@ def _lilcom(form: str, extent: Extent) -> Content:
 
     size = size_of(form, extent.size) - len(header)
     return Rope((Memory(header), Rendered(size, max(size, 1), render)))
+
+
+def frames_of(form: str, length: int, detail: bytes) -> tuple[int, int] | None:
+    """How many samples of each channel a recording has, and its rate, where the form tells."""
+    kind, _, parameter = form.partition("/")
+    if kind == "wav":
+        rate, channels = _audio(parameter)
+        return length // (SAMPLE_SIZE * channels), rate
+    if kind == "decoded":
+        return _PIECE.unpack(detail)[1], _audio(parameter)[0]
+    return None
 
 
 def _audio(parameter: str) -> tuple[int, int]:
