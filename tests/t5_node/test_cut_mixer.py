@@ -17,6 +17,7 @@ import soundfile
 from t5_node import data
 from t5_node.graphs import Doubler
 
+from touchfs import SampleSet
 from touchfs.errors import FormatError, UsageError
 from touchfs.node import (
     IteratorNode,
@@ -323,6 +324,19 @@ def test_recordings_of_any_kind(tmp_path: Path, channels: int, subtype: str, kin
     assert again == item
     assert again != replace(item, audio=-item.audio)
     assert len({again, item}) == 1
+
+
+def test_a_recording_that_decodes_to_too_much_is_refused(tmp_path: Path) -> None:
+    """Before it is decoded: five hours of silence, which take a few kilobytes."""
+    file = io.BytesIO()
+    with soundfile.SoundFile(file, "w", 16000, 1, subtype="PCM_16", format="FLAC") as writing:
+        for _ in range(5):
+            writing.write(np.zeros(3600 * 16000, "<i2"))
+    with TarWriter(tmp_path / "long.tar") as writer:
+        writer.add("long", {"flac": file.getvalue()})
+    (sample,) = SampleSet.from_file(tmp_path / "long.tar", indexed=True)
+    with pytest.raises(FormatError, match=r"decoded it has over 1,000,000,000 bytes.*'long'"):
+        next(iter(SampleSet([sample]).mix([sample])))
 
 
 def test_samples_that_cannot_be_mixed_say_why(tmp_path: Path) -> None:

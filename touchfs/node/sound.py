@@ -17,6 +17,7 @@ from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import FormatError, MissingExtraError, UsageError
 from touchfs.extent import Memory
 from touchfs.format import wav
+from touchfs.limits import LIMITS
 from touchfs.node.mixing import Audio
 from touchfs.source.drive import drive
 
@@ -116,7 +117,11 @@ def _by_libsndfile(data: bytes) -> tuple[Audio, int]:
     except ImportError as error:
         raise MissingExtraError("decoding recordings needs the media extra: pip install 'touchfs[media]'") from error
     try:
-        frames, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            if file.frames * file.channels * np.dtype("f4").itemsize > LIMITS.decoded:
+                problem = f"decoded it has over {LIMITS.decoded:,} bytes: map it to an object with audio of your own"
+                raise FormatError(problem)
+            frames, rate = file.read(dtype="float32", always_2d=True), file.samplerate
     except soundfile.LibsndfileError as error:
         raise FormatError(f"the recording cannot be decoded: {error.error_string}") from error
     return _by_channel(frames), int(rate)
