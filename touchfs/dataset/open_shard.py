@@ -107,7 +107,7 @@ class OpenShard:
 
     def seconds(self, table: Table, row: int) -> float | None:
         """How long the recording is that a file is, as far as the catalog knows."""
-        kind = self.kinds[table.kind[row] - 1]
+        kind = self.kind_of(table, row)
         if kind.rate:
             return table.frames[row] / kind.rate
         told = frames_of(kind.form, table.length[row], table.inline(row))

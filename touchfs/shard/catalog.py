@@ -217,8 +217,10 @@ class Catalog:
             views = zip(tops.items(), parsed.batches, strict=True)
             omitted = told.pop("omitted")
             self.kinds = [Kind(**kind) for kind in told.pop("kinds")]
-            if not all(isinstance(value, str) for kind in self.kinds for value in astuple(kind)):
-                raise TypeError("a kind is not of strings")
+            for kind in self.kinds:
+                *texts, rate = astuple(kind)
+                if type(rate) is not int or rate < 0 or not all(isinstance(text, str) for text in texts):
+                    raise TypeError("a kind is not of strings and a rate")
             files = {name: FileIdentity(**identity) for name, identity in told.pop("files").items()}
             self.facts = Facts(files=files, **told)
             paths = self.facts.keys_are_paths
