@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from touchfs.indexing import DATASET_SUFFIX
+from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
 from touchfs.indexing.preparing import CATALOG_SUFFIX
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES

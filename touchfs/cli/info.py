@@ -48,6 +48,9 @@ def command(source: str, as_json: bool, strict: bool, reading: Reading) -> int:
     }
     for name, value in lines.items():
         say(f"{name + ':':<15} {value}")
+    if dataset.moved_from:
+        moved_from = printable(dataset.moved_from)
+        say(f"{'moved from:':<15} {moved_from}; its index is used here, positions of iterators stay with that path")
     for line in troubles(source, dataset):
         say(line)
     return status

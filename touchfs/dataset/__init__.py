@@ -57,10 +57,21 @@ class Shard:
 
 
 class Dataset:
-    """`keys` is the index of keys, or the reason why there is none. `limits` are for what is read of it."""
+    """`keys` is the index of keys, or the reason why there is none. `limits` are for what is read of it.
 
-    def __init__(self, source: str, shards: Sequence[Shard], keys: Keys | str, limits: Limits = LIMITS) -> None:
+    `moved_from` is the source that the data were at when they were indexed; empty if that is where they are.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        shards: Sequence[Shard],
+        keys: Keys | str,
+        limits: Limits = LIMITS,
+        moved_from: str = "",
+    ) -> None:
         self.source = source
+        self.moved_from = moved_from
         self.limits = limits
         self.shards = tuple(shards)
         self.keys = keys
@@ -144,6 +155,7 @@ class Dataset:
             "by_key": f"absent: {self.keys}" if isinstance(self.keys, str) else len(self.keys),
             "damaged_samples": sum(shard.damaged for shard in self.shards),
             "shards_with_errors": [shard.name for shard in self.shards if shard.report],
+            "moved_from": self.moved_from or None,
         }
 
 

@@ -35,8 +35,9 @@ from touchfs.errors import (
     UnwritableError,
     UsageError,
 )
-from touchfs.indexing.dataset_file import load_shards, save_shards
+from touchfs.indexing.dataset_file import DATASET_SUFFIX, DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.in_memory import index_in_memory
+from touchfs.indexing.moved import take_over
 from touchfs.indexing.place import check_place, index_place, make_place
 from touchfs.indexing.preparing import (
     CATALOG_SUFFIX,
@@ -61,7 +62,6 @@ from touchfs.source.trust import check_file
 from touchfs.view.catalogs import make_catalog
 
 log = logging.getLogger(__name__)
-DATASET_SUFFIX = ".dataset.json"
 
 
 def open_dataset(
@@ -121,7 +121,8 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
         return os.path.join(place, _digest(f"{VERSION}\0{options}\0{told}") + suffix)
 
     dataset_file = indexed(source, DATASET_SUFFIX)
-    known = {} if force else load_shards(dataset_file, source, distrusted)
+    before = DatasetFile(source) if force else load_dataset_file(dataset_file, source, distrusted)
+    known, moved_from = before.shards, before.moved_from
     shards = {
         path: shard
         for path in paths
@@ -141,6 +142,10 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
             shards[path] = _shard(path, outcome.path, outcome.facts)
         else:
             held[path] = outcome
+    if not force and not in_place:  # an index in place moves with its data
+        new = [path for path in paths if path not in shards and not os.path.lexists(indexed(path, CATALOG_SUFFIX))]
+        moved = take_over(place, {path: _files(path) or {} for path in new}, lambda path: indexed(path, CATALOG_SUFFIX))
+        moved_from = next(iter(moved.values()), moved_from)
     tasks = [
         _Task(path, indexed(path, CATALOG_SUFFIX), options, force)
         for path in dict.fromkeys(paths)
@@ -157,12 +162,12 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     lasting = {shard.path: shard for shard in named if not is_notice(shard)}
     if tasks or missing or known.keys() != lasting.keys():
         with suppress(SourceError):  # what has been indexed is known from the catalogs, too
-            save_shards(dataset_file, source, lasting.values())
+            save_dataset_file(dataset_file, source, lasting.values(), moved_from)
     keys = _open_keys(indexed(source, ".keys"), source, named, executor, distrusted, force=force)
     if distrusted:
         others = f" (and {counted(len(distrusted) - 1, 'other file')})" if len(distrusted) > 1 else ""
         log.warning("%s: not read, and made anew%s; --trust USER believes what they write", distrusted[0], others)
-    dataset = Dataset(source, named, keys, options.limits)
+    dataset = Dataset(source, named, keys, options.limits, moved_from)
     hold(dataset, held.values())
     return dataset
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any, get_origin, get_type_hints
 
 from touchfs.dataset import Shard
@@ -13,22 +13,32 @@ from touchfs.shard.catalog import VERSION
 from touchfs.source.local import FileIdentity
 from touchfs.source.trust import open_own, own_file
 
+DATASET_SUFFIX = ".dataset.json"
 _SHARD_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(Shard).items()}
 
 
-def load_shards(path: str, source: str, distrusted: list[str]) -> dict[str, Shard]:
-    """The shards of a dataset file by path; nothing where there is none that can be used, which costs time only."""
+@dataclass(frozen=True, slots=True)
+class DatasetFile:
+    """The shards by path. `moved_from` is the source that the data were at when they were indexed, if another one."""
+
+    source: str
+    shards: dict[str, Shard] = field(default_factory=dict)
+    moved_from: str = ""
+
+
+def load_dataset_file(path: str, source: str, distrusted: list[str]) -> DatasetFile:
+    """A dataset file; one of no shards where there is none that can be used, which costs time only."""
     try:
         with open(open_own(path, source), encoding="utf-8") as file:
-            told = json.load(file)
-        if told["version"] != VERSION:
-            return {}
-        return {shard.path: shard for shard in map(_parse_shard, told["shards"])}
+            content = json.load(file)
+        if content["version"] == VERSION:
+            shards = {shard.path: shard for shard in map(_parse_shard, content["shards"])}
+            return DatasetFile(str(content["source"]), shards, str(content.get("moved_from", "")))
     except UntrustedError as error:
         distrusted.append(str(error))
-        return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return {}
+        pass
+    return DatasetFile(source)
 
 
 def _parse_shard(told: dict[str, Any]) -> Shard:
@@ -40,7 +50,9 @@ def _parse_shard(told: dict[str, Any]) -> Shard:
     return shard
 
 
-def save_shards(path: str, source: str, shards: Iterable[Shard]) -> None:
-    told = {"version": VERSION, "source": source, "shards": [asdict(shard) for shard in shards]}
+def save_dataset_file(path: str, source: str, shards: Iterable[Shard], moved_from: str) -> None:
+    content = {"version": VERSION, "source": source, "shards": [asdict(shard) for shard in shards]}
+    if moved_from:
+        content["moved_from"] = moved_from
     with own_file(path) as file:
-        file.write(json.dumps(told).encode())
+        file.write(json.dumps(content).encode())

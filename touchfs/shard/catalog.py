@@ -52,7 +52,8 @@ class Facts:
     """What a catalog says of its shard as a whole. `report` is the text of ERROR.txt, empty when all is well.
 
     `seconds` is how long the recordings of `timed` samples are together; of the others it is not known. With
-    `keys_are_paths`, samples are shown under `names.plain_path` of their keys.
+    `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `digest` is of pieces of the files
+    (`touchfs.shard.ends`); empty where there is none.
     """
 
     files: Mapping[str, FileIdentity]
@@ -64,6 +65,7 @@ class Facts:
     report: str
     keys_are_paths: bool = False
     timed: int = 0
+    digest: str = ""
 
 
 def encode_key(key: str) -> bytes:

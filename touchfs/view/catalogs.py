@@ -9,7 +9,7 @@ Samples are seen once, in order. What is kept of each is its key, its rows, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain
 
 from touchfs import progress
@@ -18,6 +18,7 @@ from touchfs.format.arrow_ipc import Column
 from touchfs.sample import Field, Recording, Sample
 from touchfs.shard import names
 from touchfs.shard.catalog import KINDS_MAX, Facts, Kind, TableBuilder, encode_key, write_catalog
+from touchfs.shard.ends import digest_ends
 from touchfs.shard.open import fingerprint, keys_are_paths, open_shard
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.table import NO_SAMPLE
@@ -50,11 +51,25 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
                 for sample in progress.each(shard):
                     made.add(sample)
             report = made.report(shard_path, shard.problems, shard.remarks)
+        digest = ""
+        with suppress(TouchfsError):  # a file that nothing of the shard needs may be one that cannot be read
+            digest = digest_ends(shard_path, files)
         with progress.stage(_NAMES, of=made.samples):
             tables = made.columns(report)
     except TouchfsError as error:
         return make_broken(catalog_path, error, files)
-    facts = Facts(files, made.samples, made.seconds, size, index_size, made.damaged, report, are_paths, made.timed)
+    facts = Facts(
+        files=files,
+        samples=made.samples,
+        seconds=made.seconds,
+        size=size,
+        index_size=index_size,
+        damaged=made.damaged,
+        report=report,
+        keys_are_paths=are_paths,
+        timed=made.timed,
+        digest=digest,
+    )
     write_catalog(catalog_path, tables, made.kinds, facts)
     return facts
 
