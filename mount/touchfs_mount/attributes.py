@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import os
 import stat
 
 import pyfuse3
 
 from touchfs.tree.entry import Entry
+from touchfs_mount.access import Shown
 from touchfs_mount.iterator_files import ControlEntry
 
 BLOCK_SIZE = 512
 # The most that readers ask for in one request, and what Python's open() buffers.
 PREFERRED_READ = 1 << 17
 
-# Copies of directories take the mode along, and what is in them is to be removed by their owner.
-_MODES = {stat.S_IFDIR: stat.S_IFDIR | 0o755, stat.S_IFREG: stat.S_IFREG | 0o444, stat.S_IFLNK: stat.S_IFLNK | 0o777}
-_OWNER = os.geteuid(), os.getegid()
 
-
-def attributes_of(entry: Entry, seconds: float) -> pyfuse3.EntryAttributes:
+def attributes_of(entry: Entry, seconds: float, shown: Shown) -> pyfuse3.EntryAttributes:
     inode, kind, size, mtime_ns = entry
     attributes = pyfuse3.EntryAttributes()
     attributes.st_ino = inode
-    attributes.st_mode = _MODES[kind]
+    attributes.st_mode = shown.modes[kind]
     attributes.st_size = size
     attributes.st_blocks = -(-size // BLOCK_SIZE)
     attributes.st_blksize = PREFERRED_READ
-    attributes.st_uid, attributes.st_gid = _OWNER
+    attributes.st_uid, attributes.st_gid = shown.user, shown.group
     attributes.st_atime_ns = attributes.st_mtime_ns = attributes.st_ctime_ns = mtime_ns
     attributes.entry_timeout = attributes.attr_timeout = seconds
     return attributes
 
 
-def control_attributes(entry: ControlEntry, mtime_ns: int, seconds: float) -> pyfuse3.EntryAttributes:
-    attributes = attributes_of(Entry(entry.inode, stat.S_IFMT(entry.mode), 0, mtime_ns), seconds)
+def control_attributes(entry: ControlEntry, mtime_ns: int, seconds: float, shown: Shown) -> pyfuse3.EntryAttributes:
+    attributes = attributes_of(Entry(entry.inode, stat.S_IFMT(entry.mode), 0, mtime_ns), seconds, shown)
     attributes.st_mode = entry.mode
     return attributes
 

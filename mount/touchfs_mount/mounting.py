@@ -23,6 +23,7 @@ from touchfs.state.problem import SharedProblem
 from touchfs.state.store import StateStore
 from touchfs.tree.tree import Tree
 from touchfs_mount import logs, mountpoint
+from touchfs_mount.access import AS_WE_ARE, AtSource, Modes, look_at_source
 from touchfs_mount.background import Background, in_background
 from touchfs_mount.control import DEFAULT, ControlOptions, MountFacts
 from touchfs_mount.daemon import serve
@@ -56,7 +57,7 @@ log = logging.getLogger(__name__)
 class MountRequest:
     """What a user asked for. `open_dataset` opens a source and indexes what is not indexed yet, in `index_dir`.
 
-    Where that leaves compressed shards waiting, `preparing` goes on with them.
+    Where that leaves compressed shards waiting, `preparing` goes on with them. `modes`, if given, replace the source's.
     """
 
     source: str
@@ -69,6 +70,7 @@ class MountRequest:
     xattrs: bool = True
     strict: bool = False
     control: ControlOptions = DEFAULT
+    modes: Modes = AS_WE_ARE
 
     @property
     def state_path(self) -> str:
@@ -125,7 +127,7 @@ def _serve(
                 log_file.close()
             logs.configure(request.log)
             generations = _Generations(request, store)
-            operations, shared = _operations(request, generations.first(dataset), store)
+            operations, shared = _operations(request, *generations.first(dataset), store)
 
             def ready() -> None:
                 claim.release()
@@ -182,7 +184,9 @@ def _open(request: MountRequest) -> Dataset:
         raise MountError(str(error), exit_status=status) from error
 
 
-def _operations(request: MountRequest, tree: Tree, store: StorePlace | None) -> tuple[TouchOperations, Shared]:
+def _operations(
+    request: MountRequest, tree: Tree, modes: Modes, store: StorePlace | None
+) -> tuple[TouchOperations, Shared]:
     """The handlers and what their processes share."""
     options = request.options
     shared = Shared(options.workers)
@@ -198,7 +202,8 @@ def _operations(request: MountRequest, tree: Tree, store: StorePlace | None) -> 
         known=KnownIterators(),
         problem=SharedProblem(),
     )
-    return TouchOperations(tree, facts, store, xattrs=request.xattrs, options=request.control), shared
+    control = request.control
+    return TouchOperations(tree, facts, store, modes=modes, xattrs=request.xattrs, options=control), shared
 
 
 class _Generations:
@@ -210,28 +215,38 @@ class _Generations:
         self._ids = ShardIds(has_store=store is not None)
         self._plans = SharedPlans()
 
-    def first(self, dataset: Dataset) -> Tree:
-        return self._tree(dataset, self._stored_ids(dataset))
+    def first(self, dataset: Dataset) -> tuple[Tree, Modes]:
+        return self._tree(dataset, self._stored_ids(dataset), self._access(dataset))
 
     def renewal(self, source: str, operations: TouchOperations) -> Renewal:
         """How the mount comes to another one. `source` is absolute, unlike the one asked for."""
 
-        def reopen() -> tuple[Dataset, list[int] | None]:
+        def reopen() -> tuple[Dataset, list[int] | None, AtSource | None]:
             dataset = self._request.open_dataset(source)
-            return dataset, self._stored_ids(dataset)
+            return dataset, self._stored_ids(dataset), self._access(dataset)
 
-        def adopt(generation: tuple[Dataset, list[int] | None]) -> Callable[[int], None]:
-            dataset, stored = generation
-            after = self._tree(dataset, stored)
+        def adopt(generation: tuple[Dataset, list[int] | None, AtSource | None]) -> Callable[[int], None]:
+            dataset, stored, access = generation
+            after, modes = self._tree(dataset, stored, access)
             hold_all(dataset)
             self._request.preparing.follow(dataset, self._request.log)
-            before = operations.reload(after)
-            return lambda descriptor: invalidate(descriptor, before, after)
+            before, modes_before = operations.reload(after, modes)
+            return lambda descriptor: invalidate(
+                descriptor, before, after, shows_another=lambda inode: modes.of(inode) != modes_before.of(inode)
+            )
 
         return Renewal(reopen, adopt)
 
-    def _tree(self, dataset: Dataset, stored: list[int] | None) -> Tree:
-        return Tree(dataset, self._ids.of(_identities(dataset), stored), self._plans)
+    def _tree(self, dataset: Dataset, stored: list[int] | None, access: AtSource | None) -> tuple[Tree, Modes]:
+        """A tree, and what its entries show."""
+        ids = self._ids.of(_identities(dataset), stored)
+        modes = self._request.modes if access is None else access.modes(ids)
+        return Tree(dataset, ids, self._plans), modes
+
+    def _access(self, dataset: Dataset) -> AtSource | None:
+        """Who may read what at the source, if that is to be shown."""
+        follows_source = self._request.options.allow_other and self._request.modes is AS_WE_ARE
+        return look_at_source(dataset) if follows_source else None
 
     def _stored_ids(self, dataset: Dataset) -> list[int] | None:
         """The ids that the state store gives, or None where there is no store, or it cannot be used."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from touchfs.tree.inode import ROOT, unpack
@@ -30,8 +31,17 @@ def resend(descriptor: int) -> None:
     _notify(descriptor, RESEND, b"")
 
 
-def invalidate(descriptor: int, before: Tree, after: Tree, directory: int = ROOT) -> None:
+def invalidate(
+    descriptor: int,
+    before: Tree,
+    after: Tree,
+    directory: int = ROOT,
+    *,
+    shows_another: Callable[[int], bool] = lambda inode: False,
+) -> None:
     """Have the kernel forget what it knows of `before` that does not hold for `after`.
+
+    `shows_another` is asked whether what an inode shows otherwise, its owner and mode, is another by now.
 
     What is in a shard is not looked at: a shard that has changed has other inodes. Nor what the kernel is told to
     remember for a moment only.
@@ -39,12 +49,12 @@ def invalidate(descriptor: int, before: Tree, after: Tree, directory: int = ROOT
     listed, listed_before = _listed(after, directory), _listed(before, directory)
     for name in listed.keys() | listed_before.keys():
         inode = listed.get(name)
-        if inode is None or inode != listed_before.get(name):
+        if inode is None or inode != listed_before.get(name) or shows_another(inode):
             body = _ENTRY.pack(directory, len(name), 0) + name + b"\0"
             _notify_if_known(descriptor, INVALIDATE_ENTRY, body)
         elif not unpack(inode)[1] and after.is_lasting(inode):
-            invalidate(descriptor, before, after, inode)
-    if before.entry(directory) != after.entry(directory):
+            invalidate(descriptor, before, after, inode, shows_another=shows_another)
+    if before.entry(directory) != after.entry(directory) or shows_another(directory):
         _notify_if_known(descriptor, INVALIDATE_INODE, _INODE.pack(directory, -1, 0))
 
 

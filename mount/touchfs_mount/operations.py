@@ -33,6 +33,7 @@ from touchfs.tree.inode import ROOT, unpack
 from touchfs.tree.open_shards import NotAtHandError
 from touchfs.tree.tree import Tree
 from touchfs_mount import control
+from touchfs_mount.access import AS_WE_ARE, Modes
 from touchfs_mount.attributes import BLOCK_SIZE, attributes_of, control_attributes, missing
 from touchfs_mount.control import ITERATORS, Control, ControlOptions, MountFacts, is_control, is_iterators
 from touchfs_mount.control_files import HANDLE_TAG, ControlFile
@@ -96,6 +97,7 @@ class TouchOperations(Operations):
         facts: MountFacts,
         store: StorePlace | None,
         *,
+        modes: Modes = AS_WE_ARE,
         xattrs: bool = True,
         options: ControlOptions = control.DEFAULT,
     ) -> None:
@@ -103,6 +105,7 @@ class TouchOperations(Operations):
         self._tree = tree
         self._facts = facts
         self._store_place = store
+        self._modes = modes
         self._xattrs = xattrs
         self._control_options = options
         self._contents: dict[int, Readable] = {}
@@ -110,9 +113,10 @@ class TouchOperations(Operations):
         self.entered: Callable[[], None] | None = None
         self.refusals = Refusals(facts.errors)
 
-    def reload(self, tree: Tree) -> Tree:
-        """Serve another tree from now on; returns the one before. In the zygote, so for workers yet to be forked."""
-        before, self._tree = self._tree, tree
+    def reload(self, tree: Tree, modes: Modes) -> tuple[Tree, Modes]:
+        """Serve another tree from now on; returns what was before. In the zygote, so for workers yet to be forked."""
+        before = self._tree, self._modes
+        self._tree, self._modes = tree, modes
         self._mtime_ns = tree.entry(ROOT).mtime_ns
         return before
 
@@ -173,7 +177,17 @@ class TouchOperations(Operations):
         self._control.files.close()
 
     def _of_control(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
-        return control_attributes(entry, self._mtime_ns, control.ENTRY_SECONDS)
+        if self._modes.hides and is_iterators(entry.inode):  # they tell keys
+            entry = entry._replace(mode=entry.mode & ~0o044 | self._control_options.wider & entry.mode)
+        return control_attributes(entry, self._mtime_ns, control.ENTRY_SECONDS, self._modes.others)
+
+    def _attributes(self, entry: Entry, seconds: float) -> pyfuse3.EntryAttributes:
+        inode, modes = entry.inode, self._modes
+        if not modes.shards:
+            return attributes_of(entry, seconds, modes.root)
+        if not unpack(inode)[1] and not self._tree.is_lasting(inode):
+            return attributes_of(entry, seconds, modes.of_keys())
+        return attributes_of(entry, seconds, modes.of(inode))
 
     def _seconds(self, directory: int) -> float:
         """How long the kernel may remember what is, or is not, in a directory."""
@@ -191,14 +205,14 @@ class TouchOperations(Operations):
             return missing(0) if told is None else self._of_control(told)
         found = await self._ask(parent, Tree.find, parent, name)
         seconds = self._seconds(parent)
-        return missing(seconds) if found is None else attributes_of(found, seconds)
+        return missing(seconds) if found is None else self._attributes(found, seconds)
 
     @handler
     async def getattr(self, inode: int, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         if is_control(inode):
             return await self._control_entry(inode)
         entry = await self._ask(inode, Tree.entry, inode)
-        return attributes_of(entry, control.ENTRY_SECONDS if entry.is_link else FOREVER_SECONDS)
+        return self._attributes(entry, control.ENTRY_SECONDS if entry.is_link else FOREVER_SECONDS)
 
     @handler
     async def readlink(self, inode: int, context: pyfuse3.RequestContext) -> bytes:
@@ -221,12 +235,12 @@ class TouchOperations(Operations):
         seconds, place = self._seconds(handle), after
         try:
             for name, entry, place in self._at_hand.entries(handle, after):
-                if not pyfuse3.readdir_reply(token, name, attributes_of(entry, seconds), place + DOTS):
+                if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), place + DOTS):
                     return
         except NotAtHandError:
             listed = await self._wait(handle, _listed, self._tree, handle, place)
             for name, entry, place in listed:
-                if not pyfuse3.readdir_reply(token, name, attributes_of(entry, seconds), place + DOTS):
+                if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), place + DOTS):
                     return
         if handle == ROOT and start < CONTROL_PLACE:
             pyfuse3.readdir_reply(token, control.NAME, await self._control_entry(control.DIRECTORY), CONTROL_PLACE)
@@ -241,7 +255,7 @@ class TouchOperations(Operations):
             parent = await self._ask(directory, Tree.parent, directory)
         dots = ((b".", directory), (b"..", parent))
         return all(
-            pyfuse3.readdir_reply(token, name, attributes_of(Entry(inode, stat.S_IFDIR, 0, 0), 0), place)
+            pyfuse3.readdir_reply(token, name, self._attributes(Entry(inode, stat.S_IFDIR, 0, 0), 0), place)
             for place, (name, inode) in enumerate(dots[start:], start + 1)
         )
 

@@ -36,6 +36,9 @@ def octal(value: str) -> int:
 @click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio has one worker.")
 @click.option("--read-only", is_flag=True, help="Nothing can be written: there are no iterators.")
 @click.option("--allow-other", is_flag=True, help="Let other users in. Needs user_allow_other in /etc/fuse.conf.")
+@click.option("--uid", type=click.IntRange(0), help="Owner that files show. [default: you; --allow-other: as SOURCE's]")
+@click.option("--gid", type=click.IntRange(0), help="Group that files show, likewise.")
+@click.option("--umask", type=octal, metavar="MODE", help="Mode bits that files do not show, likewise.")
 @click.option("--no-xattr", is_flag=True, help="No extended attributes: `ls -l` asks for some for every file.")
 @click.option("--path-prefix", metavar="DIR", help="What paths that iterators tell begin with. [default: MOUNTPOINT]")
 @click.option(
@@ -67,6 +70,9 @@ def command(
     loop: str,
     read_only: bool,
     allow_other: bool,
+    uid: int | None,
+    gid: int | None,
+    umask: int | None,
     no_xattr: bool,
     path_prefix: str | None,
     control_mode: int,
@@ -101,7 +107,7 @@ def command(
       12 source cannot be read            32 mounting failed
     """
     try:
-        from touchfs_mount import mounting
+        from touchfs_mount import access, mounting
         from touchfs_mount.control import ControlOptions
         from touchfs_mount.libfuse import MountOptions
         from touchfs_mount.logs import LogOptions
@@ -143,5 +149,6 @@ def command(
         xattrs=not no_xattr,
         strict=strict,
         control=ControlOptions(path_prefix, control_mode, durability == "fsync", iterators=not read_only),
+        modes=access.AS_WE_ARE if uid is gid is umask is None else access.fixed(uid, gid, umask or 0),
     )
     return mounting.mount(request, foreground=foreground, wait_seconds=wait_timeout, say=click.echo)

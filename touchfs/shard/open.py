@@ -92,15 +92,19 @@ def open_shard(path: str, options: Options = DEFAULT) -> Shard:
 
 def fingerprint(path: str) -> dict[str, FileIdentity]:
     """The identities of a shard's files by name, without a read. Raises NotFoundError or SourceError."""
-    kind = _kind(path)
-    files = kind.fingerprint(path)
-    directory = path if kind is _DIRECTORY else os.path.dirname(path)
-    for file in (os.path.join(directory, name) for name in files):
+    files = _kind(path).fingerprint(path)
+    for file in file_paths(path, files):
         try:
             check_links(file)
         except OSError as error:
             raise SourceError(error.strerror or str(error), path=file) from error
     return files
+
+
+def file_paths(path: str, files: Mapping[str, FileIdentity]) -> list[str]:
+    """The paths of a shard's files, from its fingerprint; nothing is looked at."""
+    directory = path if _known_kind(path, files) is _DIRECTORY else os.path.dirname(path)
+    return [os.path.join(directory, name) for name in files]
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> StoredFile:

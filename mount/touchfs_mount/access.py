@@ -1,0 +1,192 @@
+"""Who may read what in a mount that others are let into (`--allow-other`): those who may at the source, and no others.
+
+A file shows the owner, the group and the read bits of the shard's files that it comes from. Where these differ, it
+shows the strictest of all: somebody whom it lets in may read each of them, and search each directory on the way from
+SOURCE to it. Directories of a shard are for those who may read its files, as keys are names in them. The root of the
+mount is for those who can search each directory up to SOURCE, and SOURCE.
+
+Modes tell that, and groups. What an access control list allows besides is not shown: fewer are let in then.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from touchfs.dataset import Dataset
+from touchfs.shard.open import file_paths
+from touchfs.tree.inode import ROOT, unpack
+
+_ALL = 0o444
+_OWNER, _GROUP, _OTHERS = 0o400, 0o040, 0o004
+_ACL = "system.posix_acl_access"
+# Copies of directories take the mode along, and what is in them is to be removed by their owner.
+_DIRECTORY, _FILE = 0o755, 0o444
+
+
+class Access(NamedTuple):
+    """A class of users may, if `mode` has its bit of `0o444`."""
+
+    user: int
+    group: int
+    mode: int
+
+
+class Shown(NamedTuple):
+    """Owner, group, and by kind of entry the mode, as `stat` tells them."""
+
+    user: int
+    group: int
+    modes: Mapping[int, int]
+
+
+def shown(access: Access, *, umask: int = 0) -> Shown:
+    classes = sum(0o7 << shift for shift in (0, 3, 6) if access.mode >> shift & 0o4) & ~umask
+    return Shown(
+        access.user,
+        access.group,
+        {
+            stat.S_IFDIR: stat.S_IFDIR | _DIRECTORY & classes,
+            stat.S_IFREG: stat.S_IFREG | _FILE & classes,
+            stat.S_IFLNK: stat.S_IFLNK | 0o777,
+        },
+    )
+
+
+_FOR_ALL = Access(os.geteuid(), os.getegid(), _ALL)
+OURS = shown(_FOR_ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """What entries show: the root, those of shards by the shard's id, and others. `hides`: not all may read all."""
+
+    root: Shown = OURS
+    others: Shown = OURS
+    shards: Mapping[int, Shown] = field(default_factory=dict)
+    hides: bool = False
+
+    def of(self, inode: int) -> Shown:
+        return self.root if inode == ROOT else self.shards.get(unpack(inode)[1], self.others)
+
+    def of_keys(self) -> Shown:
+        """A directory of keys of all shards: names in it are found by those who know them, and listed by us."""
+        modes = {**self.others.modes, stat.S_IFDIR: self.others.modes[stat.S_IFDIR] & ~(_GROUP | _OTHERS)}
+        return self.others._replace(modes=modes) if self.hides else self.others
+
+
+AS_WE_ARE = Modes()
+
+
+def fixed(user: int | None, group: int | None, umask: int) -> Modes:
+    """The same for all: `--uid`, `--gid`, `--umask`."""
+    access = Access(os.geteuid() if user is None else user, os.getegid() if group is None else group, _ALL)
+    all_show = shown(access, umask=umask)
+    return Modes(all_show, all_show)
+
+
+class AtSource(NamedTuple):
+    """What the root and the shards show, these by their positions."""
+
+    root: Shown
+    shards: list[Shown]
+    hides: bool
+
+    def modes(self, shard_ids: Sequence[int]) -> Modes:
+        return Modes(self.root, OURS, dict(zip(shard_ids, self.shards, strict=True)), self.hides)
+
+
+def look_at_source(dataset: Dataset) -> AtSource:
+    """What the source's own files show now; for what cannot be looked at, only we are let in."""
+    source = os.path.realpath(dataset.source)
+    way = [*_above(source), *([source] if os.path.isdir(source) else [])]
+    searched = cache(lambda directory: _looked_at(directory, 0o111))
+    known: dict[Access, Shown] = {}
+    shards = []
+    for shard in dataset.shards:
+        files = [_real(path) for path in file_paths(shard.path, shard.files)]
+        between = {above for directory in map(os.path.dirname, files) for above in (directory, *_above(directory))}
+        found = [_looked_at(path, _ALL) for path in files]
+        access = strictest([*found, *map(searched, sorted(between.difference(way), key=len))])
+        if access is None:  # for all: the owner and the group are only told
+            access = found[0] if len({each[:2] for each in found}) == 1 else _FOR_ALL
+        shards.append(known.setdefault(access, shown(access)))
+    root = strictest(list(map(searched, sorted(way, key=len, reverse=True)))) or _FOR_ALL
+    return AtSource(shown(root), shards, hides=any(access.mode != _ALL for access in known))
+
+
+def strictest(found: Iterable[Access]) -> Access | None:
+    """An access that lets in nobody who is kept out by any of these, but always us; None if all are for everybody."""
+    limits = list(dict.fromkeys(access for access in found if access.mode != _ALL))
+    if not limits:
+        return None
+    access = limits[0]
+    if len(limits) > 1:
+        users = [limit.user for limit in limits if all(_lets_in(each, limit.user) for each in limits)]
+        groups = [limit.group for limit in limits if all(_lets_group_in(each, limit.group) for each in limits)]
+        others = all(limit.mode & (_GROUP | _OTHERS) == _GROUP | _OTHERS for limit in limits)
+        mode = _OWNER | (_GROUP if groups else 0) | (_OTHERS if others else 0)
+        access = Access(users[0] if users else os.geteuid(), groups[0] if groups else os.getegid(), mode)
+    if not _lets_in(access, os.geteuid()):
+        access = access._replace(user=os.geteuid(), mode=access.mode | _OWNER)
+    return access
+
+
+def _lets_in(access: Access, user: int) -> bool:
+    if user == 0:
+        return True
+    if user == access.user:
+        return bool(access.mode & _OWNER)
+    return bool(access.mode & (_GROUP if access.group in _groups_of(user) else _OTHERS))
+
+
+def _lets_group_in(access: Access, group: int) -> bool:
+    return bool(access.mode & _GROUP) and (group == access.group or bool(access.mode & _OTHERS))
+
+
+@cache
+def _groups_of(user: int) -> frozenset[int]:
+    if user == os.geteuid():
+        return frozenset({*os.getgroups(), os.getegid()})
+    with suppress(KeyError):
+        person = pwd.getpwuid(user)
+        return frozenset(os.getgrouplist(person.pw_name, person.pw_gid))
+    return frozenset()
+
+
+def _looked_at(path: str, bits: int) -> Access:
+    """Who may do what these bits mean, each as the bit of `0o444` of its class."""
+    try:
+        found = os.stat(path)
+        has_acl = _ACL in os.listxattr(path)
+    except OSError:
+        return Access(os.geteuid(), os.getegid(), _OWNER)
+    allowed = sum(_OTHERS << shift for shift in (0, 3, 6) if found.st_mode & bits & 0o7 << shift)
+    return Access(found.st_uid, found.st_gid, allowed & ~_GROUP if has_acl else allowed)
+
+
+def _real(path: str) -> str:
+    """The path without links."""
+    directory, name = os.path.split(path)
+    path = os.path.join(_real_directory(directory), name)
+    return os.path.realpath(path) if os.path.islink(path) else path
+
+
+@lru_cache(1)
+def _real_directory(path: str) -> str:
+    """The files of a shard are in one."""
+    return os.path.realpath(path)
+
+
+def _above(path: str) -> list[str]:
+    """The directories that lead to a path."""
+    above = []
+    while (directory := os.path.dirname(path)) != path:
+        above.append(path := directory)
+    return above
