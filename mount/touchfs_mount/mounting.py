@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, StateError, TouchfsError, UsageError
+from touchfs.indexing.in_memory import discard as discard_index
 from touchfs.indexing.preparing import hold_all, is_waiting, release
 from touchfs.indexing.serving import why_unservable
 from touchfs.source import links
@@ -146,6 +147,7 @@ def _serve(
                 if store is not None:
                     _tidy(store)
         finally:
+            discard_index()
             claim.remove()
 
 
@@ -178,9 +180,9 @@ def _open(request: MountRequest) -> Dataset:
         return dataset
     except TouchfsError as error:
         if isinstance(error, SourceError) and _is_inside(error.path or "", request.index_dir):
-            status = EXIT_INDEX
-        else:
-            status = next((status for kind, status in _SOURCE_STATUSES if isinstance(error, kind)), 1)
+            message = f"{error}; --no-index-cache keeps the index in memory"
+            raise MountError(message, exit_status=EXIT_INDEX) from error
+        status = next((status for kind, status in _SOURCE_STATUSES if isinstance(error, kind)), 1)
         raise MountError(str(error), exit_status=status) from error
 
 

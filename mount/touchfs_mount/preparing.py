@@ -43,6 +43,7 @@ class Work:
     source: str
     options: Options
     in_place: bool
+    in_memory: bool
     paths: tuple[str, ...]
     supervisor: int
     zygote: int
@@ -52,9 +53,10 @@ class Work:
 class Preparing:
     """At most one such process, kept by the zygote."""
 
-    def __init__(self, options: Options, *, in_place: bool) -> None:
+    def __init__(self, options: Options, *, in_place: bool, in_memory: bool = False) -> None:
         self._options = options
         self._in_place = in_place
+        self._in_memory = in_memory
         self._process: _Process | None = None
         self._tried: set[str] = set()
 
@@ -68,7 +70,8 @@ class Preparing:
         paths = {shard.path for shard in dataset.shards if is_waiting(shard)} - self._tried
         if paths:
             self._tried |= paths
-            told = dataset.source, self._options, self._in_place, tuple(paths), os.getppid(), os.getpid()
+            where = self._in_place, self._in_memory
+            told = dataset.source, self._options, *where, tuple(paths), os.getppid(), os.getpid()
             try:
                 self._process = _Process(Work(*told, log_options))
             except OSError:
@@ -108,7 +111,13 @@ def main() -> None:
         return
     log.info("decompressing %s", counted(len(work.paths), "shard"))
     try:
-        open_dataset(work.source, options=work.options, in_place=work.in_place, preparing=_Telling(work))
+        open_dataset(
+            work.source,
+            options=work.options,
+            in_place=work.in_place,
+            in_memory=work.in_memory,
+            preparing=_Telling(work),
+        )
     except TouchfsError as error:
         log.error("compressed shards are not prepared: %s", error)
         sys.exit(1)

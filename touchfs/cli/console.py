@@ -25,10 +25,11 @@ from touchfs.tree.tree import Entry, Tree
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a source is to be read, and where its index is."""
+    """How a source is to be read, and where its index is: in the user's cache, else `in_place` or `in_memory`."""
 
     options: Options
     in_place: bool
+    in_memory: bool = False
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
@@ -130,7 +131,12 @@ def open_source(source: str, reading: Reading) -> Dataset:
     """Open a source, showing progress where it has to be indexed first."""
     with progress_bar("indexing") as progress:
         return open_dataset(
-            source, options=reading.options, in_place=reading.in_place, progress=progress, preparing=progress
+            source,
+            options=reading.options,
+            in_place=reading.in_place,
+            in_memory=reading.in_memory,
+            progress=progress,
+            preparing=progress,
         )
 
 

@@ -47,6 +47,7 @@ def octal(value: str) -> int:
 @click.option(
     "--durability", type=click.Choice(["os", "fsync"]), default="os", help="Steps survive a crash, or a power cut too."
 )
+@click.option("--no-index-cache", is_flag=True, help="Keep the index in memory, as long as the mount lasts.")
 @click.option("--state-dir", type=click.Path(), help="Where mounts keep their state. [default: the user's]")
 @click.option(
     "--log-file", type=click.Path(), help="Where to log. [default: with -f stderr, else in the state directory]"
@@ -77,6 +78,7 @@ def command(
     path_prefix: str | None,
     control_mode: int,
     durability: str,
+    no_index_cache: bool,
     state_dir: str | None,
     log_file: str | None,
     log_level: str,
@@ -126,13 +128,13 @@ def command(
     if loop == "trio" and workers > 1:
         raise click.UsageError("--loop trio has one worker")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
-    waiting = reading
+    reading = waiting = replace(reading, in_memory=no_index_cache)
     if reading.options.decompress is Decompress.NOW:
         waiting = replace(reading, options=replace(reading.options, decompress=Decompress.LATER))
     request = mounting.MountRequest(
         source=source,
         open_dataset=lambda source: open_source(source, waiting),
-        preparing=Preparing(reading.options, in_place=reading.in_place),
+        preparing=Preparing(reading.options, in_place=reading.in_place, in_memory=reading.in_memory),
         index_dir=index_place(source, in_place=reading.in_place),
         options=MountOptions(
             path=resolve(mountpoint),

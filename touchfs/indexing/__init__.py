@@ -69,6 +69,7 @@ def open_dataset(
     *,
     options: Options = DEFAULT,
     in_place: bool = False,
+    in_memory: bool = False,
     force: bool = False,
     executor: Executor | None = None,
     progress: Progress = lambda done, total: None,
@@ -80,8 +81,8 @@ def open_dataset(
     `progress` hears how many bytes of shards are indexed, of how many; before that, `preparing` how many of compressed
     ones are decompressed. `indexed_now` hears the path of each shard that is indexed. Raises UsageError, NotFoundError
     or FormatError for the source as a whole, SourceError where no index can be written; what is wrong with one shard is
-    in its `report`. Where we may not write, or others may, the index is made for this process and those that it forks,
-    and a line of the log says so.
+    in its `report`. With `in_memory` the index is made for this process and those that it forks. So it is where we may
+    not write, or others may, and a line of the log says so.
     """
     if not source:
         raise UsageError("the source is empty: is a variable unset?")
@@ -90,8 +91,9 @@ def open_dataset(
     place = index_place(source, in_place=in_place)
     work = _Work(source, options, force, executor, progress, preparing, indexed_now)
     try:
-        check_place(place, source)
-        return _open(work, place, in_place=in_place)
+        if not in_memory:
+            check_place(place, source)
+            return _open(work, place, in_place=in_place)
     except (UntrustedError, UnwritableError) as error:
         log.warning("%s: the index is kept in memory", error)
     return _open(work, index_in_memory(), in_place=False)

@@ -21,8 +21,10 @@ from touchfs.errors import SourceError, UnwritableError, UsageError
 TEMPORARY_PREFIX = ".touchfs-tmp-"
 # Of a directory that is about to take another one's place (`touchfs.write.swapped`): only who swaps may delete it.
 SWAP_PREFIX = f"{TEMPORARY_PREFIX}swap-"
-# A directory that is in the way is one that we may not replace.
-_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR})
+# Where nothing can be written, whatever is deleted. A directory that is in the way is one that we may not replace.
+_REFUSED = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO}
+)
 
 
 @contextmanager
@@ -97,6 +99,6 @@ def _sync(path: Path) -> None:
 
 
 def unwritable(error: OSError, problem: str, path: str | os.PathLike[str]) -> SourceError:
-    """Our error for one of writing: UnwritableError where we have no permission."""
+    """Our error for one of writing: UnwritableError where nothing can be written."""
     kind = UnwritableError if error.errno in _REFUSED else SourceError
     return kind(problem, path=os.fspath(path))

@@ -1,0 +1,84 @@
+"""The index cannot be kept in the user's cache, or is not to be: it is in memory, as long as the mount lasts."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mounts import SPEECH, is_mounted, touchfs
+from small_disks import AS_ROOT, fill, small_disk
+
+MONDAY = "shards/000000000/talks/monday.txt"
+
+
+def in_memory() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if name.startswith("touchfs-index-")}
+
+
+@contextmanager
+def unwritable(path: Path) -> Iterator[Path]:
+    """A file system that is mounted read-only, which root may not write to either."""
+    path.mkdir()
+    subprocess.run([*AS_ROOT, "mount", "-t", "tmpfs", "-o", "ro", "tmpfs", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run([*AS_ROOT, "umount", "-l", path], check=True)
+
+
+@pytest.fixture
+def shards(tmp_path) -> Path:
+    path = tmp_path / "shards"
+    assert touchfs("pack", "touch", SPEECH / "speech.jsonl", path, "--num-utt-per-shard", 4).returncode == 0
+    (path / "data.list").unlink()
+    (path / "000000002").rename(tmp_path / "later")
+    return path
+
+
+def mounted_in_memory(shards: Path, tmp_path: Path, cache: Path, *options: str) -> str:
+    """What the command says on stderr. What is added is shown after a reload, and nothing is left at the end."""
+    environment, point, before = os.environ | {"XDG_CACHE_HOME": str(cache)}, tmp_path / "mnt", in_memory()
+    done = touchfs("mount", shards, point, *options, "--state-dir", tmp_path / "state", env=environment)
+    assert done.returncode == 0, done.stderr
+    try:
+        assert (point / MONDAY).read_text() == "Good morning. This is a talk."
+        assert (point / "by-key/talks%2Fmonday.txt").exists()
+        (tmp_path / "later").rename(shards / "000000002")
+        assert touchfs("reload", point).returncode == 0
+        assert sorted(os.listdir(point / "shards")) == ["000000000", "000000001", "000000002"]
+        assert (next((point / "shards/000000002").rglob("*.txt"))).read_bytes()
+        assert len(in_memory() - before) == 1
+    finally:
+        assert touchfs("umount", point).returncode == 0
+    assert in_memory() - before == set()
+    return done.stderr
+
+
+def test_a_cache_that_cannot_be_written(shards, tmp_path):
+    with unwritable(tmp_path / "cache") as cache:
+        assert "the index is kept in memory" in mounted_in_memory(shards, tmp_path, cache)
+
+
+def test_one_that_cannot_be_made(shards, tmp_path):
+    (tmp_path / "file").touch()
+    assert "the index is kept in memory" in mounted_in_memory(shards, tmp_path, tmp_path / "file" / "cache")
+
+
+def test_one_that_is_not_wanted(shards, tmp_path):
+    (tmp_path / "cache").mkdir()
+    assert mounted_in_memory(shards, tmp_path, tmp_path / "cache", "--no-index-cache") == ""
+    assert not list((tmp_path / "cache").rglob("*.arrow"))
+
+
+def test_one_that_is_full_is_an_error_that_says_what_helps(shards, tmp_path):
+    with small_disk(tmp_path / "cache") as cache:
+        fill(cache)
+        environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+        done = touchfs("mount", shards, tmp_path / "mnt", "--state-dir", tmp_path / "state", env=environment)
+        assert done.returncode == 14
+        assert "No space left on device" in done.stderr and "--no-index-cache" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert not is_mounted(tmp_path / "mnt")
+        mounted_in_memory(shards, tmp_path, cache, "--no-index-cache")
