@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.extent import Content, Memory
-from touchfs.format import sound, wav
+from touchfs.format import wav
+from touchfs.media import duration
 from touchfs.source.drive import drive
 
 # What says why a sample of a shard has no files.
@@ -117,7 +118,7 @@ class ShownSample(Mapping[str, bytes]):
         for extension in self:
             if extension.rpartition(".")[2].lower() in ("wav", "flac"):
                 content = self.content(extension)
-                told = drive(sound.scan(content.size), content)
+                told = drive(duration.scan(content.size), content)
                 if told is not None:
                     return told.frames / told.rate
         raise AttributeError(f"sample {self.key!r} has no recording whose header tells how long it is")

@@ -19,10 +19,10 @@ import os
 from collections.abc import Mapping
 
 from touchfs.errors import FormatError
-from touchfs.format.sound import Sound
 from touchfs.format.tar import Kind, Member, ReadAhead, scan
 from touchfs.format.tar_header import BLOCK
 from touchfs.format.tar_links import link_targets
+from touchfs.media.duration import Sound
 from touchfs.progress import reached
 from touchfs.sample import Field, Recording, Sample, Samples
 from touchfs.shard import holes

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from touchfs.errors import FormatError, SourceError
 from touchfs.extent import Buffer
-from touchfs.format import sound
 from touchfs.format.tar import Kind, Member, ReadAhead
+from touchfs.media import duration
 from touchfs.source.drive import drive
 
 # By name, so that nothing of other members is looked at.
 SUFFIXES = (".wav", ".flac", ".WAV", ".FLAC")
 
 
-def measure(member: Member, ahead: ReadAhead) -> sound.Sound | None:
+def measure(member: Member, ahead: ReadAhead) -> duration.Sound | None:
     """Of the member that was read last; None if it does not say, or is damaged: that is not the tar's trouble."""
     if member.kind is not Kind.FILE or member.pieces is not None:
         return None
-    head = ahead.peek(member.offset, sound.USUAL_SIZE)
-    if len(head) == sound.USUAL_SIZE and (usual := sound.usual_wav(head, member.size)) is not None:
+    head = ahead.peek(member.offset, duration.USUAL_SIZE)
+    if len(head) == duration.USUAL_SIZE and (usual := duration.usual_wav(head, member.size)) is not None:
         return usual  # nearly always: a third of the time
     try:
-        return drive(sound.scan(member.size), _Within(ahead, member.offset))
+        return drive(duration.scan(member.size), _Within(ahead, member.offset))
     except (FormatError, SourceError):
         return None
 
@@ -34,7 +34,7 @@ class _Within:
 
     def read(self, offset: int, length: int) -> Buffer:
         data = self._ahead.peek(self._offset + offset, length)
-        if len(data) == length or (offset == 0 and len(data) >= sound.USUAL_SIZE):
+        if len(data) == length or (offset == 0 and len(data) >= duration.USUAL_SIZE):
             return data
         return self._ahead.read(self._offset + offset, length)
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
 from touchfs.extent import Memory
-from touchfs.format import sound, wav
+from touchfs.format import wav
+from touchfs.media import duration
 from touchfs.source.drive import drive
 
 
@@ -62,7 +63,7 @@ def test_lengths_are_those_that_soundfile_tells(
         return  # soundfile writes no bytes at all
     data = encoded(form, subtype, frames, rate, channels)
     source = Short(data, first)
-    assert drive(sound.scan(len(data)), source) == sound.Sound(rate, channels, frames)
+    assert drive(duration.scan(len(data)), source) == duration.Sound(rate, channels, frames)
     if subtype == "PCM_16" and frames:
         assert source.reads == 1
 
@@ -80,27 +81,27 @@ FORMAT = chunk(b"fmt ", struct.pack("<HHIIHH", 1, 1, 8000, 16000, 2, 16))
 
 def test_what_comes_before_the_data_is_passed_over() -> None:
     data = riff(chunk(b"JUNK", bytes(10_001)), FORMAT, chunk(b"LIST", bytes(3)), chunk(b"data", bytes(100)))
-    assert drive(sound.scan(len(data)), Short(data, 512)) == sound.Sound(8000, 1, 50)
+    assert drive(duration.scan(len(data)), Short(data, 512)) == duration.Sound(8000, 1, 50)
 
 
 def test_a_length_that_was_never_filled_in_is_that_of_the_rest() -> None:
     for size in (0, 2**32 - 1, 0x7FFFF000):
         data = bytearray(riff(FORMAT, chunk(b"data", bytes(100))))
         data[4:8] = data[40:44] = struct.pack("<I", size)
-        assert drive(sound.scan(len(data)), Short(bytes(data), 512)) == sound.Sound(8000, 1, 50)
+        assert drive(duration.scan(len(data)), Short(bytes(data), 512)) == duration.Sound(8000, 1, 50)
 
 
 def test_a_coding_whose_frames_are_not_bytes_does_not_tell() -> None:
     adpcm = chunk(b"fmt ", struct.pack("<HHIIHH", 2, 1, 8000, 4055, 256, 4))
     data = riff(adpcm, chunk(b"data", bytes(256)))
-    assert drive(sound.scan(len(data)), Short(data, 512)) is None
+    assert drive(duration.scan(len(data)), Short(data, 512)) is None
 
 
 @given(st.binary(max_size=60), st.integers(0, 2**40), st.sampled_from([b"", b"RIFF", b"fLaC", b"fLaC\0\0\0\x22"]))
 def test_any_bytes_are_a_length_or_an_error(tail: bytes, size: int, head: bytes) -> None:
     data = (head + tail)[:size]
     try:
-        found = drive(sound.scan(size), Short(data, 512))
+        found = drive(duration.scan(size), Short(data, 512))
     except FormatError:
         return
     assert found is None or (found.rate > 0 and found.channels > 0 and found.frames >= 0)
@@ -116,16 +117,16 @@ def test_the_short_way_says_what_the_long_one_does(changes: list[tuple[int, int]
     except FormatError:
         told = None
     try:
-        found = drive(sound.scan(len(data)), Short(bytes(data), 512))
+        found = drive(duration.scan(len(data)), Short(bytes(data), 512))
     except FormatError:
         found = None
     if data[:4] != b"fLaC":
         width = told.bits // 8 * told.channels if told else 0
-        assert found == (sound.Sound(told.rate, told.channels, told.data_size // width) if told and width else None)
+        assert found == (duration.Sound(told.rate, told.channels, told.data_size // width) if told and width else None)
 
 
 def test_real_recordings(tmp_path: Path) -> None:
     for path in (Path(__file__).parent.parent / "data" / "speech").rglob("*.wav"):
         with open(path, "rb") as file:
             data = file.read()
-        assert drive(sound.scan(len(data)), Short(data, 512)).frames == soundfile.info(path).frames
+        assert drive(duration.scan(len(data)), Short(data, 512)).frames == soundfile.info(path).frames
