@@ -23,8 +23,8 @@ and waits again. `run` polls, and steps one of them for each request.
 - What EAGAIN remains is a request withdrawn between poll and read. A new session coroutine takes over; it is counted.
 
 The loop notes since when it is busy in a slot that the supervisor watches. It ends when the session does, or when it
-is told to *drain*: then it takes no more requests, and answers those that are parked, but for those that hang. They are
-sent again to its successor.
+is told to *drain*: then it takes no more requests, and answers those that are parked. Where the kernel can send them
+again, those that hang are left to its successor.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ class Loop:
         lifeline: int | None = None,
         drain: int | None = None,
         data_limits: PoolLimits = DATA_LIMITS,
+        leaves_hanging: bool = True,
         orphaned: Callable[[], None] | None = None,
         begin_idle: Callable[[], None] = _nothing,
         end_idle: Callable[[], None] = _nothing,
@@ -143,6 +144,7 @@ class Loop:
         self._read_lock = read_lock
         self._holds_lock = False
         self._drain = drain
+        self._leaves_hanging = leaves_hanging
         self._draining = False
         self._parked = self._tick_at = 0
         self._orphaned = orphaned
@@ -192,8 +194,11 @@ class Loop:
 
     @property
     def drained(self) -> bool:
-        """Whether it was told to drain, and has answered all that it took, but for what hangs."""
-        return self._draining and self._parked <= sum(len(pool.hanging) for pool in self._pools)
+        """Whether it was told to drain, and has answered all that it took, but for what it leaves."""
+        if not self._draining:
+            return False
+        left = sum(len(pool.hanging) for pool in self._pools) if self._leaves_hanging else 0
+        return self._parked <= left
 
     def entered(self) -> None:
         """To be called where a handler begins: the request is ours, so another worker may read the next one."""

@@ -275,6 +275,8 @@ def _summary(dataset: Dataset) -> str:
     told = [f"{dataset}"]
     if waiting:
         told.append(f"{counted(waiting, 'shard')} to be decompressed, see PREPARING.txt in them")
+    if dataset.unseen:
+        told.append(f"{counted(len(dataset.unseen), 'shard')} that did not answer, and may have changed")
     if broken:
         told.append(f"{counted(broken, 'shard')} with errors, see ERROR.txt in them")
     return "; ".join(told)

@@ -25,6 +25,7 @@ from touchfs.dataset import Dataset, counted
 from touchfs.errors import TouchfsError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.preparing import find_prepared, is_waiting
+from touchfs.indexing.silent import PATIENCE_SECONDS
 from touchfs.shard.options import Options
 from touchfs_mount import logs
 from touchfs_mount.logs import LogOptions
@@ -117,6 +118,7 @@ def main() -> None:
             in_place=work.in_place,
             in_memory=work.in_memory,
             preparing=_Telling(work),
+            patience_seconds=PATIENCE_SECONDS,
         )
     except TouchfsError as error:
         log.error("compressed shards are not prepared: %s", error)

@@ -15,8 +15,11 @@ T = TypeVar("T")
 
 
 class TrioThreads:
-    def __init__(self, limits: PoolLimits) -> None:
+    """To drain is to cancel: what hangs is left then, or without `leaves_hanging` waited for."""
+
+    def __init__(self, limits: PoolLimits, *, leaves_hanging: bool) -> None:
         self._limits = limits
+        self._abandons = leaves_hanging or limits.timeout_seconds is not None
         self._shares: WeakValueDictionary[Hashable, trio.CapacityLimiter] = WeakValueDictionary()
 
     async def offload(self, share: Hashable, function: Callable[..., T], *arguments: Any) -> T:
@@ -25,7 +28,9 @@ class TrioThreads:
             limiter = self._shares[share] = trio.CapacityLimiter(self._limits.share_threads)
         seconds = self._limits.timeout_seconds
         with trio.move_on_after(float("inf") if seconds is None else seconds):
-            return await trio.to_thread.run_sync(function, *arguments, limiter=limiter, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(
+                function, *arguments, limiter=limiter, abandon_on_cancel=self._abandons
+            )
         raise SourceTimeoutError(f"no answer within {seconds:g} s")
 
 

@@ -185,7 +185,11 @@ def run_worker(
         def entered() -> None:
             counters[REQUESTS] += 1  # which our own loop does by itself
 
-        operations.started(Environment(counters, entered, TrioThreads(limits).offload, offload_control_to_trio))
+        operations.started(
+            Environment(
+                counters, entered, TrioThreads(limits, leaves_hanging=not clone).offload, offload_control_to_trio
+            )
+        )
         status = trio.run(_serve_under_trio, shared.lifeline, shared.draining(number), orphaned)
         operations.ended()
         return status
@@ -198,6 +202,7 @@ def run_worker(
         lifeline=shared.lifeline,
         drain=shared.draining(number),
         data_limits=limits,
+        leaves_hanging=not clone,
         orphaned=orphaned,
         begin_idle=operations.begin_idle,
         end_idle=operations.end_idle,

@@ -49,6 +49,7 @@ from touchfs_mount.workers import Operations, Shared, clone_session, run_worker
 log = logging.getLogger(__name__)
 
 MESSAGE_SIZE = 65536
+LINGERING_MS = 500
 # Where the kernel has but 12 background requests under way.
 HANGING_IN_KERNEL_MAX = 8
 
@@ -152,13 +153,24 @@ class Zygote:
         """Until it says that the mount is over, or is gone."""
         self._poll.register(self._supervisor, select.POLLIN)
         while not self._over:
-            for ready, _ in self._poll.poll():
+            for ready, _ in self._poll.poll(LINGERING_MS):
                 if ready in self._children:
                     self._child_ended(ready)
                 elif message := self._supervisor.recv(MESSAGE_SIZE):
                     self._obey(json.loads(message))
                 else:
                     return
+            self._pass_over_lingering()
+
+    def _pass_over_lingering(self) -> None:
+        """A process has ended for us when its first thread has. Another one may wait in a call of a file system that
+        does not answer, where nothing ends it.
+        """
+        for watched, (pid, ended) in list(self._children.items()):
+            status = status_of_lingering(pid)
+            if status is not None:
+                self._children[watched] = pid, lambda status: None
+                ended(os.waitstatus_to_exitcode(status))
 
     def _obey(self, command: dict[str, Any]) -> None:
         match command:
@@ -259,6 +271,16 @@ class Zygote:
         mounted = mounted_at(self._mountpoint)
         if self._shared.claim_unmount() and mounted is not None and mounted.device == self._device:
             subprocess.Popen(["fusermount3", "-u", "-z", "--", self._mountpoint], stderr=subprocess.DEVNULL)
+
+
+def status_of_lingering(pid: int) -> int | None:
+    """How a process ended, as wait(2) has it, whose first thread has ended and another has not; else None."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            state, *told = file.read().rpartition(")")[2].split()
+        return int(told[-1]) if state == "Z" and len(os.listdir(f"/proc/{pid}/task")) > 1 else None
+    except OSError:
+        return None
 
 
 def be_the_child(run: Callable[[], int], not_ours: list[int]) -> None:

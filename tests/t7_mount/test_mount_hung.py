@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from mounts import Mount, touchfs, wait_until
 from slow import Slow, readers, slow
 
+from touchfs.indexing.silent import silent_paths
 from touchfs.write.touch import TouchWriter
 
 SHARDS, SAMPLES = 8, 40
@@ -125,3 +127,48 @@ def test_reads_that_hang_leave_the_kernel_room_for_others(files, mount, source, 
         time.sleep(1)
         assert (mounted.path / name_of(0, SAMPLES)).read_bytes()[44:] == bytes(LONG)
         files.take(0)
+
+
+def test_a_mount_does_not_wait_for_a_shard_that_hangs(files, mount, source, numbered):
+    """One that was indexed is as it was then; of one that never was, a text says why it is not there."""
+    (source / "new").symlink_to(files.path / "001")
+    files.hang()
+    mounted = mount(source, "--timeout", 1)
+    check(mounted, 0, 0)
+    assert "does not answer" in (mounted.path / "shards/new/ERROR.txt").read_text()
+    assert mounted.info()["shards_with_errors"] == ["new"]
+    assert (mounted.path / name_of(1, 2)).stat().st_size == WAV
+    with pytest.raises(TimeoutError):
+        check(mounted, 1, 2)
+    files.go_on()
+    wait_until(lambda: _reads(mounted, 1, 2))
+    assert touchfs("reload", mounted.path).returncode == 0
+    wait_until(lambda: (mounted.path / "shards/new/s000.wav").exists())
+    assert mounted.info()["shards_with_errors"] == []
+
+
+def test_a_reload_while_a_shard_hangs(files, mount, source, numbered):
+    """Readers of that shard wait on; a new shard is there; others are read meanwhile."""
+    mounted = mount(source, "--timeout", 3)
+    check(mounted, 1, 0)
+    hung = mounted.path / name_of(1, 1)
+    files.hang()
+    with readers(files, *[hung] * 3) as reading:
+        shutil.copytree(numbered / "001", source / "new")
+        assert touchfs("reload", mounted.path).returncode == 0
+        wait_until(lambda: (mounted.path / "shards/new").exists())
+        assert (mounted.path / "shards/new/s007.wav").read_bytes()[44:] == audio_of(1, 7)
+        check(mounted, 0, 3)
+        files.go_on()
+        for process in reading:
+            data, error = process.communicate(timeout=30)
+            assert (data[44:], error) == (audio_of(1, 1), b"") or b"timed out" in error
+    wait_until(lambda: _reads(mounted, 1, 1))
+
+
+def test_many_paths_that_hang_are_looked_at_together(files):
+    paths = [str(files.path / f"{shard:03d}") for shard in range(SHARDS)]
+    assert silent_paths([*paths, "/proc", "/nothing"], 5) == frozenset()
+    files.hang()
+    assert silent_paths(["/proc", *paths, "/nothing"], 2) == set(paths)
+    files.go_on()

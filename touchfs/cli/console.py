@@ -127,7 +127,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def open_source(source: str, reading: Reading) -> Dataset:
+def open_source(source: str, reading: Reading, patience_seconds: float | None = None) -> Dataset:
     """Open a source, showing progress where it has to be indexed first."""
     with progress_bar("indexing") as progress:
         return open_dataset(
@@ -137,6 +137,7 @@ def open_source(source: str, reading: Reading) -> Dataset:
             in_memory=reading.in_memory,
             progress=progress,
             preparing=progress,
+            patience_seconds=patience_seconds,
         )
 
 

@@ -12,6 +12,7 @@ import click
 from touchfs.cli.console import Reading, open_source, source_options
 from touchfs.errors import MountError
 from touchfs.indexing.place import index_place
+from touchfs.indexing.silent import PATIENCE_SECONDS
 from touchfs.shard.options import Decompress
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -133,7 +134,7 @@ def command(
         waiting = replace(reading, options=replace(reading.options, decompress=Decompress.LATER))
     request = mounting.MountRequest(
         source=source,
-        open_dataset=lambda source: open_source(source, waiting),
+        open_dataset=lambda source: open_source(source, waiting, timeout or PATIENCE_SECONDS),
         preparing=Preparing(reading.options, in_place=reading.in_place, in_memory=reading.in_memory),
         index_dir=index_place(source, in_place=reading.in_place),
         options=MountOptions(

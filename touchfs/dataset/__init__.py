@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from touchfs.errors import ChangedError, SourceError
@@ -59,7 +59,8 @@ class Shard:
 class Dataset:
     """`keys` is the index of keys, or the reason why there is none. `limits` are for what is read of it.
 
-    `moved_from` is the source that the data were at when they were indexed; empty if that is where they are.
+    `moved_from` is the source that the data were at when they were indexed; empty if that is where they are. `unseen`
+    are the paths of shards that did not answer when it was opened: what is known of them is from before.
     """
 
     def __init__(
@@ -69,9 +70,11 @@ class Dataset:
         keys: Keys | str,
         limits: Limits = LIMITS,
         moved_from: str = "",
+        unseen: Collection[str] = frozenset(),
     ) -> None:
         self.source = source
         self.moved_from = moved_from
+        self.unseen = unseen
         self.limits = limits
         self.shards = tuple(shards)
         self.keys = keys

@@ -18,10 +18,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from touchfs import jobs
@@ -48,9 +49,10 @@ from touchfs.indexing.preparing import (
     is_waiting,
     prepare_shards,
 )
+from touchfs.indexing.silent import shards_of_silent, silent_notice, silent_paths
 from touchfs.progress import Progress
 from touchfs.shard.catalog import VERSION, Catalog, Facts
-from touchfs.shard.find import find_shards
+from touchfs.shard.find import candidates, find_shards
 from touchfs.shard.key_builder import KeyedShard, build_keys
 from touchfs.shard.keys import Keys, joined
 from touchfs.shard.names import assign
@@ -75,6 +77,7 @@ def open_dataset(
     progress: Progress = lambda done, total: None,
     preparing: Progress = lambda done, total: None,
     indexed_now: Callable[[str], None] = lambda path: None,
+    patience_seconds: float | None = None,
 ) -> Dataset:
     """Open a dataset, and index what of it is not indexed yet, or all of it with `force`.
 
@@ -83,13 +86,17 @@ def open_dataset(
     or FormatError for the source as a whole, SourceError where no index can be written; what is wrong with one shard is
     in its `report`. With `in_memory` the index is made for this process and those that it forks. So it is where we may
     not write, or others may, and a line of the log says so.
+
+    With `patience_seconds` a shard that does not answer so long is not waited for. It is what it was when it was
+    indexed, or if it never was, shows a text that says so.
     """
     if not source:
         raise UsageError("the source is empty: is a variable unset?")
     refuse_remote(source)
     source = os.path.abspath(source)
     place = index_place(source, in_place=in_place)
-    work = _Work(source, options, force, executor, progress, preparing, indexed_now)
+    silent = frozenset[str]() if patience_seconds is None else silent_paths(candidates(source), patience_seconds)
+    work = _Work(source, options, force, executor, progress, preparing, indexed_now, silent)
     try:
         if not in_memory:
             check_place(place, source)
@@ -109,12 +116,13 @@ class _Work(NamedTuple):
     progress: Progress
     preparing: Progress
     indexed_now: Callable[[str], None]
+    silent: Collection[str]
 
 
 def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     """Open a dataset whose index is, or will be, in this directory."""
-    source, options, force, executor, progress, preparing, indexed_now = work
-    paths = [os.path.abspath(path) for path in find_shards(source)]
+    source, options, force, executor, progress, preparing, indexed_now, silent = work
+    paths = [os.path.abspath(path) for path in find_shards(source, silent)]
     distrusted: list[str] = []
 
     def indexed(path: str, suffix: str) -> str:
@@ -125,14 +133,19 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     dataset_file = indexed(source, DATASET_SUFFIX)
     before = DatasetFile(source) if force else load_dataset_file(dataset_file, source, distrusted)
     known, moved_from = before.shards, before.moved_from
+    paths, unseen = shards_of_silent(paths, set(map(os.path.abspath, silent)), known)
     shards = {
         path: shard
         for path in paths
         if (shard := known.get(path)) is not None
         and os.path.dirname(shard.catalog) == place
-        and _is_current(shard, options, distrusted)
+        and (_has_catalog(shard, distrusted) if path in unseen else _is_current(shard, options, distrusted))
     }
-    held = find_prepared(dict.fromkeys(paths))
+    for path in unseen - shards.keys():
+        make_place(place)
+        notice = silent_notice(path, indexed(path, ""))
+        shards[path] = _shard(path, notice.path, notice.facts)
+    held = find_prepared(path for path in dict.fromkeys(paths) if path not in unseen)
     # What was decompressed in vain, and what is empty, is known from its catalog alone.
     missing = [path for path, form in held.items() if form is None and (path not in shards or shards[path].size)]
     if missing:
@@ -159,7 +172,7 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
             shards[shard.path] = shard
             distrusted += [problem] if problem else []
             indexed_now(shard.path)
-    names = map(os.fsdecode, unique_names(paths))
+    names = map(os.fsdecode, unique_names(paths, {path: shards[path].files for path in unseen}))
     named = [_named(shards[path], name) for path, name in zip(paths, names, strict=True)]
     lasting = {shard.path: shard for shard in named if not is_notice(shard)}
     if tasks or missing or known.keys() != lasting.keys():
@@ -169,7 +182,7 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     if distrusted:
         others = f" (and {counted(len(distrusted) - 1, 'other file')})" if len(distrusted) > 1 else ""
         log.warning("%s: not read, and made anew%s; --trust USER believes what they write", distrusted[0], others)
-    dataset = Dataset(source, named, keys, options.limits, moved_from)
+    dataset = Dataset(source, named, keys, options.limits, moved_from, unseen)
     hold(dataset, held.values())
     return dataset
 
@@ -207,9 +220,14 @@ def _open_keys(
     return known if len(known) else "no sample has a key of its own"
 
 
-def unique_names(paths: Sequence[str]) -> list[bytes]:
-    """The shards' directory names in the tree: what each is called by its path, `~n` for repeated ones."""
-    stems = [shard_name(path) for path in paths]
+def unique_names(
+    paths: Sequence[str], known: Mapping[str, Mapping[str, FileIdentity]] = MappingProxyType({})
+) -> list[bytes]:
+    """The shards' directory names in the tree: what each is called by its path, `~n` for repeated ones.
+
+    Those whose fingerprint is `known` are not looked at.
+    """
+    stems = [shard_name(path, known.get(path)) for path in paths]
     return [name for _, (name,) in assign(stems, [[None] for _ in stems])]
 
 
@@ -265,10 +283,13 @@ def _known_facts(task: _Task) -> Facts | None:
 def _is_current(shard: Shard, options: Options, distrusted: list[str]) -> bool:
     """Where decompressing it has failed, that is what is told until it is tried again."""
     is_known = options.decompress is Decompress.LATER and is_waiting(shard)
+    return (is_known or _files(shard.path) == shard.files) and _has_catalog(shard, distrusted)
+
+
+def _has_catalog(shard: Shard, distrusted: list[str]) -> bool:
+    """Whether its catalog is there and believed."""
     try:
-        return (is_known or _files(shard.path) == shard.files) and (
-            check_file(shard.catalog, shard.path).st_size == shard.catalog_size
-        )
+        return check_file(shard.catalog, shard.path).st_size == shard.catalog_size
     except UntrustedError as error:
         distrusted.append(str(error))
         return False

@@ -27,7 +27,7 @@ from touchfs.view.catalogs import make_broken, make_notice
 
 CATALOG_SUFFIX = ".arrow"
 PREPARING_STEM = "PREPARING"
-_PREPARING_SUFFIX, _REFUSED_SUFFIX = ".preparing.arrow", ".refused.arrow"
+_PREPARING_SUFFIX, _REFUSED_SUFFIX, SILENT_SUFFIX = ".preparing.arrow", ".refused.arrow", ".silent.arrow"
 
 _held: WeakKeyDictionary[Dataset, list[Held]] = WeakKeyDictionary()
 
@@ -126,13 +126,15 @@ def _files(path: str) -> dict[str, FileIdentity]:
 
 
 def is_notice(shard: Shard) -> bool:
-    return shard.catalog.endswith((_PREPARING_SUFFIX, _REFUSED_SUFFIX))
+    return shard.catalog.endswith((_PREPARING_SUFFIX, _REFUSED_SUFFIX, SILENT_SUFFIX))
 
 
 def is_waiting(shard: Shard) -> bool:
     """Whether a shard is to be decompressed later; or again, as that failed for a reason that may be gone by then."""
     if shard.catalog.endswith(_PREPARING_SUFFIX):
         return True
+    if shard.catalog.endswith(SILENT_SUFFIX):
+        return False
     return bool(shard.report) and not shard.files and bool(_compressed(shard.path))
 
 
@@ -143,7 +145,8 @@ def hold(dataset: Dataset, held: Iterable[list[Held] | None]) -> None:
 
 def hold_all(dataset: Dataset) -> None:
     """The same for a dataset that was opened by another process."""
-    hold(dataset, find_prepared(shard.path for shard in dataset.shards if shard.size).values())
+    paths = [shard.path for shard in dataset.shards if shard.size and shard.path not in dataset.unseen]
+    hold(dataset, find_prepared(paths).values())
 
 
 def release(dataset: Dataset) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
@@ -43,22 +44,38 @@ FILE_SUFFIXES = (".tar", ".jsonl", *TAR_SUFFIXES, *JSONL_SUFFIXES)
 _LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 
 
-def find_shards(source: str) -> list[str]:
+def candidates(source: str) -> list[str]:
+    """The paths that `find_shards` looks at in a directory, or because a list names them."""
+    if os.path.isdir(source):
+        listing = os.path.join(source, LIST_NAME)
+        if not os.path.isfile(listing):
+            return [os.path.join(source, name) for name in _names(source)]
+    elif os.path.isfile(source) and not _is_one_shard(source) and _index_of(source) is None:
+        listing = source
+        _check_list(source)
+    else:
+        return []
+    return [place for path in _lines(listing) for place in _places(path, listing)]
+
+
+def find_shards(source: str, silent: Collection[str] = ()) -> list[str]:
     """The paths of the shards of a source, in dataset order. A listed shard is named even if it is not there.
+
+    Those of the `candidates` that are `silent` are not looked at, and named as if they were shards.
 
     Raises UsageError for a remote source, NotFoundError, FormatError for what is no dataset, and SourceError.
     """
     refuse_remote(source)
     exists(source)
     if not os.path.isdir(source):
-        if (source.endswith(FILE_SUFFIXES) or is_shard(source)) and os.path.isfile(source):
+        if _is_one_shard(source) and os.path.isfile(source):
             read_head(source)
             return [source]
         if (index := _index_of(source)) is not None:
             return [index]
         if os.path.isfile(source):
             _check_list(source)
-            return _listed(source)
+            return _listed(source, silent)
         if os.path.lexists(source):
             raise NotFoundError("neither a file nor a directory", path=source)
         raise NotFoundError("no such file or directory", path=source)
@@ -66,15 +83,11 @@ def find_shards(source: str) -> list[str]:
         return [source]
     listing = os.path.join(source, LIST_NAME)
     if os.path.isfile(listing):
-        return _listed(listing)
-    shards = _in_directory(source)
-    try:
-        # A hidden directory is what somebody has not finished writing.
-        names = sorted(name for name in os.listdir(source) if not name.startswith("."))
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=source) from error
+        return _listed(listing, silent)
+    shards = _in_directory(source, {os.path.basename(path) for path in silent})
+    names = _names(source)
     for path in (os.path.join(source, name) for name in names):
-        shards += [path] if is_touch_shard(path) else _in_directory(path)
+        shards += [path] if path in silent or is_touch_shard(path) else _in_directory(path)
     if not shards:
         expected = "expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list"
         others = (f"; {name} is {what}" for name in names if (what := describe_name(name)))
@@ -82,17 +95,30 @@ def find_shards(source: str) -> list[str]:
     return shards
 
 
-def _in_directory(path: str) -> list[str]:
-    """The files of a directory that are shards."""
+def _is_one_shard(path: str) -> bool:
+    return path.endswith(FILE_SUFFIXES) or is_shard(path)
+
+
+def _names(directory: str) -> list[str]:
+    """What is hidden is left out: somebody has not finished writing it."""
+    try:
+        return sorted(name for name in os.listdir(directory) if not name.startswith("."))
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), path=directory) from error
+
+
+def _in_directory(path: str, without: Collection[str] = ()) -> list[str]:
+    """The files of a directory that are shards, but for some names."""
+    passed_over = {SKIPPED_NAME, *without}
     try:
         check_links(path)
         with os.scandir(path) as entries:
-            names = [e.name for e in entries if e.name[0] != "." and e.name != SKIPPED_NAME and e.is_file()]
+            names = [e.name for e in entries if e.name[0] != "." and e.name not in passed_over and e.is_file()]
     except OSError:
         return []  # no directory, or none that we may look into
     shar = list_files(path, names)
     names = [*shar.cuts, *shar.lines] if shar.shards else [name for name in names if name.endswith(FILE_SUFFIXES)]
-    return sorted([*find_prefixes(path), *(os.path.join(path, name) for name in names)])
+    return sorted([*find_prefixes(path, without), *(os.path.join(path, name) for name in names)])
 
 
 def _index_of(source: str) -> str | None:
@@ -118,9 +144,13 @@ def _check_list(path: str) -> None:
         raise FormatError(f"is no dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=path)
 
 
-def _listed(listing: str) -> list[str]:
+def _listed(listing: str, silent: Collection[str]) -> list[str]:
+    return [_locate(path, listing, silent) for path in _lines(listing)]
+
+
+def _lines(listing: str) -> list[str]:
+    """The paths as they are written there."""
     shards = []
-    beside = os.path.dirname(os.path.abspath(listing))
     try:
         with open(open_data(listing, os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(LINE_MAX), b""), 1):
@@ -130,7 +160,7 @@ def _listed(listing: str) -> list[str]:
                 match = _LINE.fullmatch(stripped)
                 if match is None:
                     raise FormatError(f"is no dataset: line {number} is not `SHARD_DIR DATATYPES`", path=listing)
-                shards.append(_locate(os.fsdecode(match[1]), beside))
+                shards.append(os.fsdecode(match[1]))
     except OSError as error:
         raise SourceError(error.strerror or str(error), path=listing) from error
     if not shards:
@@ -138,9 +168,15 @@ def _listed(listing: str) -> list[str]:
     return shards
 
 
-def _locate(path: str, beside: str) -> str:
-    within = os.path.join(beside, path)
-    candidates = [path, within, os.path.join(beside, os.path.basename(path.rstrip("/")))]
+def _places(path: str, listing: str) -> list[str]:
+    """Where the shard may be that a list names, the likeliest first."""
+    beside = os.path.dirname(os.path.abspath(listing))
+    places = [path, os.path.join(beside, path), os.path.join(beside, os.path.basename(path.rstrip("/")))]
     if "/" not in path:  # an output that was typed would be before it: such a name is relative to the list
-        candidates.reverse()
-    return next((candidate for candidate in candidates if os.path.isdir(candidate)), within)
+        places.reverse()
+    return places
+
+
+def _locate(path: str, listing: str, silent: Collection[str]) -> str:
+    places = _places(path, listing)
+    return next((place for place in places if place in silent or os.path.isdir(place)), places[1])

@@ -27,7 +27,7 @@ import os
 import re
 import stat
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
@@ -55,8 +55,8 @@ def is_prefix(path: str) -> bool:
     return path.endswith(INDEX_SUFFIX) and not os.path.isdir(path)
 
 
-def find_prefixes(directory: str) -> list[str]:
-    """The paths of all `PREFIX.idx` in a directory, in name order.
+def find_prefixes(directory: str, without: Collection[str] = ()) -> list[str]:
+    """The paths of all `PREFIX.idx` in a directory, in name order, but for some names.
 
     Other formats have `.idx` files, too: where no .bin is beside one, its magic must tell that one should be.
     """
@@ -66,7 +66,10 @@ def find_prefixes(directory: str) -> list[str]:
             names = {
                 entry.name
                 for entry in entries
-                if entry.name.endswith((INDEX_SUFFIX, DATA_SUFFIX)) and entry.name[0] != "." and entry.is_file()
+                if entry.name.endswith((INDEX_SUFFIX, DATA_SUFFIX))
+                and entry.name[0] != "."
+                and entry.name not in without
+                and entry.is_file()
             }
     except OSError:
         return []

@@ -130,10 +130,13 @@ def kind_name(path: str, files: Mapping[str, FileIdentity] = MappingProxyType({}
     return _known_kind(path, files).name
 
 
-def shard_name(path: str) -> str:
-    """What a shard is called: the last component of its path, without the suffix that told its kind."""
+def shard_name(path: str, files: Mapping[str, FileIdentity] | None = None) -> str:
+    """What a shard is called: the last component of its path, without the suffix that told its kind. With its
+    fingerprint it is not looked at.
+    """
     name = os.path.basename(path)
-    return name if _kind(path) is _DIRECTORY else name.removesuffix(_suffix(path))
+    kind = _kind(path) if files is None else _known_kind(path, files)
+    return name if kind is _DIRECTORY else name.removesuffix(_suffix(path))
 
 
 def _kind(path: str) -> _Kind:

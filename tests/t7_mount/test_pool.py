@@ -1,0 +1,154 @@
+"""The threads of a worker: who waits for whom."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from mounts import wait_until
+from touchfs_mount import pool as module
+from touchfs_mount.pool import Call, Pool, PoolLimits
+
+from touchfs.errors import SourceTimeoutError
+
+
+class Loop:
+    """Stands where a worker's loop does."""
+
+    def __init__(self, limits: PoolLimits) -> None:
+        self.pool = Pool(self._finish, limits)
+        self.answered: list[Call] = []
+        self.go_on = threading.Event()
+        self._finished: SimpleQueue[Call] = SimpleQueue()
+
+    def _finish(self, call: Call) -> None:
+        self._finished.put(call)
+
+    def ask(self, share: str, function: Callable[..., Any] = lambda: None) -> Call:
+        call = Call(share, function, (), None)
+        self.pool.submit(call)
+        return call
+
+    def hang(self, share: str) -> Call:
+        return self.ask(share, self.go_on.wait)
+
+    def turn(self) -> None:
+        while not self._finished.empty():
+            call = self._finished.get()
+            self.pool.end(call)
+            if not call.is_given_up:
+                self.answered.append(call)
+        self.answered += self.pool.tick()
+
+    def has_answered(self, *calls: Call) -> bool:
+        self.turn()
+        return set(calls) <= set(self.answered)
+
+    def wait_for(self, *calls: Call) -> None:
+        wait_until(lambda: self.has_answered(*calls))
+
+
+@pytest.fixture
+def loop(monkeypatch) -> Iterator[Callable[..., Loop]]:
+    monkeypatch.setattr(module, "HUNG_SECONDS", 0.05)
+    made: list[Loop] = []
+
+    def make(**limits: Any) -> Loop:
+        made.append(Loop(PoolLimits(**limits)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.go_on.set()
+        wait_until(lambda each=each: each.turn() or each.pool.is_idle)
+
+
+def test_a_share_has_some_threads_only(loop):
+    one = loop(threads=16, share_threads=2)
+    hung = [one.hang("a") for _ in range(6)]
+    one.wait_for(*[one.ask("b") for _ in range(20)])
+    assert sum(call.began > 0 for call in hung) == 2
+    one.go_on.set()
+    one.wait_for(*hung)
+
+
+def test_threads_that_hang_are_replaced(loop):
+    one = loop(threads=8, share_threads=2)
+    hung = [one.hang(f"{i}") for i in range(30)]
+    wait_until(lambda: one.turn() or one.pool.hanging == hung)
+    one.wait_for(one.ask("b"))
+    assert not any(call in one.answered for call in hung)
+
+
+def test_up_to_a_bound_beyond_which_they_are_refused(loop):
+    one = loop(threads=8, share_threads=2, threads_max=12)
+    one.wait_for(one.ask("good"))
+    hung = [one.hang(f"{i}") for i in range(12 - module.RESERVED)]
+    wait_until(lambda: one.turn() or len(one.pool.hanging) == len(hung))
+    with pytest.raises(SourceTimeoutError, match="too much waits"):
+        one.hang("0")
+    with pytest.raises(SourceTimeoutError):
+        one.ask("never asked before")
+    one.wait_for(*[one.ask("good") for _ in range(20)])
+    one.go_on.set()
+    one.wait_for(*hung)
+    one.wait_for(one.ask("0"))
+
+
+def test_what_finds_no_thread_at_the_bound_is_refused(loop):
+    one = loop(threads=8, share_threads=2, threads_max=10)
+    calls = [one.hang(f"{i}") for i in range(30)]
+    wait_until(lambda: one.turn() or len(one.answered) == 30 - (10 - module.RESERVED))
+    assert all(isinstance(call.error, SourceTimeoutError) for call in one.answered)
+    wait_until(lambda: one.turn() or [call for call in calls if call not in one.answered] == one.pool.hanging)
+
+
+def test_a_call_is_given_up_in_time(loop):
+    one = loop(share_threads=1, timeout_seconds=0.2)
+    calls = [one.hang("a"), one.hang("a")]
+    one.wait_for(*calls)
+    assert [str(call.error) for call in calls] == ["no answer within 0.2 s"] * 2
+    assert one.pool.is_idle
+    one.go_on.set()
+    one.wait_for(one.ask("a"))
+    assert one.answered[:2] == calls, "and answered once"
+
+
+def test_one_that_may_have_had_an_effect_is_not(loop):
+    one = loop(share_threads=1, timeout_seconds=0.2, only_waiting=True)
+    running, waiting = one.hang("a"), one.hang("a")
+    one.wait_for(waiting)
+    assert running not in one.answered
+    one.go_on.set()
+    one.wait_for(running)
+    assert running.error is None
+
+
+def test_no_more_that_hang_are_kept_waiting_than_the_kernel_has_room_for(loop):
+    one = loop(share_threads=2, hanging_max=3)
+    calls = [one.hang("a") for _ in range(8)]
+    wait_until(lambda: one.turn() or len(one.answered) == 5)
+    assert one.answered == calls[3:]
+
+
+def test_errors_are_the_callers(loop):
+    one = loop()
+
+    def fail() -> None:
+        raise ValueError("it")
+
+    call = one.ask("a", fail)
+    one.wait_for(call)
+    assert isinstance(call.error, ValueError)
+
+
+def test_shares_take_turns(loop):
+    """Neither the first nor the loudest has all the threads."""
+    one = loop(threads=6, share_threads=6)
+    order: list[str] = []
+    busy = [one.ask("loud", lambda: (time.sleep(0.001), order.append("loud"))) for _ in range(200)]
+    quiet = one.ask("quiet", lambda: order.append("quiet"))
+    one.wait_for(*busy, quiet)
+    assert order.index("quiet") < 100
