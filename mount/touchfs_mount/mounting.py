@@ -199,7 +199,7 @@ def _operations(
         counters=shared.counters,
         reloads=shared.reloads,
         resent=shared.resent,
-        opens=OpenTable(),
+        opens=OpenTable(alone=options.workers == 1),
         errors=RecentErrors(),
         known=KnownIterators(),
         problem=SharedProblem(),

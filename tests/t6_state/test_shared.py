@@ -115,6 +115,7 @@ class TestOpenTable:
 
     def test_there_is_an_end(self, monkeypatch):
         monkeypatch.setattr(open_table, "_SLOTS", 8)
+        monkeypatch.setattr(open_table, "_SLOT_MASK", 7)
         table = OpenTable()
         ids = [table.open() for _ in range(8)]
         with pytest.raises(FullError, match="close some"):

@@ -20,23 +20,24 @@ from dataclasses import replace
 from typing import Any
 
 from touchfs.dataset import Dataset
-from touchfs.errors import FormatError, NotFoundError, StateError, TouchfsError, UsageError
-from touchfs.node.state import enclose, resume
+from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError
 from touchfs.state import writes
 from touchfs.state.database import WouldWaitError
 from touchfs.state.graphs import Graphs, UnbuiltError
 from touchfs.state.item_tokens import ItemTokens
 from touchfs.state.live_graph import LiveGraph
 from touchfs.state.opens import Opened, Opens
-from touchfs.state.positioning import start_of, state_at_item
+from touchfs.state.patience import Patience, current_patience, with_patience
+from touchfs.state.places import Places, row_of
+from touchfs.state.positioning import start_of
 from touchfs.state.problem import SharedProblem
 from touchfs.state.progress import epoch_of, progress_of
 from touchfs.state.registry import Registry
 from touchfs.state.selected import Selector
-from touchfs.state.spec import Spec, check_batch, is_same_pass, parse_spec
+from touchfs.state.spec import check_batch, parse_spec
 from touchfs.state.store import StateStore
 from touchfs.state.telling import tell
-from touchfs.token import from_json, to_json
+from touchfs.token import to_json
 
 # A step that takes more is for a thread.
 BATCH_NOWAIT = 64
@@ -58,18 +59,19 @@ class Iterators(Registry):
         self._selector = Selector(dataset, os.path.join(os.path.dirname(store.path), "survivors"))
         self._graphs = Graphs(self._selector)
         self._tokens = ItemTokens(dataset)
+        self._places = Places(self._graphs, dataset, self._tokens)
         self._problem = SharedProblem() if problem is None else problem
         self._reads: Mapping[str, Read] = {
-            "spec": lambda connection, iterator: _row(connection, iterator)[0].encode() + b"\n",
+            "spec": lambda connection, iterator: row_of(connection, iterator)[0].encode() + b"\n",
             "next": self._next,
             "peek": self._peek,
-            "token": lambda *of: to_json({"kind": "state", **self._ready(*of).state()}).encode() + b"\n",
-            "position": lambda *of: b"%d\n" % _progress(self._ready(*of))[0],
-            "len": lambda *of: _length(_progress(self._ready(*of))[1]),
-            "epoch": lambda *of: b"%d\n" % epoch_of(self._ready(*of).state()["state"]),
-            "batch": lambda *of: b"%d\n" % self._graph(*of).spec.batch,
+            "token": lambda *of: to_json({"kind": "state", **self._places.ready(*of).state()}).encode() + b"\n",
+            "position": lambda *of: b"%d\n" % _progress(self._places.ready(*of))[0],
+            "len": lambda *of: _length(_progress(self._places.ready(*of))[1]),
+            "epoch": lambda *of: b"%d\n" % epoch_of(self._places.ready(*of).state()["state"]),
+            "batch": lambda *of: b"%d\n" % self._places.graph(*of).spec.batch,
             "reset": lambda connection, iterator: b"",
-            "error": lambda connection, iterator: os.fsencode(_row(connection, iterator)[3]),
+            "error": lambda connection, iterator: os.fsencode(row_of(connection, iterator)[3]),
         }
 
     def read(self, iterator: int, file: str) -> str:
@@ -199,19 +201,6 @@ class Iterators(Registry):
         error = UsageError("what was written was no whole JSON value: dropped")
         opens.forget_written(open_id, lambda: self._note(iterator, file, error), wait=wait)
 
-    def _graph(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
-        return self._graphs.of(iterator, _row(connection, iterator)[0])
-
-    def _ready(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
-        """Its graph, at where it is."""
-        spec, base, steps, _ = _row(connection, iterator)
-        graph = self._graphs.of(iterator, spec)
-        try:
-            graph.seek(base or graph.start, steps)
-        except (UsageError, FormatError) as error:
-            raise UsageError(_lost(base or "")) from error
-        return graph
-
     def _read(self, connection: sqlite3.Connection, iterator: int, file: str) -> bytes:
         try:
             read = self._reads[file]
@@ -229,7 +218,7 @@ class Iterators(Registry):
             )
             if found.rowcount:
                 return text
-        graph = self._ready(connection, iterator)
+        graph = self._places.ready(connection, iterator)
         step = graph.step()
         connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
         return self._told(graph, step.tokens)
@@ -238,23 +227,23 @@ class Iterators(Registry):
         return tell(graph, tokens, self._prefix, self._tokens.token)
 
     def _peek(self, connection: sqlite3.Connection, iterator: int) -> bytes:
-        graph = self._ready(connection, iterator)
+        graph = self._places.ready(connection, iterator)
         return self._told(graph, graph.peek())
 
     def _write(self, iterator: int, file: str, value: Any) -> None:
         def act(connection: sqlite3.Connection) -> None:
-            spec_text, steps = _row(connection, iterator)[0], 0
+            spec_text, steps = row_of(connection, iterator)[0], 0
             if file == "spec":
                 spec = parse_spec(value)
-                state, steps = self._place_for(connection, iterator, spec)
+                state, steps = self._places.kept_by(connection, iterator, spec)
                 spec_text = str(spec)
             elif file == "batch":
-                spec = replace(self._graph(connection, iterator).spec, batch=check_batch(value, "batch"))
-                self._ready(connection, iterator)  # raises where the position is lost
-                state, steps = self._place_for(connection, iterator, spec)
+                spec = replace(self._places.graph(connection, iterator).spec, batch=check_batch(value, "batch"))
+                self._places.ready(connection, iterator)  # raises where the position is lost
+                state, steps = self._places.kept_by(connection, iterator, spec)
                 spec_text = str(spec)
             elif file == "token":
-                state = self._state_of(connection, iterator, value)
+                state = self._places.state_of(connection, iterator, value)
             elif file == "reset":
                 state = start_of(self._graphs.of(iterator, spec_text), value)
             else:
@@ -265,39 +254,6 @@ class Iterators(Registry):
             )
 
         self._store.run(act)
-
-    def _place_for(self, connection: sqlite3.Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
-        """Return the base and the steps that an iterator gets with a new spec.
-
-        They are those of today if the spec goes over the same samples in the same order, so that a loop that is
-        started again may write its spec again. Else, or where today's position is lost, they are the start.
-        """
-        old, base, steps, _ = _row(connection, iterator)
-        if not is_same_pass(spec, parse_spec(from_json(old))):
-            self._graphs.of(iterator, str(spec))
-            return None, 0
-        graph = self._graphs.of(iterator, old)
-        try:
-            graph.seek(base or graph.start, steps)
-        except (UsageError, FormatError):
-            return None, 0
-        # Steps are counted in batches.
-        return (base, steps) if spec.batch == graph.spec.batch else (to_json(graph.state()), 0)
-
-    def _state_of(self, connection: sqlite3.Connection, iterator: int, value: Any) -> str:
-        """The state that a token stands for."""
-        if not isinstance(value, dict):
-            raise UsageError("a token is a JSON object, as `cat token` tells it")
-        kind = value.get("kind", "state" if "touchfs_state" in value else None)
-        if kind == "item":
-            graph = self._ready(connection, iterator)
-            value = state_at_item(graph, value, self._dataset, self._tokens.fingerprint)
-        elif kind == "state":
-            graph = self._graph(connection, iterator)
-        else:
-            raise UsageError(f'the kind of a token is "state" or "item", not {kind!r:.80}')
-        state = {name: told for name, told in value.items() if name != "kind"}
-        return to_json(enclose(graph.root, resume(graph.root, state).state()))
 
     @contextmanager
     def _noting(self, iterator: int, file: str, *, changes: bool = False) -> Iterator[None]:
@@ -311,8 +267,9 @@ class Iterators(Registry):
         except NotFoundError:
             raise
         except TouchfsError as error:
-            with suppress(StateError):  # the reader is to hear of the first error
-                self._note(iterator, file, error)
+            with suppress(StateError):  # the reader is to hear of the first error, who only looks at once
+                patience = current_patience() if changes else Patience(0)
+                with_patience(patience, self._note, iterator, file, error)
             raise
         if changes:
             self._problem.clear()
@@ -322,27 +279,6 @@ class Iterators(Registry):
         self._store.run(
             lambda connection: connection.execute("UPDATE iterator SET error = ? WHERE id = ?", (text + "\n", iterator))
         )
-
-
-def _row(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None, int, str]:
-    """Its spec, the base that it is so many steps behind, and its error."""
-    found = connection.execute("SELECT spec, base, steps, error FROM iterator WHERE id = ?", (iterator,)).fetchone()
-    if found is None:
-        raise NotFoundError("the iterator was removed")
-    spec, base, steps, error = found
-    return spec, base, steps, error
-
-
-def _lost(base: str) -> str:
-    """What is said when the stored position cannot be gone to, as the dataset is another one."""
-    try:
-        epoch = f"in epoch {epoch_of(from_json(base)['state'])}, "
-    except (KeyError, TypeError, FormatError):
-        epoch = ""
-    return (
-        "the dataset has changed since: put the old one back, or begin anew by writing to reset "
-        f'1 or {{"epoch": N}}; it was {epoch}at the state {base}'
-    )
 
 
 def _progress(graph: LiveGraph) -> tuple[int, int | None]:

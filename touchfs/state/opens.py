@@ -27,6 +27,8 @@ from touchfs.state.store import StateStore, add_mount, rows_of
 # So many rows are deleted together; while there is nothing else to do, so few.
 _DELETED_TOGETHER, _DELETED_WHEN_IDLE = 128, 64
 
+_OR_UPDATE = "ON CONFLICT (id) DO UPDATE SET text = excluded.text"
+
 Make = Callable[[sqlite3.Connection], bytes]
 T = TypeVar("T")
 
@@ -70,7 +72,8 @@ class Opens:
                 if found is not None and found[0] is not None:
                     return bytes(found[0])
             text = make(connection)
-            self._insert(connection, open_id, text)
+            # There may be a row without a text: the file is open to be written, too.
+            connection.execute("INSERT INTO open (id, text) VALUES (?, ?) " + _OR_UPDATE, (row, text))
             self._table.mark_row(open_id)
             return text
 
@@ -102,7 +105,7 @@ class Opens:
             if not self._table.is_open(open_id):
                 raise WouldWaitError
             text = make(connection)
-            self._insert(connection, open_id, text)
+            connection.execute("INSERT INTO open (id, text) VALUES (?, ?)", (self._first + open_id, text))
             return text
 
         self._ahead = open_id, self.store.attempt(attempt)
@@ -120,11 +123,9 @@ class Opens:
 
     def close(self, open_id: int) -> bool:
         """Release an open in the table. Returns whether it has a row, which is left to be deleted."""
-        has_row = self._table.is_open(open_id) and self._table.has_row(open_id)
-        self._table.release(open_id)
         if self._ahead[0] == open_id:
             self.store.undo()
-        return has_row
+        return self._table.release(open_id)
 
     def release(self, open_id: int, *, at_once: bool = True, wait: bool = True) -> None:
         """Release an open. Its row is deleted `at_once`, or some time later: one that is short."""
@@ -159,12 +160,6 @@ class Opens:
         """Before the process ends by itself, unless somebody else is at the store."""
         if self._released:
             self._delete(wait=False)
-
-    def _insert(self, connection: sqlite3.Connection, open_id: int, text: bytes) -> None:
-        connection.execute(
-            "INSERT INTO open (id, text) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET text = excluded.text",
-            (self._first + open_id, text),
-        )
 
     def _delete(self, wait: bool) -> None:
         self._join(wait)
