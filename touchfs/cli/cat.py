@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from touchfs.cli.console import Reading, open_tree, source_options
+from touchfs.cli.console import PATH, Reading, open_tree, source_options
 from touchfs.errors import UsageError
 from touchfs.extent import Buffer, Content
 
@@ -15,7 +15,7 @@ PIECE = 1 << 20
 
 
 @click.command("cat")
-@click.argument("locations", metavar="SOURCE:PATH…", nargs=-1, required=True, type=click.Path())
+@click.argument("locations", metavar="SOURCE:PATH…", nargs=-1, required=True, type=PATH)
 @source_options
 def command(locations: tuple[str, ...], reading: Reading) -> None:
     """Write files of a dataset to stdout, without mounting it.

@@ -32,6 +32,10 @@ class Reading:
     in_memory: bool = False
 
 
+# Of sources and mount points. Whether one can be read is told by what reads it, with an exit status of its own.
+PATH = click.Path(readable=False)
+
+
 class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
     """A number of bytes, as 800M or 50G."""
 

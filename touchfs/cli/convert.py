@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from touchfs.cli.console import limit_options
+from touchfs.cli.console import PATH, limit_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import say
 from touchfs.convert import Target, convert
@@ -35,7 +35,7 @@ _TARGETS: dict[str, Callable[..., Target]] = {
 
 
 @click.command("convert")
-@click.argument("source", type=click.Path(readable=False))
+@click.argument("source", type=PATH)
 @click.argument("output", metavar="OUT", type=click.Path())
 @click.option("--to", "kind", type=click.Choice(list(_TARGETS)), required=True, help="The kind of shards to write.")
 @click.option(

@@ -7,13 +7,13 @@ import os
 import click
 
 from touchfs.cli.cat import pieces
-from touchfs.cli.console import Reading, open_tree, source_options
+from touchfs.cli.console import PATH, Reading, open_tree, source_options
 from touchfs.errors import SourceError, UsageError
 from touchfs.tree.tree import Entry, Tree
 
 
 @click.command("cp")
-@click.argument("location", metavar="SOURCE:PATH", type=click.Path())
+@click.argument("location", metavar="SOURCE:PATH", type=PATH)
 @click.argument("destination", type=click.Path())
 @click.option("-r", "--recursive", is_flag=True, help="Copy a directory and all below it.")
 @source_options

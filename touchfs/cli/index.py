@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from touchfs import jobs
-from touchfs.cli.console import Reading, source_options
+from touchfs.cli.console import PATH, Reading, source_options
 from touchfs.cli.info import troubles
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import CPUS, executor, printable, say
@@ -48,7 +48,7 @@ jobs_option = click.option("--jobs", type=click.IntRange(1), default=CPUS, show_
 
 
 @click.command("index")
-@click.argument("sources", metavar="SOURCE…", nargs=-1, required=True, type=click.Path(readable=False))
+@click.argument("sources", metavar="SOURCE…", nargs=-1, required=True, type=PATH)
 @jobs_option
 @click.option("--force", is_flag=True, help="Index again what is indexed already.")
 @click.option("--check", is_flag=True, help="Check other tools' indexes that are here; exit status 1 if one is wrong.")

@@ -8,7 +8,7 @@ from shlex import quote
 
 import click
 
-from touchfs.cli.console import Reading, open_source, source_options
+from touchfs.cli.console import PATH, Reading, open_source, source_options
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import Dataset, counted
 from touchfs.indexing.serving import first_reason, why_unservable
@@ -17,7 +17,7 @@ ERRORS_SHOWN = 10
 
 
 @click.command("info")
-@click.argument("source", type=click.Path(readable=False))
+@click.argument("source", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @click.option("--strict", is_flag=True, help="Fail if any shard has errors.")
 @source_options

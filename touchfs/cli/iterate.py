@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from touchfs.cli.console import Reading, open_source, source_options
+from touchfs.cli.console import PATH, Reading, open_source, source_options
 from touchfs.dataset import Dataset
 from touchfs.errors import UsageError
 from touchfs.token import Token
@@ -20,7 +20,7 @@ Pairs = Iterator[tuple[Token, Any]]
 
 
 @click.command("iterate")
-@click.argument("source", type=click.Path())
+@click.argument("source", type=PATH)
 @click.option("--source", "view", default="samples", metavar="WHAT", help="samples, segments, or merged/PLAN.")
 @click.option("--shuffle", "seed", type=click.IntRange(0), metavar="SEED", help="In a new order in each epoch.")
 @click.option("--rank", type=click.IntRange(0), default=0, help="Which part of all.")

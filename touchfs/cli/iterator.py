@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from touchfs.cli.console import Reading, open_source, source_options
+from touchfs.cli.console import PATH, Reading, open_source, source_options
 from touchfs.dataset import counted
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.state.iterators import Iterators
@@ -40,7 +40,7 @@ def command() -> None:
 
 def _options(function: Callable[..., Any]) -> Any:
     with_state = click.option("--state-dir", type=click.Path(), help="As of `touchfs mount`. [default: the user's]")
-    return click.argument("where", type=click.Path())(with_state(source_options(function)))
+    return click.argument("where", type=PATH)(with_state(source_options(function)))
 
 
 @command.command("create")

@@ -7,12 +7,12 @@ import sys
 
 import click
 
-from touchfs.cli.console import Reading, open_tree, source_options
+from touchfs.cli.console import PATH, Reading, open_tree, source_options
 from touchfs.cli.stat import told_time
 
 
 @click.command("ls")
-@click.argument("location", metavar="SOURCE[:PATH]", type=click.Path())
+@click.argument("location", metavar="SOURCE[:PATH]", type=PATH)
 @click.option("-l", "long", is_flag=True, help="Size and time too.")
 @source_options
 def command(location: str, long: bool, reading: Reading) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 
 import click
 
-from touchfs.cli.console import limit_options
+from touchfs.cli.console import PATH, limit_options
 from touchfs.cli.terminal import say
 from touchfs.dataset import counted
 from touchfs.errors import NotFoundError
@@ -30,7 +30,7 @@ def command() -> None:
 
 
 @command.command("get")
-@click.argument("source", type=click.Path(readable=False))
+@click.argument("source", type=PATH)
 @limit_options("json")
 def get(source: str, limits: Limits) -> None:
     """Write the metainfo of all samples to stdout, in order, a line each.
@@ -46,7 +46,7 @@ def get(source: str, limits: Limits) -> None:
 
 
 @command.command("put")
-@click.argument("source", type=click.Path(readable=False))
+@click.argument("source", type=PATH)
 @click.option("--ignore-unknown", is_flag=True, help="Leave out lines for no sample.")
 @click.option("--keep-missing", is_flag=True, help="Leave samples without a line as they are.")
 @limit_options("json")

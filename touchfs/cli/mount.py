@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import click
 
-from touchfs.cli.console import Reading, open_source, source_options
+from touchfs.cli.console import PATH, Reading, open_source, source_options
 from touchfs.errors import MountError
 from touchfs.indexing.place import index_place
 from touchfs.indexing.silent import PATIENCE_SECONDS
@@ -30,8 +30,8 @@ def octal(value: str) -> int:
 
 
 @click.command("mount", context_settings={"show_default": True})
-@click.argument("source", type=click.Path())
-@click.argument("mountpoint", type=click.Path())
+@click.argument("source", type=PATH)
+@click.argument("mountpoint", type=PATH)
 @click.option("-f", "--foreground", is_flag=True, help="Stay, and log to stderr. Ctrl-C unmounts.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes that serve requests.")
 @click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio has one worker.")

@@ -6,12 +6,12 @@ import datetime
 
 import click
 
-from touchfs.cli.console import Reading, open_tree, source_options
+from touchfs.cli.console import PATH, Reading, open_tree, source_options
 from touchfs.cli.terminal import printable, say
 
 
 @click.command("stat")
-@click.argument("location", metavar="SOURCE[:PATH]", type=click.Path())
+@click.argument("location", metavar="SOURCE[:PATH]", type=PATH)
 @source_options
 def command(location: str, reading: Reading) -> None:
     """Tell what is known of a file: size, key, place in its shard.
