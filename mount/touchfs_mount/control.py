@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -94,7 +94,14 @@ class Control:
     All that is of iterators may wait for the store; what is known without it needs none.
     """
 
-    def __init__(self, dataset: Dataset, facts: MountFacts, store: StateStore | None, options: ControlOptions) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        facts: MountFacts,
+        store: StateStore | None,
+        options: ControlOptions,
+        use_plan: Callable[[str], None],
+    ) -> None:
         self._dataset = dataset
         self._facts = facts
         self._options = options
@@ -102,7 +109,7 @@ class Control:
         self.tokens = ItemTokens(dataset)
         iterated = None
         if store is not None:
-            iterators = Iterators(store, dataset, prefix.rstrip("/"), facts.problem)
+            iterators = Iterators(store, dataset, prefix.rstrip("/"), facts.problem, use_plan)
             iterated = Iterated(iterators, Opens(store, facts.opens, facts.pid))
         self.files = ControlFiles(facts.opens, iterated, self._fixed_text)
         files = {b"info": INFO, b"errors": ERRORS} | ({} if store is None else {b"iterators": ITERATORS})

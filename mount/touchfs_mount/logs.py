@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import TextIO
 
+from touchfs.control_characters import LineFormatter
 from touchfs.errors import MountError, UntrustedError
 from touchfs.source.trust import open_to_change
 
@@ -45,7 +46,8 @@ def configure(options: LogOptions) -> None:
         handler, form = _JournalHandler(sys.stderr), JOURNAL_FORMAT
     else:
         handler, form = logging.StreamHandler(sys.stderr), STDERR_FORMAT
-    logging.basicConfig(handlers=[handler], level=options.level.upper(), format=form, force=True)
+    handler.setFormatter(LineFormatter(form))
+    logging.basicConfig(handlers=[handler], level=options.level.upper(), force=True)
 
 
 def open_file(options: LogOptions) -> TextIO:

@@ -11,7 +11,7 @@ import pytest
 from touchfs.errors import FullError
 from touchfs.state import open_table
 from touchfs.state.open_table import OpenTable
-from touchfs.state.plans import PLANS_MAX, SharedPlans
+from touchfs.state.plans import GUESTS_MAX, PLANS_MAX, SharedPlans
 from touchfs.state.problem import SharedProblem
 from touchfs.state.shared_log import SharedLog
 
@@ -168,3 +168,15 @@ def test_a_problem_is_known_to_all_until_it_is_over():
     assert problem and problem.text().startswith("the disk is ü")
     in_children(lambda number: problem.clear(), 1)
     assert not problem and problem.text() == ""
+
+    def test_guests_get_a_part_of_them(self) -> None:
+        plans = SharedPlans()
+        for number in range(GUESTS_MAX):
+            plans.number(f"max={number + 1}", is_guest=True)
+        with pytest.raises(FullError, match="plans of other users are registered"):
+            plans.number("max=2000", is_guest=True)
+        assert plans.number("max=2000") == GUESTS_MAX + 1
+        assert plans.number("max=2000", is_guest=True) == GUESTS_MAX + 1
+        assert plans.number("max=1") == plans.number("max=1", is_guest=True) == 1
+        assert plans.name(1) == "max=1"
+        assert plans.names()[-1] == ("max=2000", GUESTS_MAX + 1)

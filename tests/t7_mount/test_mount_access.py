@@ -158,3 +158,20 @@ def test_iterators_do_not_tell_others_the_keys(place, source):
         assert not reads(65534, iterator / "peek")
     finally:
         mounted.end()
+
+
+def test_others_do_not_take_all_plans(place, source):
+    mounted = Mount(place / "mnt", source, "--allow-other")
+    merged = mounted.path / "merged"
+    try:
+        (mounted.path / ".touchfs" / "iterators" / "it").mkdir()
+        (mounted.path / ".touchfs" / "iterators" / "it" / "spec").write_text('{"source": "merged/max=7.5"}')
+        script = f"for i in $(seq 1 110); do stat {merged}/max=$i && echo; done; stat {merged}/max=7.5 && echo own"
+        guest = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]
+        done = subprocess.run(guest, capture_output=True, text=True, check=False)
+        assert done.stderr.count("No space left on device") == 10
+        assert done.stdout.endswith("own\n"), "an iterator's plan is the mounter's"
+        for number in range(1, 120):
+            assert (merged / f"max={number}").is_dir()
+    finally:
+        mounted.end()

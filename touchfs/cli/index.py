@@ -82,7 +82,7 @@ def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read
         news = f"{len(indexed)} indexed now" if indexed else "indexed already"
         say(f"{source}: {dataset}; {news}")
         for line in troubles(source, dataset):
-            click.echo(f"{source}: {line}", err=True)
+            click.echo(printable(f"{source}: {line}"), err=True)
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from touchfs.cli.console import PATH, Reading, open_source, source_options
+from touchfs.cli.terminal import printable
 from touchfs.dataset import counted
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.state.iterators import Iterators
@@ -147,7 +148,7 @@ def names(where: str, state_dir: str | None, reading: Reading) -> None:
                 told = [read(name, file).strip() for file in ("epoch", "position", "len")]
             except TouchfsError as error:
                 lost, told = lost + 1, ["?", "?", "?", str(error)]
-            click.echo("\t".join([name, *told]))
+            click.echo("\t".join(map(printable, [name, *told])))
     if lost:
         raise TouchfsError(f"{counted(lost, 'iterator')} cannot go on: what is behind the question marks says why")
 

@@ -12,7 +12,7 @@ import sys
 
 import click
 
-from touchfs.cli.terminal import printable
+from touchfs.cli.terminal import log_to_stderr, printable
 from touchfs.errors import MountError, TouchfsError, UsageError
 
 DESCRIPTORS = 1 << 16
@@ -68,6 +68,7 @@ def main() -> None:
     if sys.stdout is None:  # closed by whoever called us
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     _raise_descriptor_limit()
+    log_to_stderr()
     status = 0
     try:
         # In standalone mode click would exit by itself, and print tracebacks of our errors.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from dataclasses import replace
 
 import click
 
 from touchfs.cli.console import PATH, Reading, open_source, source_options
+from touchfs.cli.terminal import log_to_stderr, say
 from touchfs.errors import MountError
 from touchfs.indexing.place import index_place
 from touchfs.indexing.silent import PATIENCE_SECONDS
@@ -128,7 +127,7 @@ def command(
         raise click.UsageError("the mount point is empty: is a variable unset?")
     if loop == "trio" and workers > 1:
         raise click.UsageError("--loop trio has one worker")
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
+    log_to_stderr("%(levelname)s %(message)s")
     reading = waiting = replace(reading, in_memory=no_index_cache)
     if reading.options.decompress is Decompress.NOW:
         waiting = replace(reading, options=replace(reading.options, decompress=Decompress.LATER))
@@ -154,4 +153,4 @@ def command(
         control=ControlOptions(path_prefix, control_mode, durability == "fsync", iterators=not read_only),
         modes=access.AS_WE_ARE if uid is gid is umask is None else access.fixed(uid, gid, umask or 0),
     )
-    return mounting.mount(request, foreground=foreground, wait_seconds=wait_timeout, say=click.echo)
+    return mounting.mount(request, foreground=foreground, wait_seconds=wait_timeout, say=say)

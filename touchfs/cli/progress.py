@@ -38,6 +38,7 @@ def progress_option(function: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def progress_bar(what: str, unit: str = BYTES) -> Iterator[Progress]:
     """A function that hears how much is done and how much there is, and shows it if the user wants that."""
+    what = printable(what)
     context = click.get_current_context(silent=True)
     chosen = "auto" if context is None else context.meta.get(_OPTION, "auto")
     if chosen == "plain":
@@ -66,7 +67,7 @@ class PlainLines:
     """
 
     def __init__(self, what: str, unit: str, write: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._what = printable(what)
+        self._what = what
         self._unit = unit
         self._write = write
         self._clock = clock

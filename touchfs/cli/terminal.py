@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -12,14 +13,22 @@ from contextlib import contextmanager
 import click
 
 from touchfs import interpreter
+from touchfs.control_characters import LineFormatter, one_line
 
 # Not those of the machine: a batch job may have few of them.
 CPUS = len(os.sched_getaffinity(0))
 
 
 def say(text: str) -> None:
-    """A line on stdout, in which names are the bytes that they are on disk."""
-    click.echo(os.fsencode(text))
+    """A line on stdout, in which names are the bytes that they are on disk, but for control characters."""
+    click.echo(os.fsencode(one_line(text)))
+
+
+def log_to_stderr(form: str = "touchfs: %(message)s") -> None:
+    """Show warnings, each on a line."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter(form))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
 
 
 def printable(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from touchfs import jobs
+from touchfs.control_characters import one_line
 from touchfs.dataset import Dataset, Shard
 from touchfs.errors import NotFoundError, SourceError, TouchfsError
 from touchfs.progress import Progress, reached, stage
@@ -106,14 +107,14 @@ def _error_of(path: str) -> TouchfsError | None:
 
 def _notice(path: str, place: str, when: Decompress) -> Notice:
     files = _files(path)
-    store = Scratch.configured().directory
+    store, shown = one_line(Scratch.configured().directory), one_line(path)
     if when is Decompress.NEVER:
         told = f"is compressed, and its decompressed form is not in the scratch store {store}"
-        text = f"This shard cannot be served.\n\n{path}: {told}.\n\nMount or index it without --no-decompress.\n"
+        text = f"This shard cannot be served.\n\n{shown}: {told}.\n\nMount or index it without --no-decompress.\n"
         return Notice(place + _REFUSED_SUFFIX, make_notice(place + _REFUSED_SUFFIX, text, files))
     size = sum(identity.size for identity in files.values())
     text = (
-        f"{path} ({size:,} bytes) is being decompressed into the scratch store {store}.\n\n"
+        f"{shown} ({size:,} bytes) is being decompressed into the scratch store {store}.\n\n"
         "When that is done, and it is indexed, its samples are shown here. There is nothing to do.\n"
     )
     return Notice(place + _PREPARING_SUFFIX, make_notice(place + _PREPARING_SUFFIX, text, files, PREPARING_STEM))

@@ -2,7 +2,7 @@
 
 A key is a path: `/` makes directories. A component that POSIX or a line-based list cannot hold is quoted like a URL:
 
-    "" -> %2F     "." -> %2E     ".." -> %2E%2E     bytes under 0x20, and 0x7F -> %XX
+    "" -> %2F     "." -> %2E     ".." -> %2E%2E     control characters (U+0000 to 1F, 7F to 9F) -> %XX
     bytes that are not UTF-8 -> %XX     % before two hex digits or ~ -> %25
 
 and a name over 255 bytes is cut and ends in `%~` and a hash of the whole. An extension that leaves no room for a name
@@ -29,7 +29,7 @@ SUFFIX_MAX = 200
 DIRECTORY_MAX = 1024
 HASH_DIGITS = 16
 
-_QUOTED = re.compile(r"[\x00-\x1f\x7f/\ud800-\udfff]|%(?=[0-9A-Fa-f]{2}|~)")
+_QUOTED = re.compile(r"[\x00-\x1f\x7f-\x9f/\ud800-\udfff]|%(?=[0-9A-Fa-f]{2}|~)")
 _WHOLE = {"": b"%2F", ".": b"%2E", "..": b"%2E%2E", ".touchfs": b"%2Etouchfs"}
 
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from touchfs.control_characters import one_line
 from touchfs.dataset import Dataset
 from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError
 from touchfs.state import writes
@@ -36,7 +37,7 @@ from touchfs.state.registry import Registry
 from touchfs.state.selected import Selector
 from touchfs.state.spec import check_batch, parse_spec
 from touchfs.state.store import StateStore
-from touchfs.state.telling import tell
+from touchfs.state.telling import check_paths, tell
 from touchfs.token import to_json
 
 # A step that takes more is for a thread.
@@ -48,15 +49,22 @@ Read = Callable[[sqlite3.Connection, int], bytes]
 
 
 class Iterators(Registry):
-    """The iterators of a store over a dataset. `prefix` stands before the paths that are told."""
+    """The iterators of a store over a dataset. `prefix` stands before the paths that are told; `use_plan` hears of the
+    plans under `merged/` that are in them.
+    """
 
     def __init__(
-        self, store: StateStore, dataset: Dataset, prefix: str = "", problem: SharedProblem | None = None
+        self,
+        store: StateStore,
+        dataset: Dataset,
+        prefix: str = "",
+        problem: SharedProblem | None = None,
+        use_plan: Callable[[str], None] = lambda plan: None,
     ) -> None:
         super().__init__(store)
         self._dataset = dataset
         self._prefix = prefix
-        self._selector = Selector(dataset, os.path.join(os.path.dirname(store.path), "survivors"))
+        self._selector = Selector(dataset, os.path.join(os.path.dirname(store.path), "survivors"), use_plan)
         self._graphs = Graphs(self._selector)
         self._tokens = ItemTokens(dataset)
         self._places = Places(self._graphs, dataset, self._tokens)
@@ -235,6 +243,7 @@ class Iterators(Registry):
             spec_text, steps = row_of(connection, iterator)[0], 0
             if file == "spec":
                 spec = parse_spec(value)
+                check_paths(spec.output, self._prefix)
                 state, steps = self._places.kept_by(connection, iterator, spec)
                 spec_text = str(spec)
             elif file == "batch":
@@ -275,7 +284,7 @@ class Iterators(Registry):
             self._problem.clear()
 
     def _note(self, iterator: int, file: str, error: TouchfsError) -> None:
-        text = str(error) if str(error).startswith(file) else f"{file}: {error}"
+        text = one_line(str(error) if str(error).startswith(file) else f"{file}: {error}")
         self._store.run(
             lambda connection: connection.execute("UPDATE iterator SET error = ? WHERE id = ?", (text + "\n", iterator))
         )

@@ -79,8 +79,11 @@ Samples = ShownSamples | Selected
 class Selector:
     """Makes samples of a dataset, by what a spec says they are, and keeps those made last."""
 
-    def __init__(self, dataset: Dataset, survivors_path: str) -> None:
+    def __init__(
+        self, dataset: Dataset, survivors_path: str, use_plan: Callable[[str], None] = lambda plan: None
+    ) -> None:
         self.dataset = dataset
+        self._use_plan = use_plan
         self._survivors_path = survivors_path
         self._kept: dict[tuple[str, str | None], Samples] = {}
 
@@ -112,6 +115,7 @@ class Selector:
                 return self.select("/".join(filter(None, ("merged", str(canonical), path))), None)
             if path:
                 return self._of_directory(self.select(f"merged/{plan}", None), path)
+            self._use_plan(plan)
             return MergedSamples(self.dataset, canonical)
         if view not in _VIEWS:
             raise UsageError(f"source: there is no {source!r}, but samples, segments, merged/PLAN and paths below")

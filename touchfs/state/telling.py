@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
+from touchfs.control_characters import has_control
 from touchfs.dataset.shown_sample import ShownSample
+from touchfs.errors import UsageError
 from touchfs.node.base import PairNode
 from touchfs.node.manifest import LazyIndexedManifestIterator
 from touchfs.node.multiplexer import LazyIteratorMultiplexer
@@ -21,8 +23,9 @@ ItemToken = Callable[[str, str, int, int], str]
 
 
 def tell(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_token: ItemToken) -> bytes:
-    """`prefix` is put before paths, where there is one."""
+    """`prefix` is put before paths, where there is one. Raises UsageError as `check_paths`."""
     output = graph.spec.output
+    check_paths(output, prefix)
     if not tokens:
         return b""
     if output in ("path", "relpath"):
@@ -31,6 +34,13 @@ def tell(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_token: ItemT
     samples = map(graph.root.make, tokens)
     lines = map(_key, samples) if output == "key" else (_json(sample, item_token) for sample in samples)
     return os.fsencode("".join([line + "\n" for line in lines]))
+
+
+def check_paths(output: str, prefix: str) -> None:
+    """Raise UsageError where paths with this prefix would be no lines."""
+    if output == "path" and has_control(prefix):
+        told = "paths would have the control characters of the mount point"
+        raise UsageError(f'{told}: choose "output": "relpath", or mount with --path-prefix')
 
 
 def _paths(node: PairNode, tokens: Sequence[Any]) -> list[bytes]:

@@ -34,8 +34,10 @@ _SAMPLES_KEPT = 256
 class Plans(Protocol):
     """Who numbers plans, from 1 on, at most 1,023; equal numbers in all processes of a mount."""
 
-    def number(self, name: str) -> int:
-        """The number of a plan by its canonical name, registered if need be. Raises FullError."""
+    def number(self, name: str, *, is_guest: bool = False) -> int:
+        """The number of a plan by its canonical name, registered if need be. Raises FullError; for a guest, who is not
+        the one whose mount it is, earlier.
+        """
         ...
 
     def name(self, number: int) -> str | None: ...
@@ -51,7 +53,7 @@ class OwnPlans:
     def __init__(self) -> None:
         self._names: list[str] = []
 
-    def number(self, name: str) -> int:
+    def number(self, name: str, *, is_guest: bool = False) -> int:
         if name not in self._names:
             self._names.append(name)
         return self._names.index(name) + 1
@@ -66,7 +68,7 @@ class OwnPlans:
 class _PlansElsewhere:
     """Who keeps the plans, asked by a thread that must not wait for the answer."""
 
-    def number(self, name: str) -> int:
+    def number(self, name: str, *, is_guest: bool = False) -> int:
         raise NotAtHandError
 
     def name(self, number: int) -> str | None:
@@ -183,7 +185,7 @@ class Merged:
 
     def find(self, directory: int, name: bytes) -> Entry | None:
         if directory == self._root.inode:
-            return self._find_plan(os.fsdecode(name))
+            return self.find_plan(os.fsdecode(name))
         above = self._of_plan(directory)
         if above is not None:
             return self._shards.find(unpack(directory)[0], name) if above.is_directory else None
@@ -199,12 +201,13 @@ class Merged:
                 return self._file_entry(place, file)
         return None
 
-    def _find_plan(self, name: str) -> Entry | None:
+    def find_plan(self, name: str, *, is_guest: bool = False) -> Entry | None:
+        """The directory of a plan, or the link to it."""
         try:
             plan = parse_plan(name)
         except UsageError:
             return None
-        view = FIRST_PLAN + self._plans.number(str(plan))
+        view = FIRST_PLAN + self._plans.number(str(plan), is_guest=is_guest)
         return self._of_plan(pack(view, 0, 0 if str(plan) == name else _ALIAS_ROW))
 
     def entries(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:

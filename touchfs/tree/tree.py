@@ -75,8 +75,10 @@ class Tree:
         """Raises ChangedError for an inode of a shard that is not in this dataset any more."""
         return self._root if inode == ROOT else self._part(inode).entry(inode)
 
-    def find(self, directory: int, name: bytes) -> Entry | None:
-        """The entry of this name in a directory, or None."""
+    def find(self, directory: int, name: bytes, is_guest: bool = False) -> Entry | None:
+        """The entry of this name in a directory, or None. A guest may register a part of the plans only."""
+        if is_guest and self.may_wait(directory):
+            return self._merged.find_plan(os.fsdecode(name), is_guest=True)
         if directory != ROOT:
             return self._part(directory).find(directory, name)
         inode = self._inodes.get(name)
@@ -118,6 +120,10 @@ class Tree:
     def may_wait(self, directory: int) -> bool:
         """Whether a look-up in a directory may wait for another process: one that registers a plan."""
         return directory == self._inodes[MERGED.encode()]
+
+    def use_plan(self, name: str) -> None:
+        """Register a plan, if need be, that somebody other than a guest uses. Raises FullError."""
+        self._merged.find_plan(name)
 
     def resolve(self, path: str) -> Entry:
         """The entry of a `/`-separated path from the root, links followed. Raises NotFoundError."""

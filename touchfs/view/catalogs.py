@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from itertools import chain
 
 from touchfs import progress
+from touchfs.control_characters import one_line
 from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
 from touchfs.format.arrow_ipc import Column
 from touchfs.sample import Field, Recording, Sample
@@ -80,7 +81,7 @@ def make_broken(catalog_path: str, error: TouchfsError, files: Mapping[str, File
     if isinstance(error, SourceError | MissingExtraError):
         files = {}  # as those of no shard, so that the next opening tries again
         remedy = "See to that"
-    report = f"This shard cannot be served.\n\n{error}\n\n{remedy}, {_THEN}\n"
+    report = f"This shard cannot be served.\n\n{one_line(str(error))}\n\n{remedy}, {_THEN}\n"
     return make_notice(catalog_path, report, files)
 
 
@@ -141,7 +142,9 @@ class _Tables:
         left = sum(max(count - REPORTED_MAX, 0) for count in (len(problems), len(remarks), self.damaged))
         more = [f"… and {left} more"] if left else []
         told = [*problems[:REPORTED_MAX], *remarks[:REPORTED_MAX], *self._problems, *more]
-        return "\n".join([head, "", *told, "", f"Repair the shard or make it again, {_THEN}", ""])
+        return "\n".join(
+            [one_line(head), "", *map(one_line, told), "", f"Repair the shard or make it again, {_THEN}", ""]
+        )
 
     def columns(self, report: str, stem: str = REPORT_STEM) -> dict[str, dict[str, Column]]:
         """The tables, with `report` as the file `stem`.txt if there is any."""

@@ -1,8 +1,8 @@
 """`data.list`, which stands for all shards of a TouchNet dataset: a line `SHARD_DIR DATATYPES` a shard.
 
 As in TouchNet's make_data, it has the path of each shard as it was typed, so TouchNet reads it in the directory where
-that was. It can hold no path with spaces: then shards are named relative to `data.list` itself, and TouchNet reads it
-in the directory where `data.list` is.
+that was. It can hold no path with spaces or control characters: then shards are named relative to `data.list` itself,
+and TouchNet reads it in the directory where `data.list` is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from shlex import quote
 
+from touchfs.control_characters import has_control
 from touchfs.errors import UsageError
 from touchfs.source.atomic import atomic_file
 
@@ -19,7 +20,7 @@ NAME = "data.list"
 
 def is_relative_to_itself(output: str) -> bool:
     """Whether the `data.list` of an output, as typed, names shards relative to itself."""
-    return output.split() != [output]
+    return output.split() != [output] or has_control(output)
 
 
 def remark(output: str) -> str:
