@@ -278,7 +278,7 @@ class TestRefusals:
         (wide / "x").mkdir()
         writable = dict.fromkeys(("spec", "token", "batch", "reset"), 0o666)
         assert modes(wide / "x") == wanted | writable | {"next": 0o644}
-        assert modes(wide.parent) == {"info": 0o444, "iterators": 0o777}
+        assert modes(wide.parent) == {"info": 0o444, "errors": 0o444, "iterators": 0o777}
 
 
 class TestPositionsLast:
