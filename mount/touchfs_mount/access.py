@@ -1,4 +1,4 @@
-"""Who may read what in a mount that others are let into (`--allow-other`): those who may at the source, and no others.
+"""Access for other users (`--allow-other`): a user may read in the mount what that user may read at the source.
 
 A file shows the owner, the group and the read bits of the shard's files that it comes from. Where these differ, it
 shows the strictest of all: somebody whom it lets in may read each of them, and search each directory on the way from
@@ -39,7 +39,7 @@ class Access(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Owner, group, and by kind of entry the mode, as `stat` tells them."""
+    """The owner, the group, and by kind of entry the mode, as `stat` shows them."""
 
     user: int
     group: int
@@ -65,7 +65,10 @@ OURS = shown(_FOR_ALL)
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """What entries show: the root, those of shards by the shard's id, and others. `hides`: not all may read all."""
+    """The attributes of entries: of the root, of shards by the shard's id, and of others.
+
+    `hides` is true where some users may not read all shards.
+    """
 
     root: Shown = OURS
     others: Shown = OURS
@@ -92,7 +95,7 @@ def fixed(user: int | None, group: int | None, umask: int) -> Modes:
 
 
 class AtSource(NamedTuple):
-    """What the root and the shards show, these by their positions."""
+    """The attributes of the root, and of shards by their positions."""
 
     root: Shown
     shards: list[Shown]
@@ -103,7 +106,7 @@ class AtSource(NamedTuple):
 
 
 def look_at_source(dataset: Dataset) -> AtSource:
-    """What the source's own files show now; for what cannot be looked at, only we are let in."""
+    """The attributes as the source's own files give them now. Only we are let into what cannot be looked at."""
     source = os.path.realpath(dataset.source)
     way = [*_above(source), *([source] if os.path.isdir(source) else [])]
     searched = cache(lambda directory: _looked_at(directory, 0o111))
@@ -114,7 +117,7 @@ def look_at_source(dataset: Dataset) -> AtSource:
         between = {above for directory in map(os.path.dirname, files) for above in (directory, *_above(directory))}
         found = [_looked_at(path, _ALL) for path in files]
         access = strictest([*found, *map(searched, sorted(between.difference(way), key=len))])
-        if access is None:  # for all: the owner and the group are only told
+        if access is None:  # everybody may read: the owner and the group are only shown
             access = found[0] if len({each[:2] for each in found}) == 1 else _FOR_ALL
         shards.append(known.setdefault(access, shown(access)))
     root = strictest(list(map(searched, sorted(way, key=len, reverse=True)))) or _FOR_ALL
@@ -161,7 +164,7 @@ def _groups_of(user: int) -> frozenset[int]:
 
 
 def _looked_at(path: str, bits: int) -> Access:
-    """Who may do what these bits mean, each as the bit of `0o444` of its class."""
+    """The classes of users that have these permission bits, each as its bit of `0o444`."""
     try:
         found = os.stat(path)
         has_acl = _ACL in os.listxattr(path)

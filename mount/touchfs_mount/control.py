@@ -62,7 +62,7 @@ DEFAULT = ControlOptions()
 
 @dataclass(frozen=True, slots=True)
 class MountFacts:
-    """What there is to know of the mount itself, and what its processes share.
+    """Facts of the mount itself, and the memory that its processes share.
 
     `counters` are those of all workers, `resent` is as in `Shared`.
     """
