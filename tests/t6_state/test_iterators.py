@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import ClassVar
 
 import datasets
 import numpy as np
@@ -815,6 +816,7 @@ class Machine(RuleBasedStateMachine):
 
     source: Path
     paths: list[str]
+    DEFAULTS: ClassVar = {"source": "samples", "shuffle": None, "world_size": 1, "rank": 0}
 
     def __init__(self):
         super().__init__()
@@ -881,7 +883,9 @@ class Machine(RuleBasedStateMachine):
     def spec(self, name, spec):
         if name in self.model:
             self.iterators.write(self.each(name), "spec", spec)
-            self.model[name] = (spec, 0, 0)
+            old, number, position = self.model[name]
+            is_same_pass = {**self.DEFAULTS, **old, "batch": 0} == {**self.DEFAULTS, **spec, "batch": 0}
+            self.model[name] = (spec, number, position) if is_same_pass else (spec, 0, 0)
 
     @rule(name=names, batch=st.integers(1, 30))
     def batch(self, name, batch):

@@ -51,7 +51,7 @@ class Opens:
         # For which connection of the store the mount is known to be there, and its first row.
         self._joined = self._first = 0
         self._released: deque[int] = deque()  # several threads add to it and take from it
-        self._ahead = 0, b""
+        self._ahead = -1, b""  # of no open
 
     def open(self) -> int:
         """The id of a new open. Raises FullError."""
