@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -48,13 +49,15 @@ _VERSION = version("touchfs")
 @dataclass(frozen=True, slots=True)
 class ControlOptions:
     """`path_prefix` stands before the paths that iterators tell, the mount point by default; `wider` has permission
-    bits that their files get besides; with `fsync` each step waits for the disk.
+    bits that their files get besides; with `fsync` each step waits for the disk. `list_by_key` is what `info` says of
+    the tree.
     """
 
     path_prefix: str | None = None
     wider: int = 0
     fsync: bool = False
     iterators: bool = True
+    list_by_key: bool = False
 
 
 DEFAULT = ControlOptions()
@@ -208,6 +211,14 @@ class Control:
     def _fixed_text(self, file: str) -> bytes:
         return {"README": README.encode, "errors": self._facts.errors.text, "info": self._info}[file]()
 
+    def _by_key_listing(self) -> str:
+        if isinstance(self._dataset.keys, str):
+            return "there is none"
+        if self._options.list_by_key:
+            return "all of them"
+        source = shlex.quote(f"{os.path.abspath(self._dataset.source)}:by-key")
+        return f"none, though each is found by name: mount with --list-by-key, or run `touchfs ls {source}`"
+
     def _info(self) -> bytes:
         dataset = self._dataset
         totals = [sum(counters[cell] for counters in self._facts.counters) for cell in range(CELLS)]
@@ -215,6 +226,7 @@ class Control:
             "touchfs": _VERSION,
             "source": os.path.abspath(dataset.source),
             **dataset.facts(),
+            "by_key_listing": self._by_key_listing(),
             "mounted_at": self._facts.path,
             "pid": self._facts.pid,
             **self._facts.reloads.told(),

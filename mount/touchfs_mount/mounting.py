@@ -13,6 +13,7 @@ from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, 
 from touchfs.indexing.in_memory import discard as discard_index
 from touchfs.indexing.preparing import hold_all, is_waiting, release
 from touchfs.indexing.serving import why_unservable
+from touchfs.shard.keys import Keys
 from touchfs.source import links
 from touchfs.source.scratch import Scratch
 from touchfs.source.trust import make_directory
@@ -243,7 +244,10 @@ class _Generations:
         """A tree, and what its entries show."""
         ids = self._ids.of(_identities(dataset), stored)
         modes = self._request.modes if access is None else access.modes(ids)
-        return Tree(dataset, ids, self._plans), modes
+        list_by_key = self._request.control.list_by_key
+        if list_by_key and isinstance(dataset.keys, Keys):
+            dataset.keys.repeated  # noqa: B018  now, as all workers need it, and listings must not wait
+        return Tree(dataset, ids, self._plans, list_by_key=list_by_key), modes
 
     def _access(self, dataset: Dataset) -> AtSource | None:
         """Who may read what at the source, if that is to be shown."""

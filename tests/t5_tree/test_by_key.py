@@ -19,6 +19,8 @@ from touchfs import TouchDataset
 from touchfs.errors import ChangedError, NotFoundError
 from touchfs.indexing import open_dataset
 from touchfs.shard import key_builder, names
+from touchfs.shard.keys import Keys
+from touchfs.shard.options import Options
 from touchfs.tree import by_key
 from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Tree
@@ -168,6 +170,52 @@ def test_paths_of_archives_are_listed_as_shown_and_found_both_ways(tmp_path: Pat
         "/b/./c": [(0, 1)],
         "//a": [],
     }
+
+
+ORDINARY = ["a.wav", "./a.wav", "a.b.wav", "a.json", "a", "a.", "b/a.wav", "b//a.wav", "a~2.wav"]
+HIDDEN = [".wav", "d/.wav", ".wav.wav", "d/.wav.wav", "./.touchfs", "..", "../x.wav", "%2F.wav"]
+MEMBERS = st.sampled_from([*ORDINARY, *HIDDEN, "é" * 130 + ".wav", "./" + "é" * 130 + ".wav", "a." + "b." * 120])
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.lists(MEMBERS, max_size=7), min_size=1, max_size=3),
+    st.lists(st.sampled_from(["a", "a.wav", "a.b", "a.", ".", "b/a", "./a", "a.json", "é" * 130]), max_size=5),
+    st.sampled_from(["first-dot", "last-dot"]),
+)
+@example([["a.b.wav"], ["a.wav"]], ["a.b"], "last-dot")
+@example([["a.wav"], ["x.txt"]], ["a.wav"], "first-dot")
+def test_every_member_once(tars: list[list[str]], keys: list[str], rule: str) -> None:
+    """Keys and suffixes of all sorts: each file is listed under the name that leads to it, and no other has it."""
+    with tempfile.TemporaryDirectory() as place:
+        for number, members in enumerate(tars):
+            write_tar(Path(place) / f"{number}.tar", *members)
+        (Path(place) / "x.jsonl").write_text("".join(f"{json.dumps({'id': key})}\n" for key in keys))
+        dataset = open_dataset(place, in_place=True, options=Options(key_rule=rule))
+        targets = listed(Tree(dataset, range(1, len(dataset.shards) + 1)))
+        assert len(set(targets.values())) == len(targets) == sum(map(len, tars)) + len(keys)
+
+
+def test_few_keys_are_looked_up_to_list_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that several samples have; the others' names cannot be anyone else's."""
+    asked = []
+    find = Keys.find
+    monkeypatch.setattr(Keys, "find", lambda keys, hash_: asked.append(hash_) or find(keys, hash_))
+    write(tmp_path, [[f"x.{i}" for i in range(50)], [f"y{i}/z.{i}" for i in range(50)], ["x.7"]])
+    tree = opened(tmp_path)
+    entries = list(tree.entries(tree.resolve("by-key").inode))
+    assert len(entries) == 202
+    assert set(asked) >= {names.hash_of(b"x.7")}
+    assert len(asked) < 20
+
+
+def test_a_tree_that_does_not_list_them_finds_them(tmp_path: Path) -> None:
+    write(tmp_path, [["one", "two"]])
+    dataset = open_dataset(os.fspath(tmp_path), in_place=True)
+    tree = Tree(dataset, [1], list_by_key=False)
+    assert list(tree.entries(tree.resolve("by-key").inode)) == []
+    assert list(tree.at_hand.entries(tree.resolve("by-key").inode)) == []
+    assert tree.resolve("by-key/one.json") == tree.resolve("shards/0/one.json")
 
 
 def test_keys_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

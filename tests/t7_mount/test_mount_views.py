@@ -14,18 +14,18 @@ import wave
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mounts import wait_until
+from mounts import touchfs, wait_until
 
 _GETDENTS64 = {"x86_64": 217, "aarch64": 61}[platform.machine()]
 _DIRECTORY = 4
 
 
 def test_by_key_leads_to_every_sample(mount, speech):
-    mounted = mount(speech, "--workers", 2)
+    mounted = mount(speech, "--workers", 2, "--list-by-key")
     links = {entry.name: os.readlink(entry.path) for entry in os.scandir(mounted.path / "by-key")}
     files = {f"../{path.relative_to(mounted.path)}" for path in (mounted.path / "shards").rglob("*") if path.is_file()}
     assert sorted(links.values()) == sorted(files)
-    assert mounted.info()["by_key"] == 10
+    assert (mounted.info()["by_key"], mounted.info()["by_key_listing"]) == (10, "all of them")
     for name, target in links.items():
         path = mounted.path / "by-key" / name
         assert path.lstat().st_size == len(os.fsencode(target))
@@ -37,6 +37,24 @@ def test_by_key_leads_to_every_sample(mount, speech):
         (mounted.path / "by-key" / "new").symlink_to("x")
     listed = subprocess.run(["ls", mounted.path / "by-key"], capture_output=True, text=True, check=True).stdout
     assert sorted(listed.splitlines()) == sorted(links)
+
+
+def test_by_key_is_listed_only_on_request(mount, speech):
+    mounted = mount(speech)
+    by_key = mounted.path / "by-key"
+    assert os.listdir(by_key) == []
+    found = subprocess.run(["find", mounted.path, "-type", "l"], capture_output=True, text=True, check=True)
+    assert found.stdout == ""
+    assert os.readlink(by_key / "talks%2Fmonday.wav") == "../shards/000000000/talks/monday.wav"
+    assert (by_key / "talks%2Fmonday.txt").read_bytes() == b"Good morning. This is a talk."
+    told = mounted.info()
+    assert told["by_key"] == 10
+    *_, command = told["by_key_listing"].split("`")[:-1]
+    assert "--list-by-key" in told["by_key_listing"]
+    assert command == f"touchfs ls {speech}:by-key"
+    listed = touchfs(*command.split()[1:]).stdout.splitlines()
+    assert len(listed) == 30
+    assert all((by_key / name).exists() for name in listed)
 
 
 def merged(path):

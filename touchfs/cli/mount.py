@@ -35,6 +35,7 @@ def octal(value: str) -> int:
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes that serve requests.")
 @click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio has one worker.")
 @click.option("--read-only", is_flag=True, help="Nothing can be written: there are no iterators.")
+@click.option("--list-by-key", is_flag=True, help="List by-key/, too; without, its files are found by name only.")
 @click.option("--allow-other", is_flag=True, help="Let other users in. Needs user_allow_other in /etc/fuse.conf.")
 @click.option("--uid", type=click.IntRange(0), help="Owner that files show. [default: you; --allow-other: as SOURCE's]")
 @click.option("--gid", type=click.IntRange(0), help="Group that files show, likewise.")
@@ -70,6 +71,7 @@ def command(
     workers: int,
     loop: str,
     read_only: bool,
+    list_by_key: bool,
     allow_other: bool,
     uid: int | None,
     gid: int | None,
@@ -150,7 +152,9 @@ def command(
         log=LogOptions(log_level, None if log_file is None else os.path.abspath(log_file)),
         xattrs=not no_xattr,
         strict=strict,
-        control=ControlOptions(path_prefix, control_mode, durability == "fsync", iterators=not read_only),
+        control=ControlOptions(
+            path_prefix, control_mode, durability == "fsync", iterators=not read_only, list_by_key=list_by_key
+        ),
         modes=access.AS_WE_ARE if uid is gid is umask is None else access.fixed(uid, gid, umask or 0),
     )
     return mounting.mount(request, foreground=foreground, wait_seconds=wait_timeout, say=say)

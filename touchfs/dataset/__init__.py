@@ -6,10 +6,12 @@ import hashlib
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from touchfs.errors import ChangedError, SourceError
 from touchfs.limits import LIMITS, Limits
 from touchfs.shard.catalog import Catalog, encode_key
+from touchfs.shard.key_endings import Endings, may_clash
 from touchfs.shard.keys import Holder, Keys
 from touchfs.shard.names import hash_of, plain_path, quote
 from touchfs.shard.open import kind_name, open_source
@@ -36,6 +38,7 @@ class Shard:
     damaged: int
     report: str
     timed: int
+    endings: Endings
 
     @property
     def mtime_ns(self) -> int:
@@ -131,6 +134,11 @@ class Dataset:
     def timed(self) -> int:
         """How many samples have a recording of which it is known how long it is: `seconds` is the sum of these."""
         return sum(shard.timed for shard in self.shards)
+
+    @cached_property
+    def names_may_clash(self) -> bool:
+        """Whether files of two keys may have one name where all keys are in one directory."""
+        return may_clash(shard.endings for shard in self.shards if shard.samples)
 
     @property
     def size(self) -> int:

@@ -266,6 +266,7 @@ def _shard(path: str, catalog: str, facts: Facts) -> Shard:
         damaged=facts.damaged,
         report=facts.report,
         timed=facts.timed,
+        endings=facts.endings,
     )
 
 

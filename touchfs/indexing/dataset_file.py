@@ -10,6 +10,7 @@ from typing import Any, get_origin, get_type_hints
 from touchfs.dataset import Shard
 from touchfs.errors import UntrustedError
 from touchfs.shard.catalog import VERSION
+from touchfs.shard.key_endings import parse_endings
 from touchfs.source.local import FileIdentity
 from touchfs.source.trust import open_own, own_file
 
@@ -43,7 +44,7 @@ def load_dataset_file(path: str, source: str, distrusted: list[str]) -> DatasetF
 
 def _parse_shard(told: dict[str, Any]) -> Shard:
     files = {name: FileIdentity(**identity) for name, identity in told["files"].items()}
-    shard = Shard(**{**told, "files": files})
+    shard = Shard(**{**told, "files": files, "endings": parse_endings(told["endings"])})
     for name, kind in _SHARD_TYPES.items():
         if not isinstance(getattr(shard, name), kind):
             raise TypeError(f"{name} is not of {kind}")

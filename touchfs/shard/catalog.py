@@ -19,7 +19,9 @@ import numpy as np
 from touchfs.errors import ChangedError, FormatError, SourceError
 from touchfs.format import arrow_ipc
 from touchfs.shard.columns import omit
-from touchfs.shard.table import DIRECTORY, IN_PATH, NO_SAMPLE, STORED, UNKEYED, Table
+from touchfs.shard.key_endings import NO_ENDINGS, Endings, parse_endings
+from touchfs.shard.names import plain_path
+from touchfs.shard.table import DIRECTORY, IN_PATH, NO_SAMPLE, SHOWN, STORED, UNKEYED, Table
 from touchfs.source.local import FileIdentity
 from touchfs.source.mapped import map_file
 from touchfs.source.trust import open_own, own_file
@@ -66,6 +68,7 @@ class Facts:
     keys_are_paths: bool = False
     timed: int = 0
     digest: str = ""
+    endings: Endings = NO_ENDINGS
 
 
 def encode_key(key: str) -> bytes:
@@ -79,7 +82,8 @@ def encode_key(key: str) -> bytes:
 class TableBuilder:
     """Collects the files of one view."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keys_are_paths: bool = False) -> None:
+        self._keys_are_paths = keys_are_paths
         self._numbers = bytearray()  # 64 bytes a file, where a tuple of ints would take 320
         self._keys: list[bytes] = []
         self._inlines: list[bytes] = []
@@ -105,6 +109,13 @@ class TableBuilder:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def _stored(self, key: bytes, path: bytes, suffix: int) -> int:
+        """How it is said that a key is stored."""
+        if not self._keys_are_paths:
+            return STORED
+        shown = plain_path(key.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        return SHOWN if path[: len(path) - suffix] == shown else STORED
+
     def columns(self, paths: Iterable[tuple[bytes, bytes]]) -> dict[str, arrow_ipc.Column]:
         """The rows. `paths` has for each file, in the order they were added, its directory and name.
 
@@ -117,7 +128,7 @@ class TableBuilder:
             tree.add(directory, name)
             path = directory + b"/" + name if directory else name
             is_in_path = path[: len(path) - suffix] == key
-            keyed.append(UNKEYED if not key else IN_PATH if is_in_path else STORED)
+            keyed.append(UNKEYED if not key else IN_PATH if is_in_path else self._stored(key, path, suffix))
             keys.append(b"" if is_in_path else key)
         nodes, parents, spans = tree.lay_out()
         if len(nodes) > ROWS_MAX:
@@ -224,7 +235,8 @@ class Catalog:
                 if type(rate) is not int or rate < 0 or not all(isinstance(text, str) for text in texts):
                     raise TypeError("a kind is not of strings and a rate")
             files = {name: FileIdentity(**identity) for name, identity in told.pop("files").items()}
-            self.facts = Facts(files=files, **told)
+            endings = parse_endings(told.pop("endings"))
+            self.facts = Facts(files=files, **told, endings=endings)
             paths = self.facts.keys_are_paths
             self.tables = {view: Table(batch, top, omitted, paths, path) for (view, top), batch in views}
         except FormatError as error:

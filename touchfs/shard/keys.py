@@ -7,17 +7,20 @@ One mapped file over all shards, 16 bytes a sample with a key, sorted:
     then    entries: u64 hash of the key, u32 ordinal, u32 position of the shard (so as one u64: by shard, by ordinal)
 
 All little-endian. The hash is `names.hash_of` of the whole quoted key that the sample is shown under, the one that cut
-file names end in. As hashes
-are spread evenly, where one is can be guessed; a guess is off by about the root of what is left, so a few probes find
-it among a hundred million. Different keys may have one hash: whoever finds an entry compares the key itself.
+file names end in. As hashes are spread evenly, where one is can be guessed; a guess is off by about the root of what is
+left, so a few probes find it among a hundred million. Different keys may have one hash: whoever finds an entry compares
+the key itself.
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from math import isqrt
 from typing import NamedTuple
+
+import numpy as np
 
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
 from touchfs.source.mapped import map_file
@@ -29,6 +32,9 @@ VERSION = 1
 IDENTITY_SIZE = 16
 ENTRY_SIZE = 16
 HASHES = 1 << 64
+# Eight megabytes of them.
+REPEATED_MAX = 1 << 20
+_CHUNK = 1 << 20
 # A run of probes this short is bisected: guessing costs more than it saves.
 _SHORT = 64
 
@@ -45,7 +51,7 @@ class Keys:
     damaged, UntrustedError if somebody else wrote it.
     """
 
-    __slots__ = ("_source", "_words", "identities", "path", "size")
+    __slots__ = ("_repeated", "_source", "_words", "identities", "path", "size")
 
     def __init__(self, path: str, source: str | None = None) -> None:
         self.path = path
@@ -66,6 +72,7 @@ class Keys:
             raise FormatError("not an index of keys", path=path, offset=0)
         self.identities = bytes(data[HEADER.size : start])
         self._words = data[start:].cast("Q")
+        self._repeated: memoryview[int] | None = None
 
     def __reduce__(self) -> tuple[Callable[[str, str | None, bytes], Keys], tuple[str, str | None, bytes]]:
         return _map_again, (self.path, self._source, self.identities)
@@ -92,6 +99,32 @@ class Keys:
         while last < count and words[2 * last] == hash_:
             last += 1
         return range(first, last)
+
+    def is_repeated(self, hash_: int) -> bool:
+        """Whether several samples have this hash, or there are too many such hashes to know."""
+        repeated = self.repeated
+        if len(repeated) > REPEATED_MAX:
+            return True
+        place = bisect_left(repeated, hash_)
+        return place < len(repeated) and repeated[place] == hash_
+
+    @property
+    def repeated(self) -> memoryview[int]:
+        """The hashes that several samples have, ascending; some more than `REPEATED_MAX` where there are many.
+
+        The first time all hashes are gone through, which takes some 10 ms a million.
+        """
+        if self._repeated is None:
+            found, count = [np.empty(0, np.uint64)], 0
+            hashes = np.frombuffer(self._words, np.uint64)[::2]
+            for first in range(0, len(hashes), _CHUNK):
+                chunk = hashes[first : first + _CHUNK + 1]
+                found.append(np.unique(chunk[1:][chunk[1:] == chunk[:-1]]))
+                count += len(found[-1])
+                if count > REPEATED_MAX:
+                    break
+            self._repeated = np.unique(np.concatenate(found)).data
+        return self._repeated
 
     def _first(self, hash_: int) -> int:
         """The place of the first entry whose hash is at least this."""

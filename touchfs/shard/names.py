@@ -157,7 +157,8 @@ def flat(key: str, suffix: bytes, number: int) -> bytes:
         if len(told) > SUFFIX_MAX:
             told = b".%%7E%0*x" % (HASH_DIGITS, hash_of(suffix))
         return shorten(whole, b"~%d" % number + told)
-    return whole if whole.endswith(suffix) and len(whole) <= NAME_MAX else shorten(whole, suffix)
+    doubled = whole.endswith(suffix) and whole.rpartition(b"%2F")[2] != suffix
+    return whole if doubled and len(whole) <= NAME_MAX else shorten(whole, suffix)
 
 
 @lru_cache

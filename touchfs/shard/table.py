@@ -10,7 +10,8 @@
     suffix   how many bytes at the end of its path do not come from the key: those of `.wav`, or of `/0000.wav`
     order    apart from the other columns: the rows of all files, by sample, and a sample's files as its view has them
     keyed    where the raw key of its sample is: `UNKEYED` if it has none and was named by us, `IN_PATH` if its path is
-             the key and the suffix, `STORED` if it is in the column `key`
+             the key and the suffix, `STORED` if it is in the column `key`, `SHOWN` if it is there, but the path is the
+             one that it is shown under and the suffix
     key      the raw key where it is stored (half a surrogate pair, which JSON can spell, as UTF-8 would have it)
     inline   the bytes themselves, where they are not a range of the shard but computed from it (a transcript)
 
@@ -37,7 +38,7 @@ from touchfs.shard.names import plain_path
 
 DIRECTORY = 0
 NO_SAMPLE = 2**32 - 1
-UNKEYED, IN_PATH, STORED = range(3)
+UNKEYED, IN_PATH, STORED, SHOWN = range(4)
 
 
 class Table:
@@ -132,7 +133,7 @@ class Table:
 
     def key(self, row: int) -> str:
         """The raw key of a file's sample, or what we named the sample. What is not UTF-8 in it as in `os.fsdecode`."""
-        key = self._keys[row] if self.keyed[row] == STORED else self._stem(row)
+        key = self._keys[row] if self.keyed[row] >= STORED else self._stem(row)
         return key.decode("utf-8", "surrogateescape")
 
     def _stem(self, row: int) -> bytes:
@@ -146,7 +147,7 @@ class Table:
     def own_key(self, row: int) -> bytes:
         """The raw key of a file's sample as bytes; empty where we named the sample."""
         keyed = self.keyed[row]
-        return self._keys[row] if keyed == STORED else self._stem(row) if keyed == IN_PATH else b""
+        return self._keys[row] if keyed >= STORED else self._stem(row) if keyed == IN_PATH else b""
 
     def files(self, ordinal: int) -> list[int]:
         """The rows of a sample's files, as the view has them."""

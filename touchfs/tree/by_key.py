@@ -3,9 +3,12 @@
 A link is called `<key>.<extension>`, the slashes of the key quoted; the nth sample of a key, in dataset order, has `~n`
 before its extensions. Keys are those that samples are shown under; of a path in an archive that is shown otherwise than
 it is, such as `./a`, the raw one is found too. Where two keys make one name (`a` with a field `b.wav`, `a.b` with a
-field `wav`), the longer key has it and the other gets a number; numbers skip names that some key has by nature. Entries
-come in the order of the keys' hashes, which takes no memory, and a name is found by hashing what its key can be: the
-name up to any of its dots.
+field `wav`), the longer key has it and the other gets a number; numbers skip names that some key has by nature. A name
+is found by hashing what its key can be: the name up to any of its dots.
+
+Entries come in the order of the shards' rows, and nothing is looked up for nearly all of them: which keys several
+samples have is known from the index of keys, and whether two keys can make one name from the catalogs. So a listing
+takes about as long as one of the same files in `shards/`.
 
 Of a key that over `HOLDERS_MAX` samples have, only the first ones are here: it names nothing.
 """
@@ -14,23 +17,21 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from touchfs.errors import ChangedError, FormatError, UsageError
 from touchfs.extent import Content
 from touchfs.shard.keys import Keys
-from touchfs.shard.names import HASH_DIGITS, flat, hash_of, quote
-from touchfs.shard.table import DIRECTORY, Table
+from touchfs.shard.names import HASH_DIGITS, NAME_MAX, flat, hash_of, quote
+from touchfs.shard.table import DIRECTORY, NO_SAMPLE, STORED, UNKEYED, Table
 from touchfs.tree.entry import Entry
-from touchfs.tree.inode import ROOT, pack, unpack
+from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, pack, unpack
 from touchfs.tree.open_shards import OpenShard, OpenShards
 
 NAME = "by-key"
 HOLDERS_MAX = 1000
 _RUNS_KEPT = 64
-# A place in the listing is that of the key and the file's number among those of its sample.
-_FILE_BITS = 16
 _CUT = re.compile(rb"%%~([0-9a-f]{%d})" % HASH_DIGITS)
 _WHOLE = {key.encode(): quote(key) for key in (".", "..", ".touchfs")}  # what is quoted only where it is all of a key
 _MARK = re.compile(rb"~[0-9]+")
@@ -40,6 +41,7 @@ class _Sample(NamedTuple):
     """`key` is the one that it is shown under."""
 
     shard: OpenShard
+    ordinal: int
     rows: list[int]
     key: str
 
@@ -63,11 +65,12 @@ class _Sample(NamedTuple):
 
 
 class ByKey:
-    """The directory `by-key`, whose inodes have the view `number`."""
+    """The directory `by-key`, whose inodes have the view `number`. Unless `listed`, it has no entries to be listed."""
 
-    def __init__(self, shards: OpenShards, keys: Keys, number: int) -> None:
+    def __init__(self, shards: OpenShards, keys: Keys, number: int, *, listed: bool) -> None:
         self._shards = shards
         self._keys = keys
+        self._is_listed = listed
         self._root = Entry(pack(number, 0, 0), stat.S_IFDIR, 0, shards.mtime_ns)
         self._number = number
         self._runs: dict[int, list[tuple[_Sample, int]]] = {}
@@ -120,20 +123,68 @@ class ByKey:
         if directory != self._root.inode:
             self._row(directory)
             raise UsageError("not a directory")
-        place, first_file = divmod(after, 1 << _FILE_BITS)
-        while place < len(self._keys):
-            hash_ = self._keys.hash(place)
-            run = self._keys.find(hash_)
-            if place not in run:
-                raise FormatError("its entries are not in order: index with --force", path=self._keys.path)
-            for (sample, number), of in zip(self._numbered(hash_), run, strict=False):
-                if of < place:
+        if self._is_listed:
+            first, row = after >> ROW_BITS, after & ROW_MASK
+            for shard_id in self._shards.ids(first):
+                yield from self._links(self._shards.get(shard_id), row if shard_id == first else 0)
+
+    def _links(self, shard: OpenShard, after: int) -> Iterator[tuple[bytes, Entry, int]]:
+        """The links to the files of a shard that are behind a row. A place is the shard's id and the row."""
+        table, mtime_ns = shard.tables["shards"], shard.mtime_ns
+        kinds, keyed, suffixes, path_of = table.kind, table.keyed, table.suffix, table.path
+        inode, place, before = pack(self._number, shard.shard_id, 0), shard.shard_id << ROW_BITS, len(_above(shard))
+        number_of = self._numbers(shard)
+        for row in range(after + 1, table.rows):
+            how = keyed[row]
+            if how == UNKEYED or kinds[row] == DIRECTORY:
+                continue
+            path = path_of(row)
+            name, suffix = path.replace(b"/", b"%2F"), path[len(path) - suffixes[row] :]
+            is_plain = how != STORED  # nearly always: the path is the key as it is and the suffix
+            number = 1
+            if number_of is not None:
+                key = name[: len(name) - len(suffix)] if is_plain else quote(table.shown_key(row))
+                number = number_of(row, key)
+                if not number:
                     continue
-                for i, name in enumerate(sample.names(number)):
-                    if i >= first_file:
-                        yield name, self._link_entry(sample.shard, sample.rows[i]), (of << _FILE_BITS) + i + 1
-                first_file = 0
-            place = run.stop
+            if not is_plain or number > 1 or len(name) > NAME_MAX:
+                name = flat(table.shown_key(row), suffix, number)
+            yield name, Entry(inode + row, stat.S_IFLNK, before + len(path), mtime_ns), place + row
+
+    def _numbers(self, shard: OpenShard) -> Callable[[int, bytes], int] | None:
+        """What gives the number in the names of a row's sample, by its quoted key; 0 for one that has no names. None
+        if all have the number 1.
+        """
+        keys, may_clash = self._keys, self._shards.dataset.names_may_clash
+        if not may_clash and not len(keys.repeated):
+            return None
+        table, known = shard.tables["shards"], (NO_SAMPLE, 0)
+
+        def number_of(row: int, key: bytes) -> int:
+            nonlocal known
+            ordinal = table.ordinal[row]
+            if ordinal != known[0]:
+                hash_, number = hash_of(key), 1
+                if keys.is_repeated(hash_) or (may_clash and self._may_be_taken(table, ordinal, key)):
+                    number = self._number_of(hash_, shard, ordinal)
+                known = ordinal, number
+            return known[1]
+
+        return number_of
+
+    def _may_be_taken(self, table: Table, ordinal: int, key: bytes) -> bool:
+        """Whether a longer key may have the name of a file of the sample with this quoted key."""
+        for row in table.files(ordinal):
+            name = key + table.name(row)[-table.suffix[row] :] if table.suffix[row] else key
+            if len(name) > NAME_MAX or any(len(h) > len(key) and self._keys.find(hash_of(h)) for h in _heads(name)):
+                return True
+        return False
+
+    def _number_of(self, hash_: int, shard: OpenShard, ordinal: int) -> int:
+        for sample, number in self._numbered(hash_):
+            if sample.shard.shard_id == shard.shard_id and sample.ordinal == ordinal:
+                return number
+        return 0
 
     def parent(self, directory: int) -> int:
         self.entry(directory)
@@ -157,10 +208,10 @@ class ByKey:
             position, ordinal = self._keys.holder(place)
             shard = self._shards.at(position)
             table = shard.tables["shards"]
-            rows = table.files(ordinal)[: 1 << _FILE_BITS]
+            rows = table.files(ordinal)
             if not rows:
                 raise FormatError("an entry is damaged: index with --force", path=self._keys.path)
-            yield _Sample(shard, rows, table.shown_key(rows[0]))
+            yield _Sample(shard, ordinal, rows, table.shown_key(rows[0]))
 
     def _numbered(self, hash_: int) -> list[tuple[_Sample, int]]:
         """The samples of a hash in dataset order, each with the number in its names."""
@@ -194,9 +245,11 @@ class ByKey:
 
 
 def _target(shard: OpenShard, row: int) -> bytes:
-    return b"/".join(
-        (b"..", b"shards", shard.shard.name.encode(errors="surrogateescape"), shard.tables["shards"].path(row))
-    )
+    return _above(shard) + shard.tables["shards"].path(row)
+
+
+def _above(shard: OpenShard) -> bytes:
+    return b"../shards/%b/" % shard.shard.name.encode(errors="surrogateescape")
 
 
 def _heads(name: bytes) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from touchfs.dataset import Dataset, open_shard
@@ -73,6 +73,10 @@ class OpenShards:
     def get(self, shard_id: int) -> OpenShard:
         return self._open.get(shard_id) or self._open_shard(shard_id)
 
+    def ids(self, first: int) -> list[int]:
+        """The ids from this one on, ascending: a listing in their order may go on after a reload."""
+        return self._sorted[bisect_left(self._sorted, first) :]
+
     def at(self, position: int) -> OpenShard:
         return self.get(self._shard_ids[position])
 
@@ -105,8 +109,8 @@ class OpenShards:
         return None if position is None else self.entry(view, self._shard_ids[position])
 
     def entries(self, view: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
-        """A view's directories of all shards, each at the place that is its id: a listing may go on after a reload."""
-        for shard_id in self._sorted[bisect_right(self._sorted, after) :]:
+        """A view's directories of all shards, each at the place that is its id."""
+        for shard_id in self.ids(after + 1):
             name = self.dataset.shards[self._positions[shard_id]].name
             yield os.fsencode(name), self.entry(view, shard_id), shard_id
 

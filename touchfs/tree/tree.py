@@ -38,21 +38,30 @@ _NUMBERS = {name: number for number, name in enumerate((*VIEWS, BY_KEY, MERGED),
 class Tree:
     """The tree of `dataset`, whose shards have the ids `shard_ids`, in the same order: from 1 on, none given twice.
 
-    `plans` numbers the plans under `merged/`, where several processes serve one tree.
+    `plans` numbers the plans under `merged/`, where several processes serve one tree. Without `list_by_key`, `by-key/`
+    has entries for those only who look them up.
     """
 
-    def __init__(self, dataset: Dataset, shard_ids: Sequence[int], plans: Plans | None = None) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        shard_ids: Sequence[int],
+        plans: Plans | None = None,
+        *,
+        list_by_key: bool = True,
+    ) -> None:
         shards = OpenShards(dataset, shard_ids)
-        self._make(shards, Merged(shards, plans or OwnPlans(), _NUMBERS[MERGED]))
+        self._make(shards, Merged(shards, plans or OwnPlans(), _NUMBERS[MERGED]), list_by_key)
 
-    def _make(self, shards: OpenShards, merged: Merged) -> None:
+    def _make(self, shards: OpenShards, merged: Merged, list_by_key: bool) -> None:
         self.dataset = dataset = shards.dataset
+        self._list_by_key = list_by_key
         self._shards = shards
         self._merged = merged
         self._root = Entry(ROOT, stat.S_IFDIR, 0, shards.mtime_ns)
         parts: dict[str, Part] = {name: CatalogView(shards, name, _NUMBERS[name]) for name in VIEWS}
         if isinstance(dataset.keys, Keys):
-            parts[BY_KEY] = ByKey(shards, dataset.keys, _NUMBERS[BY_KEY])
+            parts[BY_KEY] = ByKey(shards, dataset.keys, _NUMBERS[BY_KEY], listed=list_by_key)
         parts[MERGED] = merged
         self._parts = {_NUMBERS[name]: part for name, part in parts.items()} | {FIRST_PLAN: merged}
         self._inodes = {name.encode(): pack(_NUMBERS[name], 0, 0) for name in sorted(parts)}
@@ -61,7 +70,7 @@ class Tree:
     def at_hand(self) -> Tree:
         """The same tree for one thread that must not wait: what takes waiting raises NotAtHandError."""
         shards, tree = ShardsAtHand(self._shards), Tree.__new__(Tree)
-        tree._make(shards, self._merged.at_hand(shards))
+        tree._make(shards, self._merged.at_hand(shards), self._list_by_key)
         return tree
 
     def _part(self, inode: int) -> Part:

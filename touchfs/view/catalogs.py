@@ -20,6 +20,7 @@ from touchfs.sample import Field, Recording, Sample
 from touchfs.shard import names
 from touchfs.shard.catalog import KINDS_MAX, Facts, Kind, TableBuilder, encode_key, write_catalog
 from touchfs.shard.ends import digest_ends
+from touchfs.shard.key_endings import Endings, endings_of
 from touchfs.shard.open import fingerprint, keys_are_paths, open_shard
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.table import NO_SAMPLE
@@ -41,7 +42,7 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
     """Index one shard. A damaged shard is not an error: its catalog says what is wrong."""
     files: dict[str, FileIdentity] = {}
     are_paths = keys_are_paths(shard_path)
-    made = _Tables(names.plain_path if are_paths else str)
+    made = _Tables(keys_are_paths=are_paths)
     try:
         files = fingerprint(shard_path)
         with progress.stage(_OPENING):
@@ -70,6 +71,7 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
         keys_are_paths=are_paths,
         timed=made.timed,
         digest=digest,
+        endings=made.endings,
     )
     write_catalog(catalog_path, tables, made.kinds, facts)
     return facts
@@ -96,15 +98,16 @@ def make_notice(catalog_path: str, text: str, files: Mapping[str, FileIdentity],
 class _Tables:
     """The tables of one shard in the making."""
 
-    def __init__(self, shown_key: Callable[[str], str] = str) -> None:
+    def __init__(self, *, keys_are_paths: bool = False) -> None:
         self.seconds = 0.0
         self.timed = 0
         self.damaged = 0
         self._kinds: dict[tuple[str, str, str, str, int], int] = {}
-        self._shown_key = shown_key
+        self._shown_key: Callable[[str], str] = names.plain_path if keys_are_paths else str
         self._keys: list[str] = []  # as shown
         self._problems: list[str] = []
-        self._views = _View(raw.files, names.suffix_size), _View(segments.files, _within_size)
+        tables = TableBuilder(keys_are_paths=keys_are_paths), TableBuilder(keys_are_paths=keys_are_paths)
+        self._views = _View(tables[0], raw.files, names.suffix_size), _View(tables[1], segments.files, _within_size)
 
     @property
     def samples(self) -> int:
@@ -113,6 +116,11 @@ class _Tables:
     @property
     def kinds(self) -> list[Kind]:
         return [Kind(*kind) for kind in self._kinds]
+
+    @property
+    def endings(self) -> Endings:
+        shards, _ = self._views
+        return endings_of(self._keys, chain.from_iterable(set(shards.extensions)))
 
     def add(self, sample: Sample) -> None:
         self._keys.append(self._shown_key(sample.key))
@@ -192,8 +200,13 @@ class _View:
     `suffix_size` is how long what an extension adds to the path of its sample is.
     """
 
-    def __init__(self, files: Callable[[Sample], list[File]], suffix_size: Callable[[str | None], int]) -> None:
-        self.table = TableBuilder()
+    def __init__(
+        self,
+        table: TableBuilder,
+        files: Callable[[Sample], list[File]],
+        suffix_size: Callable[[str | None], int],
+    ) -> None:
+        self.table = table
         self.suffix_size = suffix_size
         self.extensions: list[tuple[str | None, ...]] = []
         self._files = files
