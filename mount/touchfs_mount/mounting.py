@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, StateError, TouchfsError, UsageError
 from touchfs.indexing.in_memory import discard as discard_index
+from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.preparing import hold_all, is_waiting, release
 from touchfs.indexing.serving import why_unservable
 from touchfs.shard.keys import Keys
@@ -122,6 +123,8 @@ def _serve(
             _refuse_overlap(request)
             store = None if request.options.read_only else _store_place(request.state_path)
             log_file = None if request.log.file is None else logs.open_file(request.log)
+            with suppress(SourceError):
+                index_in_memory()  # before the fork: a reload may be the first that needs it, and ends before the mount
             dataset = _open(request)
             if log_file is not None:
                 if background is not None:

@@ -24,6 +24,7 @@ from touchfs import interpreter
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import TouchfsError
 from touchfs.indexing import open_dataset
+from touchfs.indexing.in_memory import share_index, shared_index
 from touchfs.indexing.preparing import find_prepared, is_waiting
 from touchfs.indexing.silent import PATIENCE_SECONDS
 from touchfs.shard.options import Options
@@ -39,12 +40,16 @@ _NICENESS = 10
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the process is asked to do. `options` are those with which shards are decompressed at once."""
+    """What the process is asked to do. `options` are those with which shards are decompressed at once.
+
+    `memory` is the directory for an index in memory, which the mount shares: what fails is known only from there.
+    """
 
     source: str
     options: Options
     in_place: bool
     in_memory: bool
+    memory: str | None
     paths: tuple[str, ...]
     supervisor: int
     zygote: int
@@ -71,7 +76,7 @@ class Preparing:
         paths = {shard.path for shard in dataset.shards if is_waiting(shard)} - self._tried
         if paths:
             self._tried |= paths
-            where = self._in_place, self._in_memory
+            where = self._in_place, self._in_memory, shared_index()
             told = dataset.source, self._options, *where, tuple(paths), os.getppid(), os.getpid()
             try:
                 self._process = _Process(Work(*told, log_options))
@@ -110,6 +115,8 @@ def main() -> None:
     logs.configure(work.log)
     if os.getppid() != work.zygote:
         return
+    if work.memory is not None:
+        share_index(work.memory)
     log.info("decompressing %s", counted(len(work.paths), "shard"))
     try:
         open_dataset(

@@ -1,5 +1,6 @@
 """The index cannot be kept in the user's cache, or is not to be: it is in memory, as long as the mount lasts."""
 
+import gzip
 import os
 import subprocess
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from mounts import SPEECH, is_mounted, touchfs
+from mounts import SPEECH, is_mounted, touchfs, wait_until
 from small_disks import AS_ROOT, fill, small_disk
 
 MONDAY = "shards/000000000/talks/monday.txt"
@@ -82,3 +83,40 @@ def test_one_that_is_full_is_an_error_that_says_what_helps(shards, tmp_path):
         assert done.stderr.count("\n") == 1
         assert not is_mounted(tmp_path / "mnt")
         mounted_in_memory(shards, tmp_path, cache, "--no-index-cache")
+
+
+def test_one_that_cannot_be_written_any_more_when_there_is_more_to_index(shards, tmp_path):
+    """Another such mount takes away what nobody uses. The index that a reload has made is in use."""
+    (cache := tmp_path / "cache").mkdir()
+    subprocess.run([*AS_ROOT, "mount", "-t", "tmpfs", "-o", "mode=777", "tmpfs", cache], check=True)
+    state, point, other = tmp_path / "state", tmp_path / "mnt", tmp_path / "other"
+    environment, before = os.environ | {"XDG_CACHE_HOME": str(cache)}, in_memory()
+    try:
+        assert touchfs("mount", shards, point, "--state-dir", state, env=environment).returncode == 0
+        subprocess.run([*AS_ROOT, "mount", "-o", "remount,ro", cache], check=True)
+        (tmp_path / "later").rename(shards / "000000002")
+        assert touchfs("reload", point).returncode == 0
+        done = touchfs("mount", shards, other, "--no-index-cache", "--state-dir", state, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert touchfs("umount", other).returncode == 0
+        assert next((point / "shards/000000002").rglob("*.txt")).read_bytes()
+        assert (point / MONDAY).read_text() == "Good morning. This is a talk."
+    finally:
+        touchfs("umount", point)
+        subprocess.run([*AS_ROOT, "umount", "-l", cache], check=True)
+    assert in_memory() - before == set()
+
+
+def test_a_compressed_shard_that_is_damaged_says_so_there_too(tmp_path):
+    (data := tmp_path / "data").mkdir()
+    (data / "good.jsonl").write_text('{"id": "a"}\n')
+    (data / "bad.jsonl.gz").write_bytes(gzip.compress(b'{"id": "b"}\n')[:-4])
+    point, state, scratch = tmp_path / "mnt", tmp_path / "state", tmp_path / "scratch"
+    places = "--state-dir", state, "--scratch-dir", scratch
+    assert touchfs("mount", data, point, "--no-index-cache", *places).returncode == 0
+    try:
+        report = point / "shards/bad/ERROR.txt"
+        wait_until(report.exists)
+        assert "its gzip data was cut off" in report.read_text()
+    finally:
+        assert touchfs("umount", point).returncode == 0

@@ -2,6 +2,8 @@
 
 It is removed at the end of the process that made it. What a killed one leaves is removed by the next one that needs
 such a directory: it has each one locked (flock) as long as any process uses it, and a lock ends with its holders.
+
+A mount makes it before it forks, as each of its processes may be the first that needs it, and end before the others.
 """
 
 from __future__ import annotations
@@ -23,17 +25,38 @@ _made: dict[str, tuple[int, int | None]] = {}  # the one directory that there ma
 
 
 def index_in_memory() -> str:
-    """The path of the directory."""
+    """The path of the directory. Raises SourceError where none can be made."""
     if not _made:
         place = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
-        _remove_left(place)
         try:
-            path = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
+            _remove_left(place)
+            path, lock = _make(place)
         except OSError as error:
             raise SourceError(f"no index can be kept in memory: {error.strerror}", path=place) from error
-        _made[path] = os.getpid(), _lock(path)
+        _made[path] = os.getpid(), lock
         atexit.register(discard)
     return next(iter(_made))
+
+
+def shared_index() -> str | None:
+    """The path of the directory, if there is one."""
+    return next(iter(_made), None)
+
+
+def share_index(path: str) -> None:
+    """Use the directory of another process, which outlives this one and removes it."""
+    _made.setdefault(path, (0, None))
+
+
+def _make(place: str) -> tuple[str, int]:
+    """A directory and its lock. Until it is locked, another process may take it for a leftover and remove it."""
+    while True:
+        path = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
+        with suppress(FileNotFoundError):
+            if (lock := _lock(path)) is not None:
+                if os.path.isdir(path):
+                    return path, lock
+                os.close(lock)
 
 
 def discard() -> None:
