@@ -130,11 +130,14 @@ def _indexes(datasets: list[_Dataset], mounted: set[str]) -> Iterator[Stored]:
 
 
 def _scratch(datasets: list[_Dataset]) -> Iterator[Stored]:
+    """What no dataset file names may be of data whose index is beside them, or was in memory. So it is not called gone;
+    the store itself makes room for others.
+    """
     store = Scratch.configured()
     about = {store.path(name): path for name, path in _decompressed(datasets)}
     for path in store.stored():
         source = about.get(path)
-        yield _stored(SCRATCH, source, [path], source is None or _is_gone(source), store.is_used(path))
+        yield _stored(SCRATCH, source, [path], source is not None and _is_gone(source), store.is_used(path))
 
 
 def _decompressed(datasets: list[_Dataset]) -> Iterator[tuple[str, str]]:

@@ -115,3 +115,14 @@ def test_files_of_others_and_links_are_left_alone(home):
     run("storage", "prune", "--keep", 0)
     assert (home / "data" / "victim").read_text() == "precious"
     assert (index / "notes.txt").exists()
+
+
+def test_what_is_decompressed_for_data_with_an_index_of_their_own_is_not_gone(home):
+    data = home / "data" / "beside"
+    data.mkdir()
+    (data / "c.jsonl.gz").write_bytes(gzip.compress(LINES * 2))
+    run("index", "--in-place", data)
+    (one,) = (each for each in listed("scratch") if each["about"] is None)
+    assert not one["is_gone"]
+    run("storage", "prune")
+    assert one["files"] in [each["files"] for each in listed("scratch")]
