@@ -20,6 +20,7 @@ from touchfs.indexing import open_dataset
 from touchfs.shard.catalog import Catalog
 from touchfs.shard.columns import NUMBERS, as_array, omit
 from touchfs.shard.keys import HEADER, IDENTITY_SIZE
+from touchfs.shard.table import DIRECTORY
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import parse_plan
 
@@ -170,6 +171,20 @@ CHANGES = {
 def test_numbers_are_checked_where_they_are_used(dataset: Dataset, change: Callable[..., None]) -> None:
     rewrite(dataset, change)
     list(walk(dataset))
+
+
+def test_a_file_of_a_kind_that_there_is_not(dataset: Dataset) -> None:
+    """Its directory is one as before, so it is found, and opened."""
+
+    def change(tables: dict[str, Any], facts: dict[str, Any]) -> None:
+        for table in tables.values():
+            table["kind"][table["kind"] != DIRECTORY] = 2**16 - 1
+
+    rewrite(dataset, change)
+    tree = Tree(dataset, [1])
+    inode = tree.resolve("shards/000000000/d0/utt0.txt").inode
+    with pytest.raises(FormatError, match="its catalog is damaged"):
+        tree.content(inode)
 
 
 @pytest.mark.parametrize(

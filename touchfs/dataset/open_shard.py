@@ -47,7 +47,7 @@ class OpenShard:
     def is_verified(self, table: Table, row: int) -> bool:
         """Whether `verify` has nothing to do, as that was done within the last second."""
         kind = table.kind[row]
-        source = None if kind == DIRECTORY else self._sources[kind - 1]
+        source = None if kind == DIRECTORY else self._source(kind - 1)
         return source is None or source.is_verified
 
     def content(self, table: Table, row: int) -> Content:
