@@ -60,6 +60,7 @@ def shown(access: Access, *, umask: int = 0) -> Shown:
 
 
 _FOR_ALL = Access(os.geteuid(), os.getegid(), _ALL)
+_OURS_ALONE = Access(os.geteuid(), os.getegid(), _OWNER)
 OURS = shown(_FOR_ALL)
 
 
@@ -106,13 +107,18 @@ class AtSource(NamedTuple):
 
 
 def look_at_source(dataset: Dataset) -> AtSource:
-    """The attributes as the source's own files give them now. Only we are let into what cannot be looked at."""
+    """The attributes as the source's own files give them now. Only we are let into what cannot be looked at, as its
+    file system does not answer, say.
+    """
     source = os.path.realpath(dataset.source)
     way = [*_above(source), *([source] if os.path.isdir(source) else [])]
     searched = cache(lambda directory: _looked_at(directory, 0o111))
     known: dict[Access, Shown] = {}
     shards = []
     for shard in dataset.shards:
+        if shard.path in dataset.unseen:  # a look at it might never end
+            shards.append(known.setdefault(_OURS_ALONE, shown(_OURS_ALONE)))
+            continue
         files = [_real(path) for path in file_paths(shard.path, shard.files)]
         between = {above for directory in map(os.path.dirname, files) for above in (directory, *_above(directory))}
         found = [_looked_at(path, _ALL) for path in files]
@@ -169,7 +175,7 @@ def _looked_at(path: str, bits: int) -> Access:
         found = os.stat(path)
         has_acl = _ACL in os.listxattr(path)
     except OSError:
-        return Access(os.geteuid(), os.getegid(), _OWNER)
+        return _OURS_ALONE
     allowed = sum(_OTHERS << shift for shift in (0, 3, 6) if found.st_mode & bits & 0o7 << shift)
     return Access(found.st_uid, found.st_gid, allowed & ~_GROUP if has_acl else allowed)
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +146,18 @@ def test_a_mount_does_not_wait_for_a_shard_that_hangs(files, mount, source, numb
     assert touchfs("reload", mounted.path).returncode == 0
     wait_until(lambda: (mounted.path / "shards/new/s000.wav").exists())
     assert mounted.info()["shards_with_errors"] == []
+
+
+def test_a_mount_for_others_does_not_wait_for_a_shard_that_hangs(files, mount, source, numbered):
+    """Who may read that shard cannot be known meanwhile, so nobody else is let in."""
+    mount(source, name="first").end()
+    files.hang()
+    mounted = mount(source, "--timeout", 1, "--allow-other")
+    check(mounted, 0, 0)
+    shard = (mounted.path / name_of(1, 2)).parent
+    assert stat.S_IMODE(shard.stat().st_mode) == 0o700
+    files.go_on()
+    wait_until(lambda: _reads(mounted, 1, 2))
 
 
 def test_a_reload_while_a_shard_hangs(files, mount, source, numbered):
