@@ -109,7 +109,9 @@ def public():
     ],
 )
 def test_a_copied_tree_can_be_removed_by_whoever_copied_it(public, speech, copy):
-    mounted = Mount(public / "mnt", speech, "--allow-other")
+    shutil.copytree(speech, public / "shards")
+    (public / "shards" / "data.list").unlink()
+    mounted = Mount(public / "mnt", public / "shards", "--allow-other")
     try:
         home = public / "home"
         home.mkdir()
@@ -126,7 +128,7 @@ def test_a_copied_tree_can_be_removed_by_whoever_copied_it(public, speech, copy)
 def test_a_read_only_mount_has_no_iterators(mount, speech):
     mounted = mount(speech, "--read-only")
     assert os.statvfs(mounted.path).f_flag & os.ST_RDONLY
-    assert os.listdir(mounted.path / ".touchfs") == ["info"]
+    assert os.listdir(mounted.path / ".touchfs") == ["info", "errors"]
     assert not (mounted.path / ".touchfs" / "iterators").exists()
     assert fails(errno.EROFS, os.mkdir, mounted.path / ".touchfs" / "iterators")
     assert (mounted.path / FILES[0]).read_bytes()
