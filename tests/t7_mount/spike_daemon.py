@@ -111,7 +111,7 @@ class Spike(Operations):
     async def open(self, inode, flags, ctx):
         self._entered()
         if inode == NEXT:
-            handle = await self._offload_control(self._open_step)
+            handle = await self._offload_control("change", self._open_step)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
         # Through the page cache a reader whose read-ahead fails would just ask again.
         return pyfuse3.FileInfo(fh=inode, direct_io=inode >= FIRST_SLOW, keep_cache=False)
@@ -119,7 +119,7 @@ class Spike(Operations):
     async def read(self, handle, offset, size):
         self._entered()
         if handle >> 62:
-            text = await self._offload_control(self._step, handle)
+            text = await self._offload_control("change", self._step, handle)
             return text[offset : offset + size]
         if handle >= FIRST_SLOW:
             await self._offload(handle, time.sleep, handle - FIRST_SLOW)
@@ -136,7 +136,7 @@ class Spike(Operations):
     async def release(self, handle):
         self._entered()
         if handle >> 62:
-            await self._offload_control(self._release_step, handle)
+            await self._offload_control("change", self._release_step, handle)
 
     async def releasedir(self, handle):
         self._entered()

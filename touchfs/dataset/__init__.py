@@ -166,7 +166,7 @@ class Dataset:
             "by_key": f"absent: {self.keys}" if isinstance(self.keys, str) else len(self.keys),
             "damaged_samples": sum(shard.damaged for shard in self.shards),
             "shards_with_errors": [shard.name for shard in self.shards if shard.report],
-            "moved_from": self.moved_from or None,
+            **({"moved_from": self.moved_from} if self.moved_from else {}),
         }
 
 
