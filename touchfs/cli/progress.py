@@ -67,7 +67,7 @@ class PlainLines:
     """
 
     def __init__(self, what: str, unit: str, write: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._what = what
+        self._what = printable(what)
         self._unit = unit
         self._write = write
         self._clock = clock
