@@ -135,8 +135,8 @@ def test_a_write_that_is_sent_again_is_taken_once(mount, numbers, tmp_path):
         closing(sqlite3.connect(database, isolation_level=None)) as connection,
         ThreadPoolExecutor(1) as thread,
     ):
+        connection.execute("BEGIN IMMEDIATE")  # before that worker is stopped, which may be at the store itself
         os.kill(stopped, signal.SIGSTOP)
-        connection.execute("BEGIN IMMEDIATE")
         written = thread.submit(spec.write, b'{"batch"')
         time.sleep(0.3)
         os.kill(stopped, signal.SIGKILL)

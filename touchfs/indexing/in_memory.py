@@ -27,8 +27,10 @@ _made: dict[str, tuple[int, int | None]] = {}  # the one directory that there ma
 def index_in_memory() -> str:
     """The path of the directory. Raises SourceError where none can be made."""
     if not _made:
-        place = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
+        place = _MEMORY
         try:
+            if not os.access(_MEMORY, os.W_OK | os.X_OK):
+                place = tempfile.gettempdir()  # an OSError where there is none to write to
             _remove_left(place)
             path, lock = _make(place)
         except OSError as error:
