@@ -22,7 +22,7 @@ bench: install-bench
 	.venv/bin/python tests/bench/run.py
 
 soak: install-test
-	TOUCHFS_KILLS=1000 .venv/bin/python -m pytest tests/t7_mount/test_spike.py
+	TOUCHFS_KILLS=1000 .venv/bin/python -m pytest tests/t7_mount/test_spike.py tests/t7_mount/test_mount_strikes.py
 	TOUCHFS_GRAPHS=6400 .venv/bin/python -m pytest tests/t5_node/test_random_graphs.py
 
 clean:

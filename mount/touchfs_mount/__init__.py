@@ -5,6 +5,8 @@
     reloading   reading the dataset anew on SIGHUP: the supervisor's part
     zygote      the process that mounted and answered INIT; it does nothing but fork workers
     workers     one worker: what it shares with its supervisor, and its life from fork to exit
+    strikes     requests that may have ended a worker; they run alone
+    alone       running a request in a process made for it (`one_request`)
     notifications  what the kernel is told without having asked
     loop        the event loop pyfuse3 runs on in a worker, in place of trio
     operations  FUSE requests to the tree and back: numbers and names in, attributes and errnos out

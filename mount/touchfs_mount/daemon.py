@@ -213,6 +213,7 @@ class _Supervisor:
     async def _worker_ended(self, number: int, status: int) -> None:
         pid = self._pids.pop(number)
         self._shared.counters[number][BUSY_SINCE] = 0
+        self._shared.strikes.ended(number, badly=status not in (SESSION_ENDED, DRAINED))
         if status == SESSION_ENDED:
             self._ended.set()
         if self._ended.is_set():

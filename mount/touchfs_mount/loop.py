@@ -43,7 +43,8 @@ from typing import Any, TypeVar
 import pyfuse3
 
 from touchfs.errors import StateError, TouchfsError
-from touchfs_mount.pool import Call, Pool, PoolLimits
+from touchfs_mount.pool import CONTROL_THREADS, Call, Pool, PoolLimits
+from touchfs_mount.strikes import IN_CONTROL_THREAD, IN_DATA_THREAD, ON_LOOP, Strikes
 
 SESSION_TASKS = 4096
 # How often a pool that is busy notices the passing of time.
@@ -53,7 +54,12 @@ TICK_MS = 100
 DATA, CONTROL = 0, 1
 DATA_LIMITS = PoolLimits()
 CONTROL_LIMITS = PoolLimits(
-    threads=8, share_threads=8, threads_max=64, timeout_seconds=30, only_waiting=True, error_class=StateError
+    threads=8,
+    share_threads=8,
+    threads_max=CONTROL_THREADS,
+    timeout_seconds=30,
+    only_waiting=True,
+    error_class=StateError,
 )
 
 # A worker's counters, 64-bit cells in memory that the supervisor sees too. Only the worker writes them, so there is no
@@ -122,7 +128,7 @@ class Loop:
 
     `read_lock` is a descriptor for flock, opened after the fork, or None for a single worker. At the end of file on
     `lifeline` the supervisor is gone: `orphaned` is called once, and the loop goes on until the session ends. When
-    `drain` becomes readable, the loop drains.
+    `drain` becomes readable, the loop drains. In `running` it notes the keys of the requests that run (`strikes`).
     """
 
     def __init__(
@@ -133,6 +139,7 @@ class Loop:
         read_lock: int | None = None,
         lifeline: int | None = None,
         drain: int | None = None,
+        running: memoryview[int] | None = None,
         data_limits: PoolLimits = DATA_LIMITS,
         leaves_hanging: bool = True,
         orphaned: Callable[[], None] | None = None,
@@ -149,7 +156,11 @@ class Loop:
         self._parked = self._tick_at = 0
         self._orphaned = orphaned
         self._begin_idle, self._end_idle, self._is_idle = begin_idle, end_idle, False
-        self._pools = Pool(self._finish, data_limits), Pool(self._finish, CONTROL_LIMITS)
+        self._running = Strikes(1).running(0) if running is None else running
+        self._pools = (
+            Pool(self._finish, self._running[IN_DATA_THREAD:IN_CONTROL_THREAD], data_limits),
+            Pool(self._finish, self._running[IN_CONTROL_THREAD:], CONTROL_LIMITS),
+        )
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._finished: deque[Call] = deque()
         self._waiting: list[SessionCoroutine] = []
@@ -290,7 +301,8 @@ class Loop:
         return self._park(coroutine, awaited)
 
     def _park(self, coroutine: SessionCoroutine, awaited: _Offload) -> bool:
-        call = Call(awaited.share, awaited.function, awaited.arguments, (awaited.pool, coroutine))
+        key, self._running[ON_LOOP] = self._running[ON_LOOP], 0
+        call = Call(awaited.share, awaited.function, awaited.arguments, (awaited.pool, coroutine), key)
         try:
             self._pools[awaited.pool].submit(call)
         except TouchfsError as error:
@@ -300,6 +312,7 @@ class Loop:
 
     def _resume(self, call: Call) -> bool:
         self._parked -= 1
+        self._running[ON_LOOP] = call.key
         return self._step(call.token[1], call.result, call.error)
 
     def _finish(self, call: Call) -> None:

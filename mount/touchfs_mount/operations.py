@@ -40,6 +40,7 @@ from touchfs_mount.control_files import HANDLE_TAG, ControlFile
 from touchfs_mount.handler import Refusals, handler
 from touchfs_mount.iterator_files import ControlEntry, is_writable
 from touchfs_mount.loop import FAILURES
+from touchfs_mount.strikes import ON_LOOP
 from touchfs_mount.workers import Environment, Operations
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,9 @@ DOTS = 2
 # The control directory is the last entry of the root, after all the views there can be.
 CONTROL_PLACE = 1 << 12
 
+
+# Stands for the request that something is made ahead for.
+_AHEAD = 1
 
 T = TypeVar("T")
 
@@ -122,7 +126,9 @@ class TouchOperations(Operations):
         return before
 
     def started(self, environment: Environment) -> None:
-        self._offload = environment.offload
+        self.running, self.alone = environment.running, environment.alone
+        self.struck = environment.alone.strikes.struck
+        self.offload = environment.offload
         self._offload_control = environment.offload_control
         self._at_hand = self._tree.at_hand
         self.counters = environment.counters
@@ -152,7 +158,7 @@ class TouchOperations(Operations):
 
     async def _wait(self, inode: int, function: Callable[..., T], *arguments: Any) -> T:
         """Run in a thread what may wait for the inode's shard."""
-        waited: T = await self._offload(unpack(inode)[1], function, *arguments)
+        waited: T = await self.offload(unpack(inode)[1], function, *arguments)
         return waited
 
     async def _control_entry(self, inode: int) -> pyfuse3.EntryAttributes:
@@ -165,14 +171,29 @@ class TouchOperations(Operations):
         if not self._makes_ahead:
             return
         try:
+            self.running[ON_LOOP] = _AHEAD
+            if self.alone.strikes.has(_AHEAD):
+                self._makes_ahead = False
+                return
             self._control.files.spare()
         except Exception:  # no request is to suffer for what it did not ask for
             self._makes_ahead = False
             self.counters[FAILURES] += 1
             log.exception("nothing is made ahead any more, as that failed")
+        finally:
+            self.running[ON_LOOP] = 0
 
     def end_idle(self) -> None:
         self._control.files.undo()
+
+    def path_of(self, *arguments: Any) -> str:
+        number, name = (*arguments, None)[:2]
+        if not isinstance(number, int):
+            return ""
+        if number & HANDLE_TAG or is_control(number):
+            return control.NAME.decode()
+        path = self._tree.path(number)
+        return f"{path}/{os.fsdecode(name)}" if isinstance(name, bytes) else path
 
     def ended(self) -> None:
         self._control.files.close()

@@ -26,6 +26,7 @@ from touchfs.errors import SourceTimeoutError, TouchfsError
 HUNG_SECONDS = 0.5
 RESERVED = 4
 WAITING_MAX = 2048
+DATA_THREADS, CONTROL_THREADS = 256, 64
 _ANSWERING_KEPT = 4096
 
 
@@ -40,7 +41,7 @@ class PoolLimits:
 
     threads: int = 16
     share_threads: int = 8
-    threads_max: int = 256
+    threads_max: int = DATA_THREADS
     hanging_max: int = WAITING_MAX
     timeout_seconds: float | None = None
     only_waiting: bool = False
@@ -51,15 +52,20 @@ DEFAULT = PoolLimits()
 
 
 class Call:
-    """A call of a function, until it has a `result` or an `error`. `token` is the caller's."""
+    """A call of a function, until it has a `result` or an `error`. `key` is that of the request it is for (`strikes`),
+    `token` is the caller's.
+    """
 
     __slots__ = (
-        *("arguments", "error", "function", "result", "share", "token"),
+        *("arguments", "error", "function", "key", "result", "share", "token"),
         *("asked", "began", "is_doubtful", "is_given_up"),
     )
 
-    def __init__(self, share: Hashable, function: Callable[..., Any], arguments: tuple[Any, ...], token: Any) -> None:
+    def __init__(
+        self, share: Hashable, function: Callable[..., Any], arguments: tuple[Any, ...], token: Any, key: int = 0
+    ) -> None:
         self.share = share
+        self.key = key
         self.function = function
         self.arguments = arguments
         self.token = token
@@ -70,11 +76,15 @@ class Call:
         self.is_doubtful = False
         self.is_given_up = False
 
-    def run(self) -> None:
+    def run(self, running: memoryview[int], place: int) -> None:
+        """Call it, with its key noted at a place as long as it runs."""
+        running[place] = self.key
         try:
             self.result = self.function(*self.arguments)
         except BaseException as error:  # noqa: BLE001  the caller's, whatever it is
             self.error = error
+        finally:
+            running[place] = 0
 
 
 class _Share:
@@ -88,12 +98,16 @@ class _Share:
 
 class Pool:
     """`finished` is called in a thread with each call that has ended; the loop's thread then calls `end` with it.
+    Each thread has a place in `running` for the key of the call that it runs.
 
     `tick` is to be called several times a second while the pool is busy: by it time passes.
     """
 
-    def __init__(self, finished: Callable[[Call], None], limits: PoolLimits = DEFAULT) -> None:
+    def __init__(
+        self, finished: Callable[[Call], None], running: memoryview[int], limits: PoolLimits = DEFAULT
+    ) -> None:
         self._finished = finished
+        self._running = running
         self._limits = limits
         self._queue: SimpleQueue[Call] = SimpleQueue()
         self._threads = 0
@@ -238,12 +252,13 @@ class Pool:
         self._working[call] = None
         if len(self._working) + len(self._hung) > self._threads:
             self._threads += 1
-            threading.Thread(target=self._serve, name=f"pool-{self._threads}", daemon=True).start()
+            place = self._threads - 1
+            threading.Thread(target=self._serve, args=(place,), name=f"pool-{self._threads}", daemon=True).start()
         self._queue.put(call)
         self._offer(key, share)
 
-    def _serve(self) -> None:
+    def _serve(self, place: int) -> None:
         while True:
             call = self._queue.get()
-            call.run()
+            call.run(self._running, place)
             self._finished(call)

@@ -22,10 +22,11 @@ from typing import Any
 import pyfuse3
 import trio
 
+from touchfs_mount.alone import Alone, Door
 from touchfs_mount.loop import CELLS, LATE_REPLIES, REQUESTS, SESSION_TASKS, Loop, offload, offload_control
 from touchfs_mount.pool import PoolLimits
+from touchfs_mount.strikes import Strikes
 from touchfs_mount.trio_threads import TrioThreads
-from touchfs_mount.trio_threads import offload_control as offload_control_to_trio
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class Shared:
     def __init__(self, workers: int) -> None:
         cells = memoryview(mmap.mmap(-1, 8 * CELLS * workers)).cast("q")
         self.counters = [cells[number * CELLS : (number + 1) * CELLS] for number in range(workers)]
+        self.strikes = Strikes(workers)
+        self.door = Door()
         self.reloads = Reloads()
         # How often the kernel was told to send requests again. Only the supervisor writes it.
         self.resent = memoryview(mmap.mmap(-1, 8)).cast("q")
@@ -117,18 +120,25 @@ class Reloads:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a worker lends its operations: its counters, what to call first, and how to wait for a blocking function,
-    one of a share of the data or one of the control directory (`loop`).
+    """What a worker lends its operations: its counters, where to note what runs, what to call first, how to wait for a
+    blocking function, one of a share of the data or one of the control directory (`loop`), and how to have a request
+    run alone.
     """
 
     counters: memoryview[int]
+    running: memoryview[int]
     entered: Callable[[], None] | None
     offload: Callable[..., Awaitable[Any]]
     offload_control: Callable[..., Awaitable[Any]]
+    alone: Alone
 
 
 class Operations(pyfuse3.Operations):
     """Handlers that know they will be forked."""
+
+    def path_of(self, *arguments: Any) -> str:
+        """What a request with these arguments is about: a path from the root of the mount, or nothing."""
+        raise NotImplementedError
 
     def started(self, environment: Environment) -> None:
         """Called in each worker after the fork: open here what must not be shared with other processes."""
@@ -165,6 +175,7 @@ def run_worker(
     limits: PoolLimits,
     *,
     trio_loop: bool,
+    stuck_seconds: float,
     clone: bool,
     orphaned: Callable[[], None],
 ) -> int:
@@ -178,18 +189,16 @@ def run_worker(
         signal.signal(ignored, signal.SIG_IGN)
     if clone:
         clone_session(descriptor)
-    counters = shared.counters[number]
+    counters, running = shared.counters[number], shared.strikes.running(number)
+    alone = Alone(shared.strikes, shared.door, stuck_seconds)
     logging.getLogger("pyfuse3").addFilter(_LateReplies(counters))
     if trio_loop:
 
-        def entered() -> None:
+        def noted() -> None:
             counters[REQUESTS] += 1  # which our own loop does by itself
 
-        operations.started(
-            Environment(
-                counters, entered, TrioThreads(limits, leaves_hanging=not clone).offload, offload_control_to_trio
-            )
-        )
+        threads = TrioThreads(limits, running, leaves_hanging=not clone)
+        operations.started(Environment(counters, running, noted, threads.offload, threads.offload_control, alone))
         status = trio.run(_serve_under_trio, shared.lifeline, shared.draining(number), orphaned)
         operations.ended()
         return status
@@ -201,13 +210,15 @@ def run_worker(
         read_lock=read_lock,
         lifeline=shared.lifeline,
         drain=shared.draining(number),
+        running=running,
         data_limits=limits,
         leaves_hanging=not clone,
         orphaned=orphaned,
         begin_idle=operations.begin_idle,
         end_idle=operations.end_idle,
     )
-    operations.started(Environment(counters, None if read_lock is None else loop.entered, offload, offload_control))
+    entered = None if read_lock is None else loop.entered
+    operations.started(Environment(counters, running, entered, offload, offload_control, alone))
     gc.collect()
     loop.run()
     operations.ended()

@@ -16,6 +16,8 @@ descriptor, or `{"error": …}`. Then it does what it is sent, and never waits f
                                    is not so any more: {"invalidated": null}, or "why not"
     {"end": true}                  the mount is over, as it should be
 
+Workers ask it through the door for processes that run one request each (`alone`).
+
 At the end of file on the pair without that word the supervisor has died, and the mount is detached.
 """
 
@@ -43,6 +45,7 @@ from touchfs_mount import kernel_queue
 from touchfs_mount.libfuse import MountOptions, fuse_descriptors, stderr_of_libfuse
 from touchfs_mount.loop import Loop
 from touchfs_mount.mountpoint import mounted_at
+from touchfs_mount.one_request import run_request
 from touchfs_mount.pool import PoolLimits
 from touchfs_mount.workers import Operations, Shared, clone_session, run_worker
 
@@ -152,10 +155,13 @@ class Zygote:
     def _follow_supervisor(self) -> None:
         """Until it says that the mount is over, or is gone."""
         self._poll.register(self._supervisor, select.POLLIN)
+        self._poll.register(self._shared.door.inside, select.POLLIN)
         while not self._over:
             for ready, _ in self._poll.poll(LINGERING_MS):
                 if ready in self._children:
                     self._child_ended(ready)
+                elif ready == self._shared.door.inside.fileno():
+                    self._fork_for_request(self._shared.door.receive())
                 elif message := self._supervisor.recv(MESSAGE_SIZE):
                     self._obey(json.loads(message))
                 else:
@@ -214,6 +220,14 @@ class Zygote:
         _, status = os.waitpid(pid, 0)
         ended(os.waitstatus_to_exitcode(status))
 
+    def _fork_for_request(self, connection: int) -> None:
+        self._fork_aside(partial(self._run_request, connection), lambda status: None)
+        os.close(connection)
+
+    def _run_request(self, connection: int) -> int:
+        os.close(self._descriptor)  # or the mount would not end before we do
+        return run_request(self._operations, connection, self._options.stuck_seconds)
+
     def _work(self, number: int, clone: bool) -> int:
         return run_worker(
             self._operations,
@@ -222,6 +236,7 @@ class Zygote:
             self._shared,
             self._limits,
             trio_loop=self._options.trio_loop,
+            stuck_seconds=self._options.stuck_seconds,
             clone=clone,
             orphaned=self._orphaned,
         )

@@ -12,18 +12,18 @@ from pathlib import Path
 
 from harness import TOUCHFS, at_most, make_shards, own_cache_and_state, report, run
 from touchfs_mount.control import MountFacts
+from touchfs_mount.known_iterators import KnownIterators
+from touchfs_mount.one_request import environment
 from touchfs_mount.operations import TouchOperations
-from touchfs_mount.workers import Environment, Reloads
+from touchfs_mount.recent_errors import RecentErrors
+from touchfs_mount.workers import Shared
 
 from touchfs.indexing import open_dataset
+from touchfs.state.open_table import OpenTable
+from touchfs.state.problem import SharedProblem
 from touchfs.tree.tree import Tree
 
 BLOCKS, CALLS = 60, 500
-
-
-async def offload(share, function, *arguments):
-    """Here, as nothing waits."""
-    return function(*arguments)
 
 
 def main() -> None:
@@ -34,14 +34,21 @@ def main() -> None:
         subprocess.run([TOUCHFS, "index", root / "shards"], check=True, stdout=subprocess.DEVNULL)
         dataset = open_dataset(str(root / "shards"))
         tree = Tree(dataset, [1])
-        counters = memoryview(bytearray(40)).cast("q")
-        operations = TouchOperations(
-            tree,
-            MountFacts("", os.getpid(), "own", [counters], Reloads(), memoryview(bytearray(8)).cast("q")),
-            str(root / "state.sqlite"),
-            1,
+        shared = Shared(1)
+        facts = MountFacts(
+            path="",
+            pid=os.getpid(),
+            loop="own",
+            counters=shared.counters,
+            reloads=shared.reloads,
+            resent=shared.resent,
+            opens=OpenTable(alone=True),
+            errors=RecentErrors(),
+            known=KnownIterators(),
+            problem=SharedProblem(),
         )
-        operations.started(Environment(counters, None, offload, offload))
+        operations = TouchOperations(tree, facts, None)
+        operations.started(environment())
         entry = tree.resolve("shards/000000000/s00000-000100.wav")
         descriptor = os.open(root / "shards/000000000/audio.bin", os.O_RDONLY)
         base = 100 << 20

@@ -18,7 +18,7 @@ class Loop:
     """Stands where a worker's loop does."""
 
     def __init__(self, limits: PoolLimits) -> None:
-        self.pool = Pool(self._finish, limits)
+        self.pool = Pool(self._finish, memoryview(bytearray(8 * limits.threads_max)).cast("q"), limits)
         self.answered: list[Call] = []
         self.go_on = threading.Event()
         self._finished: SimpleQueue[Call] = SimpleQueue()

@@ -106,6 +106,19 @@ class Tree:
         """The inode number of the directory that a directory is in; of the root its own."""
         return ROOT if directory == ROOT else self._part(directory).parent(directory)
 
+    def path(self, inode: int) -> str:
+        """What an inode is about, for a person to find it: a file of a catalog, or whose shard it comes from."""
+        view, shard_id, row = unpack(inode)
+        if inode == ROOT:
+            return ""
+        name = next((name.decode() for name, root in self._inodes.items() if unpack(root)[0] == view), MERGED)
+        if not shard_id:
+            return name
+        shard = self._shards.get(shard_id)
+        if name not in VIEWS:
+            return f"shards/{shard.shard.name}"
+        return f"{name}/{shard.shard.name}/{os.fsdecode(shard.tables[name].path(row))}".rstrip("/")
+
     def content(self, inode: int) -> Content:
         """The content of a file. Opens and verifies the shard's file behind it. Raises UsageError for a directory."""
         if inode == ROOT:

@@ -1,0 +1,101 @@
+"""`touchfs` with requests that end who answers them: `python fatal_daemon.py LOG ARGUMENTS…`, as for the command.
+
+    a listing of a shard called `deadly`             dies
+    a look-up of a name that begins with `stuck`     never returns, on the loop
+    a read of a file whose path has `dies` in it     dies, in a thread
+    a read of a file whose path has `slow` in it     takes half a second
+
+Each writes its process into LOG before it does so. With EVERYTHING_ALONE in the environment all requests run alone.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from touchfs_mount import mounting, one_request
+
+from touchfs.cli.main import main
+from touchfs.tree import catalog_view, tree
+
+LOG = Path(sys.argv.pop(1)).absolute()
+
+
+def note(what: str) -> None:
+    with open(LOG, "a") as log:
+        log.write(f"{what} {os.getpid()}\n")
+
+
+class Fatal:
+    """A content that is read in a thread."""
+
+    def __init__(self, content, what: str) -> None:
+        self._content = content
+        self._what = what
+        self.size = content.size
+
+    def read_nowait(self, offset: int, length: int) -> None:
+        return None
+
+    def read(self, offset: int, length: int) -> bytes:
+        note(self._what)
+        if self._what == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.5)
+        return self._content.read(offset, length)
+
+
+class CatalogView(catalog_view.CatalogView):
+    def entries(self, directory, after):
+        if "deadly" in self._path(directory):
+            note("deadly")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().entries(directory, after)
+
+    def find(self, directory, name):
+        if name.startswith(b"stuck"):
+            note("stuck")
+            time.sleep(1000)
+        return super().find(directory, name)
+
+    def content(self, inode):
+        content = super().content(inode)
+        what = next((what for what in ("dies", "slow") if what in self._path(inode)), None)
+        return Fatal(content, what) if what else content
+
+    def _path(self, inode) -> str:
+        if inode >> 32 & 0xFFFFF == 0:
+            return ""
+        shard, table, row = self._row(inode)
+        return f"{shard.shard.name}/{os.fsdecode(table.path(row))}"
+
+
+class AllStruck:
+    """Stands where the strikes are: everybody has one, and never loses it."""
+
+    is_refused = forgive = refuse = staticmethod(lambda key: False)
+    has = staticmethod(lambda key: True)
+
+    def __getitem__(self, place):
+        return self
+
+    def __eq__(self, key):
+        return True
+
+    __hash__ = None
+
+
+class Operations(mounting.TouchOperations):
+    def started(self, environment):
+        if environment.offload is not one_request._at_once:
+            environment.alone.strikes = AllStruck()
+            environment.alone.strikes.struck = AllStruck()
+        super().started(environment)
+
+
+if __name__ == "__main__":
+    tree.CatalogView = CatalogView
+    if "EVERYTHING_ALONE" in os.environ:
+        mounting.TouchOperations = Operations
+    main()

@@ -1,0 +1,269 @@
+"""A request that ends the worker that answers it, or hangs there, ends no other one; and no other request fails."""
+
+import errno
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mounts import Mount, wait_until
+from slow import Slow, readers, slow
+from touchfs_mount.alone import DEATHS
+
+from touchfs.write.touch import TouchWriter
+
+KEYS = [*(f"s{i}" for i in range(20)), "dies", "slow0", "slow1", "slow2"]
+WAYS = {"one": (), "two": ("--workers", 2), "trio": ("--loop", "trio")}
+
+
+def audio_of(key: str) -> bytes:
+    return key.encode().ljust(16) * 1000
+
+
+@pytest.fixture(scope="session")
+def lethal(tmp_path_factory) -> Path:
+    source = tmp_path_factory.mktemp("lethal")
+    for shard in ("good", "deadly"):
+        with TouchWriter(source / shard, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
+            for key in KEYS:
+                metainfo = {"key": key, "sample_rate": 16000, "txt": "word"}
+                writer.add({"audio": audio_of(key), "metainfo": json.dumps(metainfo).encode()})
+    return source
+
+
+class FatalMount(Mount):
+    def __init__(self, path: Path, source: Path, log: Path, *options, **environment) -> None:
+        self.log = log
+        self.path = path
+        command = [sys.executable, Path(__file__).with_name("fatal_daemon.py"), log, "mount", source, path, *options]
+        environment = {**os.environ, **environment}
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        self.pid = self.info()["pid"]
+
+    def ran(self, what: str) -> int:
+        """How often something was run that ends who runs it, or is slow."""
+        return self.log.read_text().count(what) if self.log.exists() else 0
+
+    def errors(self) -> list[str]:
+        return (self.path / ".touchfs/errors").read_text().splitlines()
+
+    def check(self, *keys: str) -> None:
+        for key in keys:
+            assert (self.path / f"shards/good/{key}.wav").read_bytes()[44:] == audio_of(key)
+
+
+@pytest.fixture
+def fatal(lethal, tmp_path) -> Iterator[Callable[..., FatalMount]]:
+    mounts: list[FatalMount] = []
+
+    def make(*options, **environment) -> FatalMount:
+        mounts.append(FatalMount(tmp_path / "mnt", lethal, tmp_path / "fatal.log", *options, **environment))
+        return mounts[-1]
+
+    yield make
+    for each in mounts:
+        each.end()
+
+
+def error_of(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return ""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_request_that_kills_is_an_error_after_one_worker(fatal, way):
+    mounted = fatal(*WAYS[way])
+    mounted.check("s0", "s1")
+    others = len(mounted.workers())
+    with ThreadPoolExecutor(4) as threads:
+        reading = [threads.submit(mounted.check, *KEYS[:20]) for _ in range(3)]
+        assert error_of(lambda: os.listdir(mounted.path / "shards/deadly")) == "EIO"
+        assert [read.result() for read in reading] == [None] * 3
+    assert mounted.ran("deadly") == 1 + DEATHS, "in a worker, and alone"
+    assert mounted.errors()[0].endswith(" shards/deadly: readdir is refused for a minute: whoever runs it dies")
+    assert error_of(lambda: os.listdir(mounted.path / "shards/deadly")) == "EIO"
+    assert mounted.ran("deadly") == 1 + DEATHS
+    assert error_of((mounted.path / "shards/good/dies.wav").read_bytes) == "EIO"
+    assert mounted.ran("dies") == 1 + DEATHS
+    assert mounted.errors()[0].endswith(" shards/good/dies.wav: read is refused for a minute: whoever runs it dies")
+    assert len(mounted.errors()) == 2
+    assert (mounted.path / "shards/deadly/s3.wav").read_bytes()[44:] == audio_of("s3")
+    wait_until(lambda: len(mounted.workers()) == others)
+    assert mounted.info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("way", ["one", "two"])
+def test_a_request_that_is_stuck_is_an_error_after_one_worker(fatal, way):
+    mounted = fatal("--stuck-seconds", 1, *WAYS[way])
+    assert error_of((mounted.path / "shards/good/stuck.wav").read_bytes) == "EIO"
+    assert mounted.ran("stuck") == 2
+    (told,) = mounted.errors()
+    assert told.endswith(" shards/good/stuck.wav: lookup is refused for a minute: it takes over 1 s")
+    mounted.check(*KEYS[:20])
+    assert error_of((mounted.path / "shards/good/stuck.wav").read_bytes) == "EIO"
+    assert mounted.ran("stuck") == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_ran_in_a_worker_that_somebody_killed_is_answered(fatal, way):
+    """It has a strike, and runs alone, to the end."""
+    mounted = fatal(*WAYS[way])
+    slow = [f"slow{i}" for i in range(3)]
+    with ThreadPoolExecutor(3) as threads:
+        reading = [threads.submit(mounted.check, key) for key in slow]
+        wait_until(lambda: mounted.ran("slow") >= 3)
+        for worker in mounted.workers():
+            os.kill(worker, signal.SIGKILL)
+        assert [read.result(30) for read in reading] == [None] * 3
+    assert mounted.ran("slow") >= 6
+    assert mounted.errors() == []
+    mounted.check(*slow)
+
+
+@pytest.mark.parametrize("way", ["one", "trio"])
+def test_whatever_is_asked_can_be_answered_alone(fatal, way, tmp_path):
+    mounted = fatal("--state-dir", tmp_path / "state", *WAYS[way], EVERYTHING_ALONE="1")
+    assert sorted(os.listdir(mounted.path)) == [".touchfs", "by-key", "merged", "segments", "shards"]
+    shard = mounted.path / "shards/good"
+    names = [f"{key}.{kind}" for key in KEYS for kind in ("json", "txt", "wav")]
+    with os.scandir(shard) as listed:
+        found = {entry.name: (entry.inode(), entry.is_file()) for entry in listed}
+    assert found == {name: ((shard / name).stat().st_ino, True) for name in sorted(names)}
+    mounted.check("s0", "s1")
+    assert os.readlink(mounted.path / "by-key/s0~2.wav") == "../shards/good/s0.wav"
+    assert os.getxattr(shard / "s0.wav", "user.touchfs.key") == b"s0"
+    assert "user.touchfs.key" in os.listxattr(shard / "s0.wav")
+    assert os.statvfs(shard).f_namemax == 255
+    assert error_of(lambda: os.stat(shard / "none")) == "ENOENT"
+    assert error_of(lambda: (shard / "none").write_text("")) == "EROFS"
+    train = mounted.path / ".touchfs/iterators/train"
+    train.mkdir()
+    assert error_of(train.mkdir) == "EEXIST"
+    (train / "spec").write_text('{"output": "key"}')
+    (train / "batch").write_text("2")
+    assert [(train / "next").read_text() for _ in range(2)] == ["s0\ns1\n", "s2\ns3\n"]
+    token = (train / "token").read_text()
+    (train / "reset").write_text("1")
+    (train / "token").write_text(token)
+    assert (train / "position").read_text() == "4\n"
+    train.rmdir()
+    assert not train.exists()
+    assert mounted.info()["internal_errors"] == 0
+    assert mounted.errors() == []
+
+
+@pytest.fixture
+def waiting(mount, lethal, tmp_path) -> Iterator[tuple[Mount, Slow]]:
+    """A mount of shards on a file system that can be made to hang. It has read from it."""
+    with slow(lethal, tmp_path / "slow") as files:
+        mounted = mount(files.path, "--stuck-seconds", 1)
+        assert (mounted.path / "shards/good/s0.wav").read_bytes()[44:] == audio_of("s0")
+        yield mounted, files
+
+
+def test_what_waits_for_a_file_is_not_stuck(waiting):
+    """Not even alone, after its worker was killed."""
+    mounted, files = waiting
+    files.hang()
+    path = mounted.path / "shards/good/s1.wav"
+    with readers(files, path) as (reading,):
+        time.sleep(0.5)
+        (worker,) = mounted.workers()
+        os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: len(set(mounted.workers()) - {worker}) == 2)
+        time.sleep(3)
+        assert reading.poll() is None
+        files.go_on()
+        data, _ = reading.communicate(timeout=30)
+        assert data[44:] == audio_of("s1")
+    assert (mounted.path / ".touchfs/errors").read_text() == ""
+
+
+def test_a_step_that_waits_for_the_store_is_not_stuck(mount, lethal, tmp_path):
+    mounted = mount(lethal, "--stuck-seconds", 1, "--state-dir", tmp_path / "state")
+    train = mounted.path / ".touchfs/iterators/train"
+    train.mkdir()
+    (train / "spec").write_text('{"output": "key"}')
+    (store,) = (tmp_path / "state").glob("*.sqlite")
+    with ThreadPoolExecutor(1) as threads:
+        with closing(sqlite3.connect(store, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            step = threads.submit((train / "next").read_text)
+            time.sleep(0.5)
+            (worker,) = mounted.workers()
+            os.kill(worker, signal.SIGKILL)
+            wait_until(lambda: len(set(mounted.workers()) - {worker}) == 2)
+            time.sleep(3)
+            assert not step.done()
+            connection.execute("ROLLBACK")
+        assert step.result(30) == "s0\n"
+    assert (train / "next").read_text() == "s1\n"
+    assert (mounted.path / ".touchfs/errors").read_text() == ""
+
+
+def test_processes_for_one_request_are_gone_in_the_end(fatal):
+    mounted = fatal()
+    assert error_of((mounted.path / "shards/good/dies.wav").read_bytes) == "EIO"
+    wait_until(lambda: len(mounted.workers()) == 1)
+
+
+KILLS = int(os.environ.get("TOUCHFS_KILLS", "60"))
+READER = """
+import os, sys
+from pathlib import Path
+shard, keys, stop = Path(sys.argv[1]), sys.argv[2].split(), Path(sys.argv[3])
+done = 0
+while not stop.exists():
+    for key in keys:
+        data = (shard / f"{key}.wav").read_bytes()
+        assert data[44:] == key.encode().ljust(16) * 1000, key
+    assert len(os.listdir(shard)) == 3 * int(sys.argv[4])
+    done += 1
+print(done)
+"""
+
+
+@pytest.mark.parametrize("way", ["one", "two"])
+def test_no_reader_notices_that_workers_are_killed_and_their_successors_at_once(mount, lethal, tmp_path, way):
+    """Whatever they run, they run alone then, and some of that is killed too."""
+    mounted = mount(lethal, *WAYS[way])
+    stop, dice = tmp_path / "stop", random.Random(1)
+    command = [sys.executable, "-c", READER, mounted.path / "shards/good", " ".join(KEYS[:20]), stop, str(len(KEYS))]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(16)]
+    kills = 0
+    while kills < KILLS:
+        time.sleep(dice.uniform(0.01, 0.1))
+        before = wait_until(mounted.workers)
+        # The eldest is a worker. What comes then is its successor, or runs one request.
+        kills += kill(before[0])
+        wait_until(lambda before=before: before[0] not in mounted.workers())
+        time.sleep(dice.uniform(0, 0.02))
+        kills += sum(map(kill, mounted.workers()))
+    stop.touch()
+    told = [process.communicate(timeout=60) for process in running]
+    assert [errors for _, errors in told] == [""] * 16
+    assert all(int(done) > 0 for done, _ in told), told
+    assert mounted.info()["internal_errors"] == 0
+    assert (mounted.path / ".touchfs/errors").read_text() == ""
+
+
+def kill(worker: int) -> bool:
+    try:
+        os.kill(worker, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
