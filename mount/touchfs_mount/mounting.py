@@ -157,7 +157,10 @@ def _serve(
 
 def _store_place(path: str) -> StorePlace:
     """The state store, made if need be. Closed again: each worker opens it for itself after the fork."""
-    store = StateStore(path)
+    try:
+        store = StateStore(path)
+    except StateError as error:
+        raise MountError(f"{error}; a mount with --read-only needs no state") from error
     try:
         store.add_mount(os.getpid())
         return StorePlace(path, store.identity or b"")

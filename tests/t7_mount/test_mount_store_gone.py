@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mounts import TOUCHFS, touchfs, wait_until
-from small_disks import AS_ROOT, refused
+from small_disks import AS_ROOT, fill, refused, small_disk
 
 from touchfs.write.touch import TouchWriter
 
@@ -225,3 +225,14 @@ class TestReadOnly:
         check_data(mounted)
         assert [path.suffix for path in (tmp_path / "state").iterdir()] == [".log"]
         assert os.listdir(mounted.path / ".touchfs") == ["info", "errors"]
+
+    @pytest.mark.parametrize("free", [0, 4096, 40960])
+    def test_is_named_where_the_state_directory_is_full(self, numbers, tmp_path, free):
+        with small_disk(tmp_path / "disk") as disk:
+            fill(disk, free)
+            options = ["--state-dir", disk, "--log-file", tmp_path / "log"]
+            refused = touchfs("mount", numbers, tmp_path / "mnt", *options)
+            (line,) = refused.stderr.splitlines()
+            assert refused.returncode == 1
+            assert "the disk is full: nothing was changed" in line
+            assert line.endswith("; a mount with --read-only needs no state")

@@ -18,6 +18,9 @@ NETWORK_FILE_SYSTEMS = frozenset(
     | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs", "fuse.touchfs"}
 )
 
+# What SQLite takes for it at once.
+_SHARED_MEMORY_SIZE = 32768
+
 
 class DiskFullError(FullError):
     """SQLite found no room on the disk. Its own log may be what fills it."""
@@ -60,13 +63,22 @@ def open_connection(path: str, patience: Patience, *, fsync: bool, create: bool)
 
 def state_error(error: sqlite3.Error, path: str, patience: Patience) -> StateError:
     code = code_of(error)
-    if code == sqlite3.SQLITE_FULL:
+    # No room for its shared memory is an error of reading and writing to SQLite.
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _is_full(os.path.dirname(path) or ".")):
         return DiskFullError("the disk is full: nothing was changed", path=path)
     if code == sqlite3.SQLITE_BUSY:
         return busy_error(path, patience)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StateError(f"damaged ({error}): unmount what uses it, and delete it", path=path)
     return StateError(f"cannot be used: {error}; choose another --state-dir", path=path)
+
+
+def _is_full(directory: str) -> bool:
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _SHARED_MEMORY_SIZE
 
 
 def busy_error(path: str, patience: Patience) -> StateError:
