@@ -155,6 +155,14 @@ def test_a_bin_alone_is_no_dataset(tmp_path: Path) -> None:
         find_shards(str(tmp_path))
 
 
+def test_of_each_kind_of_other_files_one_is_named(tmp_path: Path) -> None:
+    for name in ("README.md", "a.parquet", "b.parquet", "c.zip", "d.csv", "unknown"):
+        (tmp_path / name).touch()
+    told = "; README.md is a Markdown text; a.parquet is a Parquet file; c.zip is a zip archive$"
+    with pytest.raises(NotFoundError, match=told):
+        find_shards(str(tmp_path))
+
+
 def test_what_nobody_has_finished_writing_is_not_found(tmp_path: Path) -> None:
     shard = make(tmp_path / "0")
     make(tmp_path / ".touchfs-tmp-0123456789abcdef")

@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
+from itertools import islice
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
@@ -38,6 +39,8 @@ LIST_NAME, LIST_SUFFIX = "data.list", ".list"
 SKIPPED_NAME = "skipped.jsonl"
 # A path of 4096 bytes, which is the longest there is, and datatypes. What has longer lines is no list.
 LINE_MAX = 8192
+# Of how many kinds of other files in a directory one is named.
+_KINDS_NAMED = 3
 
 FILE_SUFFIXES = (".tar", ".jsonl", *TAR_SUFFIXES, *JSONL_SUFFIXES)
 
@@ -90,8 +93,9 @@ def find_shards(source: str, silent: Collection[str] = ()) -> list[str]:
         shards += [path] if path in silent or is_touch_shard(path) else _in_directory(path)
     if not shards:
         expected = "expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list"
-        others = (f"; {name} is {what}" for name in names if (what := describe_name(name)))
-        raise NotFoundError(f"no shards here: {expected}{next(others, '')}", path=source)
+        kinds = {what: name for name in reversed(names) if (what := describe_name(name))}
+        others = "".join(f"; {name} is {what}" for what, name in islice(reversed(kinds.items()), _KINDS_NAMED))
+        raise NotFoundError(f"no shards here: {expected}{others}", path=source)
     return shards
 
 
