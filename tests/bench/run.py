@@ -9,7 +9,16 @@ from pathlib import Path
 from harness import machine
 
 HERE = Path(__file__).parent
-BENCHMARKS = ("mount_scale", "read_handler", "small_files", "tar_shards", "touch_dataset", "nodes", "control_files")
+BENCHMARKS = (
+    "mount_scale",
+    "read_handler",
+    "small_files",
+    "tar_shards",
+    "touch_dataset",
+    "nodes",
+    "control_files",
+    "hung_shards",
+)
 
 if __name__ == "__main__":
     print(machine())
