@@ -9,8 +9,10 @@ venv: install-demo
 demo: install-demo
 	@tests/demo.sh
 
+# Tests of mounts count processes and wait for each other, so they run one after the other; all others on two processors.
 test: install-test
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n 2 --ignore tests/t7_mount
+	.venv/bin/python -m pytest tests/t7_mount
 
 check: install-test
 	.venv/bin/lint-imports

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from touchfs.catalog.catalog import Catalog
+from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.extent import Content, Extent, Memory
-from touchfs.shard.catalog import Catalog
 from touchfs.shard.open import open_source
-from touchfs.shard.table import DIRECTORY, Table
 from touchfs.view.form import presenter
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from touchfs import node
 from touchfs.errors import UsageError
-from touchfs.node.global_shuffle import global_shuffle
-from touchfs.node.seed import Seed, SeedOrRng
-from touchfs.node.shar import Fields, list_fields
-from touchfs.node.state import graph_of
-from touchfs.shard.native_match import has_native_indexes, matches, why_sequential
+from touchfs.node.core.seed import Seed, SeedOrRng
+from touchfs.node.core.state import graph_of
+from touchfs.node.leaf.shar import Fields, list_fields
+from touchfs.node.transform.global_shuffle import global_shuffle
+from touchfs.peers.match import has_native_indexes, matches, why_sequential
 from touchfs.token import State
 
 
@@ -40,7 +40,7 @@ class SampleSet:
         `LazyIndexedManifestIterator` (shuffle, seed, rank, world_size, partition, tail). `indexed=False` reads shards
         from start to end, in the order of `LazyManifestIterator` (shuffle_shards, seed, rank, world_size). By default
         it is what the data was prepared for: indexed if all files are plain and have their native indexes beside them
-        (`touchfs.shard.native_match`).
+        (`touchfs.peers.match`).
         """
         path = os.fspath(path)
         _refuse_sequential([path], indexed)
@@ -126,7 +126,7 @@ class SampleSet:
 
         Samples of a dataset come as `touchfs.node.Sound`: their recording decoded, and mixed.
         """
-        from touchfs.node.cut_mixer import LazyCutMixer
+        from touchfs.node.audio.cut_mixer import LazyCutMixer
 
         return SampleSet(LazyCutMixer(self, others, **options))
 

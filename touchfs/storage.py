@@ -21,12 +21,12 @@ from typing import Any
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
 from touchfs.indexing.preparing import CATALOG_SUFFIX
+from touchfs.posix.mounts import Mounted, mounts
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
-from touchfs.source.compressed import scratch_name
+from touchfs.source.decompressed import scratch_name
 from touchfs.source.local import FileIdentity
-from touchfs.source.mounts import Mounted, mounts
 from touchfs.source.scratch import Scratch
-from touchfs.state.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
+from touchfs.store.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
 
 INDEX, SCRATCH, STATE, LOG = "index", "scratch", "state", "log"
 # What no dataset file names is being made, or is left over.

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from touchfs.errors import FormatError, MissingExtraError, UsageError
-from touchfs.node.base import (
+from touchfs.node.core.base import (
     Iteration,
     IteratorNode,
     Pair,
@@ -37,14 +37,14 @@ from touchfs.node.base import (
     resolve_iterator_source,
     supports_graph_restore,
 )
-from touchfs.node.dataloading import is_split, rank_of_environment, rank_of_process
-from touchfs.node.foreign import begin, maker, resume_root
-from touchfs.node.graph import drawing_nodes, refuse_drawn_seeds
-from touchfs.node.saved import Saved
-from touchfs.node.scope import Track
-from touchfs.node.seed import DrawnSeed
-from touchfs.node.share import is_partitioned, share_of
-from touchfs.node.state import VERSION, graph_of, resume
+from touchfs.node.core.foreign import begin, maker, resume_root
+from touchfs.node.core.graph import drawing_nodes, refuse_drawn_seeds
+from touchfs.node.core.saved import Saved
+from touchfs.node.core.scope import Track
+from touchfs.node.core.seed import DrawnSeed
+from touchfs.node.core.share import is_partitioned, share_of
+from touchfs.node.core.state import VERSION, graph_of, resume
+from touchfs.node.leaf.dataloading import is_split, rank_of_environment, rank_of_process
 from touchfs.token import State, normalize_graph_token
 
 try:

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, NotFoundError, UsageError
-from touchfs.format import mmidx
+from touchfs.format.idx import mmidx
+from touchfs.format.idx.mmidx_entries import Entries, damage_text
 from touchfs.format.metainfo import parse_object
-from touchfs.format.mmidx_entries import Entries, damage_text
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits, too_long
 from touchfs.shard import megatron
@@ -36,10 +36,10 @@ from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
 from touchfs.shard.other_formats import refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
-from touchfs.shard.touch import METAINFO_NAMES, fingerprint
+from touchfs.shard.touchnet import METAINFO_NAMES, fingerprint
+from touchfs.source.concat import Pieces, StoredFile
 from touchfs.source.drive import drive
 from touchfs.source.local import LocalFile
-from touchfs.source.pieces import Pieces, StoredFile
 
 # Big enough that reading in order seldom waits for entries, small enough for a random read not to mind a miss.
 BLOCK_SAMPLES = 1024

@@ -37,8 +37,8 @@ from harness import (
 
 from touchfs.dataset import Dataset
 from touchfs.indexing import open_dataset
-from touchfs.state.iterators import Iterators
-from touchfs.state.store import StateStore
+from touchfs.iterators.iterators import Iterators
+from touchfs.store.store import StateStore
 
 SAMPLES, LARGE, BATCH = 10_000, 10_000_000, 10_000
 COUNT, BATCHES, STEPS, ROUNDS = 2_000, 5, 500, 9

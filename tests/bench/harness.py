@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from touchfs.format import mmidx
+from touchfs.format.idx import mmidx
 
 TOUCHFS = str(Path(sys.executable).with_name("touchfs"))
 

@@ -25,7 +25,7 @@ from harness import (
 sys.path.append(str(Path(__file__).parent.parent / "t7_mount"))
 from slow import readers, slow
 
-SHARDS, READERS, SAMPLES, AUDIO_SIZE, COUNT, ROUNDS = 33, 32, 400, 32_000, 6_000, 5
+SHARDS, READERS, SAMPLES, AUDIO_SIZE, COUNT, ROUNDS = 33, 32, 400, 32_000, 20_000, 5
 
 
 def main() -> None:
@@ -43,6 +43,7 @@ def main() -> None:
                 hot = [f"{mount.path}/shards/{0:09d}/s{0:05d}-{i:06d}.wav" for i in range(SAMPLES)]
 
                 def rate() -> float:
+                    time.sleep(1)  # by then the readers wait, if there are any
                     return COUNT / open_read_close(hot, AUDIO_SIZE + 44, COUNT, 4)
 
                 def beside(shards: int) -> float:
@@ -52,7 +53,6 @@ def main() -> None:
                     files.hang()
                     waiting = [mount.path / f"shards/{n:09d}/s{n:05d}-{i % SAMPLES:06d}.wav" for n, i in places]
                     with readers(files, *waiting):
-                        time.sleep(1)
                         return rate()
 
                 beside.used = 0

@@ -24,7 +24,7 @@ from lhotse import CutSet
 
 from touchfs import SampleSet
 from touchfs.node import LazyIndexedManifestIterator, LazyShuffler, collect_state_dict, restore_state_dict
-from touchfs.node.feistel import Feistel
+from touchfs.node.order.feistel import Feistel
 from touchfs.write import Audio, SharWriter
 
 CUTS, RATE, TAKEN, LARGE, BUFFER = 10_000, 16_000, 2_000, 10_000_000, 10_000

@@ -11,16 +11,16 @@ import time
 from pathlib import Path
 
 from harness import TOUCHFS, at_most, make_shards, own_cache_and_state, report, run
-from touchfs_mount.control import MountFacts
-from touchfs_mount.known_iterators import KnownIterators
-from touchfs_mount.one_request import environment
-from touchfs_mount.operations import TouchOperations
-from touchfs_mount.recent_errors import RecentErrors
-from touchfs_mount.workers import Shared
+from touchfs_mount.control.control import MountFacts
+from touchfs_mount.control.known_iterators import KnownIterators
+from touchfs_mount.control.recent_errors import RecentErrors
+from touchfs_mount.daemon.worker import Shared
+from touchfs_mount.requests.one_request import environment
+from touchfs_mount.requests.operations import TouchOperations
 
 from touchfs.indexing import open_dataset
-from touchfs.state.open_table import OpenTable
-from touchfs.state.problem import SharedProblem
+from touchfs.store.open_table import OpenTable
+from touchfs.store.problem import SharedProblem
 from touchfs.tree.tree import Tree
 
 BLOCKS, CALLS = 60, 500

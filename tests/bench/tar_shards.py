@@ -28,8 +28,8 @@ import numpy as np
 from harness import TOUCHFS, at_least, interleaved, open_read_close, own_cache_and_state, report, run
 from lhotse.indexing import IndexedTarReader, create_jsonl_index, create_tar_index
 
-from touchfs.format.tar_grouping import Dialect
-from touchfs.write.native_index import write_index
+from touchfs.format.tar.grouping import Dialect
+from touchfs.peers.write import write_index
 
 PAIRS, LINES, RATE, READS = 10_000, 2_000_000, 16_000, 3_000
 MANIFEST = {

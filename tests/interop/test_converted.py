@@ -11,12 +11,12 @@ import webdataset
 from lhotse import CutSet, MonoCut, MultiCut, Recording, SupervisionSegment
 from lhotse.shar import SharWriter as LhotseSharWriter
 
-from touchfs.convert import convert
-from touchfs.write.convert_shar import SharTarget
-from touchfs.write.convert_tar import TarTarget
-from touchfs.write.convert_touch import TouchTarget
-from touchfs.write.pack import pack_touch
-from touchfs.write.pack_samples import pack_shar, pack_tar
+from touchfs.bulk.convert.job import convert
+from touchfs.bulk.convert.shar import SharTarget
+from touchfs.bulk.convert.tar import TarTarget
+from touchfs.bulk.convert.touchnet import TouchTarget
+from touchfs.bulk.pack.samples import pack_shar, pack_tar
+from touchfs.bulk.pack.touchnet import pack_touch
 
 # Lhotse leaves tars open when it streams.
 pytestmark = [

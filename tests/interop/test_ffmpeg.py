@@ -13,8 +13,8 @@ import av
 import numpy as np
 import pytest
 
+from touchfs.bulk.pack.touchnet import pack_touch
 from touchfs.media.audio import Arithmetic, decode
-from touchfs.write.pack import pack_touch
 
 SOUND = "aevalsrc=0.4*sin(2*PI*(200+300*t)*t)+0.2*random(0)|0.3*sin(2*PI*(900-50*t)*t)-0.1*random(1):s=44100:d=2.3"
 PICTURE = ("-f", "lavfi", "-i", "testsrc=d=2:r=10:s=64x64", "-c:v", "mpeg4", "-bf", "2")

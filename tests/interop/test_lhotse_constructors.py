@@ -20,7 +20,7 @@ from lhotse.shar.readers.lazy import LazySharIterator as LhotseShar
 
 from touchfs import SampleSet, node
 from touchfs.errors import UsageError
-from touchfs.write.shar import SharWriter
+from touchfs.write.shar.writer import SharWriter
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,11 @@ from lhotse.index_pack import IndexPack, IndexPackArraySpec, IndexPackCollection
 from lhotse.indexing import IndexedJsonlReader, IndexedTarReader, create_jsonl_index, create_tar_index
 from lhotse.shar.writers.tar import TarWriter
 
-from touchfs.format import idxpack, jsonl, offsets, tar
-from touchfs.format.idxpack_build import Spec, build_pack
-from touchfs.format.tar_header import build_header, end_of_archive, padding
+from touchfs.format import jsonl
+from touchfs.format.idx import idxpack, offsets
+from touchfs.format.idx.idxpack_build import Spec, build_pack
+from touchfs.format.tar import members as tar
+from touchfs.format.tar.header import build_header, end_of_archive, padding
 from touchfs.source.drive import drive
 from touchfs.source.local import LocalFile
 

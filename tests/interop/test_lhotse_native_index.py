@@ -26,12 +26,12 @@ from lhotse.packed_lazy import LazyPackedManifestIterator
 from lhotse.shar.writers.tar import TarWriter
 
 from touchfs.errors import FormatError
-from touchfs.format.tar_grouping import Dialect
-from touchfs.format.tar_header import build_header, end_of_archive, padding
-from touchfs.shard.index_lists import judge_list
-from touchfs.shard.native_index import State, judge
-from touchfs.write.index_pack import write_pack
-from touchfs.write.native_index import write_index
+from touchfs.format.tar.grouping import Dialect
+from touchfs.format.tar.header import build_header, end_of_archive, padding
+from touchfs.peers.judge import State, judge
+from touchfs.peers.lists import judge_list
+from touchfs.peers.pack import write_pack
+from touchfs.peers.write import write_index
 
 LHOTSE = Dialect.LHOTSE
 METADATA = json.dumps(Array(storage_type="shar", storage_path="", storage_key="", shape=[2]).to_dict()).encode()

@@ -30,9 +30,9 @@ from touchfs.node import (
     collect_state_dict,
     restore_state_dict,
 )
+from touchfs.peers.write import write_index
 from touchfs.torch import NodeIterableDataset
 from touchfs.write import SharWriter
-from touchfs.write.native_index import write_index
 
 SIZES = {"a": [7, 1, 12, 5], "b": [3, 9]}
 # Such also as go beyond 32 bits with the epochs.

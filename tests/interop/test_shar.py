@@ -18,9 +18,9 @@ from lhotse.features.io import MemoryRawWriter
 from lhotse.shar import SharWriter
 from shown import files
 
-from touchfs.shard.catalog import Catalog
+from touchfs.catalog.catalog import Catalog
+from touchfs.indexing.catalogs import make_catalog
 from touchfs.shard.find import find_shards
-from touchfs.view.catalogs import make_catalog
 
 # Lhotse leaves tars open when it streams.
 pytestmark = [

@@ -15,7 +15,7 @@ from lhotse.features.io import MemoryRawWriter
 from lhotse.shar import SharWriter as LhotseSharWriter
 
 from touchfs.errors import FormatError
-from touchfs.format import offsets
+from touchfs.format.idx import offsets
 from touchfs.write import Audio, SharWriter, TarShardsWriter
 
 # Lhotse leaves tars open when it streams; both warn that compressed lines cannot be indexed.

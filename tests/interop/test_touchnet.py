@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from touchfs import TouchDataset
-from touchfs.format import mmidx
+from touchfs.bulk.pack.touchnet import pack_touch
+from touchfs.format.idx import mmidx
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
-from touchfs.write.pack import pack_touch
 
 TOUCHNET = Path(__file__).parent.parent / "data/touchnet"
 LENGTHS = [[16000, 40000, 48000], [12000, 0]]

@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.format import flatbuffers
-from touchfs.format.arrow_ipc import BinaryColumn, File, build_file, parse_file
-from touchfs.format.flatbuffers import I16, Scalar
+from touchfs.format.arrow import flatbuffers
+from touchfs.format.arrow.flatbuffers import I16, Scalar
+from touchfs.format.arrow.ipc import BinaryColumn, File, build_file, parse_file
 
 INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.extent import Plan, T
-from touchfs.format.idxpack import HEADER, HEADER_SIZE, SEGMENT, Content, Pack, scan_pack, scan_segment
-from touchfs.format.idxpack_build import Spec, build_pack
+from touchfs.format.idx.idxpack import HEADER, HEADER_SIZE, SEGMENT, Content, Pack, scan_pack, scan_segment
+from touchfs.format.idx.idxpack_build import Spec, build_pack
 
 
 def run(plan: Plan[T], data: bytes) -> T:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
 from touchfs.extent import Plan, T
-from touchfs.format.mmidx import (
+from touchfs.format.idx.mmidx import (
     DTYPES,
     HEADER_SIZE,
     build_index,
@@ -18,7 +18,7 @@ from touchfs.format.mmidx import (
     scan_entries,
     scan_header,
 )
-from touchfs.format.mmidx_entries import Entries, damage_text
+from touchfs.format.idx.mmidx_entries import Entries, damage_text
 
 # audio.idx as TouchNet wrote it for samples of 16000, 40000 and 48000 elements
 GOLDEN = bytes.fromhex(

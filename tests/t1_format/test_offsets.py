@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.format.offsets import build, find_stranger, parse
+from touchfs.format.idx.offsets import build, find_stranger, parse
 
 
 def raw(*offsets: int) -> bytes:

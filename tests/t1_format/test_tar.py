@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.format.tar import EXTENSION_SIZE_MAX, Kind, Member, members
-from touchfs.format.tar_header import build_header, end_of_archive, padding
-from touchfs.format.tar_links import link_targets
+from touchfs.format.tar.header import build_header, end_of_archive, padding
+from touchfs.format.tar.links import link_targets
+from touchfs.format.tar.members import EXTENSION_SIZE_MAX, Kind, Member, members
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.format.wds_v2 import Companion, parse_companion
+from touchfs.format.idx.wds_v2 import Companion, parse_companion
 
 INDEX = struct.pack("<3Q", 0, 2048, 10240)
 SOURCE = {"path": "/data/ü.tar", "size_bytes": 10240, "mtime_ns": 5, "object_identity": None}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from touchfs.errors import SourceError, UsageError
-from touchfs.source.atomic import TEMPORARY_PREFIX, atomic_directory, atomic_file
+from touchfs.posix.atomic import TEMPORARY_PREFIX, atomic_directory, atomic_file
 
 
 def test_a_file_appears_at_the_end(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_directory_must_be_new(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from touchfs.source.atomic import atomic_file
+from touchfs.posix.atomic import atomic_file
 for version in range(10**9):
     with atomic_file(sys.argv[1]) as file:
         for _ in range(64):

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from touchfs.errors import ChangedError, FormatError, MissingExtraError, SourceError
-from touchfs.source import compressed
-from touchfs.source.compressed import STEP_SIZE, DecompressedFile, codec_of, decompress, decompressed, find
+from touchfs.source import decompressed as compressed
+from touchfs.source.decompressed import STEP_SIZE, DecompressedFile, codec_of, decompress, decompressed, find
 from touchfs.source.local import FileIdentity, LocalFile
 from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from touchfs.errors import SourceError
-from touchfs.source.exchange import exchange
+from touchfs.posix.exchange import exchange
 
 
 def test_directories_are_swapped(tmp_path: Path) -> None:

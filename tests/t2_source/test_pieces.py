@@ -5,8 +5,8 @@ import pytest
 from conformance import check_source
 
 from touchfs.errors import ChangedError, SourceError
+from touchfs.source.concat import Pieces
 from touchfs.source.local import FileIdentity
-from touchfs.source.pieces import Pieces
 
 
 def pieces(directory: Path, *contents: bytes) -> Pieces:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from touchfs.errors import SourceError, UntrustedError
-from touchfs.source.compressed import DecompressedFile, decompressed
+from touchfs.source.decompressed import DecompressedFile, decompressed
 from touchfs.source.local import FileIdentity
 from touchfs.source.scratch import DIRECTORY_VARIABLE, Scratch
 

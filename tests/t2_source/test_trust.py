@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from touchfs.errors import UntrustedError, UsageError
-from touchfs.source.trust import check_directory, check_file, open_own, open_to_change, own_file, parse_users, tighten
+from touchfs.posix.trust import check_directory, check_file, open_own, open_to_change, own_file, parse_users, tighten
 
 ATTACKER, OWNER = 65534, 12345
 

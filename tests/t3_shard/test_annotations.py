@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from touchnet import INT16, UINT8, as_json, write_modality, write_shard, write_speech
 
+from touchfs.bulk.annotations import Annotations, PutReport, get_annotations, put_annotations
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.write.annotations import Annotations, PutReport, get_annotations, put_annotations
 
 KILLS = 80
 PAIR = ("metainfo.bin", "metainfo.idx")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from touchfs.catalog.catalog import VERSION, Catalog, Facts, Kind, TableBuilder, write_catalog
+from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.errors import ChangedError, FormatError, SourceError, TouchfsError
-from touchfs.format import arrow_ipc
-from touchfs.shard.catalog import VERSION, Catalog, Facts, Kind, TableBuilder, write_catalog
-from touchfs.shard.table import DIRECTORY, Table
+from touchfs.format.arrow import ipc as arrow_ipc
 from touchfs.source.local import FileIdentity
 
 KINDS = [Kind("audio", "audio.bin", "wav/16000"), Kind("metainfo", "metainfo.bin", "inline", "a note")]

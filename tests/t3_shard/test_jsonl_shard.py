@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shown import files
 
+from touchfs.catalog.catalog import Catalog
+from touchfs.indexing.catalogs import make_catalog
 from touchfs.shard import jsonl
-from touchfs.shard.catalog import Catalog
 from touchfs.shard.jsonl import JsonlShard
 from touchfs.shard.options import Options
-from touchfs.view.catalogs import make_catalog
 
 
 def shown(path: Path) -> tuple[dict[str, bytes], str]:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from touchfs.catalog import key_builder
+from touchfs.catalog.catalog import Facts, Kind, TableBuilder, write_catalog
+from touchfs.catalog.key_builder import KeyedShard, build_keys
+from touchfs.catalog.keys import Keys
 from touchfs.errors import FormatError, NotFoundError
-from touchfs.shard import key_builder
-from touchfs.shard.catalog import Facts, Kind, TableBuilder, write_catalog
-from touchfs.shard.key_builder import KeyedShard, build_keys
-from touchfs.shard.keys import Keys
-from touchfs.shard.names import hash_of, quote
+from touchfs.names import hash_of, quote
 
 FACTS = Facts({}, 1, 1.0, 1, 1, 0, "")
 

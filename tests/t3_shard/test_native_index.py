@@ -18,15 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError, NotFoundError, TouchfsError, UsageError
-from touchfs.format.idxpack import Content
-from touchfs.format.idxpack_build import Spec, build_pack
-from touchfs.format.tar_grouping import Dialect
-from touchfs.format.tar_header import build_header, end_of_archive, padding
-from touchfs.format.wds_v2 import parse_companion
-from touchfs.shard.index_lists import is_list, judge_list
-from touchfs.shard.native_index import State, judge
-from touchfs.write.index_pack import expand, write_pack
-from touchfs.write.native_index import index_path, write_index
+from touchfs.format.idx.idxpack import Content
+from touchfs.format.idx.idxpack_build import Spec, build_pack
+from touchfs.format.idx.wds_v2 import parse_companion
+from touchfs.format.tar.grouping import Dialect
+from touchfs.format.tar.header import build_header, end_of_archive, padding
+from touchfs.peers.judge import State, judge
+from touchfs.peers.lists import is_list, judge_list
+from touchfs.peers.pack import expand, write_pack
+from touchfs.peers.write import index_path, write_index
 
 LHOTSE, ENERGON, NEMO, WDS_V2 = Dialect.LHOTSE, Dialect.ENERGON, Dialect.NEMO, Dialect.WDS_V2
 THREE = [name for key in ("a", "b", "c") for name in (f"{key}.flac", f"{key}.json", f"{key}.txt")]
@@ -253,8 +253,8 @@ class TestWriting:
                 file.write(block * 10_000)
         code = """
 import resource
-from touchfs.format.tar_grouping import Dialect
-from touchfs.write.native_index import write_index
+from touchfs.format.tar.grouping import Dialect
+from touchfs.peers.write import write_index
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert write_index("x.tar", "x.tar.idx", Dialect.LHOTSE).samples == 200_000
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -266,7 +266,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     def test_killed_it_leaves_the_old_index_or_the_new(self, here):
         Path("x.jsonl").write_text("{}\n" * 5_000_000)
         Path("x.jsonl.idx").write_bytes(b"old")
-        code = "from touchfs.write.native_index import write_index; write_index('x.jsonl', 'x.jsonl.idx', None)"
+        code = "from touchfs.peers.write import write_index; write_index('x.jsonl', 'x.jsonl.idx', None)"
         process = subprocess.Popen([sys.executable, "-c", code])
         while process.poll() is None and not any(part.stat().st_size for part in here.glob(".touchfs-tmp-*")):
             time.sleep(0.001)

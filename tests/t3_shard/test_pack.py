@@ -12,9 +12,9 @@ import pytest
 import soundfile
 from make_data import audio_and_metainfo, shards, tree, write_wav
 
+from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.shard.find import find_shards
-from touchfs.write.pack import PackReport, pack_touch
 
 PLAN = ".touchfs-pack.json"
 
@@ -240,7 +240,7 @@ def test_memory_is_that_of_one_sample(tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").write_text("".join(f'{{"video": "{i}.mp4"}}\n' for i in range(40)))
     program = """if True:
         import resource
-        from touchfs.write.pack import pack_touch
+        from touchfs.bulk.pack.touchnet import pack_touch
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         pack_touch("l.jsonl", "out", datatypes="video+metainfo")
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

@@ -14,8 +14,8 @@ import pytest
 import soundfile
 from make_data import audio_and_metainfo, tree, write_wav
 
+from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError
-from touchfs.write.pack import PackReport, pack_touch
 
 PLAN = ".touchfs-pack.json"
 KILLS = 15

@@ -11,8 +11,8 @@ import pytest
 import tokenizers
 from make_data import shards, tree
 
+from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.errors import FormatError, NotFoundError
-from touchfs.write.pack import PackReport, pack_touch
 
 WORDS = {word: i for i, word in enumerate(["[UNK]", "[CLS]", "hello", "world", "你好", "wow"])}
 

@@ -19,16 +19,16 @@ import zstandard
 from conformance import Expected, check_shard
 from shown import files
 
+from touchfs.catalog.catalog import Catalog
 from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.indexing.catalogs import make_catalog
 from touchfs.limits import Limits
 from touchfs.media import lilcom as own_lilcom
 from touchfs.sample import Sample
-from touchfs.shard.catalog import Catalog
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprint, kind_name, open_shard, shard_name
 from touchfs.shard.options import Decompress, Options
-from touchfs.shard.shar import SharShard
-from touchfs.view.catalogs import make_catalog
+from touchfs.shard.shar.shard import SharShard
 
 RATE = 8000
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

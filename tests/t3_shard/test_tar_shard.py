@@ -18,14 +18,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from shown import files
 
-from touchfs.format.tar import ReadAhead, scan
-from touchfs.shard.catalog import Catalog
+from touchfs.catalog.catalog import Catalog
+from touchfs.format.tar.members import ReadAhead, scan
+from touchfs.indexing.catalogs import make_catalog
+from touchfs.names import plain_path
 from touchfs.shard.find import find_shards
-from touchfs.shard.names import plain_path
 from touchfs.shard.options import LAST_DOT, Options
 from touchfs.shard.tar import TarShard, split_name
 from touchfs.shard.tar_sound import SUFFIXES, measure
-from touchfs.view.catalogs import make_catalog
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 

@@ -14,8 +14,8 @@ from touchnet import INT16, INT32, UINT8, UINT16, as_json, index_bytes, write_mo
 
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError
 from touchfs.shard.options import Options
-from touchfs.shard.touch import TouchShard, fingerprint, is_touch_shard
-from touchfs.write.touch import TouchWriter
+from touchfs.shard.touchnet import TouchShard, fingerprint, is_touch_shard
+from touchfs.write.touchnet import TouchWriter
 
 PCM = [random.Random(i).randbytes(2 * n) for i, n in enumerate((0, 1, 500, 0, 4000))]
 TOLD: list[dict[str, Any]] = [{"key": f"utt{i}", "txt": "é" * i, "sample_rate": 8000} for i in range(len(PCM))]

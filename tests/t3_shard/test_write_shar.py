@@ -19,7 +19,7 @@ import pytest
 import soundfile
 
 from touchfs.errors import FormatError, MissingExtraError, SourceError, UsageError
-from touchfs.format import offsets
+from touchfs.format.idx import offsets
 from touchfs.write import Audio, SharWriter
 
 RATE = 8000

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError, SourceError, UsageError
-from touchfs.format import offsets, tar
+from touchfs.format.idx import offsets
+from touchfs.format.tar import members as tar
 from touchfs.source.local import LocalFile
 from touchfs.write import TarShardsWriter, TarWriter
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 MODALITIES = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
 

@@ -18,11 +18,11 @@ from megatron import INT32, JPEG, packed, split, tokens, write_prefix
 from shown import contents, files, rows
 from touchnet import INT16, UINT8, UINT16, as_json, index_bytes, write_shard, write_speech
 
+from touchfs.catalog.catalog import Catalog
 from touchfs.errors import SourceError
-from touchfs.shard.catalog import Catalog
+from touchfs.indexing import catalogs
+from touchfs.indexing.catalogs import make_catalog
 from touchfs.shard.options import Options
-from touchfs.view import catalogs
-from touchfs.view.catalogs import make_catalog
 
 
 class Made:

@@ -21,19 +21,20 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.convert import ConvertReport, Target, convert
+from touchfs.bulk.convert.job import ConvertReport, Target, convert
+from touchfs.bulk.convert.names import Names, quote_key
+from touchfs.bulk.convert.shar import SharTarget
+from touchfs.bulk.convert.tar import TarTarget
+from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.format import offsets, wav
+from touchfs.format import wav
+from touchfs.format.idx import offsets
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import open_shard
 from touchfs.shard.options import LAST_DOT, Options
 from touchfs.shard.tar import split_name
-from touchfs.write.convert_names import Names, quote_key
-from touchfs.write.convert_shar import SharTarget
-from touchfs.write.convert_tar import TarTarget
-from touchfs.write.convert_touch import TouchTarget
-from touchfs.write.shar import SharWriter
-from touchfs.write.touch import TouchWriter
+from touchfs.write.shar.writer import SharWriter
+from touchfs.write.touchnet import TouchWriter
 
 MODALITIES = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
 KEYS = ["talks/monday", "a.b", "d.d/a.b.c", "x", "x", "x~2", "__m__/k", "50%2Eb", "目录/录音 1", ".hidden", "7"]
@@ -498,7 +499,7 @@ def test_a_full_disk_is_no_bad_sample(touch: Path, monkeypatch: pytest.MonkeyPat
     def full(source: str, destination: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("touchfs.source.atomic.os.replace", full)
+    monkeypatch.setattr("touchfs.posix.atomic.os.replace", full)
     with pytest.raises(SourceError, match="cannot be written: No space left on device"):
         convert(str(touch), str(touch.parent / "out"), TarTarget(2), skip_bad=True)
     assert list((touch.parent / "out").iterdir()) == []
@@ -522,8 +523,8 @@ def test_progress_and_an_empty_source(touch: Path) -> None:
 def test_killed_it_leaves_whole_shards_only(touch: Path) -> None:
     program = """if True:
         import sys
-        from touchfs.convert import convert
-        from touchfs.write.convert_tar import TarTarget
+        from touchfs.bulk.convert.job import convert
+        from touchfs.bulk.convert.tar import TarTarget
         convert(sys.argv[1], sys.argv[2], TarTarget(2, create_index=True))
     """
     convert(str(touch), str(touch.parent / "whole"), TarTarget(2, create_index=True))
@@ -546,8 +547,8 @@ def test_memory_is_that_of_one_sample(tmp_path: Path) -> None:
             writer.add({"video": bytes(2**22)})
     program = """if True:
         import resource, sys
-        from touchfs.convert import convert
-        from touchfs.write.convert_tar import TarTarget
+        from touchfs.bulk.convert.job import convert
+        from touchfs.bulk.convert.tar import TarTarget
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         convert("t", "out", TarTarget())
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from touchfs.convert import ConvertReport, convert
+from touchfs.bulk.convert.job import ConvertReport, convert
+from touchfs.bulk.convert.shar import SharTarget
+from touchfs.bulk.convert.tar import TarTarget
+from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.errors import ChangedError, FormatError, UsageError
-from touchfs.write.convert_shar import SharTarget
-from touchfs.write.convert_tar import TarTarget
-from touchfs.write.convert_touch import TouchTarget
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 # Two of them follow each other, and one is the last of all.
 BAD = (1, 4, 5, 10)

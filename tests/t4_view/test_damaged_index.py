@@ -18,12 +18,12 @@ from shown import files
 from touchnet import write_speech
 
 from touchfs import TouchDataset
+from touchfs.catalog.catalog import Catalog
 from touchfs.errors import FormatError
+from touchfs.indexing.catalogs import make_catalog
 from touchfs.sample import Samples
-from touchfs.shard.catalog import Catalog
 from touchfs.shard.open import open_shard, open_source
 from touchfs.stream.open import open_streams
-from touchfs.view.catalogs import make_catalog
 
 # Of each sample another one; of no length twice.
 SEQUENCES = [tokens(*range(10 * i, 10 * i + count)) for i, count in enumerate((3, 0, 1, 4, 3, 0, 2))]

@@ -14,10 +14,10 @@ from megatron import INT32, split, tokens, write_prefix
 from shown import dataset_files
 from touchnet import write_speech
 
+from touchfs.catalog.keys import Keys
 from touchfs.dataset import Dataset
 from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError
 from touchfs.indexing import open_dataset
-from touchfs.shard.keys import Keys
 from touchfs.shard.options import Options
 
 

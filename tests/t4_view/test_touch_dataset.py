@@ -23,7 +23,7 @@ import touchfs
 import touchfs.touch_dataset
 from touchfs import TouchDataset
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 Array = NDArray[Any]
 

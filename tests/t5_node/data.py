@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from touchnet import write_speech
 
-from touchfs.write.shar import SharWriter
+from touchfs.write.shar.writer import SharWriter
 
 RATE = 16000
 # Segments of each recording, shard by shard.

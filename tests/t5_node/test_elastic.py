@@ -30,7 +30,7 @@ from touchfs.node import (
     merge_states,
     restore_state_dict,
 )
-from touchfs.node.partition import KINDS, TAILS
+from touchfs.node.order.partition import KINDS, TAILS
 from touchfs.token import from_json, to_json
 
 Make = Callable[[int, int], IteratorNode]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from touchfs.errors import UsageError
 from touchfs.node import LazyFilter, LazyIndexedManifestIterator, LazyIteratorChain, LazyMapper, Partition, state_at
-from touchfs.node.draws import draws
-from touchfs.node.feistel import Feistel, round_keys
-from touchfs.node.partition import KINDS, TAILS
-from touchfs.node.state import restore_state_dict
+from touchfs.node.core.state import restore_state_dict
+from touchfs.node.order.draws import draws
+from touchfs.node.order.feistel import Feistel, round_keys
+from touchfs.node.order.partition import KINDS, TAILS
 
 # From Lhotse 2.0.0a7: (size, seed, first ordinals).
 GOLDEN = [

@@ -37,8 +37,8 @@ from touchfs.node import (
     LazyShuffler,
     LazySlicer,
 )
-from touchfs.node.base import PairNode, kind_of
-from touchfs.node.state import collect_state_dict, graph_of, restore_state_dict
+from touchfs.node.core.base import PairNode, kind_of
+from touchfs.node.core.state import collect_state_dict, graph_of, restore_state_dict
 from touchfs.testing import check_restore
 
 

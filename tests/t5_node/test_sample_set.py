@@ -25,10 +25,10 @@ from touchfs.node import (
     get_graph_origin,
     resolve_iterator_source,
 )
-from touchfs.shard.native_match import has_native_indexes
+from touchfs.peers.match import has_native_indexes
+from touchfs.peers.write import Dialect, write_index
 from touchfs.testing import check_restore
 from touchfs.token import from_json, to_json
-from touchfs.write.native_index import Dialect, write_index
 
 
 def ordinals(samples: Any) -> list[int]:

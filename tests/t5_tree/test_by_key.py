@@ -15,16 +15,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from touchfs import TouchDataset
+from touchfs import TouchDataset, names
+from touchfs.catalog import key_builder
+from touchfs.catalog.keys import Keys
 from touchfs.errors import ChangedError, NotFoundError
 from touchfs.indexing import open_dataset
-from touchfs.shard import key_builder, names
-from touchfs.shard.keys import Keys
 from touchfs.shard.options import Options
 from touchfs.tree import by_key
 from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Tree
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 MODALITIES = {"metainfo": np.dtype("u1"), "tokens": np.dtype("<u2")}
 LONG = "x" * 300

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from touchnet import write_speech
 
+from touchfs.catalog.catalog import Catalog
+from touchfs.catalog.columns import NUMBERS, as_array, omit
+from touchfs.catalog.keys import HEADER, IDENTITY_SIZE
+from touchfs.catalog.table import DIRECTORY
 from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.errors import FormatError, TouchfsError
-from touchfs.format import arrow_ipc
+from touchfs.format.arrow import ipc as arrow_ipc
 from touchfs.indexing import open_dataset
-from touchfs.shard.catalog import Catalog
-from touchfs.shard.columns import NUMBERS, as_array, omit
-from touchfs.shard.keys import HEADER, IDENTITY_SIZE
-from touchfs.shard.table import DIRECTORY
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import parse_plan
 

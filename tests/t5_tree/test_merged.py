@@ -20,7 +20,7 @@ from touchfs.indexing import open_dataset
 from touchfs.tree.inode import pack
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import merge, parse_plan
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 RATE = 1000
 MODALITIES = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}

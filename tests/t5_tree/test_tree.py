@@ -23,7 +23,7 @@ from touchfs.source.local import VERIFY_SECONDS
 from touchfs.tree import open_shards
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.tree import Tree
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 RATE = 1000
 SHARD_NAMES = ("000000000", "1 é")

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from touchfs.state.store import StateStore
+from touchfs.store.store import StateStore
 
 
 @pytest.fixture

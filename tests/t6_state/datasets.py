@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 SHARDS = {"one": 7, "two": 5, "three": 11}
 

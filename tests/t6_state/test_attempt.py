@@ -10,10 +10,10 @@ from contextlib import closing
 import pytest
 
 from touchfs.errors import StateError
-from touchfs.state.database import WouldWaitError
-from touchfs.state.open_table import OpenTable
-from touchfs.state.opens import Opens
-from touchfs.state.store import StateStore
+from touchfs.store.database import WouldWaitError
+from touchfs.store.open_table import OpenTable
+from touchfs.store.opens import Opens
+from touchfs.store.store import StateStore
 
 
 def add(store, name):
@@ -103,7 +103,7 @@ def test_it_is_not_for_who_waits_for_the_disk(path):
 
 def test_it_is_undone_when_the_process_ends(path, other):
     code = "store.attempt(lambda connection: store.shard_ids([('one', 'x')])); os.kill(os.getpid(), 9)"
-    begin = "import os, sys; from touchfs.state.store import StateStore; store = StateStore(sys.argv[1]); "
+    begin = "import os, sys; from touchfs.store.store import StateStore; store = StateStore(sys.argv[1]); "
     assert subprocess.run([sys.executable, "-c", begin + code, path], check=False).returncode == -9
     assert added(other) == []
 

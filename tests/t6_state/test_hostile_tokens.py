@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from touchfs import node
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
-from touchfs.state.iterators import Iterators
-from touchfs.state.store import StateStore
+from touchfs.iterators.iterators import Iterators
+from touchfs.store.store import StateStore
 
 SPECS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -24,17 +24,17 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from touchfs import node
 from touchfs.errors import FullError, NotFoundError, StateError, UsageError
 from touchfs.indexing import open_dataset
-from touchfs.node.repeater import RepeaterIteration
-from touchfs.state import live_graph
-from touchfs.state.database import WouldWaitError
-from touchfs.state.iterators import Iterators
-from touchfs.state.open_table import OpenTable
-from touchfs.state.opens import Opened, Opens
-from touchfs.state.registry import ExistsError
-from touchfs.state.selected import Selector
-from touchfs.state.spec import build_graph, parse_spec
-from touchfs.state.store import StateStore
-from touchfs.state.writes import Piece
+from touchfs.iterators import live_graph
+from touchfs.iterators.iterators import Iterators
+from touchfs.iterators.registry import ExistsError
+from touchfs.iterators.spec import build_graph, parse_spec
+from touchfs.node.transform.repeater import RepeaterIteration
+from touchfs.select.selection import Selector
+from touchfs.store.database import WouldWaitError
+from touchfs.store.open_table import OpenTable
+from touchfs.store.opens import Opened, Opens
+from touchfs.store.store import StateStore
+from touchfs.store.writes import Piece
 
 
 @pytest.fixture(scope="module")
@@ -757,10 +757,10 @@ class TestOpens:
 STEPPING = """
 import os, sys
 from touchfs.indexing import open_dataset
-from touchfs.state.iterators import Iterators
-from touchfs.state.open_table import OpenTable
-from touchfs.state.opens import Opened, Opens
-from touchfs.state.store import StateStore
+from touchfs.iterators.iterators import Iterators
+from touchfs.store.open_table import OpenTable
+from touchfs.store.opens import Opened, Opens
+from touchfs.store.store import StateStore
 source, path, iterator, mark = sys.argv[1:]
 store = StateStore(path)
 opens = Opens(store, OpenTable(), os.getpid())

@@ -10,10 +10,10 @@ from multiprocessing import get_context
 
 import pytest
 
-from touchfs.state.database import WouldWaitError
-from touchfs.state.open_table import OpenTable
-from touchfs.state.opens import Opens
-from touchfs.state.store import StateStore
+from touchfs.store.database import WouldWaitError
+from touchfs.store.open_table import OpenTable
+from touchfs.store.opens import Opens
+from touchfs.store.store import StateStore
 
 
 @pytest.fixture

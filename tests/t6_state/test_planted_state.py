@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from touchfs.errors import StateError
-from touchfs.state.store import StateStore
-from touchfs.state.survivors import SUFFIX, survivors
-from touchfs.where import parse_where
+from touchfs.select.expression import parse_where
+from touchfs.select.survivors import SUFFIX, survivors
+from touchfs.store.store import StateStore
 
 ATTACKER = 65534
 

@@ -9,11 +9,11 @@ from multiprocessing import get_context
 import pytest
 
 from touchfs.errors import FullError
-from touchfs.state import open_table
-from touchfs.state.open_table import OpenTable
-from touchfs.state.plans import GUESTS_MAX, PLANS_MAX, SharedPlans
-from touchfs.state.problem import SharedProblem
-from touchfs.state.shared_log import SharedLog
+from touchfs.store import open_table
+from touchfs.store.open_table import OpenTable
+from touchfs.store.plans import GUESTS_MAX, PLANS_MAX, SharedPlans
+from touchfs.store.problem import SharedProblem
+from touchfs.store.shared_log import SharedLog
 
 forking = get_context("fork")
 

@@ -17,9 +17,9 @@ from touchfs import SampleSet
 from touchfs.dataset import Dataset
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.indexing import open_dataset
+from touchfs.iterators.iterators import Iterators
 from touchfs.node import LazyIndexedManifestIterator, collect_state_dict
-from touchfs.state.iterators import Iterators
-from touchfs.state.store import StateStore
+from touchfs.store.store import StateStore
 from touchfs.token import to_json
 from touchfs.view.plan import parse_plan
 

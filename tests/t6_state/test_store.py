@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from touchfs.errors import StateError
-from touchfs.state.connection import file_system
-from touchfs.state.database import WouldWaitError
-from touchfs.state.open_table import OpenTable
-from touchfs.state.opens import Opens
-from touchfs.state.patience import Patience, with_patience
-from touchfs.state.processes import start_of, system
-from touchfs.state.store import StateStore
-from touchfs.write.touch import TouchWriter
+from touchfs.posix.processes import start_of, system
+from touchfs.store.connection import file_system
+from touchfs.store.database import WouldWaitError
+from touchfs.store.open_table import OpenTable
+from touchfs.store.opens import Opens
+from touchfs.store.patience import Patience, with_patience
+from touchfs.store.store import StateStore
+from touchfs.write.touchnet import TouchWriter
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def start():
     """Starts a process that runs `code` with what it needs imported, and pipes to it and from it."""
     header = (
         "import os, random, sys, threading, time\n"
-        "from touchfs.state.open_table import OpenTable\n"
-        "from touchfs.state.opens import Opens\n"
-        "from touchfs.state.store import StateStore\n"
+        "from touchfs.store.open_table import OpenTable\n"
+        "from touchfs.store.opens import Opens\n"
+        "from touchfs.store.store import StateStore\n"
     )
     with ExitStack() as stack:
 
@@ -255,7 +255,7 @@ class TestLater:
     def _at_once(self, monkeypatch):
         """Looked at each time, not once a second."""
         for name in ("_LOOK_SECONDS", "_RECONNECT_SECONDS"):
-            monkeypatch.setattr(f"touchfs.state.database.{name}", 0.0)
+            monkeypatch.setattr(f"touchfs.store.database.{name}", 0.0)
 
     def test_nothing_is_made_where_there_was_none(self, tmp_path):
         later = StateStore(os.fspath(tmp_path / "none" / "store.sqlite"), later=True, identity=b"some")

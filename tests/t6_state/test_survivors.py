@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import touchfs.state.survivors
+import touchfs.select.survivors
 from touchfs.errors import FormatError, SourceError, UsageError
-from touchfs.state.survivors import survivors
-from touchfs.where import parse_where
+from touchfs.select.expression import parse_where
+from touchfs.select.survivors import survivors
 
-STEP = touchfs.state.survivors._STEP_SAMPLES
+STEP = touchfs.select.survivors._STEP_SAMPLES
 
 
 class Listed:
@@ -66,7 +66,7 @@ def test_they_are_what_a_list_comprehension_finds(
     place, where, samples = tmp_path_factory.mktemp("survivors"), parse_where(text), Listed(facts)
     expected = [position for position, sample in enumerate(facts) if where.matches(sample)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(touchfs.state.survivors, "_STEP_SAMPLES", step)
+        patch.setattr(touchfs.select.survivors, "_STEP_SAMPLES", step)
         if facts and not all(any(field in sample for sample in facts) for (field,) in where.fields):
             with pytest.raises(UsageError, match="no sample has the field"):
                 survivors(samples, where, str(place))
@@ -97,7 +97,7 @@ def test_it_is_mapped_and_cannot_be_written_to(tmp_path: Path) -> None:
 
 def test_positions_that_do_not_fit_into_32_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where that begins is brought nearer."""
-    monkeypatch.setattr(touchfs.state.survivors, "_SMALL_SAMPLES", 3)
+    monkeypatch.setattr(touchfs.select.survivors, "_SMALL_SAMPLES", 3)
     for count, dtype in [(3, np.uint32), (4, np.int64)]:
         samples = numbered(count, str(count))
         for _ in range(2):
@@ -202,8 +202,8 @@ def test_where_no_file_can_be(tmp_path: Path) -> None:
 
 SCRIPT = f"""
 import sys
-from touchfs.state.survivors import survivors
-from touchfs.where import parse_where
+from touchfs.select.survivors import survivors
+from touchfs.select.expression import parse_where
 
 class Slow:
     identity = "f"

@@ -13,7 +13,7 @@ from touchfs import SampleSet
 from touchfs.errors import UsageError
 from touchfs.node import LazyShuffler
 from touchfs.torch import NodeDataset, NodeIterableDataset, NodeSampler
-from touchfs.write.shar import SharWriter
+from touchfs.write.shar.writer import SharWriter
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This DataLoader will create:UserWarning",

@@ -16,10 +16,10 @@ sys.path.insert(0, str(GOLDEN))
 from graphs import LOADERS, SPECS, graphs, key_of, loader  # noqa: E402
 
 from touchfs.indexing import open_dataset  # noqa: E402
+from touchfs.iterators.iterators import Iterators  # noqa: E402
 from touchfs.node import restore_state_dict  # noqa: E402
-from touchfs.state.iterators import Iterators  # noqa: E402
-from touchfs.state.place import state_path  # noqa: E402
-from touchfs.state.store import StateStore  # noqa: E402
+from touchfs.store.place import state_path  # noqa: E402
+from touchfs.store.store import StateStore  # noqa: E402
 
 STATES, LOADER_STATES, ITERATORS = (
     json.loads((GOLDEN / f"{name}.json").read_text()) for name in ("states", "loaders", "iterators")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from mounts import SPEECH, Mount, mounts_below, touchfs
 
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 WIDE = 1500
 WAYS = {"one-worker": (), "two-workers": ("--workers", 2), "trio": ("--loop", "trio")}

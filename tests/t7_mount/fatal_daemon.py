@@ -14,7 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from touchfs_mount import mounting, one_request
+from touchfs_mount.mounting import mounting
+from touchfs_mount.requests import one_request
 
 from touchfs.cli.main import main
 from touchfs.tree import catalog_view, tree

@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyfuse3
-from touchfs_mount.daemon import serve
-from touchfs_mount.libfuse import MountOptions
-from touchfs_mount.loop import LATE_REPLIES
-from touchfs_mount.mountpoint import prepare, resolve
-from touchfs_mount.workers import Environment, Operations, Shared
-from touchfs_mount.zygote import Renewal
+from touchfs_mount.daemon.supervisor import serve
+from touchfs_mount.daemon.worker import Environment, Operations, Shared
+from touchfs_mount.daemon.zygote import Renewal
+from touchfs_mount.loop.loop import LATE_REPLIES
+from touchfs_mount.mounting.libfuse import MountOptions
+from touchfs_mount.mounting.mountpoint import prepare, resolve
 
 ROWS = 1_000_000
 DATA, NEXT, FIRST_ROW = 2, 3, 10

@@ -4,15 +4,15 @@ import os
 from contextlib import ExitStack, closing
 
 import pytest
-from touchfs_mount.control_files import ControlFiles, Iterated
-from touchfs_mount.iterator_files import file_inode
+from touchfs_mount.control.control_files import ControlFiles, Iterated
+from touchfs_mount.control.iterator_files import file_inode
 
 from touchfs.indexing import open_dataset
-from touchfs.state.database import WouldWaitError
-from touchfs.state.iterators import Iterators
-from touchfs.state.open_table import OpenTable
-from touchfs.state.opens import Opens
-from touchfs.state.store import StateStore
+from touchfs.iterators.iterators import Iterators
+from touchfs.store.database import WouldWaitError
+from touchfs.store.open_table import OpenTable
+from touchfs.store.opens import Opens
+from touchfs.store.store import StateStore
 
 COUNT = 20_000
 KEYS = [f"sample {number}" for number in range(COUNT)]

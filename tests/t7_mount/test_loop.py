@@ -4,7 +4,7 @@ import os
 from contextlib import ExitStack
 
 import pytest
-from touchfs_mount.loop import CELLS, Loop
+from touchfs_mount.loop.loop import CELLS, Loop
 
 
 @pytest.fixture

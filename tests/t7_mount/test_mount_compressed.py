@@ -64,7 +64,7 @@ def preparer(mounted: Mount) -> int | None:
     for zygote in children(mounted.pid):
         for pid in children(zygote):
             with suppress(FileNotFoundError, ProcessLookupError):
-                if b"touchfs_mount.preparing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"touchfs_mount.mounting.preparing" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     return pid
     return None
 

@@ -15,7 +15,7 @@ from mounts import Mount, touchfs, wait_until
 from slow import Slow, readers, slow
 
 from touchfs.indexing.silent import silent_paths
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 SHARDS, SAMPLES = 8, 40
 AUDIO, LONG = 40_000, 4_000_000

@@ -17,7 +17,7 @@ import pytest
 from mounts import kill_workers_while, runs, wait_until
 
 from touchfs import node
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 COUNT = 120
 

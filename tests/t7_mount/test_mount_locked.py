@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from mounts import wait_until
 
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 COUNT = 400
 

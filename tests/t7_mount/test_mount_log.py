@@ -36,7 +36,7 @@ def test_in_the_background_it_is_a_file_named_after_the_mount_point(mount, speec
     mounted = mount(speech, "--log-file", tmp_path / "log", name="two")
     (worker,) = mounted.workers()
     os.kill(worker, signal.SIGKILL)
-    line = f"WARNING {mounted.pid} touchfs_mount.daemon: worker 0 (pid {worker}) ended"
+    line = f"WARNING {mounted.pid} touchfs_mount.daemon.supervisor: worker 0 (pid {worker}) ended"
     wait_until(lambda: line in (tmp_path / "log").read_text())
     assert "ended with" not in log.read_text()
 
@@ -49,7 +49,7 @@ def test_in_the_foreground_it_is_stderr(speech, tmp_path):
 def test_in_the_foreground_it_is_the_file_that_is_named(speech, tmp_path):
     said = mount_in_the_foreground(speech, tmp_path / "mnt", tmp_path / "stderr", "--log-file", tmp_path / "log")
     assert said == ""
-    assert f"touchfs_mount.daemon: {ENDED}" in (tmp_path / "log").read_text()
+    assert f"touchfs_mount.daemon.supervisor: {ENDED}" in (tmp_path / "log").read_text()
 
 
 def test_a_level_leaves_out_what_is_below_it(speech, tmp_path):
@@ -59,7 +59,7 @@ def test_a_level_leaves_out_what_is_below_it(speech, tmp_path):
 
 def test_journald_is_given_the_priority_of_each_line(speech, tmp_path):
     said = mount_in_the_foreground(speech, tmp_path / "mnt", tmp_path / "stderr", to_journal=True)
-    assert f"<4>touchfs_mount.daemon: {ENDED}" in said
+    assert f"<4>touchfs_mount.daemon.supervisor: {ENDED}" in said
     assert all(line.startswith("<") for line in said.splitlines())
 
 

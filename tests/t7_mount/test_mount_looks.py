@@ -13,7 +13,7 @@ import pytest
 from mounts import kill_workers_while, touchfs
 from small_disks import fill, refused, small_disk
 
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 COUNT = 300
 LOOKS = ("error", "position", "peek", "len", "epoch", "batch", "reset")

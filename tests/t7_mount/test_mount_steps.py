@@ -19,7 +19,7 @@ from mounts import kill_workers_while, wait_until
 from small_disks import AS_ROOT, fill, refused, small_disk
 
 from touchfs import node
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 COUNT = 120
 README = Path(__file__).parent.parent.parent / "README.md"

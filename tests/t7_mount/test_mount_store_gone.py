@@ -12,7 +12,7 @@ import pytest
 from mounts import TOUCHFS, touchfs, wait_until
 from small_disks import AS_ROOT, fill, refused, small_disk
 
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 COUNT = 60
 

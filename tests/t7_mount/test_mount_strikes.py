@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from mounts import Mount, wait_until
 from slow import Slow, readers, slow
-from touchfs_mount.alone import DEATHS
+from touchfs_mount.requests.alone import DEATHS
 
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 KEYS = [*(f"s{i}" for i in range(20)), "dies", "slow0", "slow1", "slow2"]
 WAYS = {"one": (), "two": ("--workers", 2), "trio": ("--loop", "trio")}

@@ -18,8 +18,8 @@ from mounts import Mount
 
 from touchfs import SampleSet, node
 from touchfs.indexing import open_dataset
-from touchfs.state.selected import Selector
-from touchfs.write.touch import TouchWriter
+from touchfs.select.selection import Selector
+from touchfs.write.touchnet import TouchWriter
 
 COUNT, SHARDS = 12, 3
 WRITABLE = ("spec", "token", "batch", "reset")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from mounts import wait_until
-from touchfs_mount import pool as module
-from touchfs_mount.pool import Call, Pool, PoolLimits
+from touchfs_mount.loop import pool as module
+from touchfs_mount.loop.pool import Call, Pool, PoolLimits
 
 from touchfs.errors import SourceTimeoutError
 

@@ -15,7 +15,7 @@ import soundfile
 from speech import SENTENCES, SPEECH
 
 from touchfs import SampleSet
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 
 def tree(path):

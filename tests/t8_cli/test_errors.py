@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from speech import COMMAND
 
-from touchfs.write.touch import TouchWriter
+from touchfs.write.touchnet import TouchWriter
 
 
 def one_line(done, status):

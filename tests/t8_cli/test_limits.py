@@ -15,7 +15,7 @@ import soundfile
 from memory import peak
 from speech import COMMAND
 
-from touchfs.format import mmidx
+from touchfs.format.idx import mmidx
 from touchfs.write import SharWriter
 
 # Python, NumPy and a parse of 16 MB take some 130 MB. The data would take 230 and more, mostly several times that.

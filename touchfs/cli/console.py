@@ -16,10 +16,10 @@ from touchfs.dataset import Dataset
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits
+from touchfs.posix.trust import TRUST_VARIABLE, parse_users
 from touchfs.shard.options import FIRST_DOT, LAST_DOT, Decompress, Options
 from touchfs.shard.other_formats import exists, refuse_remote
 from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE, parse_size
-from touchfs.source.trust import TRUST_VARIABLE, parse_users
 from touchfs.tree.tree import Entry, Tree
 
 

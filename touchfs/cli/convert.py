@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
+from touchfs.bulk.convert.job import Target, convert
+from touchfs.bulk.convert.shar import SharTarget
+from touchfs.bulk.convert.tar import TarTarget
+from touchfs.bulk.convert.touchnet import DATATYPES, TouchTarget
+from touchfs.bulk.data_list import is_relative_to_itself, remark
 from touchfs.cli.console import PATH, limit_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import say
-from touchfs.convert import Target, convert
 from touchfs.dataset import counted
 from touchfs.errors import UsageError
 from touchfs.limits import Limits
 from touchfs.shard.options import FIRST_DOT, LAST_DOT, Options
-from touchfs.write.convert_shar import SharTarget
-from touchfs.write.convert_tar import TarTarget
-from touchfs.write.convert_touch import DATATYPES, TouchTarget
-from touchfs.write.data_list import is_relative_to_itself, remark
 
 SAMPLES_PER_SHARD = 1000
 # Of the options that only some targets have: what they are called there.

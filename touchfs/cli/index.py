@@ -19,10 +19,11 @@ from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import CPUS, executor, printable, say
 from touchfs.dataset import counted
 from touchfs.errors import SourceError, UsageError
-from touchfs.format.tar_grouping import Dialect
-from touchfs.indexing import native, open_dataset
-from touchfs.indexing.native import Done, Task
-from touchfs.write.index_pack import write_pack
+from touchfs.format.tar.grouping import Dialect
+from touchfs.indexing import open_dataset
+from touchfs.peers import job as native
+from touchfs.peers.job import Done, Task
+from touchfs.peers.pack import write_pack
 
 _HELP = ("-h", "--help")
 _DIALECTS = {"energon": Dialect.ENERGON, "nemo": Dialect.NEMO, "wds-v2": Dialect.WDS_V2}

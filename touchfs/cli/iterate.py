@@ -111,7 +111,7 @@ def _write_json(pairs: Pairs, output: BinaryIO) -> None:
 
 def _write_tar(pairs: Pairs, output: BinaryIO) -> None:
     """Under the names that the files have in their shard's directory: none leads out of where they are extracted."""
-    from touchfs.format.tar_header import build_header, end_of_archive, padding
+    from touchfs.format.tar.header import build_header, end_of_archive, padding
 
     size = 0
     for _, sample in pairs:

@@ -16,9 +16,9 @@ from touchfs.cli.console import PATH, Reading, open_source, source_options
 from touchfs.cli.terminal import printable
 from touchfs.dataset import counted
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.state.iterators import Iterators
-from touchfs.state.place import STATE_SUFFIX, state_path
-from touchfs.state.store import StateStore
+from touchfs.iterators.iterators import Iterators
+from touchfs.store.place import STATE_SUFFIX, state_path
+from touchfs.store.store import StateStore
 from touchfs.token import from_json
 
 CONTROL = os.path.join(".touchfs", "iterators")

@@ -8,6 +8,7 @@ from functools import partial
 
 import click
 
+from touchfs.bulk.annotations import Annotations, get_annotations, put_annotations
 from touchfs.cli.console import PATH, limit_options
 from touchfs.cli.terminal import say
 from touchfs.dataset import counted
@@ -15,8 +16,7 @@ from touchfs.errors import NotFoundError
 from touchfs.limits import Limits
 from touchfs.shard.find import find_shards
 from touchfs.shard.pair import INDEX_SUFFIX
-from touchfs.shard.touch import METAINFO_NAMES, fingerprint
-from touchfs.write.annotations import Annotations, get_annotations, put_annotations
+from touchfs.shard.touchnet import METAINFO_NAMES, fingerprint
 
 
 @click.group("meta", no_args_is_help=False)

@@ -111,14 +111,15 @@ def command(
       12 source cannot be read            32 mounting failed
     """
     try:
-        from touchfs_mount import access, mounting
-        from touchfs_mount.control import ControlOptions
-        from touchfs_mount.libfuse import MountOptions
-        from touchfs_mount.logs import LogOptions
-        from touchfs_mount.mountpoint import resolve
-        from touchfs_mount.preparing import Preparing
+        from touchfs_mount.control.control import ControlOptions
+        from touchfs_mount.daemon.logs import LogOptions
+        from touchfs_mount.mounting import mounting
+        from touchfs_mount.mounting.libfuse import MountOptions
+        from touchfs_mount.mounting.mountpoint import resolve
+        from touchfs_mount.mounting.preparing import Preparing
+        from touchfs_mount.requests import access
     except ImportError as error:
-        from touchfs_mount.mountpoint import EXIT_NO_FUSE  # which needs no extra
+        from touchfs_mount.mounting.mountpoint import EXIT_NO_FUSE  # which needs no extra
 
         raise MountError(
             f"mounting needs the fuse extra ({error.name or error}): install libfuse3-dev, pkg-config and gcc, "

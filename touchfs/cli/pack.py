@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
+from touchfs.bulk.data_list import is_relative_to_itself, remark
+from touchfs.bulk.pack.fields import DATATYPES
+from touchfs.bulk.pack.samples import AUDIO_FORMATS, pack_shar, pack_tar
+from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.cli.console import limit_options
 from touchfs.cli.progress import SAMPLES, progress_bar, progress_option
 from touchfs.cli.terminal import CPUS, executor, say
 from touchfs.dataset import counted
 from touchfs.limits import Limits
 from touchfs.media.audio import Arithmetic
-from touchfs.write.data_list import is_relative_to_itself, remark
-from touchfs.write.making import DATATYPES
-from touchfs.write.pack import PackReport, pack_touch
-from touchfs.write.pack_samples import AUDIO_FORMATS, pack_shar, pack_tar
 
 
 @click.group("pack", no_args_is_help=False)

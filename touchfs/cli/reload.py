@@ -32,7 +32,7 @@ def command(mountpoint: str, wait_seconds: float) -> None:
       touchfs mount shards/ /mnt/speech
       touchfs reload /mnt/speech
     """
-    from touchfs_mount.mountpoint import EXIT_TIMEOUT, FILE_SYSTEM, mounted_at, resolve
+    from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT, FILE_SYSTEM, mounted_at, resolve
 
     path = resolve(mountpoint)
     mounted = mounted_at(path)

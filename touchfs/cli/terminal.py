@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import click
 
-from touchfs import interpreter
 from touchfs.control_characters import LineFormatter, one_line
+from touchfs.posix import interpreter
 
 # Not those of the machine: a batch job may have few of them.
 CPUS = len(os.sched_getaffinity(0))

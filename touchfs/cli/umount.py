@@ -20,7 +20,7 @@ def command(mountpoints: tuple[str, ...], lazy: bool) -> None:
     Example:
       touchfs umount /mnt/speech
     """
-    from touchfs_mount.mountpoint import FILE_SYSTEM, mounted_at, resolve, unmount, users, wait_for_end
+    from touchfs_mount.mounting.mountpoint import FILE_SYSTEM, mounted_at, resolve, unmount, users, wait_for_end
 
     for given in mountpoints:
         path = resolve(given)

@@ -8,16 +8,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from touchfs.catalog.catalog import Catalog, encode_key
+from touchfs.catalog.key_endings import Endings, may_clash
+from touchfs.catalog.keys import Holder, Keys
+from touchfs.catalog.table import Table
 from touchfs.errors import ChangedError, SourceError
 from touchfs.limits import LIMITS, Limits
-from touchfs.shard.catalog import Catalog, encode_key
-from touchfs.shard.key_endings import Endings, may_clash
-from touchfs.shard.keys import Holder, Keys
-from touchfs.shard.names import hash_of, plain_path, quote
+from touchfs.names import hash_of, plain_path, quote
 from touchfs.shard.open import kind_name, open_source
-from touchfs.shard.table import Table
+from touchfs.source.concat import StoredFile
 from touchfs.source.local import FileIdentity
-from touchfs.source.pieces import StoredFile
 
 _TABLES_KEPT = 64
 

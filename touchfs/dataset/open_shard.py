@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 
+from touchfs.catalog.catalog import Kind
+from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Content, Extent, Memory
-from touchfs.shard.catalog import Kind
-from touchfs.shard.table import DIRECTORY, Table
-from touchfs.source.pieces import StoredFile
+from touchfs.source.concat import StoredFile
 from touchfs.view.form import Presenter, frames_of, presenter
 
 # Each is a mapping, of which a process may have 65,530 (vm.max_map_count).

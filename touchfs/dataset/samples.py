@@ -25,12 +25,12 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.catalog.table import Table
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
 from touchfs.dataset.shown_sample import REPORT, ShownFile, ShownSample
 from touchfs.errors import FormatError
 from touchfs.extent import Content
-from touchfs.shard.table import Table
 
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 

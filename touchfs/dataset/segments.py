@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.catalog.catalog import Kind
+from touchfs.catalog.columns import as_array
+from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSample, CataloguedSamples, ShownSamples, path_of
@@ -25,9 +28,6 @@ from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownFile, ShownS
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Memory
 from touchfs.sample import Field
-from touchfs.shard.catalog import Kind
-from touchfs.shard.columns import as_array
-from touchfs.shard.table import DIRECTORY, Table
 from touchfs.view.form import SAMPLE_SIZE, recording_of
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import Plan, merge

@@ -26,6 +26,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from touchfs import jobs
+from touchfs.catalog.catalog import VERSION, Catalog, Facts
+from touchfs.catalog.key_builder import KeyedShard, build_keys
+from touchfs.catalog.keys import Keys, joined
 from touchfs.dataset import Dataset, Shard, counted
 from touchfs.errors import (
     FormatError,
@@ -36,6 +39,7 @@ from touchfs.errors import (
     UnwritableError,
     UsageError,
 )
+from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.moved import take_over
@@ -50,18 +54,14 @@ from touchfs.indexing.preparing import (
     prepare_shards,
 )
 from touchfs.indexing.silent import shards_of_silent, silent_notice, silent_paths
+from touchfs.names import assign
+from touchfs.posix.trust import check_file
 from touchfs.progress import Progress
-from touchfs.shard.catalog import VERSION, Catalog, Facts
 from touchfs.shard.find import candidates, find_shards
-from touchfs.shard.key_builder import KeyedShard, build_keys
-from touchfs.shard.keys import Keys, joined
-from touchfs.shard.names import assign
 from touchfs.shard.open import fingerprint, shard_name
 from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.shard.other_formats import refuse_remote
 from touchfs.source.local import FileIdentity
-from touchfs.source.trust import check_file
-from touchfs.view.catalogs import make_catalog
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, get_origin, get_type_hints
 
+from touchfs.catalog.catalog import VERSION
+from touchfs.catalog.key_endings import parse_endings
 from touchfs.dataset import Shard
 from touchfs.errors import UntrustedError
-from touchfs.shard.catalog import VERSION
-from touchfs.shard.key_endings import parse_endings
+from touchfs.posix.trust import open_own, own_file
 from touchfs.source.local import FileIdentity
-from touchfs.source.trust import open_own, own_file
 
 DATASET_SUFFIX = ".dataset.json"
 _SHARD_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(Shard).items()}

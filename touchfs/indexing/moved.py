@@ -1,7 +1,7 @@
 """Indexes of data that were moved: taken over where there is none for the path that they are at now.
 
 The dataset files of an index directory name all shards that were indexed, with the size, time and inode of each file. A
-move within a file system keeps all of these. Where they fit, and pieces of the files do (`touchfs.shard.ends`), the
+move within a file system keeps all of these. Where they fit, and pieces of the files do (`touchfs.catalog.ends`), the
 catalog gets a second name, that of the new path, and is then found there. So a look through the dataset files, and no
 read of the data, replaces the indexing. Where nothing was ever moved, the look is small beside it.
 """
@@ -13,12 +13,12 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
+from touchfs.catalog.catalog import Catalog
+from touchfs.catalog.ends import digest_ends
 from touchfs.errors import TouchfsError
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, load_dataset_file
-from touchfs.shard.catalog import Catalog
-from touchfs.shard.ends import digest_ends
+from touchfs.posix.trust import own_file
 from touchfs.source.local import FileIdentity
-from touchfs.source.trust import own_file
 
 Files = Mapping[str, FileIdentity]
 

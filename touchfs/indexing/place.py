@@ -6,8 +6,8 @@ import os
 
 import platformdirs
 
-from touchfs.source.atomic import unwritable
-from touchfs.source.trust import INDEX_DIRECTORY, check_directory, make_directory, tighten
+from touchfs.posix.atomic import unwritable
+from touchfs.posix.trust import INDEX_DIRECTORY, check_directory, make_directory, tighten
 
 
 def index_directory() -> str:

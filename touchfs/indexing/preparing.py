@@ -14,17 +14,17 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from touchfs import jobs
+from touchfs.catalog.catalog import Facts
 from touchfs.control_characters import one_line
 from touchfs.dataset import Dataset, Shard
 from touchfs.errors import NotFoundError, SourceError, TouchfsError
+from touchfs.indexing.catalogs import make_broken, make_notice
 from touchfs.progress import Progress, reached, stage
-from touchfs.shard.catalog import Facts
 from touchfs.shard.open import compressed_files, fingerprint
 from touchfs.shard.options import Decompress
-from touchfs.source.compressed import decompressed, find
+from touchfs.source.decompressed import decompressed, find
 from touchfs.source.local import FileIdentity
 from touchfs.source.scratch import Held, Scratch
-from touchfs.view.catalogs import make_broken, make_notice
 
 CATALOG_SUFFIX = ".arrow"
 PREPARING_STEM = "PREPARING"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from touchfs.catalog.columns import as_array
+from touchfs.catalog.table import DIRECTORY, NO_SAMPLE
 from touchfs.dataset import Dataset, counted
 from touchfs.indexing.preparing import is_waiting
-from touchfs.shard.columns import as_array
-from touchfs.shard.table import DIRECTORY, NO_SAMPLE
 
 
 def why_unservable(dataset: Dataset, *, strict: bool = False) -> str:

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from time import monotonic
 
+from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
-from touchfs.view.catalogs import make_notice
 
 # So long a mount waits, unless it is told.
 PATIENCE_SECONDS = 10.0

@@ -1,31 +1,31 @@
 """The iterator graph: nodes that can be resumed exactly anywhere, and rebuild any item from its token."""
 
-from touchfs.node.base import IteratorNode, PairNode, resolve_iterator_source, supports_graph_restore
-from touchfs.node.batcher import LazyBatcher
-from touchfs.node.bucketing_sampler import BucketingSampler
-from touchfs.node.chain import LazyIteratorChain
-from touchfs.node.cut_mixer import LazyCutMixer
-from touchfs.node.elastic import merge_states
-from touchfs.node.filter import LazyFilter
-from touchfs.node.flattener import LazyFlattener
-from touchfs.node.indexed_shar import LazyIndexedSharIterator
-from touchfs.node.infinite_multiplexer import LazyInfiniteApproximateMultiplexer
-from touchfs.node.jsonl import LazyJsonlIterator
-from touchfs.node.manifest import LazyIndexedManifestIterator
-from touchfs.node.manifest_stream import LazyManifestIterator
-from touchfs.node.mapper import LazyMapper
-from touchfs.node.multiplexer import LazyIteratorMultiplexer
-from touchfs.node.origin import attach_graph_origin, get_graph_origin, maybe_attach_graph_origin
-from touchfs.node.partition import Partition
-from touchfs.node.prefetcher import LazyPrefetcher
-from touchfs.node.repeater import LazyRepeater
-from touchfs.node.sampler import DynamicSampler
-from touchfs.node.shar import LazySharIterator
-from touchfs.node.share import share_of
-from touchfs.node.shuffler import LazyShuffler
-from touchfs.node.slicer import LazySlicer
-from touchfs.node.sound import Sound
-from touchfs.node.state import collect_state_dict, load_state, restore_state_dict, save_state, state_at
+from touchfs.node.audio.cut_mixer import LazyCutMixer
+from touchfs.node.audio.sound import Sound
+from touchfs.node.batch.batcher import LazyBatcher
+from touchfs.node.batch.bucketing_sampler import BucketingSampler
+from touchfs.node.batch.sampler import DynamicSampler
+from touchfs.node.core.base import IteratorNode, PairNode, resolve_iterator_source, supports_graph_restore
+from touchfs.node.core.origin import attach_graph_origin, get_graph_origin, maybe_attach_graph_origin
+from touchfs.node.core.share import share_of
+from touchfs.node.core.state import collect_state_dict, load_state, restore_state_dict, save_state, state_at
+from touchfs.node.leaf.indexed_shar import LazyIndexedSharIterator
+from touchfs.node.leaf.jsonl import LazyJsonlIterator
+from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
+from touchfs.node.leaf.manifest_stream import LazyManifestIterator
+from touchfs.node.leaf.shar import LazySharIterator
+from touchfs.node.order.elastic import merge_states
+from touchfs.node.order.partition import Partition
+from touchfs.node.transform.chain import LazyIteratorChain
+from touchfs.node.transform.filter import LazyFilter
+from touchfs.node.transform.flattener import LazyFlattener
+from touchfs.node.transform.infinite_multiplexer import LazyInfiniteApproximateMultiplexer
+from touchfs.node.transform.mapper import LazyMapper
+from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
+from touchfs.node.transform.prefetcher import LazyPrefetcher
+from touchfs.node.transform.repeater import LazyRepeater
+from touchfs.node.transform.shuffler import LazyShuffler
+from touchfs.node.transform.slicer import LazySlicer
 from touchfs.token import normalize_graph_token
 
 __all__ = [

@@ -1,7 +1,7 @@
 """A compressed shard, as `NAME.tar.gz` or `NAME.jsonl.zst`: shown as the tar or the JSONL that is in it.
 
-Opening one decompresses it into the scratch store (`touchfs.source.compressed`), unless it is there already. From then
-on it is a shard of the other kind. Only its files, by which a change is noticed, are the compressed one.
+Opening one decompresses it into the scratch store (`touchfs.source.decompressed`), unless it is there already. Then it
+is a shard of the other kind. Only its files, by which a change is noticed, are the compressed one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from touchfs.shard.jsonl import JsonlShard
 from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.shard.single import fingerprint
 from touchfs.shard.tar import TarShard
-from touchfs.source.compressed import DecompressedFile, decompressed, find
+from touchfs.source.decompressed import DecompressedFile, decompressed, find
 from touchfs.source.local import FileIdentity
 from touchfs.source.scratch import Held
 

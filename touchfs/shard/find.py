@@ -3,7 +3,7 @@
     a directory     with a modality of TouchNet's (`audio.idx`, `metainfo.bin`, …): that shard
                     with a `data.list`: what it lists
                     with `cuts.000000.jsonl`, …, a Lhotse Shar: each of these, for the other files are fields of
-                    theirs (`cuts.jsonl` too, if it has fields: `touchfs.shard.shar_files`)
+                    theirs (`cuts.jsonl` too, if it has fields: `touchfs.shard.shar.files`)
                     with files that are shards: each of them, in name order (a tar; a JSONL; of `PREFIX.idx` and `.bin`
                     named otherwise, one of Megatron-LM's)
                     and the shards of its subdirectories, one level down
@@ -26,13 +26,13 @@ from collections.abc import Collection
 from itertools import islice
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.posix.links import check_links, open_data
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.other_formats import READS, describe, describe_name, exists, read_head, refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
-from touchfs.shard.shar_files import is_shard, list_files
-from touchfs.shard.touch import MODALITIES, is_touch_shard
-from touchfs.source.links import check_links, open_data
+from touchfs.shard.shar.files import is_shard, list_files
+from touchfs.shard.touchnet import MODALITIES, is_touch_shard
 
 LIST_NAME, LIST_SUFFIX = "data.list", ".list"
 # What our own writers with --skip-bad leave out, beside the shards.

@@ -31,13 +31,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
-from touchfs.format import magic, mmidx
-from touchfs.format.mmidx_entries import Entries, damage_text
+from touchfs.format import magic
+from touchfs.format.idx import mmidx
+from touchfs.format.idx.mmidx_entries import Entries, damage_text
 from touchfs.sample import Field, Sample, Samples
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
+from touchfs.source.concat import Pieces, StoredFile
 from touchfs.source.local import FileIdentity, LocalFile
-from touchfs.source.pieces import Pieces, StoredFile
 
 TOKENS, IMAGE = "tokens", "image"
 _IMAGE_MODE = 1

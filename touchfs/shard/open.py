@@ -4,9 +4,9 @@
     NAME.tar        a tar: `touchfs.shard.tar`
     NAME.jsonl      JSON lines: `touchfs.shard.jsonl`
     NAME.tar.gz     and the like, one of these two: `touchfs.shard.compressed`
-    cuts.*.jsonl    Lhotse Shar, with the files of its fields beside it: `touchfs.shard.shar`;
+    cuts.*.jsonl    Lhotse Shar, with the files of its fields beside it: `touchfs.shard.shar.shard`;
                     of `cuts.jsonl` only if there are any
-    a directory     TouchNet: `touchfs.shard.touch`, also where nothing is at the path
+    a directory     TouchNet: `touchfs.shard.touchnet`, also where nothing is at the path
 
 What a SOURCE has in it is found by `touchfs.shard.find`; from there on a shard is its path.
 """
@@ -19,12 +19,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from touchfs.errors import SourceError
+from touchfs.posix.links import check_links
 from touchfs.sample import Sample
-from touchfs.shard import compressed, jsonl, megatron, shar, shar_files, single, tar, touch
+from touchfs.shard import compressed, jsonl, megatron, single, tar
+from touchfs.shard import touchnet as touch
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.source.links import check_links
+from touchfs.shard.shar import files as shar_files
+from touchfs.shard.shar import shard as shar
+from touchfs.source.concat import StoredFile
 from touchfs.source.local import FileIdentity
-from touchfs.source.pieces import StoredFile
 
 
 class Shard(Protocol):

@@ -10,8 +10,9 @@ import os
 import re
 
 from touchfs.errors import SourceError, UsageError
-from touchfs.format import magic, mmidx
-from touchfs.source.links import open_data
+from touchfs.format import magic
+from touchfs.format.idx import mmidx
+from touchfs.posix.links import open_data
 
 READS = "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), directories of them, Lhotse Shar, and a data.list"
 HEAD_SIZE = 8192

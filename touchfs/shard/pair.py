@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from touchfs.errors import FormatError
-from touchfs.format import mmidx
+from touchfs.format.idx import mmidx
 from touchfs.source.local import FileIdentity, LocalFile
 
 INDEX_SUFFIX, DATA_SUFFIX = ".idx", ".bin"

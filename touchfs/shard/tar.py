@@ -19,13 +19,13 @@ import os
 from collections.abc import Mapping
 
 from touchfs.errors import FormatError
-from touchfs.format.tar import Kind, Member, ReadAhead, scan
-from touchfs.format.tar_header import BLOCK
-from touchfs.format.tar_links import link_targets
+from touchfs.format import holes
+from touchfs.format.tar.header import BLOCK
+from touchfs.format.tar.links import link_targets
+from touchfs.format.tar.members import Kind, Member, ReadAhead, scan
 from touchfs.media.duration import Sound
 from touchfs.progress import reached
 from touchfs.sample import Field, Recording, Sample, Samples
-from touchfs.shard import holes
 from touchfs.shard.options import FIRST_DOT, Options
 from touchfs.shard.single import fingerprint, open_source
 from touchfs.shard.tar_sound import SUFFIXES, measure

@@ -31,8 +31,8 @@ import numpy as np
 
 from touchfs.errors import ChangedError, NotFoundError, SourceError
 from touchfs.extent import Buffer, Source
-from touchfs.source.links import open_data
-from touchfs.source.mounts import mounts
+from touchfs.posix.links import open_data
+from touchfs.posix.mounts import mounts
 
 VERIFY_SECONDS = 1.0
 CLOSE_SECONDS = 0.1

@@ -28,8 +28,8 @@ import platformdirs
 
 from touchfs.errors import SourceError, UntrustedError, UsageError
 from touchfs.extent import Buffer
-from touchfs.source.atomic import TEMPORARY_PREFIX
-from touchfs.source.trust import check_directory, check_file, make_directory, open_alone, open_to_change
+from touchfs.posix.atomic import TEMPORARY_PREFIX
+from touchfs.posix.trust import check_directory, check_file, make_directory, open_alone, open_to_change
 
 DIRECTORY_VARIABLE, SIZE_VARIABLE = "TOUCHFS_SCRATCH_DIR", "TOUCHFS_SCRATCH_SIZE"
 # Unless a limit is given: so much, but never more than half of what the disk has for the store.

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from touchfs.errors import UsageError
 from touchfs.indexing import unique_names
-from touchfs.shard import shar_files
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprint
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.other_formats import refuse_remote
+from touchfs.shard.shar import files as shar_files
 from touchfs.source.lines import PIPE
 from touchfs.stream.base import Stream
 from touchfs.stream.lines import LineStream

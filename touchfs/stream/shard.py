@@ -10,12 +10,12 @@ from typing import cast
 from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownSample, no_path
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent, Memory
+from touchfs.names import shown_extension
 from touchfs.sample import Field, Samples
-from touchfs.shard.names import shown_extension
 from touchfs.shard.open import fingerprint, open_shard, open_source
 from touchfs.shard.options import DEFAULT, Options
+from touchfs.source.concat import StoredFile
 from touchfs.source.local import FileIdentity
-from touchfs.source.pieces import StoredFile
 from touchfs.stream.base import VIEW, Made, Place, numbers_of
 from touchfs.view import raw
 from touchfs.view.file import File

@@ -20,11 +20,11 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from touchfs.catalog.keys import Keys
+from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, STORED, UNKEYED, Table
 from touchfs.errors import ChangedError, FormatError, UsageError
 from touchfs.extent import Content
-from touchfs.shard.keys import Keys
-from touchfs.shard.names import HASH_DIGITS, NAME_MAX, flat, hash_of, quote
-from touchfs.shard.table import DIRECTORY, NO_SAMPLE, STORED, UNKEYED, Table
+from touchfs.names import HASH_DIGITS, NAME_MAX, flat, hash_of, quote
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, pack, unpack
 from touchfs.tree.open_shards import OpenShard, OpenShards

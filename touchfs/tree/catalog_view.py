@@ -5,9 +5,9 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 
+from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.errors import ChangedError, UsageError
 from touchfs.extent import Content
-from touchfs.shard.table import DIRECTORY, Table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.open_shards import OpenShard, OpenShards

@@ -15,9 +15,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.errors import ChangedError, FormatError, UsageError
 from touchfs.extent import Content, Memory
-from touchfs.shard.table import DIRECTORY, Table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.open_shards import NotAtHandError, OpenShard, OpenShards, ShardsAtHand

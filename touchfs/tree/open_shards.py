@@ -13,10 +13,10 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.dataset import Dataset, open_shard
 from touchfs.dataset.open_shard import SHARDS_KEPT
 from touchfs.errors import ChangedError, UsageError
-from touchfs.shard.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import SHARD_IDS_MAX, pack
 

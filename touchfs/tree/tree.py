@@ -14,10 +14,11 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
+from touchfs.catalog.keys import Keys
 from touchfs.dataset import Dataset
 from touchfs.errors import ChangedError, NotFoundError, UsageError
 from touchfs.extent import Content
-from touchfs.shard.keys import Keys
+from touchfs.indexing.catalogs import VIEWS
 from touchfs.tree.by_key import NAME as BY_KEY
 from touchfs.tree.by_key import ByKey
 from touchfs.tree.catalog_view import CatalogView
@@ -26,7 +27,6 @@ from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.merged import FIRST_PLAN, Merged, OwnPlans, Plans
 from touchfs.tree.merged import NAME as MERGED
 from touchfs.tree.open_shards import OpenShards, ShardsAtHand
-from touchfs.view.catalogs import VIEWS
 from touchfs.view.plan import parse_plan
 
 __all__ = ["Entry", "Tree"]

@@ -14,10 +14,9 @@ import numpy as np
 
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent, Memory, Rope
-from touchfs.format import npy, wav
+from touchfs.format import holes, npy, wav
 from touchfs.limits import LIMITS
 from touchfs.sample import Field, Recording
-from touchfs.shard import holes
 from touchfs.view.rendered import Rendered
 
 SAMPLE_SIZE = 2

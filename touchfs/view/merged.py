@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from touchfs.catalog.table import Table
 from touchfs.errors import FormatError
 from touchfs.format.metainfo import Segment
-from touchfs.shard.table import Table
 from touchfs.view.form import stretched
 from touchfs.view.plan import Plan, Span, as_json, joined_text, merge, span_of
 from touchfs.view.segments import extension, text_versions

@@ -33,7 +33,7 @@ from typing import Any
 
 from touchfs.errors import UsageError
 from touchfs.format.metainfo import Segment
-from touchfs.shard.names import NAME_MAX
+from touchfs.names import NAME_MAX
 from touchfs.view.segments import is_version, text_versions
 
 SECONDS_MAX = 10**9

@@ -21,8 +21,8 @@ from typing import Any
 
 from touchfs.format.lhotse import Supervision
 from touchfs.format.metainfo import AnySegment
+from touchfs.names import quote
 from touchfs.sample import Recording, Sample
-from touchfs.shard.names import quote
 from touchfs.view.file import File
 from touchfs.view.form import piece, recording_of
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from touchfs.format import offsets
-from touchfs.source.atomic import atomic_file
+from touchfs.format.idx import offsets
+from touchfs.posix.atomic import atomic_file
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from touchfs.errors import FormatError, SourceError
 from touchfs.extent import Buffer
-from touchfs.format.tar_header import build_header, end_of_archive, padding
+from touchfs.format.tar.header import build_header, end_of_archive, padding
 from touchfs.write.indexed import indexed_file
 from touchfs.write.whole import WholeWriter
 

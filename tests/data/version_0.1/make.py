@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from graphs import LOADERS, SPECS, graphs, key_of, loader
-
-from touchfs.indexing import open_dataset
-from touchfs.node import collect_state_dict
 from touchfs.state.iterators import Iterators
 from touchfs.state.place import state_path
 from touchfs.state.store import StateStore
+
+from touchfs.indexing import open_dataset
+from touchfs.node import collect_state_dict
 
 HERE = Path(__file__).resolve().parent
 TOUCHFS = Path(sys.executable).with_name("touchfs")

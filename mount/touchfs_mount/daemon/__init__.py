@@ -1,0 +1,1 @@
+"""The processes of a mount: supervisor, zygote, workers, and their life."""

@@ -1,0 +1,65 @@
+"""The same as the pools of our own loop (`pool`), in trio's words: a share of threads for each shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import trio
+
+from touchfs.errors import SourceTimeoutError
+from touchfs_mount.loop.pool import PoolLimits
+from touchfs_mount.requests.strikes import IN_DATA_THREAD, ON_LOOP
+
+T = TypeVar("T")
+
+
+class TrioThreads:
+    """To drain is to cancel: what hangs is left then, or without `leaves_hanging` waited for.
+
+    In `running` are noted the keys of the requests that run, on the loop and in the threads (`strikes`).
+    """
+
+    def __init__(self, limits: PoolLimits, running: memoryview[int], *, leaves_hanging: bool) -> None:
+        self._limits = limits
+        self._running = running
+        self._places = list(range(IN_DATA_THREAD, len(running)))
+        self._control = trio.CapacityLimiter(40)
+        self._abandons = leaves_hanging or limits.timeout_seconds is not None
+        self._shares: WeakValueDictionary[Hashable, trio.CapacityLimiter] = WeakValueDictionary()
+
+    async def offload(self, share: Hashable, function: Callable[..., T], *arguments: Any) -> T:
+        limiter = self._shares.get(share)
+        if limiter is None:
+            limiter = self._shares[share] = trio.CapacityLimiter(self._limits.share_threads)
+        seconds = self._limits.timeout_seconds
+        with trio.move_on_after(float("inf") if seconds is None else seconds):
+            return await self._run(limiter, self._abandons, function, *arguments)
+        raise SourceTimeoutError(f"no answer within {seconds:g} s")
+
+    async def offload_control(self, share: Hashable, function: Callable[..., T], *arguments: Any) -> T:
+        """A step that has begun is not given up: it may still happen."""
+        return await self._run(self._control, False, function, *arguments)
+
+    async def _run(
+        self, limiter: trio.CapacityLimiter, abandons: bool, function: Callable[..., T], *arguments: Any
+    ) -> T:
+        key, self._running[ON_LOOP] = self._running[ON_LOOP], 0
+        try:
+            return await trio.to_thread.run_sync(
+                self._noted, key, function, *arguments, limiter=limiter, abandon_on_cancel=abandons
+            )
+        finally:
+            self._running[ON_LOOP] = key  # this is what the loop goes on with
+
+    def _noted(self, key: int, function: Callable[..., T], *arguments: Any) -> T:
+        if not self._places:  # more threads than can be noted hang
+            return function(*arguments)
+        place = self._places.pop()
+        self._running[place] = key
+        try:
+            return function(*arguments)
+        finally:
+            self._running[place] = 0
+            self._places.append(place)

@@ -1,0 +1,329 @@
+"""From a source to a running mount: composes the dataset, the state store, the tree and the daemon."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+
+from touchfs.catalog.keys import Keys
+from touchfs.dataset import Dataset, counted
+from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, StateError, TouchfsError, UsageError
+from touchfs.indexing.in_memory import discard as discard_index
+from touchfs.indexing.in_memory import index_in_memory
+from touchfs.indexing.preparing import hold_all, is_waiting, release
+from touchfs.indexing.serving import why_unservable
+from touchfs.posix import links
+from touchfs.posix.trust import make_directory
+from touchfs.source.scratch import Scratch
+from touchfs.store.open_table import OpenTable
+from touchfs.store.patience import Patience, with_patience
+from touchfs.store.place import STATE_SUFFIX, log_path, state_path
+from touchfs.store.plans import SharedPlans
+from touchfs.store.problem import SharedProblem
+from touchfs.store.store import StateStore
+from touchfs.tree.tree import Tree
+from touchfs_mount.control.control import DEFAULT, ControlOptions, MountFacts
+from touchfs_mount.control.known_iterators import KnownIterators
+from touchfs_mount.control.recent_errors import RecentErrors
+from touchfs_mount.daemon import logs
+from touchfs_mount.daemon.background import Background, in_background
+from touchfs_mount.daemon.logs import LogOptions
+from touchfs_mount.daemon.notifications import invalidate
+from touchfs_mount.daemon.supervisor import serve
+from touchfs_mount.daemon.worker import Shared
+from touchfs_mount.daemon.zygote import Renewal
+from touchfs_mount.mounting import mountpoint
+from touchfs_mount.mounting.libfuse import MountOptions
+from touchfs_mount.mounting.preparing import Preparing
+from touchfs_mount.mounting.shard_ids import ShardIds
+from touchfs_mount.requests.access import AS_WE_ARE, AtSource, Modes, look_at_source
+from touchfs_mount.requests.operations import StorePlace, TouchOperations
+
+# The exit status of `touchfs mount` when the source cannot be opened: the first class that fits counts.
+_SOURCE_STATUSES: tuple[tuple[type[TouchfsError], int], ...] = (
+    (UsageError, 2),
+    (NotFoundError, 11),
+    (SourceError, 12),
+    (FormatError, 13),
+)
+EXIT_INDEX = 14
+
+# At the end of a mount nobody is left who waits for the state store: so long it may take to tidy it up.
+TIDY_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MountRequest:
+    """What a user asked for. `open_dataset` opens a source and indexes what is not indexed yet, in `index_dir`.
+
+    Where that leaves compressed shards waiting, `preparing` goes on with them. `modes`, if given, replace the source's.
+    """
+
+    source: str
+    open_dataset: Callable[[str], Dataset]
+    preparing: Preparing
+    index_dir: str
+    options: MountOptions
+    state_dir: str | None = None
+    log: LogOptions = logs.DEFAULT
+    xattrs: bool = True
+    strict: bool = False
+    control: ControlOptions = DEFAULT
+    modes: Modes = AS_WE_ARE
+
+    @property
+    def state_path(self) -> str:
+        return state_path(self.source, STATE_SUFFIX, self.state_dir)
+
+
+def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: Callable[[str], None]) -> int:
+    """Mount, and return the exit status: at the end of the mount in the foreground, else when the root answers.
+
+    In the background only the child looks at the source, so that one which does not answer is given up in time.
+    """
+    if not foreground and request.log.file is None:
+        request = replace(request, log=_default_log(request))
+    # As written: links are followed, and with them a source that may not answer is touched, in `_serve`.
+    if request.options.allow_other and os.geteuid() == 0:
+        links.guard()
+    _refuse_nesting(os.path.abspath(request.source), request.options.path)
+    claim = mountpoint.prepare(request.options.path)
+    try:
+        if foreground:
+            return _serve(request, claim, None, say)
+        say(in_background(lambda background: _serve(request, claim, background, background.ready), wait_seconds))
+    except BaseException:
+        claim.remove()
+        raise
+    return 0
+
+
+def _default_log(request: MountRequest) -> LogOptions:
+    """The log of a mount in the background. One that is read-only does without, where it cannot be written."""
+    file = log_path(request.options.path, request.state_dir)
+    options = replace(request.log, file=file, is_ours=True)
+    if request.options.read_only:
+        try:
+            make_directory(os.path.dirname(file))
+            logs.open_file(options).close()
+        except (OSError, MountError):
+            return replace(request.log, file=os.devnull)
+    return options
+
+
+def _serve(
+    request: MountRequest, claim: mountpoint.Claim, background: Background | None, say: Callable[[str], None]
+) -> int:
+    with ExitStack() as until_removed:
+        try:
+            _refuse_overlap(request)
+            store = None if request.options.read_only else _store_place(request.state_path)
+            log_file = None if request.log.file is None else logs.open_file(request.log)
+            with suppress(SourceError):
+                index_in_memory()  # before the fork: a reload may be the first that needs it, and ends before the mount
+            dataset = _open(request)
+            if log_file is not None:
+                if background is not None:
+                    background.detach(log_file)
+                log_file.close()
+            logs.configure(request.log)
+            generations = _Generations(request, store)
+            operations, shared = _operations(request, *generations.first(dataset), store)
+
+            def ready() -> None:
+                claim.release()
+                release(dataset)  # the others hold what they need
+                until_removed.enter_context(mountpoint.alive(request.options.path))
+                say(f"{request.source} is mounted at {request.options.path} ({_summary(dataset)})")
+
+            def mounted() -> None:
+                claim.release()
+                request.preparing.follow(dataset, request.log)
+
+            renewal = generations.renewal(dataset.source, operations)
+            try:
+                return serve(operations, renewal, shared, request.options, ready, mounted)
+            finally:
+                if store is not None:
+                    _tidy(store)
+        finally:
+            discard_index()
+            claim.remove()
+
+
+def _store_place(path: str) -> StorePlace:
+    """The state store, made if need be. Closed again: each worker opens it for itself after the fork."""
+    try:
+        store = StateStore(path)
+    except StateError as error:
+        raise MountError(f"{error}; a mount with --read-only needs no state") from error
+    try:
+        store.add_mount(os.getpid())
+        return StorePlace(path, store.identity or b"")
+    finally:
+        store.close()
+
+
+def _tidy(place: StorePlace) -> None:
+    """After the mount's end, delete what is left of it. Who closes a store last also removes SQLite's own files."""
+    try:
+        store = StateStore(place.path, later=True, identity=place.identity)
+        with_patience(Patience(TIDY_SECONDS), store.remove_mount, os.getpid())
+        store.close()
+    except StateError as error:
+        log.info("%s", error)
+
+
+def _open(request: MountRequest) -> Dataset:
+    """The dataset. Raises MountError with the exit status that the error stands for."""
+    try:
+        dataset = request.open_dataset(request.source)
+        if reason := why_unservable(dataset, strict=request.strict):
+            raise FormatError(reason, path=request.source)
+        return dataset
+    except TouchfsError as error:
+        if isinstance(error, SourceError) and _is_inside(error.path or "", request.index_dir):
+            message = f"{error}; --no-index-cache keeps the index in memory"
+            raise MountError(message, exit_status=EXIT_INDEX) from error
+        status = next((status for kind, status in _SOURCE_STATUSES if isinstance(error, kind)), 1)
+        raise MountError(str(error), exit_status=status) from error
+
+
+def _operations(
+    request: MountRequest, tree: Tree, modes: Modes, store: StorePlace | None
+) -> tuple[TouchOperations, Shared]:
+    """The handlers and what their processes share."""
+    options = request.options
+    shared = Shared(options.workers)
+    facts = MountFacts(
+        path=options.path,
+        pid=os.getpid(),
+        loop="trio" if options.trio_loop else "own",
+        counters=shared.counters,
+        reloads=shared.reloads,
+        resent=shared.resent,
+        opens=OpenTable(alone=options.workers == 1),
+        errors=RecentErrors(),
+        known=KnownIterators(),
+        problem=SharedProblem(),
+    )
+    control = request.control
+    return TouchOperations(tree, facts, store, modes=modes, xattrs=request.xattrs, options=control), shared
+
+
+class _Generations:
+    """The trees of a mount, one for each generation of its dataset, with the ids and plans that go through all."""
+
+    def __init__(self, request: MountRequest, store: StorePlace | None) -> None:
+        self._request = request
+        self._store = store
+        self._ids = ShardIds(has_store=store is not None)
+        self._plans = SharedPlans()
+
+    def first(self, dataset: Dataset) -> tuple[Tree, Modes]:
+        return self._tree(dataset, self._stored_ids(dataset), self._access(dataset))
+
+    def renewal(self, source: str, operations: TouchOperations) -> Renewal:
+        """How the mount comes to another one. `source` is absolute, unlike the one asked for."""
+
+        def reopen() -> tuple[Dataset, list[int] | None, AtSource | None]:
+            dataset = self._request.open_dataset(source)
+            return dataset, self._stored_ids(dataset), self._access(dataset)
+
+        def adopt(generation: tuple[Dataset, list[int] | None, AtSource | None]) -> Callable[[int], None]:
+            dataset, stored, access = generation
+            after, modes = self._tree(dataset, stored, access)
+            hold_all(dataset)
+            self._request.preparing.follow(dataset, self._request.log)
+            before, modes_before = operations.reload(after, modes)
+            return lambda descriptor: invalidate(
+                descriptor, before, after, shows_another=lambda inode: modes.of(inode) != modes_before.of(inode)
+            )
+
+        return Renewal(reopen, adopt)
+
+    def _tree(self, dataset: Dataset, stored: list[int] | None, access: AtSource | None) -> tuple[Tree, Modes]:
+        """A tree, and what its entries show."""
+        ids = self._ids.of(_identities(dataset), stored)
+        modes = self._request.modes if access is None else access.modes(ids)
+        list_by_key = self._request.control.list_by_key
+        if list_by_key and isinstance(dataset.keys, Keys):
+            dataset.keys.repeated  # noqa: B018  now, as all workers need it, and listings must not wait
+        return Tree(dataset, ids, self._plans, list_by_key=list_by_key), modes
+
+    def _access(self, dataset: Dataset) -> AtSource | None:
+        """Who may read what at the source, if that is to be shown."""
+        follows_source = self._request.options.allow_other and self._request.modes is AS_WE_ARE
+        return look_at_source(dataset) if follows_source else None
+
+    def _stored_ids(self, dataset: Dataset) -> list[int] | None:
+        """The ids that the state store gives, or None where there is no store, or it cannot be used."""
+        if self._store is None:
+            return None
+        try:
+            store = StateStore(self._store.path, later=True, identity=self._store.identity)
+            try:
+                return store.shard_ids(_identities(dataset))
+            finally:
+                store.close()
+        except StateError as error:
+            log.warning("%s: inode numbers of new shards are others after a remount", error)
+            return None
+
+
+def _identities(dataset: Dataset) -> list[tuple[str, str]]:
+    return [(shard.path, shard.identity) for shard in dataset.shards]
+
+
+def _summary(dataset: Dataset) -> str:
+    broken = sum(bool(shard.report) for shard in dataset.shards)
+    waiting = sum(is_waiting(shard) and not shard.report for shard in dataset.shards)
+    told = [f"{dataset}"]
+    if waiting:
+        told.append(f"{counted(waiting, 'shard')} to be decompressed, see PREPARING.txt in them")
+    if dataset.unseen:
+        told.append(f"{counted(len(dataset.unseen), 'shard')} that did not answer, and may have changed")
+    if broken:
+        told.append(f"{counted(broken, 'shard')} with errors, see ERROR.txt in them")
+    return "; ".join(told)
+
+
+def _refuse_nesting(source: str, point: str) -> None:
+    """A mount inside its source would be listed, indexed and copied as a part of it; the reverse hides the source."""
+    if _is_inside(point, source):
+        reason = "the mount point is inside the source"
+    elif _is_inside(source, point):
+        reason = "the source is inside the mount point"
+    else:
+        return
+    beside = f"{min(source, point, key=len)}.mnt"
+    raise MountError(f"{reason}: mount beside it, at {beside}", path=point, exit_status=mountpoint.EXIT_MOUNTPOINT)
+
+
+def _refuse_overlap(request: MountRequest) -> None:
+    """A daemon that uses its own mount waits for itself. What it reads is not there: a mount point is empty."""
+    _refuse_nesting(os.path.realpath(request.source), request.options.path)
+    scratch = Scratch.configured().directory
+    written = {
+        "index": request.index_dir,
+        "state": request.state_path,
+        "scratch store": scratch,
+    }
+    if request.log.file is not None:
+        written["log"] = request.log.file
+    for what, path in written.items():
+        if _is_inside(os.path.realpath(path), request.options.path):
+            raise MountError(
+                f"the {what} {path} is inside the mount point",
+                path=request.options.path,
+                exit_status=mountpoint.EXIT_MOUNTPOINT,
+            )
+
+
+def _is_inside(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")

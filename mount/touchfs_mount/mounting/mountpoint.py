@@ -1,0 +1,267 @@
+"""What is mounted where, read from mountinfo; checks before mounting, and the mount point's directory; unmounting.
+
+Nothing that a daemon calls here touches a path through its own mount: it would wait for itself. Only `prepare`, before
+there is one, looks at a mount that is in the way. What that is, is said with the command that helps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+from touchfs.errors import MountError
+from touchfs.posix.mounts import Mounted, mounts
+
+log = logging.getLogger(__name__)
+
+FILE_SYSTEM = "fuse.touchfs"
+CLAIM_SECONDS = 1.0
+
+# Exit statuses of `touchfs mount`; the command's help tells them all.
+EXIT_MOUNTPOINT, EXIT_NO_FUSE, EXIT_NOT_PERMITTED, EXIT_TIMEOUT, EXIT_MOUNT_FAILED = 10, 15, 16, 17, 32
+
+
+def resolve(path: str) -> str:
+    """The absolute path as mountinfo spells it. A mount at its end is not touched: it may be a dead one."""
+    absolute = os.path.abspath(path)
+    candidate = os.path.join(os.path.realpath(os.path.dirname(absolute)), os.path.basename(absolute))
+    return candidate if mounted_at(candidate) else os.path.realpath(candidate)
+
+
+def mounted_at(path: str) -> Mounted | None:
+    """The topmost mount at exactly this path, or None."""
+    found = None
+    for mounted in mounts():
+        if mounted.point == path:
+            found = mounted
+    return found
+
+
+def prepare(path: str) -> Claim:
+    """Make sure that `path` can be mounted on: an empty directory with nothing in the way.
+
+    A dead mount of ours is detached; a missing directory is made. Raises MountError with what to do.
+    """
+    if not os.path.exists("/dev/fuse"):
+        raise MountError(
+            "/dev/fuse is missing: run `modprobe fuse`, or give the container --device /dev/fuse --cap-add SYS_ADMIN",
+            exit_status=EXIT_NO_FUSE,
+        )
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        raise MountError("no permission to open /dev/fuse", exit_status=EXIT_NOT_PERMITTED)
+    if shutil.which("fusermount3") is None:
+        raise MountError("fusermount3 is missing: install the package fuse3", exit_status=EXIT_NO_FUSE)
+    mounted = mounted_at(path)
+    if mounted is not None and mounted.kind == FILE_SYSTEM:
+        if not _is_dead(path):
+            raise _in_the_way(
+                path, f"touchfs is already mounted here (from {mounted.source}); `touchfs umount` undoes it"
+            )
+        log.warning("%s: detaching a mount of %s whose daemon is gone", path, mounted.source)
+        unmount(path, lazy=True)
+        mounted = mounted_at(path)
+    if mounted is not None and mounted.kind != "autofs":
+        raise _in_the_way(path, f"{mounted.kind} is already mounted here; use another directory")
+    claim = Claim(path)
+    with os.scandir(path) as entries:
+        occupied = next(entries, None)
+    if occupied is not None:
+        claim.release()
+        raise _in_the_way(path, f"is not empty (it holds {occupied.name!r}); mount on an empty directory")
+    return claim
+
+
+class Claim:
+    """The directory to mount on, made if need be, and ours from its check until it is mounted on (`release`).
+
+    A daemon that ends removes the directory it made, maybe just when the next one has checked it. So both hold the
+    directory's flock meanwhile. Where directories cannot be locked there is that race.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.created = False
+        self._directory = -1
+        deadline = time.monotonic() + CLAIM_SECONDS
+        while not self._take():
+            if time.monotonic() > deadline:
+                raise _in_the_way(path, "another `touchfs mount` is about to mount here")
+            time.sleep(0.01)
+
+    def _take(self) -> bool:
+        """Make and lock the directory. False if somebody else has it, or has just removed it."""
+        try:
+            self.created |= _make(self.path)
+        except FileNotFoundError as error:
+            missing = _first_missing(self.path)
+            raise _in_the_way(self.path, f"{missing} does not exist: `mkdir -p` it first") from error
+        except OSError as error:
+            raise _in_the_way(self.path, f"cannot be made: {error.strerror}") from error
+        try:
+            directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise _in_the_way(self.path, error.strerror or str(error)) from error
+        if _lock(directory) and os.fstat(directory).st_nlink:
+            self._directory = directory
+            return True
+        os.close(directory)
+        return False
+
+    def release(self) -> None:
+        """It is mounted on, or will not be. Each process that was forked meanwhile has a descriptor to close, too."""
+        if self._directory >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._directory, fcntl.LOCK_UN)
+            os.close(self._directory)
+            self._directory = -1
+
+    def remove(self) -> None:
+        """The mount is over: remove the directory if we made it, unless it is used again."""
+        self.release()
+        if not self.created:
+            return
+        with contextlib.suppress(OSError):
+            directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if _lock(directory):
+                    os.rmdir(self.path)
+            finally:
+                os.close(directory)
+
+
+def unmount(path: str, *, lazy: bool = False) -> None:
+    """Unmount what is mounted at `path`. With `lazy` the name goes at once, and the mount when nobody uses it.
+
+    Raises MountError with the reason of fusermount3, "busy" among them.
+    """
+    command = ["fusermount3", "-u", *(["-z"] if lazy else []), "--", path]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise MountError("cannot unmount: fusermount3 is missing: install the package fuse3", path=path) from None
+    if done.returncode:
+        reason = done.stderr.strip().removeprefix("fusermount3: ").rpartition(": ")[2] or "fusermount3 failed"
+        raise MountError(f"cannot unmount: {reason}", path=path)
+
+
+def detach(path: str, device: str) -> None:
+    """Unmount the mount of this device if it is the one at `path`; when it is busy, its name at least."""
+    for lazy in (False, True):
+        mounted = mounted_at(path)
+        if mounted is None or mounted.device != device:
+            return
+        with contextlib.suppress(MountError):
+            unmount(path, lazy=lazy)
+            return
+
+
+def users(path: str) -> list[str]:
+    """The processes that keep the mount busy, as `name (pid)`, as far as we may look.
+
+    Only /proc is read: a stat of the files themselves would be a request to the mount.
+    """
+    inside = re.compile(re.escape(path) + "(/|$)")
+    # A mapped file needs no descriptor: `address permissions offset device inode path`.
+    mapped = re.compile(rf"^\S+ \S+ \S+ \S+ \S+ +{inside.pattern}", re.MULTILINE)
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if int(pid) == os.getpid():
+            continue  # who asks may stand in it, too
+        try:
+            links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root", *(e.path for e in os.scandir(f"/proc/{pid}/fd"))]
+            if any(inside.match(os.readlink(link)) for link in links) or mapped.search(_text(f"/proc/{pid}/maps")):
+                found.append(f"{_text(f'/proc/{pid}/comm').strip()} ({pid})")
+        except OSError:
+            continue  # it has ended, or is another user's
+    return found
+
+
+@contextlib.contextmanager
+def alive(path: str) -> Iterator[None]:
+    """While this lasts, `wait_for_end` waits for the mount that is at `path` now.
+
+    It is a listening socket, which ends however its process does. Named by the device number, which no other mount has
+    as long as this one is used, and abstract, so that nothing is left behind and `umount` need not know our files.
+    """
+    mounted = mounted_at(path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        with contextlib.suppress(OSError):
+            if mounted is not None:
+                listening.bind(_address(mounted.device))
+                listening.listen()
+        yield
+
+
+def wait_for_end(device: str, seconds: float) -> None:
+    """Wait until the daemon of a mount is gone: after unmounting it may still have a directory to remove."""
+    with socket.socket(socket.AF_UNIX) as waiting, contextlib.suppress(OSError):
+        waiting.settimeout(seconds)
+        waiting.connect(_address(device))
+        waiting.recv(1)
+
+
+def set_read_ahead(device: str, kilobytes: int) -> None:
+    """Ask the kernel to read further ahead on a mount. Needs root; without it the mount is merely slower."""
+    try:
+        with open(f"/sys/class/bdi/{device}/read_ahead_kb", "w", encoding="ascii") as control:
+            control.write(str(kilobytes))
+    except OSError as error:
+        log.info("read-ahead of %s stays as it is: %s", device, error.strerror)
+
+
+def _in_the_way(path: str, reason: str) -> MountError:
+    return MountError(reason, path=path, exit_status=EXIT_MOUNTPOINT)
+
+
+def _make(path: str) -> bool:
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _first_missing(path: str) -> str:
+    """The topmost directory above the path that does not exist."""
+    missing = path
+    while not os.path.lexists(above := os.path.dirname(missing)):
+        missing = above
+    return missing
+
+
+def _lock(directory: int) -> bool:
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a network file system may not lock directories
+    return True
+
+
+def _is_dead(path: str) -> bool:
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
+    return False
+
+
+def _address(device: str) -> str:
+    return f"\0touchfs-mount/{device}"
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()

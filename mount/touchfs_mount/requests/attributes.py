@@ -1,0 +1,43 @@
+"""Entries as the kernel takes them, with how long it may remember what it is told."""
+
+from __future__ import annotations
+
+import stat
+
+import pyfuse3
+
+from touchfs.tree.entry import Entry
+from touchfs_mount.control.iterator_files import ControlEntry
+from touchfs_mount.requests.access import Shown
+
+BLOCK_SIZE = 512
+# The most that readers ask for in one request, and what Python's open() buffers.
+PREFERRED_READ = 1 << 17
+
+
+def attributes_of(entry: Entry, seconds: float, shown: Shown) -> pyfuse3.EntryAttributes:
+    inode, kind, size, mtime_ns = entry
+    attributes = pyfuse3.EntryAttributes()
+    attributes.st_ino = inode
+    attributes.st_mode = shown.modes[kind]
+    attributes.st_size = size
+    attributes.st_blocks = -(-size // BLOCK_SIZE)
+    attributes.st_blksize = PREFERRED_READ
+    attributes.st_uid, attributes.st_gid = shown.user, shown.group
+    attributes.st_atime_ns = attributes.st_mtime_ns = attributes.st_ctime_ns = mtime_ns
+    attributes.entry_timeout = attributes.attr_timeout = seconds
+    return attributes
+
+
+def control_attributes(entry: ControlEntry, mtime_ns: int, seconds: float, shown: Shown) -> pyfuse3.EntryAttributes:
+    attributes = attributes_of(Entry(entry.inode, stat.S_IFMT(entry.mode), 0, mtime_ns), seconds, shown)
+    attributes.st_mode = entry.mode
+    return attributes
+
+
+def missing(seconds: float) -> pyfuse3.EntryAttributes:
+    """A name that is not there, so that the kernel remembers it: ENOENT by exception is not cached."""
+    attributes = pyfuse3.EntryAttributes()
+    attributes.st_ino = 0
+    attributes.entry_timeout = seconds
+    return attributes

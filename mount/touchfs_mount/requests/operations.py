@@ -1,0 +1,452 @@
+"""FUSE requests to the tree and back: numbers and names in, attributes and errnos out. Nothing is decided here.
+
+The read path: `open` has the tree make the content and keeps it under the inode, which is also the handle. `read` is
+a look-up, then `read_nowait`, then a thread if that had to wait. As a request may come to a worker that never saw the
+open (a restarted one, or another of several), a content that is not kept is made again; so nothing depends on what is
+kept, a release does nothing, and the contents made first are dropped. Only the files of the control directory have
+opens of their own (`control_files`), which are released.
+
+The loop waits for nothing. It asks the part of the tree that is at hand; a thread asks for the rest: to open a shard,
+and to open a file of it or to see, once a second, that it is the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import pyfuse3
+from pyfuse3 import FUSEError
+
+from touchfs.extent import Buffer
+from touchfs.names import NAME_MAX
+from touchfs.store.patience import Patience, with_patience
+from touchfs.store.store import StateStore
+from touchfs.store.writes import Piece
+from touchfs.tree.entry import Entry
+from touchfs.tree.inode import ROOT, unpack
+from touchfs.tree.open_shards import NotAtHandError
+from touchfs.tree.tree import Tree
+from touchfs_mount.control import control
+from touchfs_mount.control.control import ITERATORS, Control, ControlOptions, MountFacts, is_control, is_iterators
+from touchfs_mount.control.control_files import HANDLE_TAG, ControlFile
+from touchfs_mount.control.iterator_files import ControlEntry, is_writable
+from touchfs_mount.daemon.worker import Environment, Operations
+from touchfs_mount.loop.loop import FAILURES
+from touchfs_mount.requests.access import AS_WE_ARE, Modes
+from touchfs_mount.requests.attributes import BLOCK_SIZE, attributes_of, control_attributes, missing
+from touchfs_mount.requests.handler import Refusals, handler
+from touchfs_mount.requests.strikes import ON_LOOP
+
+log = logging.getLogger(__name__)
+
+CONTENTS_KEPT = 4096
+_NO_GUESTS = frozenset({0, os.geteuid()})
+# What a thread lists at once: as much as the kernel asks for, 128 KiB.
+LISTED_MAX = 1024
+# What is under an inode never changes: a shard that does gets other inodes.
+FOREVER_SECONDS = 3600.0
+XATTR_PREFIX = b"user.touchfs."
+TOKEN = XATTR_PREFIX + b"token"
+
+# How many entries come first in every listing, before those that the tree and the control directory give places.
+DOTS = 2
+# The control directory is the last entry of the root, after all the views there can be.
+CONTROL_PLACE = 1 << 12
+
+
+# Stands for the request that something is made ahead for.
+_AHEAD = 1
+
+T = TypeVar("T")
+
+
+class StorePlace(NamedTuple):
+    """The state store of a mount: where it is, and which one."""
+
+    path: str
+    identity: bytes
+
+
+class Readable(Protocol):
+    """What a file that is open shows."""
+
+    def read(self, offset: int, length: int) -> Buffer: ...
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None: ...
+
+
+def _refused(name: str) -> Any:
+    """Nothing is changed this way. `iterators/` is no read-only file system, but not for this."""
+
+    async def refuse(self: TouchOperations, inode: int, *arguments: Any) -> None:
+        raise FUSEError(errno.EPERM if is_iterators(inode) else errno.EROFS)
+
+    refuse.__name__ = name
+    return handler(refuse)
+
+
+class TouchOperations(Operations):
+    """The handlers. Made once, before the fork; `started` makes what belongs to one worker."""
+
+    enable_writeback_cache = False
+
+    def __init__(
+        self,
+        tree: Tree,
+        facts: MountFacts,
+        store: StorePlace | None,
+        *,
+        modes: Modes = AS_WE_ARE,
+        xattrs: bool = True,
+        options: ControlOptions = control.DEFAULT,
+    ) -> None:
+        super().__init__()
+        self._tree = tree
+        self._facts = facts
+        self._store_place = store
+        self._modes = modes
+        self._xattrs = xattrs
+        self._control_options = options
+        self._contents: dict[int, Readable] = {}
+        self._mtime_ns = tree.entry(ROOT).mtime_ns
+        self.entered: Callable[[], None] | None = None
+        self.refusals = Refusals(facts.errors)
+
+    def reload(self, tree: Tree, modes: Modes) -> tuple[Tree, Modes]:
+        """Serve another tree from now on; returns what was before. In the zygote, so for workers yet to be forked."""
+        before = self._tree, self._modes
+        self._tree, self._modes = tree, modes
+        self._mtime_ns = tree.entry(ROOT).mtime_ns
+        return before
+
+    def started(self, environment: Environment) -> None:
+        self.running, self.alone = environment.running, environment.alone
+        self.struck = environment.alone.strikes.struck
+        self.offload = environment.offload
+        self._offload_control = environment.offload_control
+        self._at_hand = self._tree.at_hand
+        self.counters = environment.counters
+        self.entered = environment.entered
+        # Of several workers another one may get the read of what was opened here, and would wait for the attempt.
+        self._makes_ahead = environment.entered is None
+        options, place = self._control_options, self._store_place
+        # Connected to when it is used first: data is served without it.
+        store = place and StateStore(place.path, fsync=options.fsync, later=True, identity=place.identity)
+        self._control = Control(self._tree.dataset, self._facts, store, options, self._tree.use_plan)
+
+    def _look(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+        """Call what reads the state store."""
+        return self._offload_control("look", with_patience, Patience(), function, *arguments)
+
+    def _change(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+        """Call what changes the state store: for a thread and for the store together it waits as one `Patience`."""
+        return self._offload_control("change", with_patience, Patience(), function, *arguments)
+
+    async def _ask(self, inode: int, question: Callable[..., T], *arguments: Any) -> T:
+        """What the tree says to a question about an inode, a method of it."""
+        try:
+            return question(self._at_hand, *arguments)
+        except NotAtHandError:
+            pass  # and not within, or each error of the other would be shown with this one
+        return await self._wait(inode, question, self._tree, *arguments)
+
+    async def _wait(self, inode: int, function: Callable[..., T], *arguments: Any) -> T:
+        """Run in a thread what may wait for the inode's shard."""
+        waited: T = await self.offload(unpack(inode)[1], function, *arguments)
+        return waited
+
+    async def _control_entry(self, inode: int) -> pyfuse3.EntryAttributes:
+        """Those that are always there are told without a look into the store."""
+        entry = self._control.entry
+        found = await self._look(entry, inode) if is_iterators(inode) else entry(inode)
+        return self._of_control(found)
+
+    def begin_idle(self) -> None:
+        if not self._makes_ahead:
+            return
+        try:
+            self.running[ON_LOOP] = _AHEAD
+            if self.alone.strikes.has(_AHEAD):
+                self._makes_ahead = False
+                return
+            self._control.files.spare()
+        except Exception:  # no request is to suffer for what it did not ask for
+            self._makes_ahead = False
+            self.counters[FAILURES] += 1
+            log.exception("nothing is made ahead any more, as that failed")
+        finally:
+            self.running[ON_LOOP] = 0
+
+    def end_idle(self) -> None:
+        self._control.files.undo()
+
+    def path_of(self, *arguments: Any) -> str:
+        number, name = (*arguments, None)[:2]
+        if not isinstance(number, int):
+            return ""
+        if number & HANDLE_TAG or is_control(number):
+            return control.NAME.decode()
+        path = self._tree.path(number)
+        return f"{path}/{os.fsdecode(name)}" if isinstance(name, bytes) else path
+
+    def ended(self) -> None:
+        self._control.files.close()
+
+    def _of_control(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
+        if self._modes.hides and is_iterators(entry.inode):  # they tell keys
+            entry = entry._replace(mode=entry.mode & ~0o044 | self._control_options.wider & entry.mode)
+        return control_attributes(entry, self._mtime_ns, control.ENTRY_SECONDS, self._modes.others)
+
+    def _attributes(self, entry: Entry, seconds: float) -> pyfuse3.EntryAttributes:
+        inode, modes = entry.inode, self._modes
+        if not modes.shards:
+            return attributes_of(entry, seconds, modes.root)
+        if not unpack(inode)[1] and not self._tree.is_lasting(inode):
+            return attributes_of(entry, seconds, modes.of_keys())
+        return attributes_of(entry, seconds, modes.of(inode))
+
+    def _seconds(self, directory: int) -> float:
+        """How long the kernel may remember what is, or is not, in a directory."""
+        return FOREVER_SECONDS if self._tree.is_lasting(directory) else control.ENTRY_SECONDS
+
+    @handler
+    async def lookup(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+        if len(name) > NAME_MAX:  # the kernel itself refuses only those over 1,024
+            raise FUSEError(errno.ENAMETOOLONG)
+        if parent == ROOT and name == control.NAME:
+            return await self._control_entry(control.DIRECTORY)
+        if is_control(parent):
+            told = await self._look(self._control.find, parent, name)
+            # Another mount may make what is missing here now.
+            return missing(0) if told is None else self._of_control(told)
+        found = await self._ask(parent, Tree.find, parent, name, context.uid not in _NO_GUESTS)
+        seconds = self._seconds(parent)
+        return missing(seconds) if found is None else self._attributes(found, seconds)
+
+    @handler
+    async def getattr(self, inode: int, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+        if is_control(inode):
+            return await self._control_entry(inode)
+        entry = await self._ask(inode, Tree.entry, inode)
+        return self._attributes(entry, control.ENTRY_SECONDS if entry.is_link else FOREVER_SECONDS)
+
+    @handler
+    async def readlink(self, inode: int, context: pyfuse3.RequestContext) -> bytes:
+        return await self._ask(inode, Tree.link, inode)
+
+    @handler
+    async def opendir(self, inode: int, context: pyfuse3.RequestContext) -> int:
+        return inode
+
+    @handler
+    async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
+        if not await self._reply_dots(handle, start, token):
+            return
+        after = max(start - DOTS, 0)
+        if is_control(handle):
+            for name, told, place in await self._look(self._control.entries, handle, after):
+                if not pyfuse3.readdir_reply(token, name, self._of_control(told), place + DOTS):
+                    return
+            return
+        seconds, place = self._seconds(handle), after
+        try:
+            for name, entry, place in self._at_hand.entries(handle, after):
+                if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), place + DOTS):
+                    return
+        except NotAtHandError:
+            listed = await self._wait(handle, _listed, self._tree, handle, place)
+            for name, entry, place in listed:
+                if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), place + DOTS):
+                    return
+        if handle == ROOT and start < CONTROL_PLACE:
+            pyfuse3.readdir_reply(token, control.NAME, await self._control_entry(control.DIRECTORY), CONTROL_PLACE)
+
+    async def _reply_dots(self, directory: int, start: int, token: pyfuse3.ReaddirToken) -> bool:
+        """`.` and `..`, of which the kernel takes only the inode numbers. False if the reply is full."""
+        if start >= DOTS:
+            return True
+        if is_control(directory):
+            parent = self._control.parent(directory)
+        else:
+            parent = await self._ask(directory, Tree.parent, directory)
+        dots = ((b".", directory), (b"..", parent))
+        return all(
+            pyfuse3.readdir_reply(token, name, self._attributes(Entry(inode, stat.S_IFDIR, 0, 0), 0), place)
+            for place, (name, inode) in enumerate(dots[start:], start + 1)
+        )
+
+    @handler
+    async def open(self, inode: int, flags: int, context: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+        # O_TRUNC comes with the open (libfuse asks for it), also with O_RDONLY; the kernel then takes the size to be 0.
+        # Of a control file it changes nothing: a value is written, or none is.
+        is_read = flags & (os.O_ACCMODE | os.O_TRUNC) == os.O_RDONLY
+        if not is_read and not (is_iterators(inode) and is_writable(inode)):
+            raise FUSEError(errno.EACCES if is_iterators(inode) else errno.EROFS)
+        if not is_control(inode):
+            self._keep(inode, await self._ask(inode, Tree.content, inode))
+            return pyfuse3.FileInfo(fh=inode, keep_cache=True)
+        file = self._control.files.open(inode)
+        self._keep(file.handle, file)
+        if is_read:
+            self._control.files.expect(file)
+        # Its size is 0, so that who copies with sendfile, as Python's shutil does, would find nothing, and be content.
+        # Files that have no positions are not copied like that.
+        return pyfuse3.FileInfo(fh=file.handle, direct_io=True, nonseekable=is_read)
+
+    @handler
+    async def read(self, handle: int, offset: int, length: int) -> Any:
+        content = self._contents.get(handle)
+        if content is None:
+            if handle & HANDLE_TAG:
+                content = self._control.files.opened(handle)
+            else:
+                content = await self._ask(handle, Tree.content, handle)
+            self._keep(handle, content)
+        data = content.read_nowait(offset, length)
+        if data is not None:
+            return data
+        if isinstance(content, ControlFile):
+            offload = self._change if content.is_stored else self._look
+            return await offload(content.read, offset, length)
+        return await self._wait(handle, content.read, offset, length)
+
+    def _keep(self, handle: int, content: Readable) -> None:
+        contents = self._contents
+        contents[handle] = content
+        if len(contents) > CONTENTS_KEPT:
+            del contents[next(iter(contents))]
+
+    @handler
+    async def release(self, handle: int) -> None:
+        if not handle & HANDLE_TAG:
+            return
+        file = self._contents.pop(handle, None)
+        if not isinstance(file, ControlFile):
+            file = self._control.files.opened(handle)
+        left = file.release()
+        if left is not None:
+            await self._change(left)
+
+    @handler
+    async def flush(self, handle: int) -> None:
+        raise FUSEError(errno.ENOSYS)  # the kernel does not ask again
+
+    @handler
+    async def releasedir(self, handle: int) -> None: ...
+
+    @handler
+    async def forget(self, inodes: Sequence[tuple[int, int]]) -> None: ...
+
+    @handler
+    async def statfs(self, context: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
+        dataset = self._tree.dataset
+        told = pyfuse3.StatvfsData()
+        told.f_bsize = told.f_frsize = BLOCK_SIZE
+        told.f_blocks = -(-dataset.size // BLOCK_SIZE)
+        told.f_files = dataset.samples
+        told.f_namemax = NAME_MAX
+        return told
+
+    @handler
+    async def getxattr(self, inode: int, name: bytes, context: pyfuse3.RequestContext) -> bytes:
+        if not self._xattrs:
+            raise FUSEError(errno.ENOSYS)  # the kernel does not ask again
+        if not name.startswith(b"user."):
+            raise FUSEError(errno.EOPNOTSUPP)  # what `ls -l` asks for each file; told without a look at the tree
+        if name.startswith(XATTR_PREFIX) and not is_control(inode):
+            if name == TOKEN:
+                return await self._token(inode)
+            told = await self._ask(inode, Tree.attributes, inode)
+            value = told.get(name[len(XATTR_PREFIX) :].decode("utf-8", "replace"))
+            if value is not None:
+                return value.encode("utf-8", "surrogateescape")
+        raise FUSEError(pyfuse3.ENOATTR)
+
+    async def _token(self, inode: int) -> bytes:
+        """What positions an iterator at the sample, or segment, of a file."""
+        told = await self._ask(inode, Tree.attributes, inode)
+        if "ordinal" not in told:
+            raise FUSEError(pyfuse3.ENOATTR)
+        source = f"merged/{told['plan']}" if "plan" in told else "segments" if "segment" in told else "samples"
+        token: str = await self._wait(
+            inode, self._control.tokens.token, source, told["shard"], int(told["ordinal"]), int(told.get("segment", 0))
+        )
+        return token.encode()
+
+    @handler
+    async def listxattr(self, inode: int, context: pyfuse3.RequestContext) -> list[bytes]:
+        if not self._xattrs:
+            raise FUSEError(errno.ENOSYS)
+        if is_control(inode):
+            return []
+        told = await self._ask(inode, Tree.attributes, inode)
+        return [XATTR_PREFIX + name.encode() for name in told] + [TOKEN] * ("ordinal" in told)
+
+    @handler
+    async def write(self, handle: int, offset: int, data: bytes) -> int:
+        file = self._control.files.opened(handle)
+        written: int = await self._change(file.write, Piece(offset, bytes(data), self._facts.resent[0]))
+        return written
+
+    @handler
+    async def mkdir(
+        self, parent: int, name: bytes, mode: int, context: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        if parent != ITERATORS:
+            raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
+        made = await self._change(self._control.make_iterator, name, _asker(context))
+        return self._of_control(made)
+
+    @handler
+    async def rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:
+        if parent != ITERATORS:
+            raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
+        await self._change(self._control.remove_iterator, name, _asker(context))
+
+    @handler
+    async def setattr(
+        self,
+        inode: int,
+        attributes: pyfuse3.EntryAttributes,
+        fields: pyfuse3.SetattrFields,
+        handle: int | None,
+        context: pyfuse3.RequestContext,
+    ) -> pyfuse3.EntryAttributes:
+        """What changes nothing is done: to make a control file empty, as `>` does before it writes, and to give it the
+        mode that it has, as a copy into it does.
+        """
+        if not is_iterators(inode):
+            raise FUSEError(errno.EROFS)
+        entry = await self._control_entry(inode)
+        changes = fields.update_uid or fields.update_gid or not (fields.update_size or fields.update_mode)
+        if fields.update_size:
+            changes = changes or attributes.st_size > 0 or not is_writable(inode)
+        if fields.update_mode:
+            changes = changes or stat.S_IMODE(attributes.st_mode) != stat.S_IMODE(entry.st_mode)
+        if changes:
+            raise FUSEError(errno.EPERM)
+        return entry
+
+    create = _refused("create")
+    link = _refused("link")
+    mknod = _refused("mknod")
+    removexattr = _refused("removexattr")
+    rename = _refused("rename")
+    setxattr = _refused("setxattr")
+    symlink = _refused("symlink")
+    unlink = _refused("unlink")
+
+
+def _listed(tree: Tree, directory: int, after: int) -> list[tuple[bytes, Entry, int]]:
+    """The next entries of a directory."""
+    return list(islice(tree.entries(directory, after), LISTED_MAX))
+
+
+def _asker(context: pyfuse3.RequestContext) -> str:
+    return f"{context.uid}:{context.pid}"

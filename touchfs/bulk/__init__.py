@@ -1,0 +1,1 @@
+"""Jobs over many shards: packing, converting, annotating. Each can be resumed."""

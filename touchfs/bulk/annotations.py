@@ -1,0 +1,225 @@
+"""Annotations: the metainfo of TouchNet shards, out as JSON lines, and back in without the recordings being touched.
+
+A line is for the sample with its key; the nth line with a key for the nth sample with it, in dataset order, and so
+with those that have no key. All lines are matched before anything is written. Then the shards are written, one after
+the other, in which a sample differs from its line: .bin and .idx together (`write/swapped.py`). So a put that was
+killed has changed some shards, each of them wholly, and is completed by doing it again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from touchfs.bulk.swapped import alone, check, swapped
+from touchfs.errors import FormatError, NotFoundError, UsageError
+from touchfs.format.idx import mmidx
+from touchfs.format.idx.mmidx_entries import damage_text
+from touchfs.format.metainfo import parse_metainfo
+from touchfs.limits import LIMITS, Limits, too_long
+from touchfs.source.drive import drive
+from touchfs.source.local import LocalFile
+
+_BLOCK_SAMPLES = 1024
+_TEXT = np.dtype("u1")
+_KEEP = -1  # instead of the ordinal of a line
+# JSON has raw line ends between tokens only, where they mean nothing, and neither does the indentation after them.
+_LINE_END = re.compile(rb"[\r\n][ \t\r\n]*")
+
+
+@dataclass(frozen=True, slots=True)
+class PutReport:
+    samples: int  # changed
+    shards: int
+    ignored: int  # lines
+    kept: int  # samples without a line
+
+
+class Annotations:
+    """The stored metainfo of a shard, in order: what the files were when first opened, or ChangedError."""
+
+    def __init__(self, path: str, modality: str, limits: Limits = LIMITS) -> None:
+        self.path = path
+        self.limits = limits
+        self.real_path = os.path.realpath(path)
+        self.names = f"{modality}.bin", f"{modality}.idx"
+        self._data, self._index = (LocalFile(os.path.join(path, name)) for name in self.names)
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            self.open()
+            size, index_size = self._data.size, self._index.size
+            header = mmidx.parse_header(self._index.read(0, min(index_size, mmidx.HEADER_SIZE)), index_size)
+            if header.dtype != _TEXT:
+                raise FormatError(f"an index of {header.dtype.name}, where metainfo is bytes of text")
+            header = drive(mmidx.scan_header(header, size), self._index)
+            for first in range(0, header.count, _BLOCK_SAMPLES):
+                count = min(_BLOCK_SAMPLES, header.count - first)
+                block = drive(mmidx.scan_entries(header, first, count, size), self._index)
+                columns = zip(*(each.tolist() for each in (block.offsets, block.lengths, block.damage)), strict=True)
+                for ordinal, (offset, length, damage) in enumerate(columns, first):
+                    if damage:
+                        problem = damage_text(damage, self.names[0].removesuffix(".bin"))
+                        raise FormatError(f"sample {ordinal} is damaged: {problem}", path=self._index.path)
+                    if length > self.limits.json:
+                        problem = too_long(f"the metainfo of sample {ordinal}", self.limits.json)
+                        raise FormatError(problem, path=self._data.path)
+                    yield self._data.read(offset, length)
+        except FormatError as error:
+            raise error.at(self._index.path) from error
+        finally:
+            self.close()
+
+    def open(self) -> None:
+        """Open both files, or verify that they are the same still."""
+        self._index.open()
+        self._data.open()
+        self._index.open()  # both may have been replaced in between
+
+    def close(self) -> None:
+        self._index.close()
+        self._data.close()
+
+    def key(self, ordinal: int, data: bytes) -> str | None:
+        """The key of a sample, whose metainfo must be a JSON object."""
+        try:
+            return parse_metainfo(data).key
+        except FormatError as error:
+            problem = f"sample {ordinal}: {error.message}"
+            raise FormatError(problem, path=self._data.path, key=f"{ordinal:08d}") from error
+
+
+def get_annotations(shards: Iterable[Annotations]) -> Iterator[bytes]:
+    """For each sample its metainfo as stored, but on one line; without the line's end."""
+    for shard in shards:
+        for ordinal, data in enumerate(shard):
+            shard.key(ordinal, data)
+            yield _one_line(data)
+
+
+def put_annotations(
+    shards: Sequence[Annotations],
+    lines: Iterable[bytes],
+    *,
+    ignore_unknown: bool = False,
+    keep_missing: bool = False,
+    limits: Limits = LIMITS,
+) -> PutReport:
+    """Store the lines, without their ends. Lines for no sample are refused, or ignored; samples without a line are
+    refused, or kept as they are.
+    """
+    parents = {}
+    for shard in shards:
+        if shard.real_path in parents:
+            raise UsageError("the shard is in the dataset twice: put into it alone", path=shard.path)
+        parents[shard.real_path] = os.path.dirname(shard.real_path)
+    with tempfile.TemporaryFile() as file:
+        found = _Lines(file, lines, limits.json)
+        with alone(sorted(set(parents.values()))):
+            plans, report = _match(shards, found, ignore_unknown=ignore_unknown, keep_missing=keep_missing)
+            for shard, _ in plans:
+                check(shard.real_path, shard.names)
+            for shard, plan in plans:
+                _write(shard, plan, found)
+            return report
+
+
+class _Lines:
+    """Lines on the disk; in memory where they begin, and of each key the first that no sample has taken."""
+
+    def __init__(self, file: BinaryIO, lines: Iterable[bytes], limit: int) -> None:
+        self._file = file
+        self._starts = array("q", [0])
+        self._first: dict[str | None, int] = {}
+        self._more: dict[str | None, deque[int]] = {}  # of repeated keys
+        for ordinal, ended in enumerate(lines):
+            line = ended.removesuffix(b"\n").removesuffix(b"\r")
+            if len(line) >= mmidx.LENGTH_LIMIT:
+                raise FormatError(f"line {ordinal + 1} is too long for a sample")
+            if len(line) > limit:
+                raise FormatError(too_long(f"line {ordinal + 1}", limit))
+            try:
+                key = parse_metainfo(line).key
+            except FormatError as error:
+                raise FormatError(f"line {ordinal + 1}: {error}") from error
+            if key in self._first:
+                self._more.setdefault(key, deque()).append(ordinal)
+            else:
+                self._first[key] = ordinal
+            file.write(line)
+            self._starts.append(self._starts[-1] + len(line))
+
+    def __getitem__(self, ordinal: int) -> bytes:
+        start, end = self._starts[ordinal : ordinal + 2]
+        self._file.seek(start)
+        return self._file.read(end - start)
+
+    def take(self, key: str | None) -> int | None:
+        ordinal = self._first.pop(key, None)
+        if more := self._more.get(key):
+            self._first[key] = more.popleft()
+        return ordinal
+
+    @property
+    def left(self) -> int:
+        """How many no sample has taken."""
+        return len(self._first) + sum(map(len, self._more.values()))
+
+    def first_left(self) -> tuple[int, str | None]:
+        return min((ordinal, key) for key, ordinal in self._first.items())
+
+
+def _match(
+    shards: Iterable[Annotations], lines: _Lines, *, ignore_unknown: bool, keep_missing: bool
+) -> tuple[list[tuple[Annotations, array[int]]], PutReport]:
+    """The shards that change, and what each sample becomes: the line with this ordinal, or what it was."""
+    plans = []
+    changed = missing = 0
+    first_missing: tuple[str, int, str | None] | None = None
+    for shard in shards:
+        plan = array("q")
+        for ordinal, data in enumerate(shard):
+            key = shard.key(ordinal, data)
+            line = lines.take(key)
+            if line is None:
+                missing += 1
+                first_missing = first_missing or (shard.path, ordinal, key)
+            plan.append(_KEEP if line is None or lines[line] == _one_line(data) else line)
+        if count := len(plan) - plan.count(_KEEP):
+            plans.append((shard, plan))
+            changed += count
+    if lines.left and not ignore_unknown:
+        line, key = lines.first_left()
+        told = "no key" if key is None else f"the key {key!r}"
+        remedy = "mend them, or leave them out with --ignore-unknown"
+        raise NotFoundError(f"lines for no sample: {lines.left}, first line {line + 1} with {told}; {remedy}")
+    if first_missing is not None and not keep_missing:
+        path, ordinal, key = first_missing
+        remedy = "add lines, or keep what they have with --keep-missing"
+        raise NotFoundError(f"samples without a line: {missing}, first sample {ordinal}; {remedy}", path=path, key=key)
+    return plans, PutReport(changed, len(plans), lines.left, missing)
+
+
+def _write(shard: Annotations, plan: Sequence[int], lines: _Lines) -> None:
+    sizes = array("q")
+    with swapped(shard.real_path, shard.names) as directory:
+        data, index = (os.path.join(directory, name) for name in shard.names)
+        with open(data, "xb") as file:
+            for ordinal, stored in zip(plan, shard, strict=True):
+                sizes.append(file.write(stored if ordinal == _KEEP else lines[ordinal]))
+        with open(index, "xb") as file:
+            file.write(mmidx.build_index(_TEXT, np.asarray(sizes)))
+        shard.open()  # verifies
+        shard.close()
+
+
+def _one_line(data: bytes) -> bytes:
+    return _LINE_END.sub(b"", data) if b"\n" in data or b"\r" in data else data

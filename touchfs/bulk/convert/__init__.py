@@ -1,0 +1,1 @@
+"""Converting: shards of one kind become shards of another."""

@@ -1,0 +1,69 @@
+"""A recording at hand as mono 16-bit PCM: what is so already is copied, all else decoded as `pack touch` does.
+
+But FLAC of 16 bits is unpacked by soundfile, where that is installed: of a file of a frame or two, libav's seek to the
+start, which is part of decoding there, loses the first frame.
+"""
+
+from __future__ import annotations
+
+import io
+from importlib import import_module
+from tempfile import NamedTemporaryFile
+
+from touchfs.errors import FormatError, TouchfsError
+from touchfs.extent import Buffer, Memory
+from touchfs.format import magic, wav
+from touchfs.limits import LIMITS, too_large
+from touchfs.media.audio import Arithmetic, decode
+from touchfs.source.drive import drive
+from touchfs.write.shar.audio import scan
+
+
+def to_pcm(
+    data: Buffer, rate: int | None, arithmetic: Arithmetic = "s16", limit: int = LIMITS.decoded
+) -> tuple[Buffer, int]:
+    """The samples, and their rate: the recording's own, if none is wanted. Raises FormatError where it decodes to over
+    `limit` bytes.
+    """
+    if magic.extension(data) == "flac":
+        data = _unpack(data, limit)
+    if magic.extension(data) == "wav":
+        found = drive(wav.scan(len(data)), Memory(bytes(data)))
+        rate = rate or found.rate
+        as_wanted = (found.codec, found.bits, found.channels, found.rate) == (wav.PCM, 16, 1, rate)
+        if as_wanted and found.data_size % 2 == 0:
+            return memoryview(data)[found.data_offset : found.data_offset + found.data_size], rate
+    if rate is None:
+        try:
+            rate = scan(data).sampling_rate
+        except FormatError as error:
+            raise FormatError("its rate cannot be told: name one with --audio-resample") from error
+    with NamedTemporaryFile(prefix="touchfs-") as file:
+        file.write(data)
+        file.flush()
+        try:
+            return decode(file.name, rate, arithmetic, limit), rate
+        except TouchfsError as error:  # whose path is none of the user's
+            raise type(error)(error.message) from error
+
+
+def _unpack(data: Buffer, limit: int) -> Buffer:
+    """A FLAC file as WAV; one of more than 16 bits as it is."""
+    try:
+        soundfile = import_module("soundfile")  # which has no types
+    except (ImportError, OSError):  # OSError: it is here, libsndfile is not
+        return data
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            if file.subtype != "PCM_16":
+                return data
+            count, rate, channels = file.frames, file.samplerate, file.channels
+            if 2 * channels * count > limit:
+                raise FormatError(too_large(limit))
+            samples = file.read(dtype="int16", always_2d=True)
+    except soundfile.LibsndfileError as error:
+        raise FormatError(f"cannot be decoded: {error.error_string}") from error
+    if len(samples) != count:
+        raise FormatError(f"is damaged or cut short: {len(samples)} of {count} samples can be decoded")
+    pcm: bytes = samples.astype("<i2").tobytes()
+    return wav.build_header(len(pcm), rate, channels) + pcm

@@ -1,0 +1,291 @@
+"""Conversion: the samples of any shards, in order, into shards of another kind, under the same keys.
+
+A sample is what the tree shows of it, a key and files by extension; a target takes that, and refuses what it has no
+place for (`write/convert_tar.py`, `convert_shar.py`, `convert_touch.py`). A sample that is damaged or refused ends the
+conversion, or is skipped on request and then told in `skipped.jsonl`, as is what of a shard cannot be read. Shards
+appear whole, and the same call again goes on behind the last of them (`write/converted.py`). One sample at a time is in
+memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+from touchfs.bulk import unfinished
+from touchfs.bulk.convert.names import own_key
+from touchfs.bulk.convert.resume import Converted, Position
+from touchfs.bulk.convert.shar import SharTarget
+from touchfs.bulk.convert.tar import TarTarget
+from touchfs.bulk.convert.touchnet import TouchTarget
+from touchfs.bulk.data_list import check_output
+from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.extent import Buffer, Extent
+from touchfs.limits import too_large
+from touchfs.progress import Progress, Sum, listening, reached, stage
+from touchfs.sample import Sample
+from touchfs.shard.find import find_shards
+from touchfs.shard.open import Shard, fingerprint, open_shard, open_source
+from touchfs.shard.options import DEFAULT, Options
+from touchfs.source.concat import StoredFile
+from touchfs.source.local import FileIdentity
+from touchfs.view import raw
+from touchfs.view.file import File
+from touchfs.view.form import presenter
+
+# The share of the time that it takes to convert a shard.
+_OPENING = 0.1
+
+
+class Writer(Protocol):
+    """Shards in the making. At the end of its context all that was added is there, unless an exception ends it."""
+
+    @property
+    def shards(self) -> int:
+        """How many there are, whole."""
+        ...
+
+    def add(self, key: str, files: Mapping[str, Buffer]) -> None:
+        """One sample. Raises FormatError, and then nothing of it is written, where it has no place."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class Target(Protocol):
+    """A kind of shards, and how they are wanted: a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def mark(self, ordinal: int) -> str:
+        """The name of what appears last of a shard."""
+        ...
+
+    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> Writer:
+        """`extensions` goes through the whole source, for those who must know of all files before the first shard.
+        There are `first` shards already.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertReport:
+    shards: int
+    samples: int
+    skipped: int
+
+
+def convert(
+    source: str,
+    output: str,
+    target: Target,
+    *,
+    options: Options = DEFAULT,
+    leave_out: Collection[str] = (),
+    skip_bad: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> ConvertReport:
+    """Files of the extensions `leave_out` are left out. `progress` hears how many bytes of the shards are done, of how
+    many; twice, where all samples must be looked at before the first is written.
+
+    Raises UsageError if anything is in the output but an unfinished conversion of the same, ChangedError if the source
+    is another one than when that was begun, and whatever is wrong with the source.
+    """
+    check_output(output)
+    paths = find_shards(source)
+    if not os.path.lexists(os.path.join(output, unfinished.PLAN)):
+        _make(output)
+    asked = _asked(source, output, target, options, leave_out, paths)
+    try:
+        with unfinished.planned(Path(output), asked), Converted(output, target.mark) as converted:
+            if converted.skipped and not skip_bad:
+                problem = "was begun with --skip-bad: go on with it, or remove it and convert again"
+                raise UsageError(problem, path=output)
+            job = _Job(paths, options, frozenset(leave_out), converted, skip_bad=skip_bad)
+            with (
+                target.open(output, lambda: job.extensions(progress), converted.shards) as writer,
+                _work(paths, progress) as work_on,
+            ):
+                position = job.run(writer, work_on)
+            converted.publish(position)
+            unfinished.remove_plan(Path(output))
+            return ConvertReport(writer.shards, position.samples, converted.skipped)
+    except OSError as error:
+        raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
+
+
+def _make(output: str) -> None:
+    try:
+        os.makedirs(output, exist_ok=True)
+        names = sorted(os.listdir(output))
+    except OSError as error:
+        raise UsageError(f"cannot be the output: {error.strerror}", path=output) from error
+    if names:
+        raise UsageError(f"already holds {names[0]}: remove it, or choose another output", path=output)
+
+
+@contextmanager
+def _work(paths: list[str], progress: Progress) -> Iterator[Callable[[str], AbstractContextManager[None]]]:
+    """Work on all shards. Yields a function that begins with the shard at a path."""
+    sizes = {path: _size(path) for path in paths}
+    total = sum(sizes[path] for path in paths)
+    with Sum(progress, total) as done, listening(done.add, total):
+        yield lambda path: stage(sizes[path] / max(total, 1))
+
+
+def _size(path: str) -> int:
+    return sum(identity.size for identity in _identities(path).values())
+
+
+def _identities(path: str) -> Mapping[str, FileIdentity]:
+    """Of the files of a shard. What is wrong with it is told when it is opened."""
+    try:
+        return fingerprint(path)
+    except TouchfsError:
+        return {}
+
+
+def _asked(
+    source: str, output: str, target: Target, options: Options, leave_out: Collection[str], paths: list[str]
+) -> dict[str, Any]:
+    """What shards depend on, and so must be the same to go on."""
+    wanted = {name.replace("_", "-"): value for name, value in asdict(target).items() if name != "limits"}
+    files = [(path, sorted(_identities(path).items())) for path in paths]
+    return {
+        "kind": f"convert with {type(target).__name__}",
+        "source": os.path.abspath(source),
+        "output": output,
+        **wanted,
+        "sample-rate": options.sample_rate,
+        "key-rule": options.key_rule,
+        "leave-out": sorted(leave_out),
+        "sha256": hashlib.sha256(repr(files).encode(errors="surrogateescape")).hexdigest(),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is converted, and what is done with what cannot be."""
+
+    paths: list[str]
+    options: Options
+    leave_out: frozenset[str]
+    converted: Converted
+    skip_bad: bool
+
+    def run(self, writer: Writer, work_on: Callable[[str], AbstractContextManager[None]]) -> Position:
+        """From where the shards that are there end. Returns the position behind the last sample."""
+        begin = self.converted.position
+        samples = begin.samples
+        for number, path in enumerate(self.paths):
+            with work_on(path):
+                if number < begin.shard:
+                    continue
+                first = begin.ordinal if number == begin.shard else 0
+                for found in _samples(path, self.options, self.leave_out, first):
+                    if isinstance(found, TouchfsError):
+                        self._skip(path, None, found)
+                    elif self._add(writer, path, *found):
+                        samples += 1
+                        if writer.shards > self.converted.shards:
+                            self.converted.add(Position(number, found[0].ordinal + 1, samples))
+        return Position(len(self.paths), 0, samples)
+
+    def _add(self, writer: Writer, path: str, sample: Sample, files: _Files) -> bool:
+        """Whether it is no bad one."""
+        try:
+            if sample.problem:
+                raise FormatError(sample.problem)
+            shown = {file.label: files.read(file) for file in files.of(sample)}
+        except (FormatError, SourceError) as error:
+            self._skip(path, sample, error)
+            return False
+        try:
+            writer.add(own_key(sample.key, shown, self.options.limits.json), shown)
+        except FormatError as error:  # no other: what cannot be written is not the sample's fault
+            self._skip(path, sample, error)
+            return False
+        return True
+
+    def _skip(self, path: str, sample: Sample | None, error: TouchfsError) -> None:
+        reason = str(error)
+        if not self.skip_bad:
+            place = "" if sample is None else f"sample {sample.ordinal} ({sample.key!r}): "
+            reason = reason.removeprefix(f"{path}: ")
+            raise type(error)(f"{place}{reason}; mend it, or skip it with --skip-bad", path=path) from error
+        record: dict[str, Any] = {"shard": path}
+        if sample is not None:
+            record |= {"sample": sample.ordinal, "key": sample.key}
+        line = json.dumps(record | {"reason": reason}, ensure_ascii=False)
+        self.converted.skip(line.encode("utf-8", "backslashreplace") + b"\n")
+
+    def extensions(self, progress: Progress) -> set[str]:
+        """Of all samples. What is wrong with the source is told when it is converted."""
+        extensions: set[str] = set()
+        with _work(self.paths, progress) as work_on:
+            for path in self.paths:
+                with work_on(path):
+                    for found in _samples(path, self.options, self.leave_out, 0):
+                        if not isinstance(found, TouchfsError):
+                            sample, files = found
+                            extensions.update(file.label for file in files.of(sample))
+        return extensions
+
+
+def _samples(
+    path: str, options: Options, leave_out: Collection[str], first: int
+) -> Iterator[tuple[Sample, _Files] | FormatError | NotFoundError]:
+    """Those of a shard from the `first` on, and at its end what else of it cannot be read."""
+    try:
+        with stage(_OPENING):
+            opened = open_shard(path, options)
+        with closing(opened) as shard, closing(_Files(path, shard, leave_out, options.limits.decoded)) as files:
+            for ordinal in range(first, len(shard)):
+                yield shard.sample(ordinal), files
+                reached(_OPENING + (1 - _OPENING) * (ordinal + 1) / len(shard), 1)
+            for problem in shard.problems:
+                yield FormatError(problem)
+    except (FormatError, NotFoundError) as error:
+        yield error
+
+
+class _Files:
+    """The files of a shard's samples."""
+
+    def __init__(self, path: str, shard: Shard, leave_out: Collection[str], limit: int) -> None:
+        self._path = path
+        self._shard = shard
+        self._leave_out = leave_out
+        self._limit = limit
+        self._sources: dict[str, StoredFile] = {}
+
+    def close(self) -> None:
+        for source in self._sources.values():
+            source.close()
+
+    def of(self, sample: Sample) -> list[File]:
+        return [file for file in raw.files(sample) if file.label not in self._leave_out]
+
+    def read(self, file: File) -> Buffer:
+        if file.form == "inline":
+            return file.kept
+        field = file.field
+        if file.size - field.size > self._limit:  # of a matrix, or of a file with holes
+            raise FormatError(too_large(self._limit))
+        source = self._sources.get(field.source)
+        if source is None:
+            source = self._sources[field.source] = open_source(self._path, field.source, self._shard.files)
+        content = presenter(field.form)(Extent(source, field.offset, field.size), field.detail)
+        return content.read(0, content.size)
+
+
+if TYPE_CHECKING:
+    _: list[type[Target]] = [TarTarget, SharTarget, TouchTarget]

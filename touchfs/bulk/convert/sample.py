@@ -1,0 +1,194 @@
+"""A sample as all targets of a conversion get it: a key, and the bytes of its files by extension, as the tree shows it.
+
+Of the files, these are understood: the recording, which is told by its extension; `json`, which is TouchNet's metainfo
+or one of Lhotse's cuts; `txt`, what is said in all of it, which may be in the metainfo too; and values by name, as
+`NAME.txt` or `NAME.json`.
+
+A cut that was made of metainfo has it in its "custom", under a name of ours. Lhotse looks into the objects of "custom"
+for manifests, but only one level down: what is below is as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from math import isfinite
+from typing import Any
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer
+from touchfs.format.lhotse import parse_cut
+from touchfs.format.metainfo import Segment, parse_metainfo, parse_object
+from touchfs.limits import LIMITS, too_long
+from touchfs.write.shar.manifests import is_array, is_recording
+
+AUDIO = frozenset(
+    {"aac", "aif", "aiff", "amr", "au", "caf", "flac", "m4a", "mp3", "oga", "ogg", "opus", "sph", "wav", "wma"}
+)
+JSON, TEXT = "json", "txt"
+OWN = "touchfs"  # in "custom" of a cut
+# Of a segment and of a supervision under the same names; Lhotse wants texts.
+_SHARED = ("language", "speaker", "gender")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the files of a sample tell in words. `stored` is the JSON as it came, empty where there was none."""
+
+    fields: dict[str, Any]
+    stored: Buffer
+    text: str | None
+    values: dict[str, Any]
+
+    @classmethod
+    def of(cls, files: Mapping[str, Buffer], limit: int = LIMITS.json) -> Told:
+        """Raises FormatError for a file that is over the limit."""
+        for extension, data in files.items():
+            if (extension in (JSON, TEXT) or is_value(extension)) and len(data) > limit:
+                raise FormatError(too_long(f"its .{extension}", limit))
+        stored = files.get(JSON, b"")
+        fields = parse_object(stored) if JSON in files else {}
+        text = _decode(TEXT, files[TEXT]) if TEXT in files else None
+        named = [(extension, *extension.rsplit(".", 1)) for extension in files if is_value(extension)]
+        values = {name: _VALUES[kind](extension, files[extension]) for extension, name, kind in named}
+        if is_cut(fields):
+            return cls(fields, stored, parse_cut(fields).text if text is None else text, values)
+        known = parse_metainfo(stored).text if JSON in files else None
+        if None not in (text, known) and text != known:
+            raise FormatError("its .txt and its .json tell different texts: leave one out with --leave-out txt or json")
+        return cls(fields, stored, text if known is None else known, values)
+
+    @property
+    def is_cut(self) -> bool:
+        return is_cut(self.fields)
+
+
+def is_value(extension: str) -> bool:
+    name, _, kind = extension.rpartition(".")
+    return name != "" and kind in _VALUES
+
+
+def is_cut(fields: Mapping[str, Any]) -> bool:
+    return "id" in fields and isinstance(fields.get("supervisions"), list)
+
+
+def recording_in(files: Mapping[str, Buffer]) -> str | None:
+    """The extension of the recording, if there is one."""
+    found = [extension for extension in files if extension.lower() in AUDIO]
+    if len(found) > 1:
+        raise FormatError(f"has recordings in {' and '.join(found)}: leave one out with --leave-out {found[1]}")
+    return found[0] if found else None
+
+
+def segments(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those of metainfo."""
+    found = _object(fields.get("info")).get("segments")
+    return [segment for segment in found if isinstance(segment, dict)] if isinstance(found, list) else []
+
+
+def to_supervisions(
+    key: str, fields: Mapping[str, Any], text: str | None, duration: float, channel: int | list[int]
+) -> list[dict[str, Any]]:
+    """Lhotse's, of metainfo: one a segment; without segments, one over all with the text."""
+    found = segments(fields)
+    if not found and text is not None and duration > 0:
+        found = [{"start": 0, "end": duration, "txt": text}]
+    return [_to_supervision(key, number, segment, duration, channel) for number, segment in enumerate(found)]
+
+
+def _to_supervision(
+    key: str, number: int, fields: dict[str, Any], duration: float, channel: int | list[int]
+) -> dict[str, Any]:
+    segment = Segment.of(fields)
+    start, end = _seconds(number, segment.start), _seconds(number, segment.end)
+    if end == -1:
+        end = _decimal(duration)
+    if start < 0:
+        raise FormatError(f"segment {number} begins at {start} s, before its recording does")
+    if not start < end:
+        raise FormatError(f"segment {number} from {start} to {end} s is none, and Lhotse has no empty ones")
+    made = {
+        "id": f"{key}-{number:04d}",
+        "recording_id": key,
+        "start": float(start),
+        "duration": float(end - start),
+        "channel": channel,
+    }
+    if segment.text is not None:
+        made["text"] = segment.text
+    shared = {name: fields[name] for name in _SHARED if isinstance(fields.get(name), str)}
+    used = {"start", "end", "txt" if isinstance(fields.get("txt"), str) else "text", *shared}
+    rest = {name: value for name, value in fields.items() if name not in used}
+    return made | shared | ({"custom": rest} if rest else {})
+
+
+def to_metainfo(key: str, cut: Mapping[str, Any], text: str | None) -> dict[str, Any]:
+    """TouchNet's, of a cut. That from which the cut was made, where it still tells the same."""
+    custom = _object(cut.get("custom"))
+    known = _object(custom.get(OWN)).get("metainfo")
+    if not isinstance(known, dict):
+        known = {name: value for name, value in custom.items() if not is_recording(value) and not is_array(value)}
+        known.pop(OWN, None)
+    elif cut["supervisions"] == _again(cut, known):
+        return known
+    start = _decimal(cut.get("start", 0))
+    found = [_to_segment(each, start) for each in cut["supervisions"] if isinstance(each, dict)]
+    told = {} if text is None else {"txt": text}
+    return {**known, "key": key, **told, "info": {**_object(known.get("info")), "segments": found}}
+
+
+def _again(cut: Mapping[str, Any], metainfo: Mapping[str, Any]) -> object:
+    text = parse_metainfo(json.dumps(metainfo).encode()).text
+    try:
+        return to_supervisions(cut["id"], metainfo, text, cut.get("duration", 0), cut.get("channel", 0))
+    except FormatError:
+        return None
+
+
+def _to_segment(supervision: dict[str, Any], cut_start: Decimal) -> dict[str, Any]:
+    start = _decimal(supervision.get("start")) + cut_start
+    end = start + _decimal(supervision.get("duration"))
+    text = {"txt": supervision["text"]} if isinstance(supervision.get("text"), str) else {}
+    shared = {name: supervision[name] for name in _SHARED if name in supervision}
+    return {"start": float(start), "end": float(end), **text, **shared, **_object(supervision.get("custom"))}
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _seconds(number: int, value: object) -> Decimal:
+    try:
+        return _decimal(value)
+    except FormatError as error:
+        raise FormatError(f"segment {number}: {error}") from error
+
+
+def _decimal(value: object) -> Decimal:
+    """As it is written: 0.3 - 0.1 is 0.2."""
+    try:
+        found = Decimal(str(value)) if type(value) in (int, float, str) else Decimal("NaN")
+    except InvalidOperation:
+        found = Decimal("NaN")
+    if not isfinite(float(found)):
+        raise FormatError(f"{value!r:.80} is not a time")
+    return found
+
+
+def _decode(extension: str, data: Buffer) -> str:
+    try:
+        return str(data, "utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"its .{extension} is not UTF-8: {error.reason}", offset=error.start) from error
+
+
+def _parse(extension: str, data: Buffer) -> Any:
+    try:
+        return json.loads(bytes(data))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"its .{extension} is not JSON: {error}") from error
+
+
+_VALUES = {TEXT: _decode, JSON: _parse}

@@ -1,0 +1,1 @@
+"""Packing: a JSONL and files become shards."""

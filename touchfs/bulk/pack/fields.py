@@ -1,0 +1,214 @@
+"""What a line of a JSONL becomes: the fields of a TouchNet sample, as TouchNet's make_data makes them.
+
+    audio      the recording `wav` as mono 16-bit PCM at one rate; a WAV file that is so already is copied
+    metainfo   the object itself, written anew as JSON; with audio it is given the rate as `sample_rate`
+    video      the bytes of the file `video`
+    texttoken  the ids of `text` by a tokenizer, without special tokens; without a tokenizer, the row's `input_ids`
+
+A path is relative to where we run, as in make_data; where that is nothing, to the JSONL. An empty `text` makes no
+sample, as in make_data, and neither do empty `input_ids`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from touchfs.errors import FormatError, MissingExtraError, NotFoundError, SourceError
+from touchfs.extent import Buffer
+from touchfs.format import wav
+from touchfs.format.idx import mmidx
+from touchfs.limits import LIMITS, Limits
+from touchfs.media.audio import Arithmetic, decode
+from touchfs.source.drive import drive
+from touchfs.source.local import FileIdentity, LocalFile
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+DATATYPES = ("audio+metainfo", "metainfo", "audio", "video+metainfo", "texttoken")
+
+# A vocabulary smaller than this is stored as uint16, another as int32: TouchNet's and Megatron's rule.
+_UINT16_VOCABULARY = 65500
+# Ids are int32 at most.
+VOCABULARY_MAX = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How samples are made, the same for all of a dataset."""
+
+    datatypes: str
+    places: tuple[str, ...]  # what paths are relative to: the first where there is something
+    rate: int
+    arithmetic: Arithmetic
+    tokenizer: str | None = None
+    vocabulary: int = VOCABULARY_MAX
+    limits: Limits = LIMITS
+
+    @property
+    def modalities(self) -> dict[str, np.dtype[Any]]:
+        return {name: self._dtype(name) for name in self.datatypes.split("+")}
+
+    def _dtype(self, modality: str) -> np.dtype[Any]:
+        if modality == "texttoken":
+            return np.dtype("<u2" if self.vocabulary < _UINT16_VOCABULARY else "<i4")
+        return np.dtype("<i2" if modality == "audio" else "u1")
+
+    @property
+    def id_limit(self) -> int:
+        """A tokenizer's ids may have gaps, and so be larger than their count."""
+        if self.tokenizer is None:
+            return self.vocabulary
+        return 2**16 if self.vocabulary < _UINT16_VOCABULARY else VOCABULARY_MAX
+
+    def make(self, line: str) -> dict[str, Buffer] | None:
+        """The sample, or None where there is nothing in it."""
+        row = parse_row(line)
+        fields = {name: _MAKERS[name](row, self) for name in self.datatypes.split("+")}
+        if self.datatypes == "texttoken" and not row["input_ids" if self.tokenizer is None else "text"]:
+            return None
+        return fields
+
+    def largest_id(self, line: str) -> int:
+        """-1 where there are none."""
+        return max(_ids(parse_row(line), self), default=-1)
+
+
+def vocabulary_of(tokenizer: str) -> int:
+    """Added tokens included. Raises what is wrong with the file."""
+    return _tokenizer(tokenizer).get_vocab_size(with_added_tokens=True)
+
+
+def parse_row(line: str) -> dict[str, Any]:
+    try:
+        line.encode("utf-8")
+        row = json.loads(line)
+    except UnicodeEncodeError as error:
+        raise FormatError("not UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise FormatError("expected a JSON object")
+    return row
+
+
+def _audio(row: dict[str, Any], making: Making) -> Buffer:
+    path, size = locate(row, "wav", making)
+    source = LocalFile(path)
+    try:
+        head = source.read(0, min(size, 12))
+        if head[:4] in (b"RIFF", b"RF64", b"BW64") and head[8:] == b"WAVE":
+            # Whether it is whole is judged here: libav takes one that is cut short.
+            found = drive(wav.scan(size), source)
+            as_wanted = (found.codec, found.bits, found.channels, found.rate) == (wav.PCM, 16, 1, making.rate)
+            if as_wanted and found.data_size % 2 == 0:
+                _check_size(path, found.data_size, 2)
+                return source.read(found.data_offset, found.data_size)
+    except FormatError as error:
+        raise error.at(path) from error
+    finally:
+        source.close()
+    return decode(path, making.rate, making.arithmetic, making.limits.decoded)
+
+
+def _metainfo(row: dict[str, Any], making: Making) -> Buffer:
+    if "audio" in making.datatypes:
+        row = row | {"sample_rate": making.rate}
+    try:
+        return json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"cannot be written as UTF-8: {error}") from error
+
+
+def _video(row: dict[str, Any], making: Making) -> Buffer:
+    path, size = locate(row, "video", making)
+    _check_size(path, size, 1)
+    source = LocalFile(path)
+    try:
+        return source.read(0, size)
+    finally:
+        source.close()
+
+
+def _texttoken(row: dict[str, Any], making: Making) -> Buffer:
+    return np.asarray(_ids(row, making), making.modalities["texttoken"]).tobytes()
+
+
+_MAKERS: Mapping[str, Callable[[dict[str, Any], Making], Buffer]] = {
+    "audio": _audio,
+    "metainfo": _metainfo,
+    "video": _video,
+    "texttoken": _texttoken,
+}
+
+
+def _ids(row: dict[str, Any], making: Making) -> array[int]:
+    if making.tokenizer is not None:
+        text = row.get("text")
+        if not isinstance(text, str):
+            raise FormatError('expected a text as "text"')
+        if any("\ud800" <= character <= "\udfff" for character in text):  # JSON can name half a character
+            raise FormatError('the "text" cannot be written as UTF-8')
+        ids: Any = _tokenizer(making.tokenizer).encode(text, add_special_tokens=False).ids if text else []
+    else:
+        ids = row.get("input_ids")
+        if not isinstance(ids, list) or not all(type(one) is int for one in ids):
+            raise FormatError('expected a list of token ids as "input_ids" (or a tokenizer for "text")')
+    if ids and not 0 <= min(ids) <= max(ids) < making.id_limit:
+        wrong = next(one for one in ids if not 0 <= one < making.id_limit)
+        raise FormatError(f"token id {wrong} is not in a vocabulary of {making.id_limit}")
+    return array("q", ids)
+
+
+@cache
+def _tokenizer(path: str) -> Tokenizer:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise MissingExtraError(f"a tokenizer needs its extra ({error}): pip install 'touchfs[tokenizers]'") from error
+    _size(path)  # its own errors do not tell a missing file from a broken one
+    try:
+        tokenizer: Tokenizer = Tokenizer.from_file(path)
+    except Exception as error:  # it raises nothing more special
+        raise FormatError(f"not a tokenizer file: {error}", path=path) from error
+    # As transformers calls it: a text is neither cut nor filled up.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def locate(row: dict[str, Any], field: str, making: Making) -> tuple[str, int]:
+    """Path and size of the file that a field names."""
+    name = row.get(field)
+    if not isinstance(name, str):
+        raise FormatError(f'expected the path of a file as "{field}"')
+    paths = [os.path.join(place, name) for place in making.places]
+    path = next(filter(os.path.exists, paths), paths[-1])
+    return path, _size(path)
+
+
+def _size(path: str) -> int:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file", path=path) from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        raise SourceError(f"cannot be read: {error}", path=path) from error
+    if not stat.S_ISREG(found.st_mode):  # reading a pipe might never end
+        raise SourceError("cannot be read: not a file", path=path)
+    return FileIdentity.of(found).size
+
+
+def _check_size(path: str, size: int, width: int) -> None:
+    """Before it is read: a sample is held in memory."""
+    if size // width >= mmidx.LENGTH_LIMIT:
+        raise FormatError(f"{size} bytes are too many for a sample", path=path)

@@ -1,0 +1,248 @@
+"""Packing files and a JSONL that lists them into tars for WebDataset, or into Lhotse Shar.
+
+Of a line, as TouchNet's make_data has it, the sample has
+
+    <the extension of `wav`>   the recording: the file itself, or, if a format is chosen, decoded and encoded anew
+    json                       the line; with the rate, where the recording was given another one
+    txt                        its text
+
+and the key, else the number of the line. What that becomes in a shard, say `write/convert_tar.py` and
+`write/convert_shar.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from touchfs.bulk.convert.audio import to_pcm
+from touchfs.bulk.convert.names import Names
+from touchfs.bulk.convert.sample import AUDIO, JSON, TEXT
+from touchfs.bulk.convert.shar import SharSamples, fields_for
+from touchfs.bulk.convert.tar import check_extensions
+from touchfs.bulk.pack.fields import DATATYPES, Making, locate, parse_row
+from touchfs.bulk.pack.job import Add, Kind, PackReport, Survey, pack, places
+from touchfs.errors import FormatError, TouchfsError, UsageError
+from touchfs.extent import Buffer
+from touchfs.format.idx.offsets import OFFSET
+from touchfs.format.metainfo import parse_metainfo
+from touchfs.format.tar.grouping import Dialect
+from touchfs.limits import LIMITS, Limits
+from touchfs.media.audio import Arithmetic
+from touchfs.peers.write import offset_blocks
+from touchfs.progress import Progress
+from touchfs.source.local import LocalFile
+from touchfs.write.shar.audio import encode
+from touchfs.write.shar.cut import CUTS
+from touchfs.write.tar import TarWriter
+
+AUDIO_FORMATS = ("wav", "flac")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the sample of a line is made. Without a format, the recording is as it is."""
+
+    making: Making
+    format: str | None
+    rate: int | None
+
+    def read(self, number: int, line: str) -> tuple[str, dict[str, Buffer]]:
+        """The key, and the files by extension."""
+        row = parse_row(line)
+        stored = line.encode()
+        told = parse_metainfo(stored)
+        path, size = locate(row, "wav", self.making)
+        extension = self.extension(line)
+        source = LocalFile(path)
+        try:
+            recording: Buffer = source.read(0, size)
+        finally:
+            source.close()
+        if self.format is not None:
+            try:
+                making = self.making
+                pcm, rate = to_pcm(recording, self.rate, making.arithmetic, making.limits.decoded)
+            except TouchfsError as error:
+                raise error.at(path) from error
+            recording = encode(np.frombuffer(pcm, "<i2")[None], rate, self.format)
+            if self.rate is not None and told.rate != rate:
+                stored = json.dumps(row | {"sample_rate": rate}).encode()
+        files = {extension: recording, JSON: stored}
+        if told.text is not None:
+            try:
+                files[TEXT] = told.text.encode()
+            except UnicodeEncodeError as error:  # JSON can name half a character
+                raise FormatError("its text cannot be written as UTF-8") from error
+        return told.key or f"{number - 1:08d}", files
+
+    def extension(self, line: str) -> str:
+        if self.format is not None:
+            return self.format
+        path, _ = locate(parse_row(line), "wav", self.making)
+        extension = os.path.splitext(path)[1][1:]
+        if extension.lower() not in AUDIO:
+            raise FormatError("has no extension that tells a recording: choose --audio-format", path=path)
+        return extension
+
+
+def pack_tar(
+    jsonl: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    samples_per_shard: int = 1000,
+    audio_format: str | None = None,
+    rate: int | None = None,
+    arithmetic: Arithmetic = "s16",
+    create_index: bool = False,
+    skip_bad: bool = False,
+    limits: Limits = LIMITS,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> PackReport:
+    """`%06d.tar`. A rate without a format makes WAV."""
+    reading = _reading(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
+    asked = _asked("tar", samples_per_shard, reading) | {"index": create_index}
+    kind = _Tar(reading, create_index)
+    return pack(
+        jsonl, os.fspath(output), samples_per_shard, lambda survey: kind, asked, skip_bad, limits, executor, progress
+    )
+
+
+def pack_shar(
+    jsonl: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    samples_per_shard: int = 1000,
+    audio_format: str | None = None,
+    rate: int | None = None,
+    arithmetic: Arithmetic = "s16",
+    skip_bad: bool = False,
+    limits: Limits = LIMITS,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> PackReport:
+    """`cuts.%06d.jsonl` and `recording.%06d.tar`, each with its index."""
+    reading = _reading(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
+
+    def kind(survey: Survey) -> Kind:
+        if reading.format is not None:
+            return _Shar(reading, fields_for([reading.format]))
+        extensions = survey.run(partial(_extensions, reading), _union)
+        return _Shar(reading, fields_for(frozenset().union(*extensions)))
+
+    asked = _asked("shar", samples_per_shard, reading)
+    return pack(jsonl, os.fspath(output), samples_per_shard, kind, asked, skip_bad, limits, executor, progress)
+
+
+def _reading(
+    jsonl: str | os.PathLike[str],
+    samples_per_shard: int,
+    name: str | None,
+    rate: int | None,
+    arithmetic: Arithmetic,
+    limits: Limits,
+) -> Reading:
+    if name is None and rate is not None:
+        name = AUDIO_FORMATS[0]
+    if name not in (None, *AUDIO_FORMATS):
+        raise UsageError(f"recordings cannot be made {name}: choose from {', '.join(AUDIO_FORMATS)}")
+    if samples_per_shard < 1 or (rate is not None and rate < 1):
+        raise UsageError(f"{samples_per_shard} samples per shard at {rate} Hz: both must be positive")
+    making = Making(DATATYPES[0], places(jsonl), rate or 0, arithmetic, limits=limits)
+    return Reading(making, name, rate)
+
+
+def _asked(kind: str, samples_per_shard: int, reading: Reading) -> dict[str, object]:
+    return {
+        "kind": kind,
+        "num-utt-per-shard": samples_per_shard,
+        "audio-format": reading.format,
+        "audio-resample": reading.rate,
+        "resample-in": reading.making.arithmetic,
+    }
+
+
+def _extensions(reading: Reading, line: str) -> frozenset[str]:
+    return frozenset({reading.extension(line)})
+
+
+def _union(found: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tar:
+    reading: Reading
+    create_index: bool
+
+    def mark(self, ordinal: int) -> str:
+        return f"{ordinal:06d}.tar" + (".idx" if self.create_index else "")
+
+    def count(self, mark: Path) -> int:
+        size = mark.stat().st_size
+        if self.create_index:
+            return size // OFFSET.itemsize - 1
+        source = LocalFile(str(mark))
+        try:
+            return sum(map(len, offset_blocks(source, size, Dialect.ENERGON))) - 1
+        finally:
+            source.close()
+
+    @contextmanager
+    def open(self, output: Path, ordinal: int) -> Iterator[Add]:
+        names = Names()
+        with TarWriter(output / f"{ordinal:06d}.tar", create_index=self.create_index) as writer:
+
+            def add(number: int, line: str) -> bool:
+                key, files = self.reading.read(number, line)
+                check_extensions(files)
+                writer.add(names.name(key), files)
+                names.written(key)
+                return True
+
+            yield add
+
+    def publish(self, output: Path, shards: int) -> None:
+        """Nothing: the tars are all there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shar:
+    """A part without samples leaves no files, as Lhotse has no empty shards."""
+
+    reading: Reading
+    fields: Mapping[str, str]
+
+    def mark(self, ordinal: int) -> str:
+        return f"{CUTS}.{ordinal:06d}.jsonl.idx"
+
+    def count(self, mark: Path) -> int:
+        return mark.stat().st_size // OFFSET.itemsize - 1
+
+    @contextmanager
+    def open(self, output: Path, ordinal: int) -> Iterator[Add]:
+        # More than there will be: it is to end when all are there.
+        with SharSamples(str(output), self.fields, 2**63, self.reading.making.limits, ordinal) as writer:
+
+            def add(number: int, line: str) -> bool:
+                writer.add(*self.reading.read(number, line))
+                return True
+
+            yield add
+
+    def publish(self, output: Path, shards: int) -> None:
+        """Nothing: the files are all there is."""
+
+
+if TYPE_CHECKING:
+    _: list[type[Kind]] = [_Tar, _Shar]

@@ -1,0 +1,135 @@
+"""Packing files and a JSONL that lists them into TouchNet shards, byte for byte those of TouchNet's `make_data`.
+
+`write/making.py` says what a line becomes, `write/packing.py` how all lines become shards. `data.list` stands for all,
+and names each shard by the path that was typed (`write/data_list.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from touchfs.bulk.data_list import NAME, check_output, write_data_list
+from touchfs.bulk.pack.fields import DATATYPES, VOCABULARY_MAX, Making, vocabulary_of
+from touchfs.bulk.pack.job import Add, Kind, PackReport, Survey, pack, places
+from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
+from touchfs.format.idx import mmidx
+from touchfs.limits import LIMITS, Limits
+from touchfs.media.audio import Arithmetic
+from touchfs.progress import Progress
+from touchfs.write.touchnet import TouchWriter
+
+__all__ = ["PackReport", "pack_touch"]
+
+
+def pack_touch(
+    jsonl: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    datatypes: str = "audio+metainfo",
+    samples_per_shard: int = 1000,
+    rate: int = 16000,
+    arithmetic: Arithmetic = "s16",
+    tokenizer: str | os.PathLike[str] | None = None,
+    vocab_size: int | None = None,
+    skip_bad: bool = False,
+    limits: Limits = LIMITS,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> PackReport:
+    """`progress` is told, as shards are done, how many lines they have and how many there are."""
+    output = os.fspath(output)
+    check_output(output)
+    _check(datatypes, samples_per_shard, rate, tokenizer, vocab_size)
+    tokenizer = None if tokenizer is None else os.path.abspath(tokenizer)
+    making = Making(datatypes, places(jsonl), rate, arithmetic, tokenizer, limits=limits)
+    asked = {
+        "datatypes": datatypes,
+        "num-utt-per-shard": samples_per_shard,
+        "audio-resample": rate,
+        "resample-in": arithmetic,
+        "tokenizer": None if tokenizer is None else f"{tokenizer} (SHA-256 {_sha256(tokenizer)})",
+        "vocab-size": vocab_size,
+    }
+
+    def kind(survey: Survey) -> _Touch:
+        if datatypes == "texttoken":
+            return _Touch(replace(making, vocabulary=vocab_size or _vocabulary(making, survey)), output)
+        return _Touch(making, output)
+
+    return pack(jsonl, output, samples_per_shard, kind, asked, skip_bad, limits, executor, progress)
+
+
+def _check(datatypes: str, samples_per_shard: int, rate: int, tokenizer: object, vocab_size: int | None) -> None:
+    if datatypes not in DATATYPES:
+        raise UsageError(f"cannot make {datatypes}: choose from {', '.join(DATATYPES)}")
+    if samples_per_shard < 1 or rate < 1:
+        raise UsageError(f"{samples_per_shard} samples per shard at {rate} Hz: both must be positive")
+    if datatypes != "texttoken" and (tokenizer, vocab_size) != (None, None):
+        raise UsageError(f"a tokenizer or a size of the vocabulary is of no use for {datatypes}, only for texttoken")
+    if vocab_size is not None and not 0 < vocab_size <= VOCABULARY_MAX:
+        raise UsageError(f"a vocabulary of {vocab_size}: it must be positive, and ids fit into int32")
+
+
+def _sha256(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file", path=path) from error
+    except OSError as error:
+        raise SourceError(f"cannot be read: {error.strerror}", path=path) from error
+
+
+def _vocabulary(making: Making, survey: Survey) -> int:
+    """Of the tokenizer, or, without one, such that it has the largest id of all lines."""
+    if making.tokenizer is not None:
+        return vocabulary_of(making.tokenizer)
+    return 1 + max(survey.run(making.largest_id, _largest), default=-1)
+
+
+def _largest(ids: Iterable[int]) -> int:
+    return max(ids, default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Touch:
+    making: Making
+    typed: str  # the output
+
+    def mark(self, ordinal: int) -> str:
+        return f"{ordinal:09d}"
+
+    def count(self, mark: Path) -> int:
+        index = mark / f"{next(iter(self.making.modalities))}.idx"
+        try:
+            with open(index, "rb") as file:
+                return mmidx.parse_header(file.read(mmidx.HEADER_SIZE), os.fstat(file.fileno()).st_size).count
+        except FormatError as error:
+            raise error.at(str(index)) from None
+
+    @contextmanager
+    def open(self, output: Path, ordinal: int) -> Iterator[Add]:
+        with TouchWriter(output / self.mark(ordinal), self.making.modalities) as writer:
+
+            def add(number: int, line: str) -> bool:
+                fields = self.making.make(line)
+                if fields is not None:
+                    writer.add(fields)
+                return fields is not None
+
+            yield add
+
+    def publish(self, output: Path, shards: int) -> None:
+        if not (output / NAME).exists():  # else a run was killed that had only to remove its plan
+            write_data_list(output, self.typed, [*map(self.mark, range(shards))], self.making.datatypes)
+
+
+if TYPE_CHECKING:
+    _: type[Kind] = _Touch

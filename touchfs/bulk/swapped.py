@@ -1,0 +1,127 @@
+"""Some files of a directory replaced together, so that nobody ever sees one new and another old, or none.
+
+Beside the directory another one is made, with the new files and hard links to all others; the two are swapped in one
+step, and the old one, by now under the temporary name, is deleted. Whoever opens several files through one descriptor
+of the directory has those of one time, or finds that it was deleted. (Who opens them by path may have the directory
+swapped in between; against that there is no help.)
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from touchfs.bulk.unfinished import PLAN
+from touchfs.errors import SourceError, UsageError
+from touchfs.posix.atomic import SWAP_PREFIX
+from touchfs.posix.exchange import exchange
+
+# Of `touchfs index --in-place`: the one directory that there may be inside, which is moved.
+_INDEX_DIRECTORY = ".touchfs-index"
+
+
+@contextmanager
+def alone(parents: Iterable[str]) -> Iterator[None]:
+    """While nobody else swaps directories in these; what a killed process left there is removed first."""
+    with ExitStack() as stack:
+        for parent in parents:
+            try:
+                descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                names = os.listdir(parent)
+                for name in names:
+                    if name.startswith(SWAP_PREFIX):
+                        shutil.rmtree(os.path.join(parent, name))
+            except BlockingIOError as error:
+                raise UsageError("another `touchfs meta put` is at work here: wait for it", path=parent) from error
+            except OSError as error:
+                raise SourceError(f"cannot be locked and tidied: {error.strerror}", path=parent) from error
+            if PLAN in names:  # it would take the new directory for one of its own
+                raise UsageError("an unfinished `touchfs pack` is here: let it finish first", path=parent)
+        yield
+
+
+def check(directory: str, names: Collection[str]) -> None:
+    """Whether the named files in it can be replaced, as far as that can be known without writing. The directory's path
+    has no symbolic link.
+    """
+    for each in (directory, os.path.dirname(directory)):
+        if not os.access(each, os.W_OK | os.X_OK):
+            raise SourceError("cannot be written: no permission", path=each)
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name in names and entry.is_symlink():
+                raise UsageError("is a symbolic link: put into the shard that it leads to", path=entry.path)
+            if entry.is_dir(follow_symlinks=False) and entry.name != _INDEX_DIRECTORY:
+                raise UsageError(f"holds a directory, {entry.name}, which cannot be linked: move it", path=directory)
+
+
+@contextmanager
+def swapped(directory: str, names: Collection[str]) -> Iterator[str]:
+    """A directory to write the named files into, which takes the other's place at the end, unless an exception comes
+    first. The files are there already; the new ones have their owners and modes.
+    """
+    parent = os.path.dirname(directory)
+    new = os.path.join(parent, SWAP_PREFIX + secrets.token_hex(8))
+    try:
+        os.mkdir(new, 0o700)
+        try:
+            _link_others(directory, new, names)
+            yield new
+            for name in names:
+                _keep_status(os.path.join(directory, name), os.path.join(new, name))
+                _sync(os.path.join(new, name))
+            _keep_status(directory, new)
+            _sync(new)
+            exchange(directory, new)
+            _sync(parent)
+            _move_others(new, directory, names)
+        finally:
+            shutil.rmtree(new)
+    except OSError as error:
+        raise SourceError(f"cannot be written anew: {error.strerror or error}", path=directory) from error
+
+
+def _link_others(old: str, new: str, names: Collection[str]) -> None:
+    with os.scandir(old) as entries:
+        for entry in entries:
+            if entry.name not in names and entry.name != _INDEX_DIRECTORY:
+                os.link(entry.path, os.path.join(new, entry.name), follow_symlinks=False)
+
+
+def _move_others(old: str, new: str, names: Collection[str]) -> None:
+    """The index, and what was made in the old directory meanwhile. A rename of a hard link to another does nothing."""
+    for name in os.listdir(old):
+        if name not in names:
+            try:
+                os.replace(os.path.join(old, name), os.path.join(new, name))
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # an index that was begun anew already
+                    raise
+
+
+def _keep_status(old: str, new: str) -> None:
+    """Owner, mode and extended attributes, of which an ACL is one; but not the time."""
+    was, made = os.stat(old), os.stat(new)
+    if (was.st_uid, was.st_gid) != (made.st_uid, made.st_gid):
+        try:
+            os.chown(new, was.st_uid, was.st_gid)
+        except PermissionError as error:
+            problem = f"its owner {was.st_uid} and group {was.st_gid} could not be kept: write as that user, or as root"
+            raise SourceError(problem, path=old) from error
+    shutil.copystat(old, new)
+    os.utime(new)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

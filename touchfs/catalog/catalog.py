@@ -1,0 +1,245 @@
+"""The catalog of a shard: every file and directory that its views show, as tables that are mapped and never loaded.
+
+A catalog is an uncompressed Arrow IPC file with one record batch a view. `touchfs.catalog.table` describes its columns,
+and `touchfs.catalog.columns` says which of them are stored. The metadata key `touchfs` holds the columns that were left
+out, and what is known of the shard as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import struct
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+
+import numpy as np
+
+from touchfs.catalog.columns import omit
+from touchfs.catalog.key_endings import NO_ENDINGS, Endings, parse_endings
+from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, SHOWN, STORED, UNKEYED, Table
+from touchfs.errors import ChangedError, FormatError, SourceError
+from touchfs.format.arrow import ipc as arrow_ipc
+from touchfs.names import plain_path
+from touchfs.posix.trust import open_own, own_file
+from touchfs.source.local import FileIdentity
+from touchfs.source.mapped import map_file
+
+VERSION = 4
+ROWS_MAX = 2**32 - 1
+KINDS_MAX = 2**16 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What files of one kind are: a field of a sample, the file of the shard it lies in, and its form.
+
+    `rate` is that of recordings, in Hz, whose lengths are in the column `frames`; 0 for all other files.
+    """
+
+    field: str
+    source: str
+    form: str
+    note: str = ""
+    rate: int = 0
+
+
+_NUMBER_COLUMNS = ("kind", "ordinal", "part", "offset", "length", "size", "frames", "suffix")
+_NUMBERS = struct.Struct(f"{len(_NUMBER_COLUMNS)}q")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a catalog says of its shard as a whole. `report` is the text of ERROR.txt, empty when all is well.
+
+    `seconds` is how long the recordings of `timed` samples are together; of the others it is not known. With
+    `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `digest` is of pieces of the files
+    (`touchfs.catalog.ends`); empty where there is none.
+    """
+
+    files: Mapping[str, FileIdentity]
+    samples: int
+    seconds: float
+    size: int
+    index_size: int
+    damaged: int
+    report: str
+    keys_are_paths: bool = False
+    timed: int = 0
+    digest: str = ""
+    endings: Endings = NO_ENDINGS
+
+
+def encode_key(key: str) -> bytes:
+    """A raw key as catalogs keep it: what is not UTF-8 in a name as it was, half a surrogate pair as UTF-8 would be."""
+    try:
+        return key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return key.encode("utf-8", "surrogatepass")
+
+
+class TableBuilder:
+    """Collects the files of one view."""
+
+    def __init__(self, *, keys_are_paths: bool = False) -> None:
+        self._keys_are_paths = keys_are_paths
+        self._numbers = bytearray()  # 64 bytes a file, where a tuple of ints would take 320
+        self._keys: list[bytes] = []
+        self._inlines: list[bytes] = []
+
+    def add(
+        self,
+        kind: int,
+        ordinal: int,
+        part: int,
+        offset: int,
+        length: int,
+        size: int,
+        suffix: int = 0,
+        key: bytes = b"",
+        inline: bytes = b"",
+        frames: int = 0,
+    ) -> None:
+        """A file, its columns as in the module. Files are added by sample, in the order that `order` keeps."""
+        self._numbers += _NUMBERS.pack(kind, ordinal, part, offset, length, size, frames, suffix)
+        self._keys.append(key)
+        self._inlines.append(inline)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def _stored(self, key: bytes, path: bytes, suffix: int) -> int:
+        """How it is said that a key is stored."""
+        if not self._keys_are_paths:
+            return STORED
+        shown = plain_path(key.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        return SHOWN if path[: len(path) - suffix] == shown else STORED
+
+    def columns(self, paths: Iterable[tuple[bytes, bytes]]) -> dict[str, arrow_ipc.Column]:
+        """The rows. `paths` has for each file, in the order they were added, its directory and name.
+
+        Directories are `/`-separated, relative to the shard. They and all names in them are unique.
+        """
+        tree = _Tree(len(self))
+        files = np.frombuffer(self._numbers, np.int64).reshape(len(self), len(_NUMBER_COLUMNS))
+        keys, keyed = [], bytearray()
+        for (directory, name), key, suffix in zip(paths, self._keys, files[:, -1].tolist(), strict=True):
+            tree.add(directory, name)
+            path = directory + b"/" + name if directory else name
+            is_in_path = path[: len(path) - suffix] == key
+            keyed.append(UNKEYED if not key else IN_PATH if is_in_path else self._stored(key, path, suffix))
+            keys.append(b"" if is_in_path else key)
+        nodes, parents, spans = tree.lay_out()
+        if len(nodes) > ROWS_MAX:
+            raise FormatError(f"{len(nodes)} files in one shard; at most {ROWS_MAX} fit")
+        spans[0] = spans[0][0], 0  # `Table` is told how many children the first directory has
+        directories = np.array([(DIRECTORY, NO_SAMPLE, 0, first, count, 0, 0, 0) for first, count in spans], np.int64)
+        keys, inlines = keys + [b""] * len(spans), self._inlines + [b""] * len(spans)
+        columns: dict[str, arrow_ipc.Column] = {
+            "name": arrow_ipc.BinaryColumn.of(tree.names[node] for node in nodes),
+            "parent": np.array(parents, np.uint32),
+            "key": arrow_ipc.BinaryColumn.of(keys[node] for node in nodes),
+            "inline": arrow_ipc.BinaryColumn.of(inlines[node] for node in nodes),
+        }
+        order = np.array(nodes)
+        columns["order"] = np.argsort(order).astype(np.uint32)
+        columns["keyed"] = np.frombuffer(bytes(keyed).ljust(len(nodes), b"\0"), np.uint8)[order]
+        for i, column in enumerate(_NUMBER_COLUMNS):
+            columns[column] = np.concatenate((files[:, i], directories[:, i]))[order]
+        return columns
+
+
+class _Tree:
+    """The directories of a view. Its nodes are numbers: files first, in the order they come, then directories."""
+
+    def __init__(self, files: int) -> None:
+        self.names: list[bytes] = []
+        self._files = files
+        self._directory_names = [b""]
+        self._children: dict[bytes, array[int]] = {b"": array("I")}
+
+    def add(self, directory: bytes, name: bytes) -> None:
+        missing = []
+        while (children := self._children.get(directory)) is None:
+            missing.append(directory)
+            directory = directory.rpartition(b"/")[0]
+        for path in reversed(missing):
+            children.append(self._files + len(self._directory_names))
+            children = self._children[path] = array("I")
+            self._directory_names.append(path.rpartition(b"/")[2])
+        children.append(len(self.names))
+        self.names.append(name)
+
+    def lay_out(self) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+        """For each row its node and the row of its parent; for each directory its first child's row, and how many."""
+        self.names += self._directory_names
+        lists = list(self._children.values())
+        spans = [(0, 0)] * len(lists)
+        nodes, parents = [self._files], [0]
+        for row, node in enumerate(nodes):  # which grow meanwhile: level by level
+            if node >= self._files:
+                children = sorted(lists[node - self._files], key=self.names.__getitem__)
+                spans[node - self._files] = len(nodes), len(children)
+                nodes += children
+                parents += [row] * len(children)
+        return nodes, parents, spans
+
+
+def write_catalog(
+    path: str, tables: Mapping[str, Mapping[str, arrow_ipc.Column]], kinds: Sequence[Kind], facts: Facts
+) -> None:
+    """Write a catalog, atomically. `kinds` excludes the directory, so an entry's kind 1 is `kinds[0]`."""
+    schema, stored, omitted = omit(list(tables.values()))
+    told = {
+        "version": VERSION,
+        # By view how many children its directory has: the parent of them is row 0, as it is its own.
+        "views": {view: int(np.count_nonzero(np.asarray(table["parent"]) == 0)) - 1 for view, table in tables.items()},
+        "omitted": omitted,
+        "kinds": [asdict(kind) for kind in kinds],
+        **asdict(facts),
+    }
+    with own_file(path) as file:
+        for piece in arrow_ipc.build_file(schema, stored, {"touchfs": json.dumps(told)}):
+            file.write(piece)
+
+
+class Catalog:
+    """A mapped catalog. The file is replaced by rename only, so what is mapped stays as it was.
+
+    `shard` is the path of the shard that it is of, whose owner is believed where the catalog is beside the data.
+    """
+
+    __slots__ = ("facts", "kinds", "path", "tables")
+
+    def __init__(self, path: str, shard: str | None = None) -> None:
+        self.path = path
+        try:
+            with open(open_own(path, shard), "rb") as file:
+                data = map_file(file.fileno())
+        except FileNotFoundError:
+            raise ChangedError("the catalog was removed: index the dataset again", path=path) from None
+        except OSError as error:
+            raise SourceError(error.strerror or str(error), path=path) from error
+        try:
+            parsed = arrow_ipc.parse_file(data)
+            told = json.loads(parsed.metadata["touchfs"])
+            if told.pop("version") != VERSION:
+                raise ChangedError("the catalog is of another version of touchfs: index the dataset again", path=path)
+            tops = {view: operator.index(top) for view, top in told.pop("views").items()}
+            views = zip(tops.items(), parsed.batches, strict=True)
+            omitted = told.pop("omitted")
+            self.kinds = [Kind(**kind) for kind in told.pop("kinds")]
+            for kind in self.kinds:
+                *texts, rate = astuple(kind)
+                if type(rate) is not int or rate < 0 or not all(isinstance(text, str) for text in texts):
+                    raise TypeError("a kind is not of strings and a rate")
+            files = {name: FileIdentity(**identity) for name, identity in told.pop("files").items()}
+            endings = parse_endings(told.pop("endings"))
+            self.facts = Facts(files=files, **told, endings=endings)
+            paths = self.facts.keys_are_paths
+            self.tables = {view: Table(batch, top, omitted, paths, path) for (view, top), batch in views}
+        except FormatError as error:
+            raise FormatError(f"{error.message}: index with --force", path=path, offset=error.offset) from error
+        except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise FormatError(f"not a touchfs catalog: index with --force ({error!r})", path=path) from error

@@ -1,0 +1,195 @@
+"""Makes the index of keys: sorted runs, merged part by part of the range of hashes.
+
+Each task reads the catalogs of some shards and writes the entries of their keys, sorted, to a file of its own: a *run*.
+The index there was is a run, too, once the positions of its shards are what they are now, so an index that grows by a
+shard reads only that one's catalog. Then the range of hashes is cut into parts of about `PART_ENTRIES`, and each task
+takes its part of every run, sorts it, and writes it where it belongs. Both steps run on an executor, and no process
+holds more than one part or the keys of one group of shards.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs import jobs
+from touchfs.catalog.catalog import Catalog
+from touchfs.catalog.columns import as_array
+from touchfs.catalog.keys import HASHES, HEADER, IDENTITY_SIZE, MAGIC, VERSION, Keys, joined
+from touchfs.catalog.table import NO_SAMPLE
+from touchfs.errors import FormatError
+from touchfs.names import hash_of, quote
+from touchfs.posix.atomic import TEMPORARY_PREFIX, unwritable
+from touchfs.posix.trust import own_file
+
+PART_ENTRIES = 1 << 22
+GROUP_SAMPLES = 1 << 18
+_ENTRY = np.dtype([("hash", "<u8"), ("ordinal", "<u4"), ("position", "<u4")])
+_GONE = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedShard:
+    """A shard whose keys are to be found: its identity (32 hexadecimal digits), its samples, the paths of its catalog
+    and of the shard.
+    """
+
+    identity: str
+    samples: int
+    catalog: str
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Shards of one task, by their positions in the dataset, and where its run goes."""
+
+    shards: list[tuple[int, KeyedShard]]
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Sorted entries in a file."""
+
+    path: str
+    offset: int
+    entries: int
+
+    def load(self, first: int = 0, last: int | None = None) -> NDArray[np.void]:
+        count = (self.entries if last is None else last) - first
+        if not count:
+            return np.empty(0, _ENTRY)
+        return np.memmap(self.path, _ENTRY, "r", self.offset + first * _ENTRY.itemsize, (count,))
+
+    def places(self, bounds: Sequence[int]) -> list[int]:
+        """The place of the first entry at or after each of these hashes."""
+        words = self.load().view("<u8")
+        return [bisect_left(range(self.entries), bound, key=lambda i: int(words[2 * i])) for bound in bounds]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A range of each run, to be merged into the file at `path`, at an offset."""
+
+    ranges: list[tuple[_Run, int, int]]
+    path: str
+    offset: int
+
+
+def build_keys(path: str, shards: Sequence[KeyedShard], known: Keys | None, executor: Executor | None = None) -> None:
+    """Write the index of keys of a dataset's shards, atomically. `known` is the one there was. Raises SourceError,
+    and FormatError if that one is damaged.
+    """
+    directory = os.path.dirname(path)
+    try:
+        with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=directory) as scratch:
+            old, new = _compare(known, shards)
+            runs = [] if known is None else [_renumber(known, old, os.path.join(scratch, "known"))]
+            groups = [_Group(group, os.path.join(scratch, str(n))) for n, group in enumerate(_grouped(shards, new))]
+            runs += jobs.run(_make_run, groups, executor)
+            _merge(path, shards, runs, executor)
+    except OSError as error:
+        raise unwritable(error, f"cannot be written: {error.strerror or error}", directory) from error
+
+
+def _compare(known: Keys | None, shards: Sequence[KeyedShard]) -> tuple[NDArray[np.uint32], list[int]]:
+    """For each shard of the known index the position it has now, `_GONE` if none; and the positions of new shards."""
+    positions = defaultdict[bytes, deque[int]](deque)  # a dataset may list a shard twice
+    for position, shard in enumerate(shards):
+        positions[bytes.fromhex(shard.identity)].append(position)
+    listed = b"" if known is None else known.identities
+    old = np.full(len(listed) // IDENTITY_SIZE, _GONE, np.uint32)
+    for i in range(len(old)):
+        if there := positions.get(listed[i * IDENTITY_SIZE : (i + 1) * IDENTITY_SIZE]):
+            old[i] = there.popleft()
+    return old, sorted(position for left in positions.values() for position in left)
+
+
+def _renumber(known: Keys, positions: NDArray[np.uint32], path: str) -> _Run:
+    """The known index as a run, its entries those of shards that are still there. Raises FormatError."""
+    run = _Run(known.path, HEADER.size + len(known.identities), len(known))
+    if np.array_equal(positions, np.arange(len(positions))):
+        return run
+    kept = 0
+    with open(path, "xb") as file:
+        for first in range(0, run.entries, PART_ENTRIES):
+            entries = np.array(run.load(first, min(first + PART_ENTRIES, run.entries)))
+            if entries["position"].max(initial=0) >= len(positions):
+                raise FormatError("not an index of keys: index with --force", path=known.path)
+            entries["position"] = positions[entries["position"]]
+            entries = entries[entries["position"] != _GONE]
+            file.write(entries.tobytes())
+            kept += len(entries)
+    return _Run(path, 0, kept)
+
+
+def _grouped(shards: Sequence[KeyedShard], positions: Sequence[int]) -> Iterator[list[tuple[int, KeyedShard]]]:
+    """Shards by tasks of about `GROUP_SAMPLES`."""
+    group: list[tuple[int, KeyedShard]] = []
+    samples = 0
+    for position in positions:
+        group.append((position, shards[position]))
+        samples += shards[position].samples
+        if samples >= GROUP_SAMPLES:
+            yield group
+            group, samples = [], 0
+    if group:
+        yield group
+
+
+def _make_run(group: _Group) -> _Run:
+    hashes: list[int] = []
+    words: list[int] = []
+    for position, shard in group.shards:
+        table = Catalog(shard.catalog, shard.path).tables["shards"]
+        order, before = as_array(table.order), NO_SAMPLE
+        ordinals = as_array(table.ordinal)[order]
+        for row, ordinal in zip(order.tolist(), ordinals.tolist(), strict=True):
+            if ordinal not in (before, NO_SAMPLE) and table.keyed[row]:
+                hashes.append(hash_of(quote(table.shown_key(row))))
+                words.append(position << 32 | ordinal)
+            before = ordinal
+    entries = np.empty((len(hashes), 2), "<u8")
+    entries[:, 0], entries[:, 1] = hashes, words
+    with open(group.run, "xb") as file:
+        file.write(_sorted(entries))
+    return _Run(group.run, 0, len(entries))
+
+
+def _merge(path: str, shards: Sequence[KeyedShard], runs: Sequence[_Run], executor: Executor | None) -> None:
+    entries = sum(run.entries for run in runs)
+    count = max(-(-entries // PART_ENTRIES), 1)
+    bounds = [HASHES * i // count for i in range(1, count)]
+    places = [[0, *run.places(bounds), run.entries] for run in runs]
+    sizes = [sum(each[i + 1] - each[i] for each in places) for i in range(count)]
+    with own_file(path) as file:
+        file.write(HEADER.pack(MAGIC, VERSION, len(shards), entries))
+        start = file.write(joined([shard.identity for shard in shards])) + HEADER.size
+        file.flush()
+        parts = []
+        for i, before in zip(range(count), accumulate(sizes, initial=0), strict=False):
+            ranges = [(run, each[i], each[i + 1]) for run, each in zip(runs, places, strict=True)]
+            parts.append(_Part(ranges, file.name, start + before * _ENTRY.itemsize))
+        for _ in jobs.run(_write_part, parts, executor):
+            pass
+
+
+def _write_part(part: _Part) -> None:
+    entries = np.concatenate([np.empty(0, _ENTRY), *(run.load(first, last) for run, first, last in part.ranges)])
+    with open(part.path, "r+b") as file:
+        file.seek(part.offset)
+        file.write(_sorted(entries.view("<u8").reshape(-1, 2)))
+
+
+def _sorted(entries: NDArray[np.uint64]) -> bytes:
+    return entries[np.lexsort((entries[:, 1], entries[:, 0]))].tobytes()

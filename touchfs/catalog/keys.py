@@ -1,0 +1,167 @@
+"""The index of keys: which sample of a dataset has this key.
+
+One mapped file over all shards, 16 bytes a sample with a key, sorted:
+
+    0       8s  "TOUCHKEY"   u32 version   u32 shards   u64 entries   zeros up to 64
+    64      16 bytes a shard: its identity, in dataset order
+    then    entries: u64 hash of the key, u32 ordinal, u32 position of the shard (so as one u64: by shard, by ordinal)
+
+All little-endian. The hash is `names.hash_of` of the whole quoted key that the sample is shown under, the one that cut
+file names end in. As hashes are spread evenly, where one is can be guessed; a guess is off by about the root of what is
+left, so a few probes find it among a hundred million. Different keys may have one hash: whoever finds an entry compares
+the key itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from math import isqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
+from touchfs.posix.trust import open_own
+from touchfs.source.mapped import map_file
+
+HEADER = struct.Struct("<8sIIQ40x")
+MAGIC = b"TOUCHKEY"
+VERSION = 1
+IDENTITY_SIZE = 16
+ENTRY_SIZE = 16
+HASHES = 1 << 64
+# Eight megabytes of them.
+REPEATED_MAX = 1 << 20
+_CHUNK = 1 << 20
+# A run of probes this short is bisected: guessing costs more than it saves.
+_SHORT = 64
+
+
+class Holder(NamedTuple):
+    """A sample that may have the key: the position of its shard in the dataset, and its ordinal there."""
+
+    position: int
+    ordinal: int
+
+
+class Keys:
+    """A mapped index of keys, of the dataset at `source`. Raises NotFoundError if there is none, FormatError if it is
+    damaged, UntrustedError if somebody else wrote it.
+    """
+
+    __slots__ = ("_repeated", "_source", "_words", "identities", "path", "size")
+
+    def __init__(self, path: str, source: str | None = None) -> None:
+        self.path = path
+        self._source = source
+        try:
+            with open(open_own(path, source), "rb") as file:
+                data = map_file(file.fileno())
+        except FileNotFoundError:
+            raise NotFoundError("no index of keys", path=path) from None
+        except OSError as error:
+            raise SourceError(error.strerror or str(error), path=path) from error
+        self.size = len(data)
+        if self.size < HEADER.size:
+            raise FormatError("not an index of keys", path=path, offset=0)
+        magic, version, shards, entries = HEADER.unpack_from(data)
+        start = HEADER.size + shards * IDENTITY_SIZE
+        if magic != MAGIC or version != VERSION or self.size != start + entries * ENTRY_SIZE:
+            raise FormatError("not an index of keys", path=path, offset=0)
+        self.identities = bytes(data[HEADER.size : start])
+        self._words = data[start:].cast("Q")
+        self._repeated: memoryview[int] | None = None
+
+    def __reduce__(self) -> tuple[Callable[[str, str | None, bytes], Keys], tuple[str, str | None, bytes]]:
+        return _map_again, (self.path, self._source, self.identities)
+
+    def __len__(self) -> int:
+        return len(self._words) // 2
+
+    def hash(self, place: int) -> int:
+        """The hash of the entry at a place, 0 to `len`."""
+        return self._words[2 * place]
+
+    def holder(self, place: int) -> Holder:
+        """Raises FormatError for one in a shard that there is not. The ordinal is not checked."""
+        word = self._words[2 * place + 1]
+        position = word >> 32
+        if position * IDENTITY_SIZE >= len(self.identities):
+            raise FormatError("an entry is damaged: index with --force", path=self.path)
+        return Holder(position, word & 0xFFFFFFFF)
+
+    def find(self, hash_: int) -> range:
+        """The places of a hash: of all samples whose key has it, in dataset order."""
+        first = self._first(hash_)
+        last, count, words = first, len(self), self._words
+        while last < count and words[2 * last] == hash_:
+            last += 1
+        return range(first, last)
+
+    def is_repeated(self, hash_: int) -> bool:
+        """Whether several samples have this hash, or there are too many such hashes to know."""
+        repeated = self.repeated
+        if len(repeated) > REPEATED_MAX:
+            return True
+        place = bisect_left(repeated, hash_)
+        return place < len(repeated) and repeated[place] == hash_
+
+    @property
+    def repeated(self) -> memoryview[int]:
+        """The hashes that several samples have, ascending; some more than `REPEATED_MAX` where there are many.
+
+        The first time all hashes are gone through, which takes some 10 ms a million.
+        """
+        if self._repeated is None:
+            found, count = [np.empty(0, np.uint64)], 0
+            hashes = np.frombuffer(self._words, np.uint64)[::2]
+            for first in range(0, len(hashes), _CHUNK):
+                chunk = hashes[first : first + _CHUNK + 1]
+                found.append(np.unique(chunk[1:][chunk[1:] == chunk[:-1]]))
+                count += len(found[-1])
+                if count > REPEATED_MAX:
+                    break
+            self._repeated = np.unique(np.concatenate(found)).data
+        return self._repeated
+
+    def _first(self, hash_: int) -> int:
+        """The place of the first entry whose hash is at least this."""
+        words = self._words
+        low, high = 0, len(self)
+        floor, ceiling = 0, HASHES
+        while high - low > _SHORT and floor < ceiling:
+            guess = low + (hash_ - floor) * (high - low) // (ceiling - floor)
+            margin = 2 * isqrt(high - low)
+            left, right = max(guess - margin, low), min(guess + margin, high - 1)
+            before = high - low
+            if words[2 * right] < hash_:
+                low, floor = right + 1, words[2 * right]
+            elif words[2 * left] >= hash_:
+                high, ceiling = left, words[2 * left]
+            else:
+                floor, ceiling = words[2 * left], words[2 * right]
+                low, high = left + 1, right
+            if 2 * (high - low) > before:
+                break  # not spread evenly: somebody chose these keys
+        while low < high:
+            middle = (low + high) // 2
+            if words[2 * middle] < hash_:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def _map_again(path: str, source: str | None, identities: bytes) -> Keys:
+    """In another process. Raises ChangedError for the index of other shards, which was made meanwhile."""
+    keys = Keys(path, source)
+    if keys.identities != identities:
+        raise ChangedError("was made anew for other shards", path=path)
+    return keys
+
+
+def joined(identities: Iterable[str]) -> bytes:
+    """The identities of a dataset's shards as an index of keys has them."""
+    return bytes.fromhex("".join(identities))

@@ -1,0 +1,1 @@
+"""Arrow IPC files, as far as catalogs need them."""

@@ -1,0 +1,348 @@
+"""Arrow IPC files, the part of them that can be mapped and used where it lies: our catalogs.
+
+A file is a stream of messages (the schema, then batches of rows, each a metadata flatbuffer and a body of buffers)
+between magics, and after it a footer that repeats the schema and says where each batch is. Columns are integers or
+`binary`, uncompressed and without nulls; any Arrow library reads what is written here, and what one writes within
+those limits is read here.
+
+Parsing trusts nothing but touches no body: it costs the same for a hundred rows and a hundred million, and every
+column is a view into the file. So the offsets of a binary column are only checked at their ends, and each value again
+when it is asked for.
+
+Source: arrow.apache.org/docs/format/Columnar.html, and format/{File,Message,Schema}.fbs beside it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer
+from touchfs.format.arrow import flatbuffers
+from touchfs.format.arrow.flatbuffers import I16, I32, I64, U8, Fields, Scalar, Structs, Table
+
+Integers = NDArray[np.integer[Any]]
+
+MAGIC = b"ARROW1"
+_HEAD = MAGIC + b"\0\0"
+# size of the footer, magic
+_TAIL = struct.Struct("<i6s")
+# continuation marker, size of the metadata with its padding
+_PREFIX = struct.Struct("<Ii")
+_CONTINUATION = 0xFFFFFFFF
+_END_OF_STREAM = _PREFIX.pack(_CONTINUATION, 0)
+# Arrow asks for 8; 64 is a cache line and the widest vector register, and costs nothing here.
+_ALIGNMENT = 64
+
+# Slots of the tables, in order
+_FOOTER_VERSION, _FOOTER_SCHEMA, _FOOTER_DICTIONARIES, _FOOTER_BATCHES = range(4)
+_MESSAGE_VERSION, _MESSAGE_KIND, _MESSAGE_HEADER, _MESSAGE_BODY_SIZE = range(4)
+_SCHEMA_ENDIANNESS, _SCHEMA_FIELDS, _SCHEMA_METADATA = range(3)
+_FIELD_NAME, _FIELD_NULLABLE, _FIELD_KIND, _FIELD_TYPE, _FIELD_DICTIONARY, _FIELD_CHILDREN = range(6)
+_INT_BITS, _INT_SIGNED = range(2)
+_PAIR_KEY, _PAIR_VALUE = range(2)
+_BATCH_ROWS, _BATCH_NODES, _BATCH_BUFFERS, _BATCH_COMPRESSION = range(4)
+# offset of the message, size of its metadata with prefix and padding, size of its body
+_BLOCK = struct.Struct("<qi4xq")
+# rows, nulls: one for each column
+_NODE = struct.Struct("<qq")
+# offset in the body, length: validity and values for integers; validity, offsets and bytes for binary
+_BUFFER = struct.Struct("<qq")
+
+# Version 4 differs in unions only, which are not read here.
+_VERSION4, _VERSION5 = 3, 4
+_MESSAGE_SCHEMA, _MESSAGE_BATCH = 1, 3
+_Type = IntEnum(
+    "_Type",
+    "NULL INT FLOAT BINARY UTF8 BOOL DECIMAL DATE TIME TIMESTAMP INTERVAL LIST STRUCT UNION FIXED_SIZE_BINARY "
+    "FIXED_SIZE_LIST MAP DURATION LARGE_BINARY LARGE_UTF8 LARGE_LIST RUN_END_ENCODED BINARY_VIEW UTF8_VIEW LIST_VIEW "
+    "LARGE_LIST_VIEW",
+)
+_TYPE_NAMES = {kind.value: kind.name.lower() for kind in _Type}
+_DTYPES = {(8 * width, sign == "i"): np.dtype(f"<{sign}{width}") for sign in "iu" for width in (1, 2, 4, 8)}
+_OFFSET = np.dtype("<i4")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BinaryColumn:
+    """Value i is `data[offsets[i]:offsets[i + 1]]`, if the offsets are sound."""
+
+    offsets: NDArray[np.signedinteger[Any]]
+    data: memoryview
+    place: int = 0  # of the offsets in the file, for errors
+
+    @classmethod
+    def of(cls, values: Iterable[bytes]) -> BinaryColumn:
+        values = list(values)
+        offsets = np.fromiter(accumulate(map(len, values), initial=0), np.int64, len(values) + 1)
+        if offsets[-1] >= 2**31:
+            raise FormatError(f"a binary column of {offsets[-1]} bytes in one batch, the most is 2 GiB", offset=0)
+        return cls(offsets.astype(_OFFSET), memoryview(b"".join(values)))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> bytes:
+        if i < 0:
+            raise IndexError(i)
+        start, end = self.offsets.item(i), self.offsets.item(i + 1)
+        if not 0 <= start <= end <= len(self.data):
+            place = self.place + i * _OFFSET.itemsize
+            raise FormatError(f"value {i} lies at bytes {start} to {end} of {len(self.data)}", offset=place)
+        return bytes(self.data[start:end])
+
+
+Column = Integers | BinaryColumn
+# "binary", or an integer dtype or its name
+ColumnType = str | np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    rows: int
+    columns: dict[str, Column]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class File:
+    columns: dict[str, ColumnType]
+    metadata: dict[str, str]
+    batches: tuple[Batch, ...]
+
+
+def parse_file(data: Buffer) -> File:
+    view = memoryview(data)
+    if view[: len(_HEAD)] != _HEAD:
+        raise FormatError("not an Arrow IPC file: it does not begin with ARROW1", offset=0)
+    tail = len(view) - _TAIL.size
+    if tail < len(_HEAD):
+        raise FormatError("the Arrow file ends before its footer", offset=len(view))
+    footer_size, magic = _TAIL.unpack_from(view, tail)
+    if magic != MAGIC:
+        raise FormatError("the Arrow file does not end with ARROW1: it was not finished, or cut short", offset=tail)
+    start = tail - footer_size
+    if footer_size < 0 or start < len(_HEAD):
+        raise FormatError(f"an Arrow footer of {footer_size} bytes", offset=tail)
+
+    footer = flatbuffers.root(view, start, footer_size)
+    _check_version(footer.scalar(_FOOTER_VERSION, I16), start)
+    if footer.count(_FOOTER_DICTIONARIES):
+        raise FormatError("the Arrow file has dictionaries", offset=start)
+    schema = footer.table(_FOOTER_SCHEMA)
+    if schema.scalar(_SCHEMA_ENDIANNESS, I16):
+        raise FormatError("the Arrow file is big-endian", offset=start)
+    columns: dict[str, ColumnType] = {}
+    for field in schema.tables(_SCHEMA_FIELDS):
+        name = field.string(_FIELD_NAME)
+        if name in columns:
+            raise FormatError(f"two columns are named {name!r}", offset=start)
+        columns[name] = _parse_type(field, name, start)
+    metadata = {pair.string(_PAIR_KEY): pair.string(_PAIR_VALUE) for pair in schema.tables(_SCHEMA_METADATA)}
+
+    batches = []
+    end = len(_HEAD)
+    for offset, metadata_size, body_size in footer.structs(_FOOTER_BATCHES, _BLOCK):
+        # In order and apart, as every writer leaves them: otherwise a footer could name one big batch many times.
+        if offset < end or metadata_size < _PREFIX.size or body_size < 0 or offset + metadata_size + body_size > start:
+            raise FormatError(f"an Arrow batch is said to be at byte {offset}", offset=start)
+        batches.append(_parse_batch(view, offset, metadata_size, body_size, columns))
+        end = offset + metadata_size + body_size
+    return File(columns, metadata, tuple(batches))
+
+
+def _check_version(version: int, offset: int) -> None:
+    if version not in (_VERSION4, _VERSION5):
+        raise FormatError(f"Arrow metadata version V{version + 1}, only V4 and V5 are read", offset=offset)
+
+
+def _parse_type(field: Table, name: str, offset: int) -> ColumnType:
+    kind = field.scalar(_FIELD_KIND, U8)
+    if _FIELD_DICTIONARY in field:
+        raise FormatError(f"column {name!r} is dictionary-encoded", offset=offset)
+    if kind == _Type.BINARY:
+        return "binary"
+    if kind == _Type.INT:
+        described = field.table(_FIELD_TYPE)
+        bits, signed = described.scalar(_INT_BITS, I32), bool(described.scalar(_INT_SIGNED, U8))
+        if (bits, signed) in _DTYPES:
+            return _DTYPES[bits, signed]
+        raise FormatError(f"column {name!r} is of integers of {bits} bits", offset=offset)
+    type_name = _TYPE_NAMES.get(kind, f"number {kind}")
+    raise FormatError(f"column {name!r} is of type {type_name}, only integers and binary are read", offset=offset)
+
+
+def _parse_batch(
+    view: memoryview, offset: int, metadata_size: int, body_size: int, columns: Mapping[str, ColumnType]
+) -> Batch:
+    marker, length = _PREFIX.unpack_from(view, offset)
+    if marker != _CONTINUATION or not 0 <= length <= metadata_size - _PREFIX.size:
+        raise FormatError("no Arrow message where a batch should be", offset=offset)
+    message = flatbuffers.root(view, offset + _PREFIX.size, length)
+    _check_version(message.scalar(_MESSAGE_VERSION, I16), offset)
+    if message.scalar(_MESSAGE_KIND, U8) != _MESSAGE_BATCH:
+        raise FormatError("another Arrow message where a batch should be", offset=offset)
+    batch = message.table(_MESSAGE_HEADER)
+    if _BATCH_COMPRESSION in batch:
+        raise FormatError("the Arrow file is compressed", offset=offset)
+    rows = batch.scalar(_BATCH_ROWS, I64)
+    nodes = batch.structs(_BATCH_NODES, _NODE)
+    if len(nodes) != len(columns) or any(count != rows for count, _ in nodes) or rows < 0 or (rows and not nodes):
+        raise FormatError(f"an Arrow batch of {rows} rows and {len(nodes)} columns", offset=offset)
+
+    body = _Body(view, offset + metadata_size, body_size, iter(batch.structs(_BATCH_BUFFERS, _BUFFER)))
+    parsed: dict[str, Column] = {}
+    for (name, kind), (_, nulls) in zip(columns.items(), nodes, strict=True):
+        if nulls:
+            raise FormatError(f"column {name!r} has nulls", offset=offset)
+        body.next()  # validity, which says nothing when there are no nulls
+        parsed[name] = body.integers(rows, kind) if isinstance(kind, np.dtype) else body.binary(rows)
+    return Batch(rows, parsed)
+
+
+class _Body(NamedTuple):
+    """The buffers of a batch, one after the other."""
+
+    view: memoryview
+    offset: int
+    size: int
+    buffers: Iterator[tuple[int, ...]]
+
+    def next(self) -> tuple[int, int]:
+        """Offset in the file, length."""
+        offset, length = next(self.buffers, (-1, -1))
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise FormatError("a column lies outside its Arrow batch", offset=self.offset)
+        return self.offset + offset, length
+
+    def integers(self, count: int, dtype: np.dtype[Any]) -> Integers:
+        offset, length = self.next()
+        if length < count * dtype.itemsize:
+            raise FormatError(f"a column of {count} values has only {length} bytes", offset=offset)
+        return np.frombuffer(self.view, dtype, count, offset)
+
+    def binary(self, count: int) -> BinaryColumn:
+        offset, length = self.next()
+        if count == length == 0:
+            offsets = np.zeros(1, _OFFSET)  # the format lets an empty column leave its only offset out
+        elif length < (count + 1) * _OFFSET.itemsize:
+            raise FormatError(f"a binary column of {count} values has only {length} bytes of offsets", offset=offset)
+        else:
+            offsets = np.frombuffer(self.view, _OFFSET, count + 1, offset)
+        start, size = self.next()
+        if offsets[0] < 0 or offsets[-1] > size:
+            raise FormatError(f"a binary column of {size} bytes with other offsets", offset=offset)
+        return BinaryColumn(offsets, self.view[start : start + size], offset)
+
+
+def build_file(
+    columns: Mapping[str, ColumnType], batches: Iterable[Mapping[str, Column]], metadata: Mapping[str, str]
+) -> Iterator[Buffer]:
+    """The file in pieces, no batch held longer than it takes to write it."""
+    dtypes = {name: _dtype(name, kind) for name, kind in columns.items()}
+    schema: Fields = {
+        _SCHEMA_FIELDS: [_build_field(name, dtype) for name, dtype in dtypes.items()],
+        _SCHEMA_METADATA: [{_PAIR_KEY: key, _PAIR_VALUE: value} for key, value in metadata.items()],
+    }
+    yield _HEAD
+    message = _build_message(_MESSAGE_SCHEMA, schema, 0, len(_HEAD))
+    yield message
+    position = len(_HEAD) + len(message)
+    blocks = []
+    for batch in batches:
+        rows, buffers = _flatten(batch, dtypes)
+        offsets = list(accumulate((_padded(len(buffer)) for buffer in buffers), initial=0))
+        header: Fields = {
+            _BATCH_ROWS: Scalar(I64, rows),
+            _BATCH_NODES: Structs(_NODE, [(rows, 0)] * len(columns)),
+            _BATCH_BUFFERS: Structs(_BUFFER, [(o, len(b)) for o, b in zip(offsets, buffers, strict=False)]),
+        }
+        message = _build_message(_MESSAGE_BATCH, header, offsets[-1], position)
+        blocks.append((position, len(message), offsets[-1]))
+        yield message
+        for buffer in buffers:
+            yield buffer
+            yield bytes(_padded(len(buffer)) - len(buffer))
+        position += len(message) + offsets[-1]
+    yield _END_OF_STREAM
+    footer = flatbuffers.build(
+        {
+            _FOOTER_VERSION: Scalar(I16, _VERSION5),
+            _FOOTER_SCHEMA: schema,
+            _FOOTER_DICTIONARIES: [],
+            _FOOTER_BATCHES: Structs(_BLOCK, blocks),
+        }
+    )
+    yield footer
+    yield _TAIL.pack(len(footer), MAGIC)
+
+
+def _dtype(name: str, kind: ColumnType) -> np.dtype[Any] | None:
+    """None for binary."""
+    if kind == "binary":
+        return None
+    dtype = np.dtype(kind)
+    if dtype not in _DTYPES.values():
+        raise FormatError(f"column {name!r} would be of {dtype.str}, only integers and binary are written", offset=0)
+    return dtype
+
+
+def _build_field(name: str, dtype: np.dtype[Any] | None) -> Fields:
+    described: Fields = {_FIELD_NAME: name, _FIELD_CHILDREN: []}
+    if dtype is None:
+        return {**described, _FIELD_KIND: Scalar(U8, _Type.BINARY), _FIELD_TYPE: {}}
+    integer = {_INT_BITS: Scalar(I32, 8 * dtype.itemsize), _INT_SIGNED: Scalar(U8, dtype.kind == "i")}
+    return {**described, _FIELD_KIND: Scalar(U8, _Type.INT), _FIELD_TYPE: integer}
+
+
+def _build_message(kind: int, header: Fields, body_size: int, position: int) -> bytes:
+    """With its prefix, and padded so that the body after it is aligned in the file."""
+    metadata = flatbuffers.build(
+        {
+            _MESSAGE_VERSION: Scalar(I16, _VERSION5),
+            _MESSAGE_KIND: Scalar(U8, kind),
+            _MESSAGE_HEADER: header,
+            _MESSAGE_BODY_SIZE: Scalar(I64, body_size),
+        }
+    )
+    start = position + _PREFIX.size
+    length = _padded(start + len(metadata)) - start
+    return _PREFIX.pack(_CONTINUATION, length) + metadata.ljust(length, b"\0")
+
+
+def _flatten(batch: Mapping[str, Column], dtypes: Mapping[str, np.dtype[Any] | None]) -> tuple[int, list[Buffer]]:
+    """The rows of a batch, and its buffers in the format's order."""
+    if batch.keys() != dtypes.keys() or len({len(column) for column in batch.values()}) > 1:
+        sizes = ", ".join(f"{name} ({len(column)})" for name, column in batch.items())
+        raise FormatError(f"a batch does not have the columns {', '.join(dtypes)}, or not as long: {sizes}", offset=0)
+    rows = 0
+    buffers: list[Buffer] = []
+    for name, dtype in dtypes.items():
+        column = batch[name]
+        rows = len(column)
+        buffers.append(b"")  # no validity: no nulls
+        if isinstance(column, BinaryColumn) and dtype is None:
+            offsets = column.offsets
+            if offsets[0] < 0 or offsets[-1] > len(column.data) or (offsets[1:] < offsets[:-1]).any():
+                raise FormatError(f"the offsets of column {name!r} are not in order", offset=0)
+            buffers += (_bytes_of(offsets, _OFFSET), column.data)
+        elif not isinstance(column, BinaryColumn) and dtype is not None and np.can_cast(column.dtype, dtype):
+            buffers.append(_bytes_of(column, dtype))
+        else:
+            raise FormatError(f"column {name!r} does not fit {dtype or 'binary'}", offset=0)
+    return rows, buffers
+
+
+def _bytes_of(array: NDArray[Any], dtype: np.dtype[Any]) -> memoryview:
+    return np.ascontiguousarray(array, dtype).view(np.uint8).data
+
+
+def _padded(size: int) -> int:
+    return size + -size % _ALIGNMENT

@@ -1,0 +1,1 @@
+"""Offset indexes: of MMIDIDX files, of Lhotse and of NeMo."""

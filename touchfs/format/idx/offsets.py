@@ -1,0 +1,85 @@
+"""Offset indexes: where each sample of a file begins, as bare 64-bit numbers, and nothing that says of which file.
+
+Lhotse, Megatron-Energon and NeMo all write them beside the data as `<its name>.idx`. They agree on the numbers (`<u8`,
+of a tar the first header block of a sample, extension headers included) and on little else:
+
+    Lhotse      a line of JSONL; of a tar, every second member (data, metadata). Then the size of the file, or of what
+                was read of it: 10240 bytes less where tar's end marker straddles two of its records.
+    Energon     a run of members with the same key, up to the first dot. Then the end of the last member.
+    NeMo        a run of members with the same stem, up to the last dot, directories aside. Then the size of the file;
+                from older tools nothing, or where the zero blocks at the end begin.
+
+So of a tar the last number is never believed, and which of them wrote the others is told by the tar's own members
+(`touchfs.format.tar.grouping`).
+What is written are the bytes that Lhotse writes, but always with the true size, which all of them can read.
+
+Source: lhotse/indexing.py, Megatron-Energon's itar.py, NeMo's nemo/collections/common/data/lhotse/indexed_adapters.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer
+
+Offsets = NDArray[np.int64]
+
+OFFSET = np.dtype("<u8")
+
+# What else is called .idx or lies in its place, by how it begins
+_STRANGERS = (
+    (b"MMIDIDX\0", "MMIDIDX"),  # the index of a .bin
+    (b"TNTIDX\0\0", "TNTIDX"),  # the same before 2023
+    (b"IDXPACK", "IDXPACK"),  # many offset indexes in one file
+    (b"SQLite format 3\0", "SQLite"),  # Energon's or ratarmount's
+    (b"JIDX0001", "JIDX"),  # Energon's joined datasets
+    (b"ARROW1\0\0", "Arrow"),
+)
+_DALI = re.compile(rb"v1\.[0-9]+ [0-9]")
+# How many bytes `find_stranger` wants to see
+MAGIC_SIZE = 16
+
+
+def find_stranger(head: Buffer) -> str | None:
+    """The name of an index that begins like this and is not made of bare offsets."""
+    start = bytes(head[:MAGIC_SIZE])
+    if _DALI.match(start):
+        return "DALI"
+    return next((name for magic, name in _STRANGERS if start.startswith(magic)), None)
+
+
+def parse(data: Buffer, size: int) -> Offsets:
+    """All the numbers, whatever the last one means, of an index of a file of `size` bytes."""
+    if (name := find_stranger(data)) is not None:
+        raise FormatError(f"not an index of bare offsets but of the kind {name}", offset=0)
+    if len(data) == 0 or len(data) % OFFSET.itemsize:
+        raise FormatError(f"an index of {len(data)} bytes is not made of 64-bit offsets", offset=len(data))
+    stored = np.frombuffer(data, OFFSET)
+    if (place := _first(stored[1:] < stored[:-1])) is not None:
+        _refuse(f"offset {stored[place + 1]} comes after {stored[place]}", place + 1)
+    if stored[-1] > size:
+        place = int(np.searchsorted(stored, np.uint64(size), "right"))
+        _refuse(f"offset {stored[place]} is past the end of a file of {size} bytes", place)
+    return stored.astype(np.int64)
+
+
+def build(starts: Iterable[int] | Offsets, size: int) -> bytes:
+    """The index of samples that begin there, in a file of `size` bytes."""
+    offsets = np.append(np.fromiter(starts, np.int64), np.int64(size))
+    if (place := _first((offsets[1:] < offsets[:-1]) | (offsets[:-1] < 0))) is not None:
+        _refuse(f"offset {offsets[place]} cannot be followed by {offsets[place + 1]}", place)
+    return offsets.astype(OFFSET).tobytes()
+
+
+def _first(found: NDArray[np.bool_]) -> int | None:
+    return int(found.argmax()) if found.any() else None
+
+
+def _refuse(problem: str, place: int) -> NoReturn:
+    raise FormatError(problem, offset=place * OFFSET.itemsize)

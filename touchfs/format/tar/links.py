@@ -1,0 +1,99 @@
+"""Which member a link in a tar leads to.
+
+A hard link names an earlier member; of several with that name, the last one before it. A symbolic link is a path from
+its own directory, and means what is there once everything is unpacked: the last member of that name, through links
+that stand for directories on the way. A link that leaves the archive, leads nowhere or in circles has no target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from touchfs.format.tar.members import Kind, Member
+
+# Linux's limits for one path: links on the way, bytes of a link's text; and more parts than a real path has
+_LINKS_MAX = 40
+_LINK_SIZE_MAX = 4096
+_PARTS_MAX = 1000
+
+
+def link_targets(members: Iterable[Member]) -> dict[int, int | None]:
+    """By a link's position among the members, the position of what is no link: a file, a directory or something else.
+
+    Of the members only names and positions are kept.
+    """
+    places: dict[str, int] = {}  # by path, the last member there
+    hard: dict[int, int | None] = {}
+    symbolic: dict[int, str] = {}
+    directories: dict[int, str] = {}  # that the links are in
+    for position, member in enumerate(members):
+        path = _normal(member.name)
+        if member.kind is Kind.HARD_LINK:
+            link = _normal(member.link)
+            target = None if link is None else places.get(link)
+            hard[position] = target if target is None else hard.get(target, target)
+        elif member.kind is Kind.SYMBOLIC_LINK:
+            symbolic[position] = member.link
+        elif member.kind is Kind.GARBAGE:
+            continue
+        if position in hard or position in symbolic:
+            directories[position] = member.name.rstrip("/").rpartition("/")[0]
+        if path is not None:
+            places[path] = position
+    targets: dict[int, int | None] = {}
+    for position, directory in directories.items():
+        target = hard.get(position, position)
+        if target in symbolic:
+            target = _follow(directory, symbolic[target], places, hard, symbolic)
+        targets[position] = target
+    return targets
+
+
+def _normal(name: str) -> str | None:
+    """Without what means nothing, a slash in front included; None if it leaves the archive."""
+    parts: list[str] = []
+    for part in name.split("/"):
+        if part == "..":
+            if not parts:
+                return None
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)
+
+
+def _follow(
+    directory: str,
+    link: str,
+    places: Mapping[str, int],
+    hard: Mapping[int, int | None],
+    symbolic: Mapping[int, str],
+) -> int | None:
+    """Walk part by part, as `..` after a link means what is above the link's target."""
+    if link.startswith("/") or len(link) > _LINK_SIZE_MAX:
+        return None
+    ahead = f"{directory}/{link}".split("/")[::-1]
+    walked = [""]  # the root, and each directory down to here
+    links = 1
+    for _ in range(_PARTS_MAX):
+        if not ahead:
+            here = places.get(walked[-1])
+            return None if here is None else hard.get(here, here)
+        part = ahead.pop()
+        if part == "..":
+            walked.pop()
+            if not walked:
+                return None
+        elif part not in ("", "."):
+            path = f"{walked[-1]}/{part}" if walked[-1] else part
+            here = places.get(path)
+            here = None if here is None else hard.get(here, here)
+            if here is None or here not in symbolic:
+                walked.append(path)
+                continue
+            link = symbolic[here]
+            links += 1
+            if links > _LINKS_MAX or link.startswith("/") or len(link) > _LINK_SIZE_MAX:
+                return None
+            ahead += link.split("/")[::-1]
+    return None

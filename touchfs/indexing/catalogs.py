@@ -1,0 +1,239 @@
+"""Makes the catalog of a shard: runs every view over every sample, names the files, and writes the tables.
+
+A shard that cannot be opened gets a catalog too, with one file, `ERROR.txt`. So does one with damaged samples, beside
+the files of the others. The rest of a dataset is not held up by either.
+
+Samples are seen once, in order. What is kept of each is its key, its rows, and its names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from itertools import chain
+
+from touchfs import names, progress
+from touchfs.catalog.catalog import KINDS_MAX, Facts, Kind, TableBuilder, encode_key, write_catalog
+from touchfs.catalog.ends import digest_ends
+from touchfs.catalog.key_endings import Endings, endings_of
+from touchfs.catalog.table import NO_SAMPLE
+from touchfs.control_characters import one_line
+from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
+from touchfs.format.arrow.ipc import Column
+from touchfs.sample import Field, Recording, Sample
+from touchfs.shard.open import fingerprint, keys_are_paths, open_shard
+from touchfs.shard.options import DEFAULT, Options
+from touchfs.source.local import FileIdentity
+from touchfs.view import raw, segments
+from touchfs.view.file import File
+from touchfs.view.form import size_of
+
+VIEWS = ("shards", "segments")
+REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
+REPORTED_MAX = 1000
+_KEY_TOLD_MAX = 80
+# Shares of the time that it takes to index a shard; the rest is for writing them.
+_OPENING, _SAMPLES, _NAMES = 0.25, 0.4, 0.25
+_THEN = "then `touchfs reload`, or mount again."
+
+
+def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT) -> Facts:
+    """Index one shard. A damaged shard is not an error: its catalog says what is wrong."""
+    files: dict[str, FileIdentity] = {}
+    are_paths = keys_are_paths(shard_path)
+    made = _Tables(keys_are_paths=are_paths)
+    try:
+        files = fingerprint(shard_path)
+        with progress.stage(_OPENING):
+            opened = open_shard(shard_path, options)
+        with closing(opened) as shard:
+            files, size, index_size = dict(shard.files), shard.size, shard.index_size
+            with progress.stage(_SAMPLES, of=len(shard)):
+                for sample in progress.each(shard):
+                    made.add(sample)
+            report = made.report(shard_path, shard.problems, shard.remarks)
+        digest = ""
+        with suppress(TouchfsError):  # a file that nothing of the shard needs may be one that cannot be read
+            digest = digest_ends(shard_path, files)
+        with progress.stage(_NAMES, of=made.samples):
+            tables = made.columns(report)
+    except TouchfsError as error:
+        return make_broken(catalog_path, error, files)
+    facts = Facts(
+        files=files,
+        samples=made.samples,
+        seconds=made.seconds,
+        size=size,
+        index_size=index_size,
+        damaged=made.damaged,
+        report=report,
+        keys_are_paths=are_paths,
+        timed=made.timed,
+        digest=digest,
+        endings=made.endings,
+    )
+    write_catalog(catalog_path, tables, made.kinds, facts)
+    return facts
+
+
+def make_broken(catalog_path: str, error: TouchfsError, files: Mapping[str, FileIdentity]) -> Facts:
+    """The catalog of a shard that cannot be served."""
+    remedy = "Repair it or make it again"
+    if isinstance(error, SourceError | MissingExtraError):
+        files = {}  # as those of no shard, so that the next opening tries again
+        remedy = "See to that"
+    report = f"This shard cannot be served.\n\n{one_line(str(error))}\n\n{remedy}, {_THEN}\n"
+    return make_notice(catalog_path, report, files)
+
+
+def make_notice(catalog_path: str, text: str, files: Mapping[str, FileIdentity], stem: str = REPORT_STEM) -> Facts:
+    """A catalog that shows nothing but a text, as `stem`.txt."""
+    made = _Tables()
+    facts = Facts(files, 0, 0.0, 0, 0, 0, text if stem == REPORT_STEM else "")
+    write_catalog(catalog_path, made.columns(text, stem), made.kinds, facts)
+    return facts
+
+
+class _Tables:
+    """The tables of one shard in the making."""
+
+    def __init__(self, *, keys_are_paths: bool = False) -> None:
+        self.seconds = 0.0
+        self.timed = 0
+        self.damaged = 0
+        self._kinds: dict[tuple[str, str, str, str, int], int] = {}
+        self._shown_key: Callable[[str], str] = names.plain_path if keys_are_paths else str
+        self._keys: list[str] = []  # as shown
+        self._problems: list[str] = []
+        tables = TableBuilder(keys_are_paths=keys_are_paths), TableBuilder(keys_are_paths=keys_are_paths)
+        self._views = _View(tables[0], raw.files, names.suffix_size), _View(tables[1], segments.files, _within_size)
+
+    @property
+    def samples(self) -> int:
+        return len(self._keys)
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return [Kind(*kind) for kind in self._kinds]
+
+    @property
+    def endings(self) -> Endings:
+        shards, _ = self._views
+        return endings_of(self._keys, chain.from_iterable(set(shards.extensions)))
+
+    def add(self, sample: Sample) -> None:
+        self._keys.append(self._shown_key(sample.key))
+        key = encode_key(sample.key) if sample.is_keyed else b""
+        recording = segments.recording_in(sample)
+        for view in self._views:
+            for file in view.show(sample):
+                self._add(view, file, sample.ordinal, key, recording)
+        if sample.problem:
+            self.damaged += 1
+            if self.damaged <= REPORTED_MAX:
+                self._problems.append(f"sample {sample.ordinal} ({sample.key[:_KEY_TOLD_MAX]!r}): {sample.problem}")
+        if recording is not None:
+            self.timed += 1
+            self.seconds += recording.length / recording.rate
+
+    def report(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> str:
+        """The text of ERROR.txt, where `problems` and `remarks` are those of the shard; empty when nothing is wrong."""
+        if self.damaged:
+            head = f"{self.damaged} of the {self.samples} samples of {path} are damaged; the others are served."
+        elif problems:
+            head = f"Not all of {path} can be shown; {self.samples} samples are served."
+        elif remarks:
+            head = f"All {self.samples} samples of {path} are served, but it may not be what it should be."
+        else:
+            return ""
+        left = sum(max(count - REPORTED_MAX, 0) for count in (len(problems), len(remarks), self.damaged))
+        more = [f"… and {left} more"] if left else []
+        told = [*problems[:REPORTED_MAX], *remarks[:REPORTED_MAX], *self._problems, *more]
+        return "\n".join(
+            [one_line(head), "", *map(one_line, told), "", f"Repair the shard or make it again, {_THEN}", ""]
+        )
+
+    def columns(self, report: str, stem: str = REPORT_STEM) -> dict[str, dict[str, Column]]:
+        """The tables, with `report` as the file `stem`.txt if there is any."""
+        shards, segmented = self._views
+        keys: list[str] = self._keys
+        extensions: list[tuple[str | None, ...]] = shards.extensions
+        if report:
+            # As if of a first sample, so that no sample has its name; but last in the table.
+            keys, extensions = [stem, *keys], [(REPORT_EXTENSION,), *extensions]
+        assigned = names.assign(keys, extensions)
+        reports = []
+        if report:
+            nothing = Field("error", "", 0, 0, "inline", REPORT_EXTENSION)
+            file = File(REPORT_EXTENSION, nothing, inline=report.encode("utf-8", "replace"))
+            self._add(shards, file, NO_SAMPLE, b"")
+            reports.append(next(assigned))
+        # Named among all samples, also those without segments: a repeated key has the same ~n here as in shards/.
+        directories = names.assign(self._keys, [(None,)] * self.samples) if len(segmented.table) else iter(())
+        tables = (
+            shards.table.columns(_beside(chain(progress.each(assigned), reports))),
+            segmented.table.columns(_within(directories, segmented.extensions)),
+        )
+        return dict(zip(VIEWS, tables, strict=True))
+
+    def _add(self, view: _View, file: File, ordinal: int, key: bytes, recording: Recording | None = None) -> None:
+        field, form, rate, frames = file.field, file.form, 0, 0
+        if recording is not None and recording.field.name == field.name and form == "bytes":
+            rate, frames = recording.rate, recording.length
+        told = (field.name, field.source, form, field.note if file.inline is None else "", rate)
+        kind = self._kinds.get(told)
+        if kind is None:
+            kind = self._kinds[told] = len(self._kinds) + 1
+            if kind > KINDS_MAX:
+                raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
+        suffix = view.suffix_size(file.extension)
+        size, kept = field.size, file.kept
+        view.table.add(
+            kind, ordinal, file.part, field.offset, size, size_of(form, size, kept), suffix, key, kept, frames
+        )
+
+
+class _View:
+    """One view of a shard: its table, and for each sample what its files' names end in.
+
+    `suffix_size` is how long what an extension adds to the path of its sample is.
+    """
+
+    def __init__(
+        self,
+        table: TableBuilder,
+        files: Callable[[Sample], list[File]],
+        suffix_size: Callable[[str | None], int],
+    ) -> None:
+        self.table = table
+        self.suffix_size = suffix_size
+        self.extensions: list[tuple[str | None, ...]] = []
+        self._files = files
+        self._known: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
+
+    def show(self, sample: Sample) -> list[File]:
+        files = self._files(sample)
+        extensions = tuple([file.extension for file in files])
+        self.extensions.append(self._known.setdefault(extensions, extensions))  # nearly all samples have the same
+        return files
+
+
+def _beside(assigned: Iterable[tuple[bytes, list[bytes]]]) -> Iterator[tuple[bytes, bytes]]:
+    """Directory and name of the files that are named after their sample."""
+    for directory, assigned_names in assigned:
+        for name in assigned_names:
+            yield directory, name
+
+
+def _within(
+    assigned: Iterable[tuple[bytes, list[bytes]]], extensions: Iterable[tuple[str | None, ...]]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Directory and name of the files that lie in a directory named after their sample."""
+    for (parent, (name,)), each in zip(assigned, extensions, strict=False):
+        directory = parent + b"/" + name if parent else name
+        for extension in each:
+            yield directory, (extension or "").encode()
+
+
+def _within_size(extension: str | None) -> int:
+    return 1 + len((extension or "").encode())

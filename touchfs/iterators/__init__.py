@@ -1,0 +1,1 @@
+"""Named iterators: their specs, graphs, positions and output."""

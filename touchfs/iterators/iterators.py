@@ -1,0 +1,298 @@
+"""Named iterators over a dataset, kept in its state store, for any number of processes at once.
+
+A step is one transaction: it reads where the iterator is, takes samples, which takes no longer at the end of an epoch
+than at its start (`live_graph`), and stores where it is then. So two never get the same sample, and whoever dies half
+way has taken none. Nothing is decoded: what is told of a sample is in the catalogs.
+
+At the end of an epoch a step tells nothing, once; the one after it begins the next epoch.
+
+A state, as told and taken, is that of `touchfs.node.collect_state_dict` for the graph that the spec stands for, with
+`"kind": "state"` in it. An *item token*, `"kind": "item"`, names a sample and the dataset.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from touchfs.control_characters import one_line
+from touchfs.dataset import Dataset
+from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError
+from touchfs.iterators.graphs import Graphs, UnbuiltError
+from touchfs.iterators.item_tokens import ItemTokens
+from touchfs.iterators.live_graph import LiveGraph
+from touchfs.iterators.places import Places, row_of
+from touchfs.iterators.positioning import start_of
+from touchfs.iterators.progress import epoch_of, progress_of
+from touchfs.iterators.registry import Registry
+from touchfs.iterators.spec import check_batch, parse_spec
+from touchfs.iterators.telling import check_paths, tell
+from touchfs.select.selection import Selector
+from touchfs.store import writes
+from touchfs.store.database import WouldWaitError
+from touchfs.store.opens import Opened, Opens
+from touchfs.store.patience import Patience, current_patience, with_patience
+from touchfs.store.problem import SharedProblem
+from touchfs.store.store import StateStore
+from touchfs.token import to_json
+
+# A step that takes more is for a thread.
+BATCH_NOWAIT = 64
+
+WRITABLE = ("spec", "token", "batch", "reset")
+
+Read = Callable[[sqlite3.Connection, int], bytes]
+
+
+class Iterators(Registry):
+    """The iterators of a store over a dataset. `prefix` stands before the paths that are told; `use_plan` hears of the
+    plans under `merged/` that are in them.
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        dataset: Dataset,
+        prefix: str = "",
+        problem: SharedProblem | None = None,
+        use_plan: Callable[[str], None] = lambda plan: None,
+    ) -> None:
+        super().__init__(store)
+        self._dataset = dataset
+        self._prefix = prefix
+        self._selector = Selector(dataset, os.path.join(os.path.dirname(store.path), "survivors"), use_plan)
+        self._graphs = Graphs(self._selector)
+        self._tokens = ItemTokens(dataset)
+        self._places = Places(self._graphs, dataset, self._tokens)
+        self._problem = SharedProblem() if problem is None else problem
+        self._reads: Mapping[str, Read] = {
+            "spec": lambda connection, iterator: row_of(connection, iterator)[0].encode() + b"\n",
+            "next": self._next,
+            "peek": self._peek,
+            "token": lambda *of: to_json({"kind": "state", **self._places.ready(*of).state()}).encode() + b"\n",
+            "position": lambda *of: b"%d\n" % _progress(self._places.ready(*of))[0],
+            "len": lambda *of: _length(_progress(self._places.ready(*of))[1]),
+            "epoch": lambda *of: b"%d\n" % epoch_of(self._places.ready(*of).state()["state"]),
+            "batch": lambda *of: b"%d\n" % self._places.graph(*of).spec.batch,
+            "reset": lambda connection, iterator: b"",
+            "error": lambda connection, iterator: os.fsencode(row_of(connection, iterator)[3]),
+        }
+
+    def read(self, iterator: int, file: str) -> str:
+        """The text of one of its files; that of `next` is a step. Why there is none, `error` tells from then on."""
+
+        def act(connection: sqlite3.Connection) -> bytes:
+            return self._read(connection, iterator, file)
+
+        if file != "next":
+            return os.fsdecode(self.look(iterator, file))
+        with self._noting(iterator, file, changes=True):
+            return os.fsdecode(self._graphs.with_built(lambda: self._store.run(act)))
+
+    def look(self, iterator: int, file: str, *, wait: bool = True) -> bytes:
+        """Return the text of one of its files but `next`. Nothing is written, and no other process waited for.
+
+        Where the store cannot be used, `error` says why. Without `wait` it raises WouldWaitError as `read_open`.
+        """
+
+        def act() -> bytes:
+            with self._store.transaction(wait=wait, write=False) as connection:
+                return self._read(connection, iterator, file)
+
+        if not wait:
+            return self._at_once(iterator, act)
+        if file == "error":
+            return self._error(act)
+        with self._noting(iterator, file):
+            return self._graphs.with_built(act)
+
+    def _error(self, read: Callable[[], bytes]) -> bytes:
+        try:
+            if text := read():
+                return text
+            problem = self._problem.text()
+        except StateError as error:
+            problem = str(error)
+        return os.fsencode(f"{problem}\n") if problem else b""
+
+    def read_open(self, opens: Opens, opened: Opened, *, wait: bool = True) -> bytes:
+        """The text of an open of one of its files.
+
+        Without `wait` it raises WouldWaitError when that would take more than some microseconds.
+        """
+
+        open_id, iterator, file = opened
+
+        def make(connection: sqlite3.Connection) -> bytes:
+            return self._read(connection, iterator, file)
+
+        if not wait:
+            return self._at_once(iterator, lambda: opens.text(open_id, make, wait=False))
+        with self._noting(iterator, file, changes=True):
+            return self._graphs.with_built(lambda: opens.text(open_id, make))
+
+    def _at_once(self, iterator: int, act: Callable[[], bytes]) -> bytes:
+        """What a thread does in more time, and with more to say where it fails."""
+        graph = self._graphs.get(iterator)
+        if self._problem or (graph is not None and graph.spec.batch > BATCH_NOWAIT):
+            raise WouldWaitError
+        try:
+            return act()
+        except NotFoundError:
+            raise
+        except (TouchfsError, UnbuiltError) as error:
+            raise WouldWaitError from error
+
+    def make_ahead(self, opens: Opens, opened: Opened) -> None:
+        """Make the text of an open before it is read, while there is nothing else to do: as an attempt, and only what
+        `read_open` would make without waiting.
+        """
+        open_id, iterator, file = opened
+        graph, read = self._graphs.get(iterator), self._reads[file]
+        if graph is None or graph.spec.batch > BATCH_NOWAIT:
+            return
+        try:
+            opens.make_ahead(open_id, lambda connection: read(connection, iterator))
+        except (WouldWaitError, TouchfsError, UnbuiltError):
+            return
+
+    def work_out(self, iterator: int) -> None:
+        """The step behind the last one that was made here, without the store: if the iterator is still at that place
+        when a step is asked for, this one is made. For when no thread is at the iterators.
+        """
+        graph = self._graphs.get(iterator)
+        if graph is not None and graph.is_ready and graph.spec.batch <= BATCH_NOWAIT:
+            with suppress(TouchfsError):
+                step = graph.step()
+                graph.worked_out = step, self._told(graph, step.tokens)
+
+    def write(self, iterator: int, file: str, value: Any) -> None:
+        """Write a value to one of its files. UsageError says what is wrong with it; then nothing is changed."""
+        try:
+            with self._noting(iterator, file, changes=True):
+                self._graphs.with_built(lambda: self._write(iterator, file, value))
+        except (StateError, NotFoundError):
+            raise
+        except TouchfsError as error:
+            raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
+
+    def write_open(self, opens: Opens, opened: Opened, piece: writes.Piece) -> None:
+        """Take a piece of what is written to an open of one of its files."""
+        open_id, iterator, file = opened
+
+        def apply(value: Any) -> None:
+            self._write(iterator, file, value)
+
+        with self._noting(iterator, file, changes=True):
+            try:
+                answer = self._graphs.with_built(lambda: writes.write(opens, open_id, piece, apply))
+            except (StateError, NotFoundError):
+                raise
+            except TouchfsError as error:
+                writes.refuse(opens, open_id, piece, str(error))
+                raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
+            if answer:
+                raise UsageError(answer)
+
+    def release(self, opens: Opens, opened: Opened) -> None:
+        """Release an open of a file that may have been written."""
+        if opens.close(opened.id):
+            self.forget(opens, opened)
+
+    def forget(self, opens: Opens, opened: Opened, *, wait: bool = True) -> None:
+        """Delete the row of an open that was closed, and note where what was written to it was no whole value."""
+        open_id, iterator, file = opened
+        error = UsageError("what was written was no whole JSON value: dropped")
+        opens.forget_written(open_id, lambda: self._note(iterator, file, error), wait=wait)
+
+    def _read(self, connection: sqlite3.Connection, iterator: int, file: str) -> bytes:
+        try:
+            read = self._reads[file]
+        except KeyError:
+            raise NotFoundError(f"an iterator has no file {file!r}") from None
+        return read(connection, iterator)
+
+    def _next(self, connection: sqlite3.Connection, iterator: int) -> bytes:
+        graph = self._graphs.get(iterator)
+        if graph is not None and graph.worked_out is not None:
+            (step, text), graph.worked_out = graph.worked_out, None
+            found = connection.execute(
+                "UPDATE iterator SET base = ?, steps = ? WHERE id = ? AND base = ? AND steps = ? AND spec = ?",
+                (*step.after, iterator, *step.before, graph.spec_text),
+            )
+            if found.rowcount:
+                return text
+        graph = self._places.ready(connection, iterator)
+        step = graph.step()
+        connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
+        return self._told(graph, step.tokens)
+
+    def _told(self, graph: LiveGraph, tokens: list[Any]) -> bytes:
+        return tell(graph, tokens, self._prefix, self._tokens.token)
+
+    def _peek(self, connection: sqlite3.Connection, iterator: int) -> bytes:
+        graph = self._places.ready(connection, iterator)
+        return self._told(graph, graph.peek())
+
+    def _write(self, iterator: int, file: str, value: Any) -> None:
+        def act(connection: sqlite3.Connection) -> None:
+            spec_text, steps = row_of(connection, iterator)[0], 0
+            if file == "spec":
+                spec = parse_spec(value)
+                check_paths(spec.output, self._prefix)
+                state, steps = self._places.kept_by(connection, iterator, spec)
+                spec_text = str(spec)
+            elif file == "batch":
+                spec = replace(self._places.graph(connection, iterator).spec, batch=check_batch(value, "batch"))
+                self._places.ready(connection, iterator)  # raises where the position is lost
+                state, steps = self._places.kept_by(connection, iterator, spec)
+                spec_text = str(spec)
+            elif file == "token":
+                state = self._places.state_of(connection, iterator, value)
+            elif file == "reset":
+                state = start_of(self._graphs.of(iterator, spec_text), value)
+            else:
+                raise UsageError(f"{file} cannot be written: {', '.join(WRITABLE)} can")
+            connection.execute(
+                "UPDATE iterator SET spec = ?, base = ?, steps = ?, error = '' WHERE id = ?",
+                (spec_text, state, steps, iterator),
+            )
+
+        self._store.run(act)
+
+    @contextmanager
+    def _noting(self, iterator: int, file: str, *, changes: bool = False) -> Iterator[None]:
+        """`error` tells an error from then on: from the store, or from here where that could not be changed."""
+        try:
+            yield
+        except StateError as error:
+            if changes:
+                self._problem.set(str(error))
+            raise
+        except NotFoundError:
+            raise
+        except TouchfsError as error:
+            with suppress(StateError):  # the reader is to hear of the first error, who only looks at once
+                patience = current_patience() if changes else Patience(0)
+                with_patience(patience, self._note, iterator, file, error)
+            raise
+        if changes:
+            self._problem.clear()
+
+    def _note(self, iterator: int, file: str, error: TouchfsError) -> None:
+        text = one_line(str(error) if str(error).startswith(file) else f"{file}: {error}")
+        self._store.run(
+            lambda connection: connection.execute("UPDATE iterator SET error = ? WHERE id = ?", (text + "\n", iterator))
+        )
+
+
+def _progress(graph: LiveGraph) -> tuple[int, int | None]:
+    return progress_of(graph.root, graph.state()["state"])
+
+
+def _length(length: int | None) -> bytes:
+    return b"endless\n" if length is None else b"%d\n" % length

@@ -1,0 +1,118 @@
+"""The graph of an iterator as one process has it, ready to step.
+
+Steps are taken in blocks: where one begins is a state, its *base*, and within it only the steps are counted. So the
+store has a base and a number; a step makes neither an iteration nor a state, and any process that has the block can
+take it. No block goes beyond an epoch, whose end is the last step of its last block. All of it happens under the
+store's lock, or while no thread is at work.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from touchfs.errors import FormatError, UsageError
+from touchfs.iterators.spec import build_graph, parse_spec
+from touchfs.node.core.base import Iteration
+from touchfs.node.core.state import collect_state_dict, enclose, resume
+from touchfs.select.selection import Selector
+from touchfs.token import State, from_json, to_json
+
+# What a checkpoint may grow to.
+STATE_MAX = 4096
+# A state's numbers grow by that many digits at most.
+_ROOM_FOR_DIGITS = 20
+# Samples. To restore an iteration takes as long as some dozen steps. What is stored counts steps within blocks of it,
+# so another number here is another `store.VERSION`.
+_BLOCK = 64
+
+
+class Place(NamedTuple):
+    """So many steps behind a base."""
+
+    base: str
+    steps: int
+
+
+class Step(NamedTuple):
+    """From one place to another, with the tokens of the samples between them; none at the end of an epoch."""
+
+    before: Place
+    after: Place
+    tokens: list[Any]
+
+
+class LiveGraph:
+    __slots__ = (
+        *("_at", "_base", "_following", "_iteration", "_size", "_tokens"),
+        *("root", "spec", "spec_text", "start", "worked_out"),
+    )
+
+    def __init__(self, spec_text: str, selector: Selector) -> None:
+        self.spec_text = spec_text
+        self.spec = parse_spec(from_json(spec_text))
+        self.root = build_graph(self.spec, selector)
+        self.start = to_json(collect_state_dict(self.root))
+        growth = _ROOM_FOR_DIGITS * (2 * max(len(self.spec.mux), 1) + 1)
+        if len(self.start) + growth > STATE_MAX:
+            raise UsageError(f"spec: its state would take more than {STATE_MAX} bytes: mux fewer sources")
+        self._size = self.spec.batch * max(_BLOCK // self.spec.batch, 1)
+        self._base: str | None = None
+        # Where the block after this one begins, once all of this one was taken.
+        self._following: str | None = None
+        self._iteration: Iteration
+        self._tokens: list[Any] = []
+        self._at = 0
+        # A step that may be the next, and what it tells.
+        self.worked_out: tuple[Step, bytes] | None = None
+
+    def seek(self, base: str, steps: int) -> None:
+        """Go to so many steps behind a state."""
+        if steps * self.spec.batch > self._size:
+            raise FormatError(f"a block has no {steps} steps")
+        if base != self._base:
+            following, self._following, self._base = self._following, None, None
+            if base != following or self._iteration.ended:
+                self._iteration = resume(self.root, from_json(base))
+            self._tokens = self._iteration.take(self._size)
+            self._base = base
+        self._at = steps
+
+    def peek(self) -> list[Any]:
+        """The tokens of the samples of the next step, which are of one epoch; none at its end."""
+        first = self._at * self.spec.batch
+        return self._tokens[first : first + self.spec.batch]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is at a place."""
+        return self._base is not None or self._following is not None
+
+    def step(self) -> Step:
+        """What `peek` tells, and go behind it."""
+        base = self._next_block() if self._base is None else self._base
+        tokens, before = self.peek(), Place(base, self._at)
+        self._at += 1
+        is_last = not tokens if self._iteration.ended else self._at * self.spec.batch == self._size
+        if not is_last:
+            return Step(before, Place(base, self._at), tokens)
+        self._base, self._following = None, to_json(enclose(self.root, self._iteration.state()))
+        return Step(before, Place(self._following, 0), tokens)
+
+    def _next_block(self) -> str:
+        if self._following is None:
+            raise RuntimeError("a step before seek")
+        base = self._following
+        self.seek(base, 0)
+        return base
+
+    def state(self) -> State:
+        """Where it is, the envelope and all."""
+        if self._base is None:
+            raise RuntimeError("no state before seek")
+        base: State = from_json(self._base)
+        taken = min(self._at * self.spec.batch, len(self._tokens))
+        if not taken:
+            return base
+        iteration = resume(self.root, base)
+        iteration.take(taken)
+        return enclose(self.root, iteration.state())

@@ -1,0 +1,93 @@
+"""Where iterators are: what the store says of it, as the graphs of this process understand it."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from touchfs.dataset import Dataset
+from touchfs.errors import FormatError, NotFoundError, UsageError
+from touchfs.iterators.graphs import Graphs
+from touchfs.iterators.item_tokens import ItemTokens
+from touchfs.iterators.live_graph import LiveGraph
+from touchfs.iterators.positioning import state_at_item
+from touchfs.iterators.progress import epoch_of
+from touchfs.iterators.spec import Spec, is_same_pass, parse_spec
+from touchfs.node.core.state import enclose, resume
+from touchfs.token import from_json, to_json
+
+
+class Places:
+    """All of it inside a transaction. What needs a graph that is not built raises UnbuiltError."""
+
+    def __init__(self, graphs: Graphs, dataset: Dataset, tokens: ItemTokens) -> None:
+        self._graphs = graphs
+        self._dataset = dataset
+        self._tokens = tokens
+
+    def graph(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
+        return self._graphs.of(iterator, row_of(connection, iterator)[0])
+
+    def ready(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
+        """Its graph, at where it is."""
+        spec, base, steps, _ = row_of(connection, iterator)
+        graph = self._graphs.of(iterator, spec)
+        try:
+            graph.seek(base or graph.start, steps)
+        except (UsageError, FormatError) as error:
+            raise UsageError(_lost(base or "")) from error
+        return graph
+
+    def kept_by(self, connection: sqlite3.Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
+        """Return the base and the steps that an iterator gets with a new spec.
+
+        They are those of today if the spec goes over the same samples in the same order, so that a loop that is
+        started again may write its spec again. Else, or where today's position is lost, they are the start.
+        """
+        old, base, steps, _ = row_of(connection, iterator)
+        if not is_same_pass(spec, parse_spec(from_json(old))):
+            self._graphs.of(iterator, str(spec))
+            return None, 0
+        graph = self._graphs.of(iterator, old)
+        try:
+            graph.seek(base or graph.start, steps)
+        except (UsageError, FormatError):
+            return None, 0
+        # Steps are counted in batches.
+        return (base, steps) if spec.batch == graph.spec.batch else (to_json(graph.state()), 0)
+
+    def state_of(self, connection: sqlite3.Connection, iterator: int, value: Any) -> str:
+        """The state that a token stands for."""
+        if not isinstance(value, dict):
+            raise UsageError("a token is a JSON object, as `cat token` tells it")
+        kind = value.get("kind", "state" if "touchfs_state" in value else None)
+        if kind == "item":
+            graph = self.ready(connection, iterator)
+            value = state_at_item(graph, value, self._dataset, self._tokens.fingerprint)
+        elif kind == "state":
+            graph = self.graph(connection, iterator)
+        else:
+            raise UsageError(f'the kind of a token is "state" or "item", not {kind!r:.80}')
+        state = {name: told for name, told in value.items() if name != "kind"}
+        return to_json(enclose(graph.root, resume(graph.root, state).state()))
+
+
+def row_of(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None, int, str]:
+    """Its spec, the base that it is so many steps behind, and its error."""
+    found = connection.execute("SELECT spec, base, steps, error FROM iterator WHERE id = ?", (iterator,)).fetchone()
+    if found is None:
+        raise NotFoundError("the iterator was removed")
+    spec, base, steps, error = found
+    return spec, base, steps, error
+
+
+def _lost(base: str) -> str:
+    """What is said when the stored position cannot be gone to, as the dataset is another one."""
+    try:
+        epoch = f"in epoch {epoch_of(from_json(base)['state'])}, "
+    except (KeyError, TypeError, FormatError):
+        epoch = ""
+    return (
+        "the dataset has changed since: put the old one back, or begin anew by writing to reset "
+        f'1 or {{"epoch": N}}; it was {epoch}at the state {base}'
+    )

@@ -1,0 +1,67 @@
+"""States that are not told but made: from which a sample comes next, or an epoch begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from touchfs.dataset import Dataset
+from touchfs.errors import FormatError, UsageError
+from touchfs.iterators.live_graph import LiveGraph
+from touchfs.iterators.spec import check_name
+from touchfs.node.core.base import PairNode
+from touchfs.node.core.foreign import locate
+from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
+from touchfs.node.transform.repeater import LazyRepeater
+from touchfs.select.selection import Samples, Selected, place_at
+from touchfs.token import State, from_json, to_json
+
+_ITEM = {"fingerprint": str, "source": str, "shard": str, "ordinal": int, "segment": int}
+
+
+def state_at_item(graph: LiveGraph, item: dict[str, Any], dataset: Dataset, fingerprint: str) -> State:
+    """The state from which the sample of an item token comes next, in the epoch where the graph is."""
+    for name, kind in _ITEM.items():
+        if type(item.get(name)) is not kind:
+            raise FormatError(f"an item token has a {name}, of {kind.__name__}: it is damaged")
+    check_name(item["shard"], "shard")
+    if item["fingerprint"] != fingerprint:
+        raise UsageError("the token is of another dataset")
+    envelope = graph.state()
+    state = envelope["state"]
+    node: PairNode = graph.root
+    if isinstance(node, LazyRepeater):
+        leaf = node.source
+        state["source"] = locate(leaf, _position(leaf, item, dataset), state["source"]["epoch"])
+    else:
+        state = locate(node, _position(node, item, dataset), state["epoch"])
+    return {**envelope, "state": state}
+
+
+def _position(node: PairNode, item: dict[str, Any], dataset: Dataset) -> int:
+    if not isinstance(node, LazyIndexedManifestIterator):
+        raise UsageError("an iterator over several sources cannot be positioned at an item: only a state can")
+    samples: Samples = node.samples  # type: ignore[assignment]
+    told = "samples" if samples.view == "shards" else samples.view
+    if told != item["source"]:
+        raise UsageError(f"the token is of {item['source']!r:.80}, the iterator goes over {told}")
+    shard = dataset.by_name.get(item["shard"].encode(errors="surrogateescape"), -1)
+    wanted = item["shard"], item["ordinal"], item["segment"]
+    position = place_at(samples, (shard, item["ordinal"], item["segment"]))
+    found = samples[position] if position < len(samples) else None
+    if found is None or (found.shard, found.ordinal, found.number) != wanted:
+        what = "what the iterator selects" if isinstance(samples, Selected) else "the dataset"
+        raise UsageError(f"the item of the token is not in {what}")
+    return position
+
+
+def start_of(graph: LiveGraph, value: Any) -> str | None:
+    """The state that a value written to `reset` stands for: 1 is the very start, {"epoch": 3} that of an epoch."""
+    if value is True or (type(value) is int and value == 1):
+        return None
+    epoch = value.get("epoch") if isinstance(value, dict) and len(value) == 1 else None
+    if type(epoch) is not int or not 0 <= epoch < 1 << 31:
+        raise UsageError('reset takes 1, or {"epoch": N}')
+    if isinstance(graph.root, LazyRepeater):
+        raise UsageError("reset: an iterator that repeats has no epochs to begin with: write 1, or a state to token")
+    envelope = from_json(graph.start)
+    return to_json({**envelope, "state": graph.root.begin(epoch).state()})

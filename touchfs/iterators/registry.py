@@ -1,0 +1,94 @@
+"""Which iterators a store has, by name and by id. Ids are never given again."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+from touchfs.errors import FullError, NotFoundError, UsageError
+from touchfs.iterators.spec import Spec
+from touchfs.store.store import StateStore
+
+# How long a request to make or remove a directory may come again.
+REPEATED_SECONDS = 60.0
+# Ids are part of inode numbers.
+IDS_MAX = (1 << 20) - 1
+NAME_MAX = 255
+
+
+class ExistsError(UsageError):
+    """There is one of that name."""
+
+
+class Registry:
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    def create(self, name: str, maker: str = "") -> int:
+        """A new iterator over all samples, in order. `maker` is who asks: asked for again within a minute by the same
+        one, it is the one there is; else UsageError tells that there is one.
+        """
+        key = _checked(name)
+
+        def act(connection: sqlite3.Connection) -> int:
+            found = connection.execute("SELECT id, made, maker FROM iterator WHERE name = ?", (key,)).fetchone()
+            if found is not None:
+                if maker and found[2] == maker and abs(time.time() - found[1]) < REPEATED_SECONDS:
+                    return int(found[0])
+                raise ExistsError(f"there is an iterator {name!r} already")
+            inserted = connection.execute(
+                "INSERT INTO iterator (name, spec, made, maker) VALUES (?, ?, ?, ?)",
+                (key, str(Spec()), time.time(), maker),
+            )
+            connection.execute("DELETE FROM removed_iterator WHERE name = ?", (key,))
+            if (inserted.lastrowid or 0) > IDS_MAX:
+                raise FullError(f"{IDS_MAX} iterators were made: delete the state store", path=self._store.path)
+            return int(inserted.lastrowid or 0)
+
+        return self._store.run(act)
+
+    def remove(self, name: str, remover: str = "") -> None:
+        key, now = _checked(name), time.time()
+
+        def act(connection: sqlite3.Connection) -> None:
+            if connection.execute("DELETE FROM iterator WHERE name = ?", (key,)).rowcount:
+                connection.execute("DELETE FROM removed_iterator WHERE removed < ?", (now - REPEATED_SECONDS,))
+                connection.execute("INSERT OR REPLACE INTO removed_iterator VALUES (?, ?, ?)", (key, now, remover))
+                return
+            again = connection.execute(
+                "SELECT 1 FROM removed_iterator WHERE name = ? AND remover = ? AND removed > ?",
+                (key, remover, now - REPEATED_SECONDS),
+            ).fetchone()
+            if not remover or again is None:
+                raise NotFoundError(f"there is no iterator {name!r}")
+
+        self._store.run(act)
+
+    def find(self, name: str) -> int | None:
+        named = self.named(name.encode(errors="surrogateescape"))
+        return named[0][1] if named else None
+
+    def name_of(self, iterator: int) -> str | None:
+        with self._store.transaction(write=False) as connection:
+            found = connection.execute("SELECT name FROM iterator WHERE id = ?", (iterator,)).fetchone()
+        return None if found is None else bytes(found[0]).decode()
+
+    def named(self, name: bytes | None = None) -> list[tuple[bytes, int]]:
+        """The iterators with their ids, in the order they were made; or the one of a name."""
+        of_one, wanted = ("", ()) if name is None else (" WHERE name = ?", (name,))
+        with self._store.transaction(write=False) as connection:
+            found = connection.execute(f"SELECT name, id FROM iterator{of_one} ORDER BY id", wanted).fetchall()
+        return [(bytes(name), int(iterator)) for name, iterator in found]
+
+    def names(self) -> list[str]:
+        return [name.decode() for name, _ in self.named()]
+
+
+def _checked(name: str) -> bytes:
+    try:
+        key = name.encode()
+    except UnicodeEncodeError:
+        raise UsageError("the name of an iterator is UTF-8") from None
+    if not name.isprintable() or not 0 < len(key) <= NAME_MAX or "/" in name or name in (".", "..", "README"):
+        raise UsageError(f"an iterator cannot be called {name!r:.80}: choose a name of letters and digits")
+    return key

@@ -1,0 +1,75 @@
+"""What a step tells of the samples it took: a line each."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from touchfs.control_characters import has_control
+from touchfs.dataset.shown_sample import ShownSample
+from touchfs.errors import UsageError
+from touchfs.iterators.live_graph import LiveGraph
+from touchfs.node.core.base import PairNode
+from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
+from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
+from touchfs.node.transform.repeater import LazyRepeater
+from touchfs.select.selection import Samples
+
+# The view as specs name it, the shard, the ordinal and the segment of a sample, and its token.
+ItemToken = Callable[[str, str, int, int], str]
+
+
+def tell(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_token: ItemToken) -> bytes:
+    """`prefix` is put before paths, where there is one. Raises UsageError as `check_paths`."""
+    output = graph.spec.output
+    check_paths(output, prefix)
+    if not tokens:
+        return b""
+    if output in ("path", "relpath"):
+        before = os.fsencode(f"{prefix}/") if prefix and output == "path" else b""
+        return before + (b"\n" + before).join(_paths(graph.root, tokens)) + b"\n"
+    samples = map(graph.root.make, tokens)
+    lines = map(_key, samples) if output == "key" else (_json(sample, item_token) for sample in samples)
+    return os.fsencode("".join([line + "\n" for line in lines]))
+
+
+def check_paths(output: str, prefix: str) -> None:
+    """Raise UsageError where paths with this prefix would be no lines."""
+    if output == "path" and has_control(prefix):
+        told = "paths would have the control characters of the mount point"
+        raise UsageError(f'{told}: choose "output": "relpath", or mount with --path-prefix')
+
+
+def _paths(node: PairNode, tokens: Sequence[Any]) -> list[bytes]:
+    """Of the first file of each sample, from the root of the tree; where there is none, of what says why."""
+    if isinstance(node, LazyRepeater):
+        return _paths(node.source, list(map(itemgetter(1), tokens)))
+    if isinstance(node, LazyIteratorMultiplexer):
+        of_source: list[list[Any]] = [[] for _ in node.sources]
+        for number, token in tokens:
+            of_source[number].append(token)
+        paths = [iter(_paths(source, own)) for source, own in zip(node.sources, of_source, strict=True)]
+        return [next(paths[number]) for number, _ in tokens]
+    if isinstance(node, LazyIndexedManifestIterator):
+        samples: Samples = node.samples  # type: ignore[assignment]
+        return samples.paths(tokens)
+    raise TypeError(f"no graph of a spec has a {type(node).__name__}")
+
+
+def _key(sample: ShownSample) -> str:
+    return json.dumps(sample.key)[1:-1] if not sample.key.isprintable() else sample.key
+
+
+def _json(sample: ShownSample, item_token: ItemToken) -> str:
+    view = "samples" if sample.view == "shards" else sample.view
+    told = {
+        "key": sample.key,
+        "shard": sample.shard,
+        "ordinal": sample.ordinal,
+        "files": {extension: sample.path(extension) for extension in sample},
+        "token": json.loads(item_token(view, sample.shard, sample.ordinal, sample.number)),
+    }
+    return json.dumps(told)

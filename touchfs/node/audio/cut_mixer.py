@@ -1,0 +1,237 @@
+"""Noise mixed into the audio of each item, the same noise whenever the item is made.
+
+Each item has random numbers of its own, seeded by the epoch and the item's token, so an item does not depend on those
+made before it. They are asked in this order: whether to mix (`mix_prob`), the signal-to-noise ratio if `snr` is a
+range, then for each noise which one it is and, with `random_mix_offset`, where in it to begin. Seeds, order and
+arithmetic are those of Lhotse's mixer over indexed cuts, so a seed gives the same audio.
+
+The token is `(seed, source_token)`. Its seed is `seed` + epoch, unless `stateful=False`, so a token of any epoch
+rebuilds that epoch's noise.
+
+What it takes is a `Cut`: an object with `id`, `audio` and `sampling_rate`. What it makes is a copy with another `id`
+and `audio` (by `dataclasses.replace`, if it is a dataclass), so what else an object says of its audio, such as a
+duration, it must compute from it. A sample of a dataset is taken as a `Sound`, its decoded recording, and comes as one,
+mixed or not.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator, Sequence
+from functools import partial
+from hashlib import blake2b
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+from touchfs.errors import UsageError
+from touchfs.node.audio.mixing import DIGITS, Audio, mix, samples_of
+from touchfs.node.audio.sound import Cut, as_cut, with_id
+from touchfs.node.core.base import IteratorNode, Make, Pair, kind_of, resolve_iterator_source
+from touchfs.node.core.foreign import locate, maker
+from touchfs.node.core.graph import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.core.lhotse_names import refuses
+from touchfs.node.core.saved import LARGEST, Saved
+from touchfs.node.core.seed import DrawnSeed, SeedOrRng, resolve_seed
+from touchfs.node.core.share import is_partitioned
+from touchfs.node.core.transform import TransformIteration, TransformNode
+from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
+from touchfs.token import State, Token, from_json, normalize_graph_token, to_json
+
+# Noise that would fill less than this is left out: its features could have no frame.
+LEAST_SECONDS = 0.05
+
+
+class LazyCutMixer(TransformNode):
+    """`mix_in_cuts` is a sequence, or an indexed node, of cuts; each of them is as likely, and all ranks draw from all.
+
+    Noise is mixed over the whole cut, from as many cuts as that takes, or over `duration` seconds, and what is made is
+    that long. `snr` is in decibels, a number or a range; None leaves noise as loud as it is. `preserve_id` keeps the id
+    of the cut ("left") or of the noise ("right"); otherwise what is made has an id of its own. With `stateful=False`
+    the noise of a cut is the same in each epoch. `allow_padding` changes nothing, as in Lhotse's mixer: noise never
+    begins behind the end of what is mixed.
+    """
+
+    @refuses(tag="it marks a track of a mix, and here the tracks are mixed at once")
+    def __init__(
+        self,
+        cuts: Any,
+        mix_in_cuts: Any,
+        duration: float | None = None,
+        *,
+        snr: float | Sequence[float] | None = 20,
+        preserve_id: str | None = None,
+        mix_prob: float = 1.0,
+        seed: SeedOrRng = 42,
+        random_mix_offset: bool = False,
+        stateful: bool = True,
+        allow_padding: bool = False,
+    ) -> None:
+        super().__init__(cuts)
+        if duration is not None and not 0 < duration < math.inf:
+            raise UsageError(f"a mix is longer than 0 seconds and ends, and this is {duration}")
+        if not 0 <= mix_prob <= 1:
+            raise UsageError(f"a probability is within 0 and 1, not {mix_prob}")
+        if isinstance(snr, Sequence) and len(snr) != 2:
+            raise UsageError(f"a range of snr has two ends, not {snr!r}")
+        if preserve_id not in (None, "left", "right"):
+            raise UsageError(f"the id to preserve is that of the 'left' or the 'right', not {preserve_id!r}")
+        self.mix_in_cuts = _indexed(mix_in_cuts)
+        self.duration = duration
+        self.snr = snr
+        self.preserve_id = preserve_id
+        self.mix_prob = mix_prob
+        self.seed = resolve_seed(seed, is_partitioned(self.source), takes_rng=True)
+        self.random_mix_offset = random_mix_offset
+        self.stateful = stateful
+
+    def iteration(self, epoch: int, saved: Saved) -> CutMixerIteration:
+        return CutMixerIteration(self, epoch, saved)
+
+    def make(self, token: Token) -> Any:
+        seed, token = self._parts_of(token)
+        return self.mix(partial(super().make, token), seed, token)
+
+    def mix(self, make: Make, seed: int, token: Token) -> Any:
+        cut, random = as_cut(make()), Random(_combined(seed, token))
+        return cut if random.uniform(0.0, 1.0) > self.mix_prob else self._mixed(cut, random)
+
+    def config(self) -> State:
+        return {
+            "duration": self.duration,
+            "snr": list(self.snr) if isinstance(self.snr, Sequence) else self.snr,
+            "preserve_id": self.preserve_id,
+            "mix_prob": self.mix_prob,
+            "seed": int(self.seed),
+            "random_mix_offset": self.random_mix_offset,
+            "mix_in_cuts": describe(self.mix_in_cuts),
+            **({} if self.stateful else {"stateful": False}),
+        }
+
+    def seed_of(self, seed: int, epoch: int) -> int:
+        """What the tokens of an epoch begin with."""
+        return seed + epoch if self.stateful else int(seed)
+
+    def described(self) -> list[Any]:
+        # It has no state, so nothing else would tell which it was.
+        return [self.mix_in_cuts]
+
+    def drawn_seeds(self) -> list[DrawnSeed]:
+        return [*super().drawn_seeds(), *drawn_seeds_of(self.described())]
+
+    def take_seeds(self, config: Saved) -> None:
+        super().take_seeds(config)
+        take_described_seeds(self.mix_in_cuts, config.child("mix_in_cuts"))
+
+    def locate(self, token: Token, epoch: int) -> State:
+        seed, inner = self._parts_of(token)
+        if seed != (wanted := self.seed_of(self.seed, epoch)):
+            raise UsageError(f"token {token!r} is not one of epoch {epoch}, whose tokens begin with {wanted}")
+        return {**self.begin(epoch).state(), "source": locate(self.source, inner, epoch)}
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def token_at(self, ordinal: int, epoch: int) -> Token:
+        return self.seed_of(self.seed, epoch), self.source.token_at(ordinal, epoch)
+
+    def ordinal_of(self, token: Token) -> int:
+        return int(self.source.ordinal_of(self._parts_of(token)[1]))
+
+    def _parts_of(self, token: Token) -> tuple[int, Token]:
+        if not isinstance(token, tuple) or len(token) != 2 or type(token[0]) is not int:
+            raise TypeError(f"{kind_of(self)} expects tokens shaped like (seed, source_token), not {token!r}")
+        return token[0], token[1]
+
+    def _mixed(self, cut: Cut, random: Random) -> Any:
+        rate, signal = cut.sampling_rate, _channels(cut)
+        seconds = signal.shape[1] / rate
+        snr = random.uniform(*self.snr) if isinstance(self.snr, Sequence) else self.snr
+        wanted = round(seconds - LEAST_SECONDS if self.duration is None else self.duration, DIGITS)
+        end = samples_of(seconds if self.duration is None else self.duration, rate)
+        tracks, filled = [(0, signal[:, :end])], 0.0
+        while True:
+            noise, last_id = self._noise(random, wanted - filled, rate)
+            at = samples_of(filled, rate)
+            tracks.append((at, noise[:, : max(end - at, 0)]))
+            filled = round(filled + noise.shape[1] / rate, DIGITS)
+            if filled >= wanted - LEAST_SECONDS or not noise.size:
+                break
+        audio = mix(tracks, snr)
+        # Drawn last, so that it changes nothing of what Lhotse draws.
+        own_id = str(UUID(int=random.getrandbits(128), version=4))
+        new_id = {"left": cut.id, "right": last_id}.get(self.preserve_id or "", own_id)
+        return with_id(cut, new_id, audio=audio if cut.audio.ndim == 2 or len(audio) > 1 else audio[0])
+
+    def _noise(self, random: Random, seconds: float, rate: int) -> tuple[Audio, str]:
+        """One cut, or the part of it that is wanted."""
+        ordinal = random.randrange(len(self.mix_in_cuts))
+        cut = as_cut(maker(self.mix_in_cuts)(self.mix_in_cuts.token_at(ordinal, 0)))
+        noise = _channels(cut)
+        if cut.sampling_rate != rate:
+            raise UsageError(f"noise of {cut.sampling_rate} Hz cannot be mixed at {rate} Hz: resample it", key=cut.id)
+        if not noise.size:
+            raise UsageError("noise without a sample: leave it out of mix_in_cuts", key=cut.id)
+        longest = noise.shape[1] / rate
+        if self.random_mix_offset and longest > seconds:
+            start = samples_of(random.uniform(0, longest - seconds), rate)
+            noise = noise[:, start : start + max(samples_of(seconds, rate), 0)]
+        return noise, cut.id
+
+
+class CutMixerIteration(TransformIteration):
+    """Of an epoch's items without a token `taken` were made, which seeds the next one."""
+
+    node: LazyCutMixer
+
+    def __init__(self, node: LazyCutMixer, epoch: int, saved: Saved) -> None:
+        super().__init__(node, epoch, saved)
+        self.taken = saved.integer("taken", 0 if node.has_constant_time_access else LARGEST)
+
+    def walk(self) -> Iterator[Pair]:
+        node, seed = self.node, self.node.seed_of(self.seed, self.epoch)
+        for token, make in self.source.pairs:
+            if token is None:
+                self.taken += 1
+                yield None, partial(node.mix, make, seed, self.taken - 1)
+            else:
+                yield (seed, token), partial(node.mix, make, seed, token)
+
+    def position(self) -> State:
+        return {**super().position(), "taken": self.taken}
+
+
+def _indexed(mix_in_cuts: Any) -> Any:
+    node = resolve_iterator_source(mix_in_cuts)
+    try:
+        if not isinstance(node, IteratorNode):
+            node = LazyIndexedManifestIterator(node)
+        if not len(node):
+            raise UsageError("mix_in_cuts has nothing to mix in")
+        node.token_at(0, 0)
+    except (TypeError, AttributeError) as error:
+        raise UsageError(
+            f"mix_in_cuts is a {kind_of(node)}, and noise is drawn at random: give a sequence or an indexed node"
+        ) from error
+    return node
+
+
+def _combined(seed: int, token: Token) -> int:
+    """Lhotse's, which hashes the pickle of a token. Through JSON no two parts of it are one object, which a pickle
+    would tell."""
+    plain = normalize_graph_token(from_json(to_json(token)))
+    digest = blake2b(pickle.dumps(plain, protocol=4), digest_size=8).digest()
+    return (seed * 0x9E3779B97F4A7C15 + int.from_bytes(digest, "little")) & 0xFFFFFFFFFFFFFFFF
+
+
+def _channels(cut: Cut) -> Audio:
+    try:
+        audio = cut.audio
+    except AttributeError as error:
+        raise UsageError(f"{kind_of(cut)} objects have no audio: map them to objects that have", key=cut.id) from error
+    if not isinstance(audio, np.ndarray) or audio.ndim not in (1, 2) or audio.dtype.kind != "f":
+        raise UsageError("audio must be an array of floats, of samples or of channels and samples", key=cut.id)
+    return np.atleast_2d(audio)

@@ -1,0 +1,1 @@
+"""Nodes that yield batches."""

@@ -1,0 +1,189 @@
+"""What samplers share: when a batch is full, and what is known of samples that wait to be put into one.
+
+A batch is padded to its longest sample, so it costs count times longest. It is full when one more as long as its
+longest would cost more than `max_duration`, or when the next one does; so no batch of two or more ever costs more, and
+a sample that is too long by itself makes a batch of its own. Where no batch gets too long by its last sample, the rule
+is that of Lhotse's dynamic samplers.
+
+To know a duration takes the sample, so it is taken when the sample is first seen, and noted: a state holds the tokens
+of the samples that wait and their durations, and resuming makes none of them before its batch is made. Samples that
+wait are kept as they came, so let the source yield light ones (a manifest's), and decode in a `LazyMapper` of the
+batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from touchfs.errors import FormatError, UsageError
+from touchfs.node.core.base import (
+    IteratorNode,
+    Make,
+    Pair,
+    children_of,
+    kind_of,
+    name_of,
+    resolve_iterator_source,
+    same,
+    supports_graph_restore,
+)
+from touchfs.node.core.foreign import maker
+from touchfs.node.core.saved import LARGEST, Saved
+from touchfs.node.core.transform import HoldingNode, TransformIteration
+from touchfs.token import State, Token
+
+# Of seconds: as Lhotse rounds, finer than any sampling rate, and short in a state.
+DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    max_duration: float | None
+    max_items: int | None
+
+    def __post_init__(self) -> None:
+        limits = [limit for limit in (self.max_duration, self.max_items) if limit is not None]
+        if not limits or not all(math.isfinite(limit) and limit > 0 for limit in limits):
+            raise UsageError(f"a batch needs a max_duration or max_items above 0, not {limits or 'neither'}")
+
+    def take(self, durations: Iterable[float]) -> int | None:
+        """How many of these make a full batch, or None if they run out first."""
+        longest = 0.0
+        for count, duration in enumerate(durations, 1):
+            longest = max(longest, duration)
+            if count > 1 and self._exceeded(count, longest):
+                return count - 1
+            if self._exceeded(count + 1, longest):
+                return count
+        return None
+
+    def _exceeded(self, count: int, longest: float) -> bool:
+        return (self.max_items is not None and count > self.max_items) or (
+            self.max_duration is not None and count * longest > self.max_duration
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A sample that waits: how to make it, and all that is known of it without."""
+
+    token: Token | None
+    duration: float
+    make: Make
+
+
+class SamplerNode(HoldingNode):
+    """Yields lists of samples. The token of a batch is the tuple of its samples' tokens."""
+
+    def __init__(
+        self, source: Any, limit: Limit, drop_last: bool, duration: str | Callable[[Any], float], measured: bool = True
+    ) -> None:
+        _refuse_mixed(source)
+        super().__init__(source)
+        self.limit = limit
+        self.drop_last = drop_last
+        self.duration = duration
+        # Whether anything depends on durations. If not, samples are made only when their batch is.
+        self.measured = measured
+
+    def make(self, token: Token) -> list[Any]:
+        if not isinstance(token, tuple) or not token:
+            raise TypeError(f"{kind_of(self)} expects tokens shaped like (source_token, …), not {token!r}")
+        return list(map(maker(self.source), token))
+
+    def config(self) -> State:
+        return {
+            "max_duration": self.limit.max_duration,
+            "max_items": self.limit.max_items,
+            "drop_last": self.drop_last,
+            "duration": self.duration if isinstance(self.duration, str) else name_of(self.duration),
+        }
+
+    def measure(self, sample: Any) -> float:
+        try:
+            value = getattr(sample, self.duration) if isinstance(self.duration, str) else self.duration(sample)
+        except AttributeError as error:
+            raise UsageError(
+                f"{kind_of(sample)} objects have no {self.duration!r}: "
+                f"give {kind_of(self)} a duration, the name of an attribute or a function of a sample"
+            ) from error
+        if not is_duration(value):
+            raise UsageError(f"the duration of a sample is a finite number of 0 or more, not {value!r:.80}")
+        return round(value if type(value) in (int, float) else float(value), DIGITS)
+
+
+class SamplerIteration(TransformIteration):
+    """`drained`: the source has ended, and its state is that of its next epoch."""
+
+    node: SamplerNode
+
+    def __init__(self, node: SamplerNode, epoch: int, saved: Saved) -> None:
+        super().__init__(node, epoch, saved)
+        self.drained = saved.flag("drained")
+
+    def restored(self, saved: Saved) -> list[Waiting]:
+        tokens = saved.tokens("waiting", LARGEST)
+        durations = [] if saved.fresh else saved.get("durations")
+        if not isinstance(durations, list) or len(durations) != len(tokens) or not all(map(is_duration, durations)):
+            raise FormatError(f"{saved.where}.durations are not those of {len(tokens)} samples: the state is damaged")
+        make = maker(self.node.source)
+        return [
+            Waiting(token, duration, partial(make, token)) for token, duration in zip(tokens, durations, strict=True)
+        ]
+
+    def pull(self) -> Waiting | None:
+        """The next sample of the source."""
+        pair = None if self.drained else next(self.source.pairs, None)
+        if pair is None:
+            self.drained = True
+            return None
+        token, make = pair
+        if not self.node.measured:
+            return Waiting(token, 0, make)
+        sample = make()
+        return Waiting(token, self.node.measure(sample), partial(same, sample))
+
+    def waiting_position(self, waiting: Iterable[Waiting]) -> State:
+        waiting = list(waiting)
+        return {
+            **super().position(),
+            "waiting": [sample.token for sample in waiting],
+            "durations": [sample.duration for sample in waiting],
+            "drained": self.drained,
+        }
+
+
+def batch_of(samples: list[Waiting]) -> Pair:
+    tokens = tuple(sample.token for sample in samples if sample.token is not None)
+    return tokens if len(tokens) == len(samples) else None, partial(_make_all, [sample.make for sample in samples])
+
+
+def _make_all(makes: list[Make]) -> list[Any]:
+    return [make() for make in makes]
+
+
+def is_duration(value: Any) -> bool:
+    """A finite number of 0 or more, whoever made it."""
+    try:
+        return not isinstance(value, bool | str | bytes) and math.isfinite(value) and value >= 0
+    except (TypeError, OverflowError):
+        return False
+
+
+def _refuse_mixed(source: Any) -> None:
+    leaves, left = list[Any](), [resolve_iterator_source(source)]
+    while left:
+        node = left.pop()
+        children = children_of(node) if isinstance(node, IteratorNode) else []
+        leaves.extend([] if children else [node])
+        left.extend(children)
+    streaming = {kind_of(leaf) for leaf in leaves if not supports_graph_restore(leaf)}
+    if 0 < sum(map(supports_graph_restore, leaves)) < len(leaves):
+        raise UsageError(
+            f"a sampler over indexed data and {' and '.join(sorted(streaming))} together could not be restored, nor "
+            "shared among workers: index what is not indexed, or sample it apart"
+        )

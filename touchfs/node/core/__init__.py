@@ -1,0 +1,1 @@
+"""What all nodes share: the contract, states, tokens, seeds, children."""

@@ -1,0 +1,173 @@
+"""Children of any kind: nodes of this package, nodes written elsewhere, and plain iterables.
+
+A node written elsewhere yields items with their tokens on them. If it claims that tokens rebuild its items, an item
+without one is an error here and now: saved without it, the item could never come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from touchfs.errors import FormatError, UsageError
+from touchfs.node.core.base import (
+    Iteration,
+    IteratorNode,
+    Pair,
+    PairNode,
+    children_of,
+    kind_of,
+    refuse_state,
+    same,
+    supports_graph_restore,
+)
+from touchfs.node.core.given_tokens import GivenTokens
+from touchfs.node.core.origin import get_graph_origin
+from touchfs.node.core.saved import FRESH, Saved
+from touchfs.node.core.scope import Scope
+from touchfs.token import State, Token, normalize_graph_token
+
+
+def begin(source: Iterable[Any], epoch: int, saved: Saved = FRESH) -> Iteration:
+    """A child's iteration, of its parent's epoch, or, where it has ended and the parent has not, of the next one."""
+    iteration = _begin(source, epoch, saved)
+    if iteration.epoch not in (epoch, epoch + 1):
+        raise FormatError(f"{saved.where}.epoch is {iteration.epoch} within one of epoch {epoch}: the state is damaged")
+    return iteration
+
+
+def resume_root(root: Iterable[Any], saved: Saved) -> Iteration:
+    """The iteration of a graph from its root. No parent sets its epoch, so the state may be of any."""
+    if isinstance(root, PairNode) or saved.only("node", "epoch", "state"):
+        return _begin(root, 0, saved)
+    # A node written elsewhere saves no epoch for itself: its sources have it.
+    iteration = ForeignIteration(root, 0, FRESH)
+    iteration.load(saved)
+    iteration.epoch = iteration.scope.adopt_epoch()
+    return iteration
+
+
+def _begin(source: Iterable[Any], epoch: int, saved: Saved) -> Iteration:
+    return source.begin(epoch, saved) if isinstance(source, PairNode) else ForeignIteration(source, epoch, saved)
+
+
+def maker(source: Iterable[Any]) -> Callable[[Token], Any]:
+    """What makes the item of a token."""
+    if isinstance(source, PairNode):
+        return source.make
+    if isinstance(source, IteratorNode):
+        return source.__getitem__
+    return partial(_cannot_rebuild, source)
+
+
+def locate(source: Any, token: Token, epoch: int) -> State:
+    if isinstance(source, PairNode):
+        return source.locate(token, epoch)
+    raise UsageError(f"{kind_of(source)} cannot be positioned at a token: only a state tells where it is")
+
+
+def obstacle(source: object) -> str | None:
+    """Why the graph from a node down cannot be saved, or None if it can. Decides for nodes of any kind.
+
+    A node written elsewhere may save nothing of its own, because its sources' states tell where it is. Over a source
+    that has none it would begin again with the first item, so it cannot be saved there, whatever it claims.
+    """
+    if isinstance(source, PairNode):
+        return source.obstacle()
+    if not getattr(source, "is_checkpointable", False):
+        return f"a {kind_of(source)} has no state"
+    below = {id(child): obstacle(child) for child in children_of(source)}
+    why = next(filter(None, below.values()), None)
+    if why is None:
+        return None
+    return why if _saves_only([child for child in children_of(source) if not below[id(child)]], source) else None
+
+
+def first_obstacle(sources: Iterable[object]) -> str | None:
+    return next(filter(None, map(obstacle, sources)), None)
+
+
+def check_checkpointable(source: object) -> None:
+    if why := obstacle(source):
+        refuse_state(source, why)
+
+
+def _saves_only(children: Sequence[Any], node: Any) -> bool:
+    """A node written elsewhere saves nothing but the states of these children."""
+    with Scope(0).entered():
+        try:
+            state, states = node.state_dict(), [child.state_dict() for child in children]
+        except (AttributeError, NotImplementedError, UsageError):
+            # It asks a child for a state that the child does not have.
+            return True
+    return _is_empty(state, states)
+
+
+def _is_empty(value: Any, states: Sequence[Any]) -> bool:
+    if value is None or value in states:
+        return True
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, list | tuple) and all(_is_empty(part, states) for part in value)
+
+
+def is_indexed(source: object) -> bool:
+    return bool(getattr(source, "is_indexed", False))
+
+
+class ForeignIteration(Iteration):
+    def __init__(self, source: Any, epoch: int, saved: Saved) -> None:
+        if not saved.fresh:
+            if saved.get("node") != kind_of(source):
+                raise UsageError(f"{saved.where} is one of a {saved.get('node')!r:.80}, not of a {kind_of(source)}")
+            epoch = saved.integer("epoch")
+        super().__init__(source, epoch)
+        self.source = source
+        self.scope = Scope(epoch)
+        if not saved.fresh:
+            self.load(saved.child("state"))
+
+    def load(self, state: Saved) -> None:
+        check_checkpointable(self.source)
+        with self.scope.entered():
+            self.source.load_state_dict(state.fields())
+
+    def walk(self) -> Iterator[Pair]:
+        restorable = isinstance(self.source, IteratorNode) and supports_graph_restore(self.source)
+        given = GivenTokens(kind_of(self.source))
+        with self.scope.entered():
+            items = iter(self.source)
+        while True:
+            with self.scope.entered():
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+            token, make = None, partial(same, item)
+            if restorable:
+                token = get_graph_origin(item)
+                if token is None:
+                    raise UsageError(
+                        f"{kind_of(self.source)} yields {item!r:.80} without a token, though it says that tokens "
+                        "rebuild its items: attach_graph_origin to what it yields"
+                    )
+                token = normalize_graph_token(token)
+                given.add(token, make)
+            yield token, make
+
+    def position(self) -> State:
+        raise NotImplementedError
+
+    def state(self) -> State:
+        if not self._can_be_saved:
+            check_checkpointable(self.source)
+            self._can_be_saved = True
+        if self.ended:
+            return ForeignIteration(self.source, self.epoch + 1, FRESH).state()
+        with self.scope.entered():
+            return {"node": kind_of(self.source), "epoch": self.epoch, "state": self.source.state_dict()}
+
+
+def _cannot_rebuild(source: object, token: Token) -> Any:
+    raise UsageError(f"{kind_of(source)} cannot rebuild an item from a token")

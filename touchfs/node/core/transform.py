@@ -1,0 +1,53 @@
+"""What nodes over one source share: they promise what their source does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from touchfs.node.core.base import Iteration, PairNode, kind_of, resolve_iterator_source, supports_graph_restore
+from touchfs.node.core.foreign import begin, is_indexed, maker, obstacle
+from touchfs.node.core.lhotse_names import also_named
+from touchfs.node.core.saved import Saved
+from touchfs.token import State, Token
+
+
+class TransformNode(PairNode):
+    @also_named(iterator="source")
+    def __init__(self, source: Any) -> None:
+        self.source = resolve_iterator_source(source)
+
+    def obstacle(self) -> str | None:
+        return obstacle(self.source)
+
+    @property
+    def is_indexed(self) -> bool:
+        return is_indexed(self.source)
+
+    @property
+    def has_constant_time_access(self) -> bool:
+        return supports_graph_restore(self.source)
+
+    def make(self, token: Token) -> Any:
+        return maker(self.source)(token)
+
+
+class HoldingNode(TransformNode):
+    """One that holds back items of its source. A state has their tokens, so the source must rebuild items."""
+
+    def obstacle(self) -> str | None:
+        if why := super().obstacle():
+            return why
+        if supports_graph_restore(self.source):
+            return None
+        return f"a {kind_of(self)} holds back items of a {kind_of(self.source)}, which no token rebuilds"
+
+
+class TransformIteration(Iteration):
+    """The source's position is all there is, unless a subclass has more."""
+
+    def __init__(self, node: Any, epoch: int, saved: Saved, source_epoch: int | None = None) -> None:
+        super().__init__(node, epoch)
+        self.source = begin(node.source, epoch if source_epoch is None else source_epoch, saved.child("source"))
+
+    def position(self) -> State:
+        return {"source": self.source.state()}

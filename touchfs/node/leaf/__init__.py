@@ -1,0 +1,1 @@
+"""Leaves: nodes over data."""

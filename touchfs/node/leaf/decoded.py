@@ -1,0 +1,73 @@
+"""Samples whose JSON a function decodes, as Lhotse's manifests are, and what is done with those that it cannot."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any, TypeAlias, cast
+
+from touchfs.dataset.samples import ShownSamples
+from touchfs.errors import FormatError, UsageError
+from touchfs.limits import too_long
+from touchfs.node.core.base import Pair, same
+from touchfs.node.core.saved import Saved
+from touchfs.node.order.order import OrderedNode, OrderIteration
+from touchfs.token import Token
+
+# As Lhotse calls it: with the error, the ordinal and the path.
+OnError: TypeAlias = Callable[[Exception, int, str], None]
+
+
+class Decoded:
+    """Without a function, the samples as they are, if their JSON can be parsed."""
+
+    def __init__(self, samples: Any, decode: Callable[[Any], Any] | None) -> None:
+        if not isinstance(samples, ShownSamples):
+            raise UsageError(f"decode takes the .json of samples, and {type(samples).__name__} has none: map its items")
+        self.samples = samples
+        self.decode = decode
+
+    @property
+    def fingerprint(self) -> str:
+        return self.samples.fingerprint
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, ordinal: int) -> Any:
+        sample = self.samples[ordinal]
+        if "json" not in sample:
+            raise UsageError("decode takes the .json of a sample, and this one has none", key=sample.key)
+        limit = self.samples.dataset.limits.json
+        if sample.content("json").size > limit:
+            raise FormatError(too_long("its .json", limit), key=sample.key)
+        value = json.loads(sample["json"])
+        return sample if self.decode is None else self.decode(value)
+
+
+class SkippingIteration(OrderIteration):
+    """Items are made when they are passed, and left out where their JSON cannot be decoded."""
+
+    def __init__(self, node: OrderedNode, epoch: int, saved: Saved, path: str, on_error: OnError) -> None:
+        super().__init__(node, epoch, saved)
+        self._path = path
+        self._on_error = on_error
+
+    def walk(self) -> Iterator[Pair]:
+        for token, make in super().walk():
+            try:
+                item = make()
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                self._on_error(error, self.node.ordinal_of(cast(Token, token)), self._path)
+                continue
+            yield token, partial(same, item)
+
+    def take(self, count: int) -> list[Token | None]:
+        return [token for token, _ in islice(self.pairs, count)]
+
+
+def warn_of(error: Exception, ordinal: int, path: str) -> None:
+    warnings.warn(f"{path}: sample {ordinal} is left out: {type(error).__name__}: {error}", stacklevel=2)

@@ -1,0 +1,45 @@
+"""What leaves over data with random access share: a token is an ordinal or holds one, and the state is a position."""
+
+from __future__ import annotations
+
+import copy
+from typing import Self
+
+from touchfs.node.core.base import Iteration
+from touchfs.node.core.saved import FRESH, Saved
+from touchfs.node.core.scope import Track
+from touchfs.node.core.seed import Seed
+from touchfs.node.core.version_0_1 import unchained_state, unchained_token
+from touchfs.node.order.order import Order, OrderedNode, OrderIteration, order_seed
+from touchfs.node.order.partition import Partition
+from touchfs.token import Token
+
+
+class IndexedLeaf(OrderedNode):
+    is_indexed = True
+    has_constant_time_access = True
+    # In tokens, how deep the integers are. Only a leaf that was reordered had a chain above it in version 0.1.
+    depth = 0
+    _was_chained = False
+
+    def iteration(self, epoch: int, saved: Saved) -> OrderIteration:
+        return OrderIteration(self, epoch, saved)
+
+    def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
+        return super().begin(epoch, unchained_state(saved))
+
+    def reordered(self, seed: Seed, partition: Partition) -> Self:
+        """The same leaf, shuffled, at its beginning."""
+        self.refuse_ranks()
+        leaf = copy.copy(self)
+        leaf.order = Order(self.order.size, order_seed(True, seed, partition.world_size > 1), partition)
+        leaf._track = Track()
+        leaf._was_chained = True
+        return leaf
+
+    def own_token(self, token: Token) -> Token:
+        return unchained_token(token, self.depth) if self._was_chained else token
+
+    def __len__(self) -> int:
+        """How many samples an epoch of this rank has."""
+        return self.order.count()

@@ -1,0 +1,103 @@
+"""The leaf of a graph: any sequence, or an indexed dataset, whose ordinals are the tokens.
+
+A token needs no seed and no epoch: the same ordinal is the same sample in any order. What is known of the sequence goes
+into every state: its length, and its `fingerprint` where it has one, a string that differs when the data does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, cast
+
+from touchfs.dataset import Dataset
+from touchfs.dataset.samples import DatasetSamples, ShownSamples
+from touchfs.errors import UsageError
+from touchfs.indexing import open_dataset
+from touchfs.node.core.base import Pair, kind_of
+from touchfs.node.core.lhotse_names import INDEX_PATH, also_named, refuses
+from touchfs.node.core.saved import Saved
+from touchfs.node.core.seed import Seed
+from touchfs.node.leaf.decoded import Decoded, OnError, SkippingIteration, warn_of
+from touchfs.node.leaf.indexed_leaf import IndexedLeaf
+from touchfs.node.order.order import Order, OrderIteration, order_seed
+from touchfs.node.order.partition import Partition
+from touchfs.token import State, Token
+
+
+class Indexed(Protocol):
+    """What a leaf goes over: a list, a range, a shard, a dataset."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, ordinal: int, /) -> Any: ...
+
+
+class LazyIndexedManifestIterator(IndexedLeaf):
+    """`samples` may be a path too: it is opened as a dataset, and what of it is not indexed yet is indexed now.
+
+    `decode` makes each item of the object in the sample's `.json`. With `skip_decode_errors` samples whose JSON cannot
+    be parsed or decoded are left out when they are iterated, with a warning or a call of
+    `decode_error_callback(error, ordinal, path)`; a token of one raises, and lengths count them.
+    """
+
+    @also_named(path="samples")
+    @refuses(index_path=INDEX_PATH)
+    def __init__(
+        self,
+        samples: Indexed | Dataset | str | os.PathLike[str],
+        shuffle: bool = False,
+        seed: Seed = 0,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        partition: str = "stride",
+        tail: str = "keep",
+        decode: Callable[[Any], Any] | None = None,
+        skip_decode_errors: bool = False,
+        decode_error_callback: OnError | None = None,
+    ) -> None:
+        if decode_error_callback is not None and not skip_decode_errors:
+            raise UsageError("decode_error_callback is of samples that are left out: give skip_decode_errors=True")
+        self.samples = _opened(samples)
+        self.path = self.samples.dataset.source if isinstance(self.samples, ShownSamples) else ""
+        if decode is not None or skip_decode_errors:
+            self.samples = Decoded(self.samples, decode)
+        self.on_decode_error = (decode_error_callback or warn_of) if skip_decode_errors else None
+        part = Partition(rank, world_size, partition, tail)
+        self.order = Order(len(self.samples), order_seed(shuffle, seed, part.world_size > 1), part)
+
+    def iteration(self, epoch: int, saved: Saved) -> OrderIteration:
+        if self.on_decode_error is None:
+            return super().iteration(epoch, saved)
+        return SkippingIteration(self, epoch, saved, self.path, self.on_decode_error)
+
+    def pair_at(self, ordinal: int, epoch: int) -> Pair:
+        return ordinal, partial(self.samples.__getitem__, ordinal)
+
+    def token_of(self, ordinal: int, epoch: int) -> int:
+        return ordinal
+
+    def tokens_of(self, ordinals: list[int], epoch: int) -> list[Token | None]:
+        return cast("list[Token | None]", ordinals)
+
+    def ordinal_of(self, token: Token) -> int:
+        return cast(int, self.own_token(token))
+
+    def make(self, token: Token) -> Any:
+        token = self.own_token(token)
+        if type(token) is not int:
+            raise TypeError(f"{kind_of(self)} expects tokens that are integers, the ordinal of a sample, not {token!r}")
+        if not 0 <= token < self.order.size:
+            raise IndexError(f"sample {token} is out of range: {kind_of(self)} has {self.order.size}")
+        return self.samples[token]
+
+    def config(self) -> State:
+        return {**self.order.config(), "fingerprint": getattr(self.samples, "fingerprint", None)}
+
+
+def _opened(samples: Indexed | Dataset | str | os.PathLike[str]) -> Indexed:
+    if isinstance(samples, str | os.PathLike):
+        samples = open_dataset(os.fspath(samples))
+    return DatasetSamples(samples) if isinstance(samples, Dataset) else samples

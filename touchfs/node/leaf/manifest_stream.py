@@ -1,0 +1,113 @@
+"""The leaf of a graph over what has no index: shards one after the other, each from its start.
+
+The state is the shard and a place in it, so resuming opens one shard and goes to that place: at once where it can be
+told, else by reading over what comes before, of which nothing is decoded. No token rebuilds a sample: that takes an
+index, and `LazyIndexedManifestIterator`.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.limits import LIMITS, Limits
+from touchfs.node.core.base import Iteration, Make, Pair, PairNode, kind_of
+from touchfs.node.core.lhotse_names import INDEX_PATH, refuses
+from touchfs.node.core.saved import Saved
+from touchfs.node.core.seed import Seed, plain_seed
+from touchfs.node.leaf.dataloading import is_split
+from touchfs.node.order.order import Order, order_seed
+from touchfs.node.order.partition import Partition
+from touchfs.shard.options import Options
+from touchfs.stream.base import Stream, fingerprint_of
+from touchfs.stream.open import open_streams
+from touchfs.token import State, Token
+
+
+class StreamNode(PairNode):
+    """Ranks share the shards. With `shuffle_shards` they come in another order in each epoch."""
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        shuffle_shards: bool = False,
+        seed: Seed = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        stateful_shuffle: bool = True,
+    ) -> None:
+        self.streams = streams
+        part = Partition(rank, world_size)
+        has_ranks = world_size > 1 or is_split(self)
+        self.order = Order(len(streams), order_seed(shuffle_shards, seed, has_ranks), part, stateful_shuffle)
+        self.fingerprint = fingerprint_of(streams)
+
+    @property
+    def seed(self) -> Any:
+        return self.order.seed
+
+    @seed.setter
+    def seed(self, seed: Any) -> None:
+        self.order = replace(self.order, seed=seed)
+
+    def iteration(self, epoch: int, saved: Saved) -> StreamIteration:
+        return StreamIteration(self, epoch, saved)
+
+    @abstractmethod
+    def present(self, make: Make, epoch: int) -> Make:
+        """What makes an item, of what makes the sample."""
+
+    def make(self, token: Token) -> Any:
+        raise UsageError(f"{kind_of(self)} cannot rebuild an item from a token: what it reads has no index")
+
+    def config(self) -> State:
+        order = {"shards": self.order.size, "seed": plain_seed(self.seed), "partition": self.order.partition.as_json()}
+        return {**order, **self.order.shuffle_config(), "fingerprint": self.fingerprint}
+
+
+class StreamIteration(Iteration):
+    """`shard` is how many of this rank's shards it is behind, `place` the one in the shard after those."""
+
+    node: StreamNode
+
+    def __init__(self, node: StreamNode, epoch: int, saved: Saved) -> None:
+        super().__init__(node, epoch)
+        self.order = node.order
+        self.shard = saved.integer("shard", self.order.count())
+        self.place = saved.integers("place")
+
+    def walk(self) -> Iterator[Pair]:
+        node = self.node
+        for position in self.order.ordinals(self.epoch, (), self.shard):
+            for place, make in node.streams[position].samples(self.place):
+                self.place = place
+                yield None, node.present(make, self.epoch)
+            self.shard, self.place = self.shard + 1, []
+
+    def position(self) -> State:
+        return {"shard": self.shard, "place": list(self.place)}
+
+
+class LazyManifestIterator(StreamNode):
+    """Over shards of any kind, and over `NAME.jsonl.gz` and `pipe:COMMAND`, whose output are JSON lines."""
+
+    @refuses(index_path=INDEX_PATH)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        shuffle_shards: bool = False,
+        seed: Seed = 0,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.path = os.fspath(path)
+        super().__init__(open_streams(self.path, Options(limits=limits)), shuffle_shards, seed, rank, world_size)
+
+    def present(self, make: Make, epoch: int) -> Make:
+        return make

@@ -1,0 +1,106 @@
+"""A Lhotse Shar, streamed: its cuts with what its fields hold for them.
+
+Each is marked with the epoch it came in (`ShownSample.shar_epoch`), as in Lhotse, where augmentation may depend on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from touchfs.dataset.shown_sample import ShownSample
+from touchfs.errors import NotFoundError, UsageError
+from touchfs.limits import LIMITS, Limits
+from touchfs.node.core.base import Iteration, Make
+from touchfs.node.core.lhotse_names import INDEX_PATH, refuses
+from touchfs.node.core.saved import FRESH, Saved
+from touchfs.node.core.seed import Seed
+from touchfs.node.leaf.dataloading import check_split, share_of_process
+from touchfs.node.leaf.manifest_stream import StreamNode
+from touchfs.node.order.partition import Partition
+from touchfs.shard.find import find_shards
+from touchfs.shard.options import Options
+from touchfs.shard.other_formats import refuse_remote
+from touchfs.shard.shar import files as shar_files
+from touchfs.source.lines import PIPE
+from touchfs.stream.open import open_shar_streams, open_streams
+
+NOT_OF_SHAR = {
+    "index_path": INDEX_PATH,
+    "indexes_root": INDEX_PATH,
+    "cut_map_fns": "map the samples, whose shard is in sample.shard",
+    "slice_length": "shuffle what is indexed, or a buffer of what is not",
+}
+Fields: TypeAlias = Mapping[str, Sequence[str | os.PathLike[str]]]
+
+
+class LazySharIterator(StreamNode):
+    """`in_dir` is a directory with all fields; or `fields` names for each field that is wanted, and for `cuts`, the
+    file of each shard, which may lie anywhere. JSON lines may be compressed, and any file may be a `pipe:COMMAND` that
+    writes it: what it writes is kept in a temporary directory as long as its shard is read. With
+    `split_for_dataloading` each process of a training job takes its share (`touchfs.node.leaf.dataloading`); with
+    `stateful_shuffle=False` the order is the same in each epoch.
+    """
+
+    @refuses(**NOT_OF_SHAR)
+    def __init__(
+        self,
+        fields: Fields | None = None,
+        in_dir: str | os.PathLike[str] | None = None,
+        *,
+        shuffle_shards: bool = False,
+        seed: Seed = 42,
+        rank: int = 0,
+        world_size: int = 1,
+        limits: Limits = LIMITS,
+        split_for_dataloading: bool = False,
+        stateful_shuffle: bool = True,
+    ) -> None:
+        paths = list_fields(fields, in_dir)
+        options = Options(limits=limits)
+        streams = open_shar_streams(paths, options) if in_dir is None else open_streams(os.fspath(in_dir), options)
+        self.split_for_dataloading = check_split(split_for_dataloading, Partition(rank, world_size))
+        super().__init__(streams, shuffle_shards, seed, rank, world_size, stateful_shuffle)
+
+    def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
+        if self.split_for_dataloading:
+            return share_of_process(self).begin(epoch, saved)
+        return super().begin(epoch, saved)
+
+    def present(self, make: Make, epoch: int) -> Make:
+        return partial(_in_epoch, make, epoch)
+
+
+def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) -> dict[str, list[str]]:
+    """The files of each shard by field, absolute; of a directory, those of the cuts."""
+    if (fields is None) == (in_dir is None):
+        raise UsageError("a Shar is told by in_dir, or by the files of its fields: give one of the two")
+    if isinstance(fields, str | os.PathLike):
+        raise UsageError("fields are lists of files by the names of fields: give a directory as in_dir")
+    if in_dir is not None:
+        refuse_remote(os.fspath(in_dir))
+        shards = find_shards(os.path.abspath(in_dir))
+        if not all(map(shar_files.is_shard, shards)):
+            raise NotFoundError("no Lhotse Shar here: expected cuts.*.jsonl", path=os.fspath(in_dir))
+        return {shar_files.CUTS: shards}
+    listed = {field: [_absolute(os.fspath(path)) for path in paths] for field, paths in (fields or {}).items()}
+    cuts = listed.pop(shar_files.CUTS, None)
+    if not cuts:
+        raise UsageError(f"fields are of cuts: name the files of {shar_files.CUTS!r} too")
+    for field, paths in listed.items():
+        if len(paths) != len(cuts):
+            raise UsageError(f"{field!r} has {len(paths)} files, and there are {len(cuts)} of {shar_files.CUTS!r}")
+    return {shar_files.CUTS: cuts, **listed}
+
+
+def _absolute(path: str) -> str:
+    refuse_remote(path)
+    return path if path.startswith(PIPE) else os.path.abspath(path)
+
+
+def _in_epoch(make: Make, epoch: int) -> ShownSample:
+    sample: ShownSample = make()
+    sample.shar_epoch = epoch
+    return sample

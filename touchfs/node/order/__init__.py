@@ -1,0 +1,1 @@
+"""Orders: permutations, partitions among ranks, and what is left of an epoch."""

@@ -1,0 +1,164 @@
+"""The order in which one rank goes through the ordinals of a dataset: shuffle, partition, and what is left to share.
+
+    own position  --partition-->  position among what is left  --stages-->  position in the epoch  --shuffle-->  ordinal
+
+Every arrow is arithmetic, so any position is reached at once, and the state is the own position. The epoch's
+permutation is that of seed + epoch.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from touchfs.errors import FormatError, UsageError
+from touchfs.node.core.base import Iteration, Pair, PairNode
+from touchfs.node.core.saved import FRESH, Saved
+from touchfs.node.core.seed import Seed, check_seed, plain_seed, resolve_seed
+from touchfs.node.order.feistel import Feistel
+from touchfs.node.order.partition import Partition
+from touchfs.node.order.remainder import Stage, read_stage, remainders
+from touchfs.token import State, Token
+
+# Ordinals computed at a time: few at first, so that resuming is quick, then enough to make NumPy's calls cheap.
+FIRST_BLOCK = 16
+BLOCK = 1 << 13
+
+
+def order_seed(shuffle: bool, seed: Seed, has_ranks: bool) -> int | None:
+    """The seed of an order, or None if it is not shuffled; then none is drawn."""
+    check_seed(seed)
+    return resolve_seed(seed, has_ranks) if shuffle else None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Of `size` ordinals; shuffled if there is a seed, in each epoch anew unless `stateful` is False."""
+
+    size: int
+    seed: int | None
+    partition: Partition
+    stateful: bool = True
+
+    def config(self) -> State:
+        return {"length": self.size, "seed": plain_seed(self.seed), "order": "lhotse", **self.shuffle_config()}
+
+    def shuffle_config(self) -> State:
+        return {"stateful_shuffle": False} if self.seed is not None and not self.stateful else {}
+
+    def permutation(self, epoch: int) -> Feistel | None:
+        return None if self.seed is None else Feistel(self.size, self.seed + epoch * self.stateful)
+
+    def count(self, stages: Sequence[Stage] = ()) -> int:
+        return self.partition.count(([self.size] + [left.size for left in remainders(self.size, stages)])[-1])
+
+    def ordinals(self, epoch: int, stages: Sequence[Stage], start: int) -> Iterator[int]:
+        left = remainders(self.size, stages)
+        size = left[-1].size if left else self.size
+        count, permutation, block = self.partition.count(size), self.permutation(epoch), FIRST_BLOCK
+        while start < count:
+            stop = min(start + block, count)
+            where = self.partition.positions(np.arange(start, stop), size)
+            for remainder in reversed(left):
+                where = remainder.positions(where)
+            yield from (where if permutation is None else permutation(where)).tolist()
+            start, block = stop, min(block * 4, BLOCK)
+
+    def own(self, ordinal: int, epoch: int) -> int:
+        """This rank's position of an ordinal, in an epoch that all ranks began together."""
+        permutation = self.permutation(epoch)
+        position = ordinal if permutation is None else int(permutation.inverse(np.array([ordinal]))[0])
+        own = self.partition.own(position, self.size)
+        if own is None:
+            rank, ranks = self.partition.rank, self.partition.world_size
+            raise UsageError(f"sample {ordinal} is not one of rank {rank} of {ranks} in epoch {epoch}")
+        return own
+
+
+class OrderedNode(PairNode):
+    """A node that goes through ordinals in an `order`."""
+
+    order: Order
+
+    @property
+    def seed(self) -> Any:
+        return self.order.seed
+
+    @seed.setter
+    def seed(self, seed: Any) -> None:
+        self.order = replace(self.order, seed=seed)
+
+    @abstractmethod
+    def pair_at(self, ordinal: int, epoch: int) -> Pair: ...
+
+    @abstractmethod
+    def token_of(self, ordinal: int, epoch: int) -> Token: ...
+
+    def tokens_of(self, ordinals: list[int], epoch: int) -> list[Token | None]:
+        return [self.token_of(ordinal, epoch) for ordinal in ordinals]
+
+    @abstractmethod
+    def ordinal_of(self, token: Token) -> int: ...
+
+    def token_at(self, ordinal: int, epoch: int) -> Token:
+        """For a global shuffle above."""
+        self.refuse_ranks()
+        return self.token_of(ordinal, epoch)
+
+    def refuse_ranks(self) -> None:
+        """What is one rank's already cannot be a source of a global shuffle."""
+        if self.order.partition.world_size > 1:
+            raise UsageError("a source of a global shuffle is not partitioned: give rank and world_size to the shuffle")
+
+    def locate(self, token: Token, epoch: int) -> State:
+        self.make(token)
+        return OrderIteration(self, epoch, own=self.order.own(self.ordinal_of(token), epoch)).state()
+
+
+class OrderIteration(Iteration):
+    node: OrderedNode
+
+    def __init__(self, node: OrderedNode, epoch: int, saved: Saved = FRESH, own: int = 0) -> None:
+        super().__init__(node, epoch)
+        self.stages = [read_stage(stage) for stage in saved.children("stages")]
+        _check_partition(saved, node.order.partition)
+        self.own = own if saved.fresh else saved.integer("position", node.order.count(self.stages))
+        self._ordinals = node.order.ordinals(epoch, self.stages, self.own)
+
+    def walk(self) -> Iterator[Pair]:
+        pair_at, epoch = self.node.pair_at, self.epoch
+        for ordinal in self._ordinals:
+            self.own += 1
+            yield pair_at(ordinal, epoch)
+
+    def take(self, count: int) -> list[Token | None]:
+        taken = self.node.tokens_of(list(islice(self._ordinals, count)), self.epoch)
+        self.own += len(taken)
+        self.ended = self.ended or len(taken) < count
+        return taken
+
+    def position(self) -> State:
+        return {
+            "position": self.own,
+            "partition": self.node.order.partition.as_json(),
+            "stages": [stage.as_json() for stage in self.stages],
+        }
+
+
+def _check_partition(saved: Saved, partition: Partition) -> None:
+    """A merged state is nobody's own, and fits any partition."""
+    theirs: Any = saved.get("partition")
+    if theirs is None or theirs == partition.as_json():
+        return
+    if not isinstance(theirs, dict):
+        raise FormatError(f"{saved.where}.partition is not one: the state is damaged")
+    mine = partition.as_json()
+    raise UsageError(
+        f"{saved.where} is one rank's own, of {theirs!r:.200}, and this is {mine}: "
+        "to go on with other ranks, merge_states of all the old ones"
+    )

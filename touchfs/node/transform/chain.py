@@ -1,0 +1,135 @@
+"""Several sources one after the other, or all of them shuffled together.
+
+The global shuffle (`shuffle_iters`) permutes the ordinals of all sources as if they were one dataset; sources must
+then be indexed and have a length, and rank and world size are the chain's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property, partial
+from itertools import accumulate
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.node.core.base import Iteration, Pair, kind_of
+from touchfs.node.core.foreign import begin, locate, maker
+from touchfs.node.core.graph import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.core.saved import Saved
+from touchfs.node.core.seed import DrawnSeed, Seed
+from touchfs.node.core.sources import SourcesNode
+from touchfs.node.order.order import Order, OrderedNode, OrderIteration, order_seed
+from touchfs.node.order.partition import Partition
+from touchfs.token import State, Token
+
+
+class LazyIteratorChain(SourcesNode, OrderedNode):
+    def __init__(
+        self,
+        *sources: Any,
+        shuffle_iters: bool = False,
+        seed: Seed = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        partition: str = "stride",
+        tail: str = "keep",
+    ) -> None:
+        super().__init__(*sources)
+        self.shuffle_iters = shuffle_iters
+        if world_size != 1 and not shuffle_iters:
+            raise UsageError(
+                "a chain without shuffle_iters is not partitioned: give rank and world_size to its sources"
+            )
+        part = Partition(rank, world_size, partition, tail)
+        seed = order_seed(shuffle_iters, seed, part.world_size > 1)
+        self.order = Order(self.starts[-1] if shuffle_iters else 0, seed, part)
+
+    def obstacle(self) -> str | None:
+        # In a global shuffle the sources have no states.
+        return None if self.shuffle_iters else super().obstacle()
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each source begins in a global shuffle, and where the last one ends."""
+        return list(accumulate(map(_size, self.sources), initial=0))
+
+    def iteration(self, epoch: int, saved: Saved) -> Iteration:
+        return OrderIteration(self, epoch, saved) if self.shuffle_iters else ChainIteration(self, epoch, saved)
+
+    def pair_at(self, ordinal: int, epoch: int) -> Pair:
+        index, token = self.token_of(ordinal, epoch)
+        return (index, token), partial(maker(self.sources[index]), token)
+
+    def token_of(self, ordinal: int, epoch: int) -> tuple[int, Token]:
+        index = bisect_right(self.starts, ordinal) - 1
+        return index, self.sources[index].token_at(ordinal - self.starts[index], epoch)
+
+    def ordinal_of(self, token: Token) -> int:
+        index, token = self.parts_of(token)
+        return self.starts[index] + int(self.sources[index].ordinal_of(token))
+
+    def config(self) -> State:
+        config = {"sources": len(self.sources), "shuffle_iters": self.shuffle_iters}
+        shuffled = {**self.order.config(), "data": list(map(describe, self.described()))} if self.shuffle_iters else {}
+        return config | shuffled
+
+    def described(self) -> list[Any]:
+        # The sources have no states in a global shuffle, so nothing else would tell which they were.
+        return self.sources if self.shuffle_iters else []
+
+    def drawn_seeds(self) -> list[DrawnSeed]:
+        return [*super().drawn_seeds(), *drawn_seeds_of(self.described())]
+
+    def take_seeds(self, config: Saved) -> None:
+        super().take_seeds(config)
+        for source, description in zip(self.described(), config.children("data"), strict=False):
+            take_described_seeds(source, description)
+
+    def locate(self, token: Token, epoch: int) -> State:
+        if self.shuffle_iters:
+            return super().locate(token, epoch)
+        index, inner = self.parts_of(token)
+        state = self.begin(epoch).state()
+        state["sources"][index] = locate(self.sources[index], inner, epoch)
+        return {**state, "current": index}
+
+    def __len__(self) -> int:
+        return self.order.count() if self.shuffle_iters else sum(map(len, self.sources))
+
+
+class ChainIteration(Iteration):
+    """The sources before the `current` one have ended; their states are those of their next epochs."""
+
+    node: LazyIteratorChain
+
+    def __init__(self, node: LazyIteratorChain, epoch: int, saved: Saved) -> None:
+        super().__init__(node, epoch)
+        self.sources = [
+            begin(source, epoch, state)
+            for source, state in zip(node.sources, saved.children("sources", len(node.sources)), strict=True)
+        ]
+        self.current = saved.integer("current", len(self.sources))
+
+    def walk(self) -> Iterator[Pair]:
+        for index in range(self.current, len(self.sources)):
+            self.current = index
+            for token, make in self.sources[index].pairs:
+                yield None if token is None else (index, token), make
+        self.current = len(self.sources)
+
+    def position(self) -> State:
+        return {"current": self.current, "sources": [source.state() for source in self.sources]}
+
+
+def _size(source: Any) -> int:
+    try:
+        size = len(source)
+        if size:
+            source.token_at(0, 0)
+    except (TypeError, AttributeError) as error:
+        raise UsageError(
+            f"a global shuffle needs indexed sources of known length, and {kind_of(source)} is not one: "
+            "open it with indexed=True, or shuffle a buffer of it"
+        ) from error
+    return size

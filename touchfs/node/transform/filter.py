@@ -1,0 +1,49 @@
+"""The items that a predicate keeps. It must depend on the item alone, or states and tokens mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.node.core.base import Pair, name_of, same
+from touchfs.node.core.foreign import locate
+from touchfs.node.core.lhotse_names import also_named
+from touchfs.node.core.saved import Saved
+from touchfs.node.core.transform import TransformIteration, TransformNode
+from touchfs.token import State, Token
+
+
+class LazyFilter(TransformNode):
+    @also_named(iterator="source")
+    def __init__(self, source: Any, predicate: Callable[[Any], Any]) -> None:
+        super().__init__(source)
+        self.predicate = predicate
+
+    def iteration(self, epoch: int, saved: Saved) -> FilterIteration:
+        return FilterIteration(self, epoch, saved)
+
+    def make(self, token: Token) -> Any:
+        item = super().make(token)
+        if not self.predicate(item):
+            raise UsageError(f"LazyFilter drops the item of token {token!r}: it is a token of another graph")
+        return item
+
+    def config(self) -> State:
+        return {"predicate": name_of(self.predicate)}
+
+    def locate(self, token: Token, epoch: int) -> State:
+        self.make(token)
+        return {**self.begin(epoch).state(), "source": locate(self.source, token, epoch)}
+
+
+class FilterIteration(TransformIteration):
+    node: LazyFilter
+
+    def walk(self) -> Iterator[Pair]:
+        predicate = self.node.predicate
+        for token, make in self.source.pairs:
+            item = make()
+            if predicate(item):
+                yield token, partial(same, item)

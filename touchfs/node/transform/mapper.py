@@ -1,0 +1,59 @@
+"""A function of each item. It must depend on the item alone: what is rebuilt from a token is computed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from touchfs.node.core.base import Make, Pair, name_of
+from touchfs.node.core.foreign import locate
+from touchfs.node.core.lhotse_names import also_named
+from touchfs.node.core.saved import Saved
+from touchfs.node.core.transform import TransformIteration, TransformNode
+from touchfs.token import State, Token
+
+
+class LazyMapper(TransformNode):
+    """`apply_fn` says to which items `fn` is applied; the others pass."""
+
+    @also_named(iterator="source")
+    def __init__(self, source: Any, fn: Callable[[Any], Any], apply_fn: Callable[[Any], Any] | None = None) -> None:
+        super().__init__(source)
+        self.fn = fn
+        self.apply_fn = apply_fn
+
+    def iteration(self, epoch: int, saved: Saved) -> MapperIteration:
+        return MapperIteration(self, epoch, saved)
+
+    def apply(self, make: Make) -> Any:
+        item = make()
+        return self.fn(item) if self.apply_fn is None or self.apply_fn(item) else item
+
+    def make(self, token: Token) -> Any:
+        return self.apply(partial(super().make, token))
+
+    def config(self) -> State:
+        return {"fn": name_of(self.fn), "apply_fn": name_of(self.apply_fn)}
+
+    def locate(self, token: Token, epoch: int) -> State:
+        return {**self.begin(epoch).state(), "source": locate(self.source, token, epoch)}
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def token_at(self, ordinal: int, epoch: int) -> Token:
+        token: Token = self.source.token_at(ordinal, epoch)
+        return token
+
+    def ordinal_of(self, token: Token) -> int:
+        return int(self.source.ordinal_of(token))
+
+
+class MapperIteration(TransformIteration):
+    node: LazyMapper
+
+    def walk(self) -> Iterator[Pair]:
+        apply = self.node.apply
+        for token, make in self.source.pairs:
+            yield token, partial(apply, make)

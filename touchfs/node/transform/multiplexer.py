@@ -1,0 +1,98 @@
+"""Several sources mixed: each item is of a source drawn by weight.
+
+A source that ends is drawn no more, and the others go on, or, with `stop_early`, the whole ends. The k-th draw of an
+epoch is a function of (seed, epoch, k), so the state of the random numbers is k.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.node.core.base import Iteration, Pair
+from touchfs.node.core.foreign import begin
+from touchfs.node.core.saved import Saved
+from touchfs.node.core.seed import Seed, resolve_seed
+from touchfs.node.core.share import is_partitioned
+from touchfs.node.core.sources import SourcesNode
+from touchfs.node.order.draws import draws
+from touchfs.token import State
+
+
+class LazyIteratorMultiplexer(SourcesNode):
+    def __init__(
+        self, *sources: Any, stop_early: bool = False, weights: Sequence[float] | None = None, seed: Seed = 0
+    ) -> None:
+        super().__init__(*sources)
+        self.stop_early = stop_early
+        self.weights = check_weights(weights, len(sources))
+        self.seed = resolve_seed(seed, any(map(is_partitioned, self.sources)))
+
+    def iteration(self, epoch: int, saved: Saved) -> MultiplexerIteration:
+        return MultiplexerIteration(self, epoch, saved)
+
+    def config(self) -> State:
+        return {
+            "sources": len(self.sources),
+            "stop_early": self.stop_early,
+            "weights": self.weights,
+            "seed": int(self.seed),
+        }
+
+    def __len__(self) -> int:
+        if self.stop_early:
+            raise TypeError("a LazyIteratorMultiplexer that stops early has no length")
+        return sum(map(len, self.sources))
+
+
+class MultiplexerIteration(Iteration):
+    """The `drained` sources have ended; their states are those of their next epochs."""
+
+    node: LazyIteratorMultiplexer
+
+    def __init__(self, node: LazyIteratorMultiplexer, epoch: int, saved: Saved) -> None:
+        super().__init__(node, epoch)
+        count = len(node.sources)
+        self.sources = [
+            begin(source, epoch, state)
+            for source, state in zip(node.sources, saved.children("sources", count), strict=True)
+        ]
+        self.drained = saved.flags("drained", count)
+        self.drawn = saved.integer("drawn")
+
+    def walk(self) -> Iterator[Pair]:
+        numbers = draws(self.seed, self.epoch, self.drawn)
+        while not all(self.drained):
+            live = [index for index, drained in enumerate(self.drained) if not drained]
+            *edges, total = accumulate(self.node.weights[index] for index in live)
+            for number in numbers:
+                self.drawn += 1
+                index = live[bisect_right(edges, number * total)]
+                pair = next(self.sources[index].pairs, None)
+                if pair is None:
+                    break
+                token, make = pair
+                yield None if token is None else (index, token), make
+            self.drained[index] = True
+            if self.node.stop_early:
+                return
+
+    def position(self) -> State:
+        return {
+            "sources": [source.state() for source in self.sources],
+            "drained": list(self.drained),
+            "drawn": self.drawn,
+        }
+
+
+def check_weights(weights: Sequence[float] | None, count: int) -> list[float]:
+    weights = [1.0] * count if weights is None else [float(weight) for weight in weights]
+    if len(weights) != count:
+        raise UsageError(f"there are {count} sources and {len(weights)} weights: give one for each")
+    if not all(math.isfinite(weight) and weight > 0 for weight in weights):
+        raise UsageError(f"weights are numbers above 0, not {weights}: leave out sources that are not wanted")
+    return weights

@@ -1,0 +1,93 @@
+"""Items made ahead of time by threads.
+
+The source's tokens are walked here, which is cheap, and only the making of items goes to the threads. The state has the
+tokens that were submitted and not delivered: resumed, they are submitted again. So nothing waits, nothing is saved
+that was computed, and the position is always that of the last item delivered.
+
+A node above may keep what was delivered and ask for the item later, after the source's end too. So the threads finish
+what was submitted, unless the iteration is abandoned: then they stop, and an item that is still wanted is made by
+whoever asks for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.node.core.base import Make, Pair
+from touchfs.node.core.foreign import maker
+from touchfs.node.core.saved import Saved
+from touchfs.node.core.transform import HoldingNode, TransformIteration
+from touchfs.token import State, Token
+
+
+class LazyPrefetcher(HoldingNode):
+    """`ahead` items at most are being made, or made and not taken."""
+
+    def __init__(self, source: Any, ahead: int = 16, threads: int = 4) -> None:
+        if ahead < 1 or threads < 1:
+            raise UsageError(f"a prefetcher makes 1 or more ahead, in 1 or more threads, not {ahead} in {threads}")
+        super().__init__(source)
+        self.ahead = ahead
+        self.threads = threads
+
+    def iteration(self, epoch: int, saved: Saved) -> PrefetcherIteration:
+        return PrefetcherIteration(self, epoch, saved)
+
+    def config(self) -> State:
+        return {"ahead": self.ahead}
+
+
+class PrefetcherIteration(TransformIteration):
+    """`drained`: the source has ended, and its state is that of its next epoch."""
+
+    node: LazyPrefetcher
+
+    def __init__(self, node: LazyPrefetcher, epoch: int, saved: Saved) -> None:
+        super().__init__(node, epoch, saved)
+        make = maker(node.source)
+        # Restored, and not submitted before the first item is asked for.
+        self.waiting: deque[tuple[Token | None, Make]] = deque(
+            (token, partial(make, token)) for token in saved.tokens("ahead", node.ahead)
+        )
+        self.window: deque[Pair] = deque()
+        self.drained = saved.flag("drained")
+
+    def walk(self) -> Iterator[Pair]:
+        pool = ThreadPoolExecutor(self.node.threads, "touchfs-prefetch")
+        try:
+            while True:
+                while len(self.window) < self.node.ahead and (pair := self._next()) is not None:
+                    token, make = pair
+                    self.window.append((token, partial(_made, pool.submit(make), make)))
+                if not self.window:
+                    break
+                yield self.window.popleft()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown(wait=False)
+
+    def _next(self) -> Pair | None:
+        if self.waiting:
+            return self.waiting.popleft()
+        pair = None if self.drained else next(self.source.pairs, None)
+        self.drained = pair is None
+        return pair
+
+    def position(self) -> State:
+        tokens = [token for token, _ in self.window] + [token for token, _ in self.waiting]
+        return {**super().position(), "ahead": tokens, "drained": self.drained}
+
+
+def _made(future: Future[Any], make: Make) -> Any:
+    try:
+        return future.result()
+    except CancelledError:
+        if not future.cancelled():  # an error of the item itself
+            raise
+        return make()

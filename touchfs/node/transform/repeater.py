@@ -1,0 +1,126 @@
+"""A source several times, or without end. Each time is an epoch of the source, so a shuffled one comes in a new order.
+
+A token is `(repeat, source_token)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from touchfs.dataset.shown_sample import ShownSample
+from touchfs.errors import UsageError
+from touchfs.node.audio.sound import with_id
+from touchfs.node.core.base import Make, Pair, kind_of
+from touchfs.node.core.foreign import begin
+from touchfs.node.core.lhotse_names import also_named
+from touchfs.node.core.saved import LARGEST, Saved
+from touchfs.node.core.transform import TransformIteration, TransformNode
+from touchfs.token import State, Token
+
+# A source may be empty in some epochs. After so many in a row an endless repeater takes it for empty, or it would ask
+# for ever. With a source that is empty in half of its epochs that goes wrong once in 4 billion times.
+MOST_EMPTY = 32
+
+
+class LazyRepeater(TransformNode):
+    """`times` is None for an endless one. It ends all the same when its source has nothing.
+
+    With `preserve_id=False` what has an `id`, and a sample its key, comes with `_repeat0`, `_repeat1`, … behind it, as
+    Lhotse marks cuts.
+    """
+
+    @also_named(iterator="source")
+    def __init__(self, source: Any, times: int | None = None, preserve_id: bool = True) -> None:
+        if times is not None and times < 1:
+            raise UsageError(f"a source is repeated 1 or more times, not {times}")
+        super().__init__(source)
+        self.times = times
+        self.preserve_id = preserve_id
+
+    def iteration(self, epoch: int, saved: Saved) -> RepeaterIteration:
+        return RepeaterIteration(self, epoch, saved)
+
+    def make(self, token: Token) -> Any:
+        if not isinstance(token, tuple) or len(token) != 2 or type(token[0]) is not int:
+            raise TypeError(f"{kind_of(self)} expects tokens shaped like (repeat, source_token), not {token!r}")
+        if token[0] < 0 or (self.times is not None and token[0] >= self.times):
+            raise IndexError(f"repeat {token[0]} is out of range: {kind_of(self)} repeats {self.times} times")
+        return self.present(partial(super().make, token[1]), token[0])()
+
+    def present(self, make: Make, repeat: int) -> Make:
+        return make if self.preserve_id else partial(_renamed, make, repeat)
+
+    def config(self) -> State:
+        return {"times": self.times, **({} if self.preserve_id else {"preserve_id": False})}
+
+    def __len__(self) -> int:
+        length = len(self.source)
+        if self.times is None and length:
+            raise TypeError("an endless LazyRepeater has no length")
+        return (self.times or 1) * length
+
+
+class RepeaterIteration(TransformIteration):
+    node: LazyRepeater
+
+    def __init__(self, node: LazyRepeater, epoch: int, saved: Saved) -> None:
+        # The source's epochs follow each other over those of the repeater too.
+        self.first = epoch * (node.times or 1)
+        self.repeat = saved.integer("repeat", LARGEST if node.times is None else node.times - 1)
+        super().__init__(node, epoch, saved, self.first + self.repeat)
+        # How many repeats in a row had no item. The first one here does not count: resumed behind the last item of a
+        # repeat, that repeat looks empty.
+        self._empty = 0
+
+    def walk(self) -> Iterator[Pair]:
+        present = self.node.present
+        while True:
+            for token, make in self.source.pairs:
+                self._empty = 0
+                yield None if token is None else (self.repeat, token), present(make, self.repeat)
+            if not self._goes_on():
+                return
+
+    def take(self, count: int) -> list[Token | None]:
+        taken: list[Token | None] = []
+        while True:
+            tokens = self.source.take(count - len(taken))
+            taken += [None if token is None else (self.repeat, token) for token in tokens]
+            if tokens:
+                self._empty = 0
+            if len(taken) == count:
+                return taken
+            if not self._goes_on():
+                self.ended = True
+                return taken
+
+    def _goes_on(self) -> bool:
+        """Begin the next repeat, if there is one."""
+        times = self.node.times
+        if self.repeat + 1 == times or (times is None and self._empty == MOST_EMPTY):
+            return False
+        if self._empty and _has_nothing(self.node.source):
+            return False
+        self._empty += 1
+        self.repeat += 1
+        self.source = begin(self.node.source, self.first + self.repeat)
+        return True
+
+    def position(self) -> State:
+        return {**super().position(), "repeat": self.repeat}
+
+
+def _renamed(make: Make, repeat: int) -> Any:
+    item = make()
+    if isinstance(item, ShownSample):
+        return item.renamed(f"{item.key}_repeat{repeat}")
+    return with_id(item, f"{item.id}_repeat{repeat}") if hasattr(item, "id") else item
+
+
+def _has_nothing(source: Any) -> bool:
+    try:
+        return len(source) == 0
+    except TypeError:  # it has no length
+        return False

@@ -1,0 +1,85 @@
+"""A shuffle through a buffer, for sources whose order cannot be permuted.
+
+The buffer is filled, then one of it is taken at random each time. It holds tokens, and each item is made when it is
+taken, so resuming decodes nothing. The state is the buffer's tokens: where the source is one indexed dataset,
+`LazyIndexedManifestIterator(…, shuffle=True)` shuffles all of it, with a state of one integer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, cast
+
+from touchfs.errors import UsageError
+from touchfs.node.core.base import Make, Pair
+from touchfs.node.core.foreign import maker
+from touchfs.node.core.lhotse_names import also_named
+from touchfs.node.core.saved import Saved
+from touchfs.node.core.seed import SeedOrRng, resolve_seed
+from touchfs.node.core.share import is_partitioned
+from touchfs.node.core.transform import HoldingNode, TransformIteration
+from touchfs.node.order.draws import draws
+from touchfs.token import State, Token
+
+
+class LazyShuffler(HoldingNode):
+    """`rng` is Lhotse's name for a generator, from which one seed is drawn. It may be given as the seed, too."""
+
+    @also_named(iterator="source")
+    def __init__(
+        self, source: Any, buffer_size: int = 10_000, seed: SeedOrRng = 0, *, rng: random.Random | None = None
+    ) -> None:
+        if buffer_size < 1:
+            raise UsageError(f"a shuffle buffer has 1 or more items, not {buffer_size}")
+        super().__init__(source)
+        self.buffer_size = buffer_size
+        self.seed = resolve_seed(seed if rng is None else rng, is_partitioned(self.source), takes_rng=True)
+
+    def iteration(self, epoch: int, saved: Saved) -> ShufflerIteration:
+        return ShufflerIteration(self, epoch, saved)
+
+    def config(self) -> State:
+        return {"buffer_size": self.buffer_size, "seed": int(self.seed)}
+
+
+class ShufflerIteration(TransformIteration):
+    """`drained`: the source has ended, and its state is that of its next epoch."""
+
+    node: LazyShuffler
+
+    def __init__(self, node: LazyShuffler, epoch: int, saved: Saved) -> None:
+        super().__init__(node, epoch, saved)
+        self._make = maker(node.source)
+        # Of those that were saved only the tokens: what makes them is made when they are drawn.
+        self.buffer: list[tuple[Token | None, Make | None]] = [
+            (token, None) for token in saved.tokens("buffer", node.buffer_size)
+        ]
+        self.drained = saved.flag("drained")
+        self.drawn = saved.integer("drawn")
+
+    def walk(self) -> Iterator[Pair]:
+        buffer, size, source = self.buffer, self.node.buffer_size, self.source.pairs
+        for number in draws(self.seed, self.epoch, self.drawn):
+            while len(buffer) < size and not self.drained:
+                pair = next(source, None)
+                if pair is None:
+                    self.drained = True
+                else:
+                    buffer.append(pair)
+            if not buffer:
+                return
+            taken = int(number * len(buffer))
+            buffer[taken], buffer[-1] = buffer[-1], buffer[taken]
+            self.drawn += 1
+            token, make = buffer.pop()
+            yield token, make or partial(self._make, cast(Token, token))  # only of a saved one is it not there
+
+    def position(self) -> State:
+        return {
+            **super().position(),
+            "buffer": [token for token, _ in self.buffer],
+            "drained": self.drained,
+            "drawn": self.drawn,
+        }

@@ -1,0 +1,1 @@
+"""Indexes that other tools make and read: finding, judging and writing them."""

@@ -1,0 +1,161 @@
+"""What `touchfs index` does with the indexes of other tools: finds them, judges them, and writes those it should.
+
+The work on one file is a function of a `Task`, for processes to share. Its errors are part of what it returns, so that
+one damaged file of thousands does not keep the others from being indexed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from touchfs.dataset import counted
+from touchfs.errors import NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.format.tar.grouping import INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect
+from touchfs.peers.judge import State, Verdict, judge
+from touchfs.peers.lists import SQLITE_NAME, is_list, judge_list
+from touchfs.peers.write import identify, index_path, write_index
+
+_COMPRESSED = (".gz", ".zst", ".xz", ".bz2", ".lz4")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The index of one file; of many, if it is its own data. `dialect` is None for JSONL."""
+
+    data: str
+    index: str
+    dialect: Dialect | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    line: str = ""
+    remarks: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+
+def plan(found: Iterable[tuple[str, Dialect | None]], output_dir: str | None) -> list[Task]:
+    """The indexes of these files, each at a place of its own."""
+    tasks: dict[str, Task] = {}
+    for data, dialect in found:
+        if not data:
+            raise UsageError("the path is empty: is a variable unset?")
+        task = Task(data, index_path(data, dialect, output_dir), dialect)
+        if (other := tasks.setdefault(task.index, task)).data != data:
+            told = f"would be the index of {other.data} and of {data}: take a directory for each"
+            raise UsageError(told, path=task.index)
+    return list(tasks.values())
+
+
+def told(work: Callable[[Task], Done], task: Task) -> Done:
+    """An error of one task does not keep the others from being done."""
+    try:
+        return work(task)
+    except TouchfsError as error:
+        return Done(wrong=(str(error),))
+
+
+def size_of(task: Task) -> int:
+    """What a task counts for when progress is shown: the bytes of its data."""
+    try:
+        return os.path.getsize(task.data)
+    except OSError:
+        return 0
+
+
+def write(task: Task, *, force: bool) -> Done:
+    """What is there and right is left as it is, and without `force` what is wrong, too, which is an error."""
+    if not force and os.path.lexists(task.index):
+        identify(task.data)
+        verdict = judge(task.index, task.data)
+        if not _is_right(verdict, task):
+            return Done(wrong=(f"{verdict}; --force writes it anew",))
+        return Done(f"{task.index}: {counted(verdict.samples, 'sample')}; indexed already")
+    report = write_index(task.data, task.index, task.dialect)
+    remarks = (f"{task.data}: {report.remark}",) if report.remark else ()
+    return Done(f"{task.index}: {counted(report.samples, 'sample')}; indexed now", remarks)
+
+
+def check(task: Task) -> Done:
+    """Whether an index is what `write` would leave."""
+    identify(task.data)
+    verdict = judge(task.index, task.data)
+    return Done(str(verdict)) if _is_right(verdict, task) else Done(wrong=(str(verdict),))
+
+
+def check_any(task: Task) -> Done:
+    """An index of whatever dialect, or one of many files, of which only those that are wrong are named."""
+    if task.data != task.index:
+        identify(task.data)
+        verdict = judge(task.index, task.data)
+        return Done(str(verdict)) if verdict.state is State.FITS else Done(wrong=(str(verdict),))
+    fitting = samples = unchecked = 0
+    wrong = []
+    for verdict in judge_list(task.index):
+        if verdict.state is State.FITS:
+            fitting, samples = fitting + 1, samples + verdict.samples
+        elif verdict.state is State.UNCHECKED:
+            unchecked += 1
+        else:
+            wrong.append(str(verdict))
+    elsewhere = f", {unchecked:,} elsewhere and not checked" if unchecked else ""
+    line = f"{task.index}: fits: {counted(fitting, 'shard')}, {counted(samples, 'sample')}{elsewhere}"
+    return Done(line, wrong=tuple(wrong))
+
+
+def _is_right(verdict: Verdict, task: Task) -> bool:
+    return verdict.state is State.FITS and (task.dialect is None or task.dialect in verdict.readers)
+
+
+def find_shar(directory: str) -> list[tuple[str, Dialect | None]]:
+    """The files of a Shar directory that have indexes."""
+    found: list[tuple[str, Dialect | None]] = []
+    for name in _names(directory):
+        path = os.path.join(directory, name)
+        if name.endswith((".jsonl", ".tar")) and not name.startswith("."):
+            found.append((path, None if name.endswith(".jsonl") else Dialect.LHOTSE))
+    if not found:
+        compressed = any(name.endswith(_COMPRESSED) for name in _names(directory))
+        told = "; what is compressed has no index, and Lhotse only streams it" if compressed else ""
+        raise NotFoundError(f"no .jsonl and no .tar here{told}", path=directory)
+    return found
+
+
+def find_indexes(source: str) -> Iterator[Task]:
+    """All indexes at a path: of the file or in the directory that it is, or itself."""
+    if os.path.isdir(source):
+        for directory, directories, names in os.walk(source):
+            directories.sort()
+            for name in sorted(names):
+                path = os.path.join(directory, name)
+                if name == SQLITE_NAME or name.endswith((".idxpack", ".json")):
+                    if os.path.isfile(path) and is_list(path):
+                        yield Task(path, path)
+                elif (data := _data_of(path)) is not None:
+                    yield Task(data, path)
+    elif (data := _data_of(source)) is not None:
+        yield Task(data, source)
+    elif is_list(source):
+        yield Task(source, source)
+    else:
+        beside = [source + suffix for suffix in (INDEX_SUFFIX, WDS_V2_SUFFIX)]
+        for index in [index for index in beside if os.path.exists(index)] or beside[:1]:
+            yield Task(source, index)
+
+
+def _data_of(index: str) -> str | None:
+    for suffix in (WDS_V2_SUFFIX, INDEX_SUFFIX):
+        if index.endswith(suffix) and os.path.isfile(data := index.removesuffix(suffix)):
+            return data
+    return None
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except FileNotFoundError as error:
+        raise NotFoundError("no such directory", path=directory) from error
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), path=directory) from error

@@ -1,0 +1,267 @@
+"""Whether an index that lies beside a tar or a JSONL file is right. What is there is told by the data, never by names.
+
+Nothing is served from such an index: none says of which bytes it was made, so one that is stale looks like any other.
+Of the data all headers, or all lines, are gone through, and each number of the index must be where a sample begins.
+Then it is known whose the index is, and who reads it right:
+
+    Lhotse, Energon    take all numbers but the last for samples: after those of their samples they need just one
+    NeMo               takes the last one for a sample, too, if it is not the size; but drops what leads to zero blocks
+    NeMo's v2          has a companion that says of which tar it is, and is believed only with it
+
+What the last number may be: from where the last member ends to the size of the file. Of JSONL, it is the size.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from touchfs.errors import FormatError, NotFoundError
+from touchfs.extent import Source
+from touchfs.format import jsonl
+from touchfs.format.idx.offsets import OFFSET, Offsets, find_stranger, parse
+from touchfs.format.idx.wds_v2 import parse_companion
+from touchfs.format.tar import members as tar
+from touchfs.format.tar.grouping import COMPANION_SUFFIX, WDS_V2_SUFFIX, Dialect, Grouping, grouping
+from touchfs.format.tar.header import BLOCK, parse_header
+from touchfs.progress import reached
+from touchfs.source.local import FileIdentity, LocalFile
+
+_READ_SIZE = 2**20
+_BLANK_SIZE_MAX = 2**12
+_REPORT_EVERY = 256
+_NUMBERS_MORE = 2**6  # than there are bytes, an index never has
+_COMPANION_SIZE_MAX = 2**20
+_READERS = {
+    Dialect.LHOTSE: "Lhotse",
+    Dialect.ENERGON: "Energon",
+    Dialect.NEMO: "NeMo",
+    Dialect.WDS_V2: "NeMo's v2",
+    Dialect.MEMBERS: "whoever takes each file for a sample",
+}
+_ALL = frozenset((Dialect.LHOTSE, Dialect.ENERGON, Dialect.NEMO))
+_GROUPED = (Dialect.LHOTSE, Dialect.ENERGON, Dialect.NEMO, Dialect.MEMBERS)
+
+
+class State(enum.Enum):
+    FITS = "fits"
+    MISSING = "missing"
+    STALE = "stale"  # an index, but of other data
+    DAMAGED = "damaged"  # not the index of anything
+    UNCHECKED = "not checked"  # its data is not here
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """On an index. `readers` are those that find the right samples with it."""
+
+    index: str
+    state: State
+    told: str
+    samples: int = 0
+    readers: frozenset[Dialect] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.index}: {self.state.value}: {self.told}"
+
+
+def judge(index: str, data: str) -> Verdict:
+    """On the index of one file. Where the data itself is damaged, FormatError is raised, with the offset in it."""
+    source = LocalFile(data)
+    size = source.size
+    file = LocalFile(index)
+    try:
+        if file.size > OFFSET.itemsize * (size + _NUMBERS_MORE):
+            return Verdict(
+                index, State.DAMAGED, f"it has {file.size // OFFSET.itemsize} numbers for {size} bytes of data"
+            )
+        stored = file.read(0, file.size)
+    except NotFoundError:
+        return Verdict(index, State.MISSING, f"there is no index of {os.path.basename(data)}")
+    if index.endswith(WDS_V2_SUFFIX):
+        return _judge_strict(index, stored, source, size)
+    try:
+        offsets = parse(stored, size)
+    except FormatError as error:
+        return _judge_unparsed(index, stored, size, error)
+    return judge_offsets(index, offsets, source, size)
+
+
+def judge_offsets(index: str, offsets: Offsets, source: LocalFile, size: int) -> Verdict:
+    """On numbers that ascend to at most the size of the file."""
+    try:
+        if is_tar(source, size):
+            return _judge_tar(index, offsets, source, size)
+        return _judge_lines(index, offsets, source, size)
+    except FormatError as error:
+        error.at(source.path)
+        raise
+
+
+def is_tar(source: LocalFile, size: int) -> bool:
+    """Told by its first block; a name decides only where that is damaged."""
+    if size >= BLOCK:
+        block = bytes(source.read(0, BLOCK))
+        if not any(block):
+            return True
+        with suppress(FormatError):
+            parse_header(block, 0)
+            return True
+    return source.path.endswith(".tar")
+
+
+def _judge_unparsed(index: str, stored: bytes, size: int, error: FormatError) -> Verdict:
+    if find_stranger(stored) is None and len(stored) and len(stored) % OFFSET.itemsize == 0:
+        swapped = np.frombuffer(stored, OFFSET.newbyteorder())
+        if (swapped[1:] >= swapped[:-1]).all() and swapped[-1] <= size:
+            return Verdict(index, State.DAMAGED, "its numbers are big-endian, which nobody reads")
+        numbers = np.frombuffer(stored, OFFSET)
+        if (numbers[1:] >= numbers[:-1]).all():
+            return Verdict(index, State.STALE, f"{error.message}: the data was cut, or is another")
+    return Verdict(index, State.DAMAGED, str(error))
+
+
+def _judge_lines(index: str, offsets: Offsets, source: LocalFile, size: int) -> Verdict:
+    """All lines are samples to Lhotse and NeMo, and those that are not blank to Energon."""
+    samples, found, blank = len(offsets) - 1, 0, False
+    for starts in jsonl.line_offsets(source.read(at, min(_READ_SIZE, size - at)) for at in range(0, size, _READ_SIZE)):
+        reached(int(starts[-1]), size)
+        listed = offsets[found : found + len(starts)]
+        if np.array_equal(starts, listed):
+            found += len(starts)
+            continue
+        for start in starts.tolist():
+            if found < len(offsets) and offsets[found] == start:
+                found += 1
+            elif start != size and _is_blank(source, start, size):
+                blank = True
+            elif found >= samples:
+                told = f"{counted(samples)} in it, and the file goes on at byte {offsets[-1]}"
+                return Verdict(index, State.STALE, told)
+            else:
+                told = f"sample {found} is at byte {offsets[found]} in it, and in the file a line at byte {start}"
+                return Verdict(index, State.STALE, told)
+    if found != len(offsets):
+        told = f"it goes on with byte {offsets[found]}, after the last line"
+        return Verdict(index, State.STALE, told)
+    if blank:
+        return Verdict(index, State.FITS, f"{counted(samples)}, a line each but for blank ones", samples, _ALL)
+    return Verdict(index, State.FITS, f"{counted(samples)}, a line each", samples, _ALL)
+
+
+def _is_blank(source: Source, start: int, size: int) -> bool:
+    head = bytes(source.read(start, min(_BLANK_SIZE_MAX, size - start)))
+    return not head.partition(b"\n")[0].strip()
+
+
+class _Candidate:
+    """One way to make samples of members, held against the numbers of an index."""
+
+    __slots__ = ("dialect", "found", "grouping", "wrong")
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.grouping: Grouping = grouping(dialect)
+        self.found = 0
+        self.wrong = ""
+
+    def see(self, member: tar.Member, offsets: Offsets) -> None:
+        offset = member.header_offset
+        try:
+            begins = self.grouping.begins(member.name, offset, member.kind is tar.Kind.FILE)
+        except FormatError as error:
+            self.wrong = str(error)
+            return
+        if not begins:
+            return
+        found = self.found
+        if found < len(offsets) and offsets[found] == offset:
+            self.found = found + 1
+        elif found >= len(offsets) - 1:
+            self.wrong = f"{counted(len(offsets) - 1)} in it, and the tar goes on with another at byte {offset}"
+        else:
+            self.wrong = f"sample {found} is at byte {offsets[found]} in it, and in the tar at byte {offset}"
+
+    def finish(self, offsets: Offsets, end: int) -> None:
+        try:
+            self.grouping.finish()
+        except FormatError as error:
+            self.wrong = str(error)
+            return
+        if self.found < len(offsets) and offsets[self.found] < end:
+            self.wrong = f"sample {self.found} is at byte {offsets[self.found]} in it, where none begins in the tar"
+
+
+def _judge_tar(index: str, offsets: Offsets, source: LocalFile, size: int) -> Verdict:
+    candidates = [_Candidate(dialect) for dialect in _GROUPED]
+    live = candidates
+    end = 0
+    for number, member in enumerate(tar.members(source.read, size)):
+        if number % _REPORT_EVERY == 0:
+            reached(member.offset, size)
+        if member.kind is tar.Kind.GARBAGE:
+            raise FormatError("what follows the end of the archive is no tar", offset=member.offset)
+        for candidate in live:
+            candidate.see(member, offsets)
+        live = [candidate for candidate in live if not candidate.wrong]
+        end = min(member.end, size)
+    for candidate in live:
+        candidate.finish(offsets, end)
+    fitting = {candidate.dialect: candidate.found for candidate in live if not candidate.wrong}
+    if not fitting:
+        best = max(candidates, key=lambda candidate: candidate.found)
+        return Verdict(index, State.STALE, best.wrong)
+    samples = next(iter(fitting.values()))
+    extra = len(offsets) - samples
+    readers = frozenset(fitting) if extra == 1 else frozenset(fitting) & {Dialect.NEMO, Dialect.MEMBERS}
+    if not readers:
+        told = f"{counted(samples)}, and then {extra} numbers more, where its readers need one"
+        return Verdict(index, State.DAMAGED, told)
+    named = ", ".join(_READERS[dialect] for dialect in _GROUPED if dialect in readers)
+    without = "" if extra == 1 else f", and then {extra or 'no'} numbers more, so not for Lhotse and Energon"
+    return Verdict(index, State.FITS, f"{counted(samples)}, for {named}{without}", samples, readers)
+
+
+def _judge_strict(index: str, stored: bytes, source: LocalFile, size: int) -> Verdict:
+    """NeMo's v2: the companion, the tar that it tells of, and then its offsets."""
+    companion = LocalFile(index + COMPANION_SUFFIX)
+    try:
+        if companion.size > _COMPANION_SIZE_MAX:
+            return Verdict(index, State.DAMAGED, f"its companion {COMPANION_SUFFIX} has {companion.size} bytes")
+        told = parse_companion(companion.read(0, companion.size), stored)
+    except NotFoundError:
+        return Verdict(index, State.DAMAGED, f"its companion {index}{COMPANION_SUFFIX} is missing")
+    except FormatError as error:
+        return Verdict(index, State.DAMAGED, f"{COMPANION_SUFFIX}: {error}")
+    identity = FileIdentity.of(os.stat(source.path))
+    if told.size != size or (told.identity is None and told.mtime_ns != identity.mtime_ns):
+        return Verdict(index, State.STALE, "the tar has another size or time than when it was made")
+    starts = _strict_starts(grouping(Dialect.WDS_V2), source, size)
+    for ordinal, offset in enumerate(parse(stored, size)[:-1].tolist()):
+        if (start := next(starts, None)) != offset:
+            return Verdict(index, State.STALE, f"sample {ordinal} is at byte {offset} in it, and in the tar at {start}")
+    if (start := next(starts, None)) is not None:
+        return Verdict(index, State.STALE, f"the tar goes on with a sample at byte {start}")
+    readers = frozenset((Dialect.WDS_V2,))
+    text = f"{counted(told.samples)}, for NeMo's v2 where the tar is named {told.path!r}"
+    return Verdict(index, State.FITS, text, told.samples, readers)
+
+
+def _strict_starts(group: Grouping, source: LocalFile, size: int) -> Iterator[int]:
+    try:
+        for member in tar.members(source.read, size):
+            if group.begins(member.name, member.header_offset, member.kind is tar.Kind.FILE):
+                yield member.header_offset
+        group.finish()
+    except FormatError as error:
+        error.at(source.path)
+        raise
+
+
+def counted(samples: int) -> str:
+    return f"{samples:,} sample{'' if samples == 1 else 's'}"

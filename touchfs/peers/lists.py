@@ -1,0 +1,221 @@
+"""Indexes of many shards in one file, and whether each shard is still what they say. No such index is served from.
+
+    .idxpack            Lhotse's: the offsets of many JSONL files and tars, with a CRC of each shard's
+    index.sqlite        Energon's, in `.nv-meta`: the key and place of each sample, and the place of each file in it
+    wids JSON           a list of tars with their sizes and numbers of samples (and MD5, for which all data would have
+                        to be read, so it is not looked at)
+
+A shard is looked for where the list says, then beside the list. One with a URL is not checked.
+
+Source: lhotse/index_pack.py, Megatron-Energon's prepare.py and aggregator_pool.py, wids/wids_specs.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote
+
+from touchfs.errors import FormatError
+from touchfs.format.idx import idxpack
+from touchfs.format.tar import members as tar
+from touchfs.format.tar.grouping import Dialect, grouping, webdataset_key
+from touchfs.peers.judge import State, Verdict, counted, judge_offsets
+from touchfs.source.drive import drive
+from touchfs.source.local import LocalFile
+
+SQLITE_NAME = "index.sqlite"
+_INFO_NAME = ".info.json"
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_WIDS_KIND = "wids-shard-index-v1"
+_JSON_SIZE_MAX = 2**28
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?://)?")
+_Place = tuple[str, int, int]  # of a sample or a file in it: key or name, offset, size
+
+
+def is_list(path: str) -> bool:
+    """Whether a file is an index of many shards, told by how it begins."""
+    file = LocalFile(path)
+    head = file.read(0, min(file.size, 4096))
+    if head.startswith((idxpack.MAGIC[:7], _SQLITE_MAGIC)):
+        return True
+    return head.lstrip().startswith(b"{") and path.endswith(".json") and b'"__kind__"' in head
+
+
+def judge_list(path: str) -> Iterator[Verdict]:
+    """On each shard of an index of many. What is wrong with it as a whole is raised as FormatError."""
+    head = LocalFile(path).read(0, min(LocalFile(path).size, len(_SQLITE_MAGIC)))
+    try:
+        if head.startswith(_SQLITE_MAGIC):
+            yield from _judge_sqlite(path)
+        elif head.startswith(idxpack.MAGIC[:7]):
+            yield from _judge_pack(path)
+        else:
+            yield from _judge_wids(path)
+    except FormatError as error:
+        error.at(path)
+        raise
+
+
+def _judge_pack(path: str) -> Iterator[Verdict]:
+    file = LocalFile(path)
+    pack = drive(idxpack.scan_pack(file.size), file)
+    for segment, (name, row) in enumerate(zip(pack.paths, pack.segments, strict=True)):
+        content = idxpack.Content(int(row["flags"]))
+        try:
+            numbers = drive(idxpack.scan_segment(pack, segment), file)
+        except FormatError as error:
+            yield Verdict(path, State.DAMAGED, f"{name or f'array {segment}'}: {error}")
+            continue
+        if content is idxpack.Content.ARRAY:
+            yield Verdict(path, State.FITS, f"array {segment}: {len(numbers)} numbers, whose CRC is right")
+            continue
+        size = int(numbers[-1]) if len(numbers) else None
+        shard = _open_listed(path, name, size)
+        if isinstance(shard, Verdict):
+            yield shard
+        elif content is idxpack.Content.PATHS:
+            yield Verdict(path, State.FITS, f"{name}: is there")
+        else:
+            yield _of_shard(path, name, judge_offsets(path, numbers, shard, shard.size))
+
+
+def _judge_wids(path: str) -> Iterator[Verdict]:
+    file = LocalFile(path)
+    if file.size > _JSON_SIZE_MAX:
+        raise FormatError(f"{file.size} bytes are too many for a list of shards")
+    try:
+        told = json.loads(file.read(0, file.size))
+        if told["__kind__"] != _WIDS_KIND:
+            raise FormatError(f"a list of the kind {told['__kind__']!r}, only {_WIDS_KIND!r} is known")
+        lists = [told.get("shardlist", []), *(part.get("shardlist", []) for part in told.get("datasets", []))]
+        shards = [_wids_shard(shard, str(told.get("base") or "")) for listed in lists for shard in listed]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FormatError(f"not a list of shards by wids: {error}") from error
+    for name, samples, size in shards:
+        shard = _open_listed(path, name, size)
+        if isinstance(shard, Verdict):
+            yield shard
+            continue
+        # Of dots in front wids has its own opinion, so that either number will do.
+        counts = [_count(shard, dialect) for dialect in (Dialect.WIDS, Dialect.ENERGON)]
+        if samples in counts:
+            yield Verdict(path, State.FITS, f"{name}: {counted(samples)}", samples)
+        else:
+            yield Verdict(path, State.STALE, f"{name}: {counted(samples)} in it, and in the tar {counts[0]}")
+
+
+def _wids_shard(told: dict[str, Any], base: str) -> tuple[str, int, int | None]:
+    name, samples, size = told["url"], told["nsamples"], told.get("filesize")
+    if not isinstance(name, str) or type(samples) is not int or not (size is None or type(size) is int):
+        raise TypeError(f"a shard of {told}"[:100])
+    return base + name, samples, size
+
+
+def _count(shard: LocalFile, dialect: Dialect) -> int:
+    group = grouping(dialect)
+    return sum(
+        group.begins(member.name, member.header_offset, member.kind is tar.Kind.FILE)
+        for member in tar.members(shard.read, shard.size)
+    )
+
+
+def _judge_sqlite(path: str) -> Iterator[Verdict]:
+    import sqlite3  # takes as long as numpy to import, and here alone it is needed
+
+    names = _energon_shards(os.path.join(os.path.dirname(path), _INFO_NAME))
+    root = os.path.dirname(os.path.dirname(os.path.abspath(path)))
+    try:
+        # Immutable: without locks, and without a journal beside it, which may be read-only.
+        with closing(sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1", uri=True)) as store:
+            (last,) = store.execute("SELECT max(tar_file_id) FROM samples").fetchone()
+            if last is not None and not (type(last) is int and last < len(names)):
+                raise FormatError(f"has samples of a shard {last!r}, of which {_INFO_NAME} does not tell")
+            for number, name in enumerate(names):
+                shard = _open_listed(path, os.path.join(root, name), None)
+                yield shard if isinstance(shard, Verdict) else _judge_tables(path, name, shard, store, number)
+    except sqlite3.Error as error:
+        raise FormatError(f"not Energon's tables: {error}") from error
+
+
+def _energon_shards(info: str) -> list[str]:
+    """In the order of `tar_file_id`."""
+    file = LocalFile(info)
+    try:
+        if file.size > _JSON_SIZE_MAX:
+            raise ValueError("too large")
+        return [str(name) for name in dict(json.loads(file.read(0, file.size))["shard_counts"])]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise FormatError(f"not the list of Energon's shards: {error}", path=info) from error
+
+
+def _judge_tables(path: str, name: str, shard: LocalFile, store: Any, number: int) -> Verdict:
+    samples = store.execute(
+        "SELECT sample_index, sample_key, byte_offset, byte_size FROM samples WHERE tar_file_id = ? "
+        "ORDER BY sample_index",
+        (number,),
+    )
+    files = store.execute(
+        "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts "
+        "WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset",
+        (number,),
+    )
+    count = 0
+    try:
+        for count, (key, offset, ends, parts) in enumerate(_energon_samples(shard), 1):
+            row = next(samples, None)
+            if row is None or row[:3] != (count - 1, key, offset) or row[2] + row[3] not in ends:
+                told = (
+                    f"sample {count - 1} is {row and row[1:]} in it, and in the tar {(key, offset, ends[0] - offset)}"
+                )
+                return Verdict(path, State.STALE, f"{name}: {told}")
+            for part in parts:
+                if (row := next(files, None)) != (count - 1, *part):
+                    told = f"file {row and row[1:]} in it, and in the tar {part}"
+                    return Verdict(path, State.STALE, f"{name}: sample {count - 1} has the {told}")
+    except (FormatError, TypeError) as error:
+        return Verdict(path, State.STALE, f"{name}: {error}")
+    if next(samples, None) is not None or next(files, None) is not None:
+        return Verdict(path, State.STALE, f"{name}: it goes on after the {counted(count)} of the tar")
+    return Verdict(path, State.FITS, f"{name}: {counted(count)}", count)
+
+
+def _energon_samples(shard: LocalFile) -> Iterator[tuple[str, int, tuple[int, int], list[_Place]]]:
+    """Of a tar: the key and offset of each sample, where its last file and what follows it end, and its files."""
+    key, offset, end, parts = "", 0, 0, list[_Place]()
+    last = 0
+    for member in tar.members(shard.read, shard.size):
+        found = webdataset_key(member.name) if member.kind is tar.Kind.FILE else ""
+        if found and found != key:
+            if key:
+                yield key, offset, (end, member.header_offset), parts
+            key, offset, parts = found, member.header_offset, []
+        if found:
+            parts.append((member.name[len(found) + 1 :], member.offset, member.size))
+            end = member.end
+        last = member.end
+    if key:
+        yield key, offset, (end, last), parts
+
+
+def _open_listed(path: str, name: str, size: int | None) -> LocalFile | Verdict:
+    """A shard of the list at `path`, if it is there and has that size."""
+    if _URL.match(name):
+        return Verdict(path, State.UNCHECKED, f"{name}: is not on this machine")
+    beside = os.path.dirname(os.path.abspath(path))
+    places = [name, os.path.join(beside, name), os.path.join(beside, os.path.basename(name))]
+    place = next((place for place in places if os.path.isfile(place)), None)
+    if place is None:
+        return Verdict(path, State.STALE, f"{name}: is not there")
+    shard = LocalFile(place)
+    if size is not None and shard.size != size:
+        return Verdict(path, State.STALE, f"{name}: has {shard.size} bytes, and {size} when it was indexed")
+    return shard
+
+
+def _of_shard(path: str, name: str, verdict: Verdict) -> Verdict:
+    return Verdict(path, verdict.state, f"{name}: {verdict.told}", verdict.samples, verdict.readers)

@@ -1,0 +1,67 @@
+"""Whether a source was prepared for random access: each of its files is plain and has its native index beside it.
+
+A TouchNet or Megatron-LM shard is made of such pairs. A tar or JSONL file has `<its name>.idx`, which matches if its
+last number is where the file ends: of JSONL exactly, of a tar within its end mark. No byte is served by it (touchfs has
+catalogs for that), so no more than this is asked of it; `touchfs index --check` looks at all.
+
+Only what lies beside the data counts: were a catalog in somebody's cache to count, the same job would run one way here
+and another way there, or differently the second time.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from touchfs.shard.find import find_shards
+from touchfs.shard.open import fingerprint
+from touchfs.shard.other_formats import refuse_remote
+from touchfs.shard.shar import files as shar_files
+from touchfs.source.lines import PIPE
+
+_OFFSET = struct.Struct("<Q")
+# Two blocks of zeros and what fills the last record of 20 blocks; of Lhotse's, one record may be missing besides.
+_END_MARK_MAX = 22 * 512 + 20 * 512
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
+
+
+def why_sequential(path: str) -> str:
+    """Why there can be no random access to what has this name; empty where there can be."""
+    if path.startswith(PIPE):
+        return "what a command writes can only be read from its start on: write it to a file"
+    if path.endswith(_COMPRESSED):
+        return "it is compressed, and a sample in it can only be reached through all before it: decompress it"
+    return ""
+
+
+def has_native_indexes(source: str) -> bool:
+    """Of a source of `touchfs.indexing.open_dataset`. Raises NotFoundError, FormatError or SourceError as that does."""
+    refuse_remote(source)
+    return not why_sequential(source) and all(map(_is_indexed, find_shards(os.path.abspath(source))))
+
+
+def matches(path: str) -> bool:
+    """Whether the native index of a tar or JSONL file is beside it and ends where it does."""
+    if why_sequential(path):
+        return False
+    try:
+        size = os.path.getsize(path)
+        with open(f"{path}.idx", "rb") as file:
+            index_size = file.seek(0, os.SEEK_END)
+            if index_size < _OFFSET.size or index_size % _OFFSET.size:
+                return False
+            file.seek(index_size - _OFFSET.size)
+            (end,) = _OFFSET.unpack(file.read(_OFFSET.size))
+    except (OSError, struct.error):
+        return False
+    return bool(size - (_END_MARK_MAX if path.endswith(".tar") else 0) <= end <= size)
+
+
+def _is_indexed(shard: str) -> bool:
+    if os.path.isdir(shard) or shard.endswith(".idx"):
+        return True
+    if not shar_files.is_shard(shard):
+        return matches(shard)
+    # What else lies there belongs to no cuts and is not read.
+    names = [name for name in fingerprint(shard) if name.endswith((".jsonl", ".tar", *_COMPRESSED))]
+    return all(matches(os.path.join(os.path.dirname(shard), name)) for name in names)

@@ -1,0 +1,88 @@
+"""Writes an .idxpack: the offset indexes of many shards in one file, for Lhotse and NeMo.
+
+The offsets are those of the data itself; indexes that lie beside it are not looked at, as nothing says that they are
+right. A pack has one collection of all JSONL files, and one of all tars, and each is found in it again by what it was
+declared as: so shards may be named by a pattern, as in their configurations, and the pattern is the declaration. Paths
+and declaration are kept as they are given. All offsets are in memory until the pack is written, 8 bytes a sample.
+
+Source: lhotse/index_pack.py, NeMo's scripts/dataloading/convert_indexes_to_idxpack.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+
+import numpy as np
+
+from touchfs import jobs
+from touchfs.errors import UsageError
+from touchfs.format.idx.idxpack_build import Spec, build_pack
+from touchfs.format.idx.offsets import Offsets
+from touchfs.format.tar.grouping import Dialect
+from touchfs.peers.write import identify, offset_blocks
+from touchfs.posix.atomic import atomic_file
+from touchfs.source.local import LocalFile
+
+# What Lhotse and NeMo call them: role and kind
+_LINES = ("manifest", "jsonl")
+_TARS = {Dialect.LHOTSE: ("tar", "tar"), Dialect.NEMO: ("tar", "nemo_tar"), Dialect.WDS_V2: ("wds_tar", "wds_tar_v2")}
+
+# {000..127}, and as NeMo spells it, because braces mean something else to its configurations: _OP_000..127_CL_
+_RANGE = re.compile(r"(?:\{|_OP_)([0-9]+)\.\.([0-9]+)(?:\}|_CL_)")
+_SHARDS_MAX = 2**20
+
+
+def write_pack(
+    sources: Sequence[str],
+    output: str,
+    dialect: Dialect = Dialect.NEMO,
+    *,
+    executor: Executor | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> int:
+    """Pack the indexes of files that `sources` name, in place of any pack at `output`. Returns how many samples.
+
+    `progress` hears how many bytes of the files are indexed, of how many.
+    """
+    if dialect not in _TARS:
+        raise UsageError(f"an index pack of the dialect {dialect.value} has no readers")
+    specs = []
+    for is_tar, (role, kind) in ((False, _LINES), (True, _TARS[dialect])):
+        declared = [source for source in sources if source.endswith(".tar") is is_tar]
+        if declared:
+            paths = [path for source in declared for path in expand(source)]
+            specs.append(Spec(role, kind, declared[0] if len(declared) == 1 else declared, paths))
+    paths = list(dict.fromkeys(path for spec in specs for path in spec.paths))
+    sized = [(path, identify(path).size) for path in paths]
+    found = jobs.run_sized(partial(_offsets, dialect=dialect), sized, executor, progress=progress)
+    offsets = dict(zip(paths, found, strict=True))
+    with atomic_file(output) as file:
+        file.writelines(build_pack(specs, offsets))
+    return sum(len(offsets[path]) - 1 for spec in specs for path in spec.paths)
+
+
+def expand(source: str) -> Iterable[str]:
+    """The paths that a pattern with ranges of numbers stands for, as a shell expands it; or the path itself."""
+    found = None if os.path.exists(source) else _RANGE.search(source)
+    if found is None:
+        return [source]
+    first, last = found.groups()
+    is_padded = any(len(number) > 1 and number.startswith("0") for number in (first, last))
+    width = max(len(first), len(last)) if is_padded else 0
+    if not 0 <= int(last) - int(first) < _SHARDS_MAX:
+        raise UsageError(f"the range {found[0]} is empty, or too large", path=source)
+    before, after = source[: found.start()], source[found.end() :]
+    return [path for number in range(int(first), int(last) + 1) for path in expand(f"{before}{number:0{width}}{after}")]
+
+
+def _offsets(path: str, dialect: Dialect) -> Offsets:
+    identity = identify(path)
+    source = LocalFile(path, identity)
+    found = offset_blocks(source, identity.size, dialect if path.endswith(".tar") else None)
+    offsets = np.concatenate(list(found))
+    source.open()  # says so if it was changed meanwhile
+    return offsets

@@ -1,0 +1,196 @@
+"""Indexes that other tools read: bare offsets beside a JSONL file or a tar. What they are is in `format.offsets`.
+
+They are made by one pass over the data, which for a tar reads its headers only, and written as they come: what is kept
+does not grow with the data (but see NeMo's v2 in `format.tar_grouping`). Nothing is written of data that is damaged,
+compressed or of another kind, nor of a tar whose members are not what the readers of the index take them for.
+
+The bytes for Lhotse are those it writes itself, with one exception: it takes what it has read of a tar for the tar's
+size, which can be 10240 too few. Then its own packer refuses the index; here the size is always the true one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
+from touchfs.extent import Buffer
+from touchfs.format import jsonl
+from touchfs.format.idx.offsets import OFFSET, Offsets
+from touchfs.format.tar import members as tar
+from touchfs.format.tar.grouping import COMPANION_SUFFIX, INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect, grouping
+from touchfs.format.tar.header import BLOCK
+from touchfs.posix.atomic import atomic_file
+from touchfs.progress import reached
+from touchfs.source.local import FileIdentity, LocalFile
+
+_READ_SIZE = 2**20
+_BLOCK = 2**13  # offsets written at once
+_FIRST_LINE_MAX = 2**20  # a longer one is not judged
+_EMPTY_OBJECT = b"{}"
+_COMPRESSED = (
+    (b"\x1f\x8b", ".gz", "gunzip"),
+    (b"\x28\xb5\x2f\xfd", ".zst", "unzstd"),
+    (b"\xfd7zXZ\0", ".xz", "unxz"),
+    (b"BZh", ".bz2", "bunzip2"),
+    (b"\x04\x22\x4d\x18", ".lz4", "unlz4"),
+)
+_USTAR_AT, _USTAR = 257, b"ustar"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`remark` is what a reader of the data will stumble over, if anything."""
+
+    samples: int
+    remark: str = ""
+
+
+def index_path(data: str, dialect: Dialect | None, output_dir: str | None = None) -> str:
+    """Where the index of `data` is looked for. Without a dialect it is JSONL."""
+    suffix = WDS_V2_SUFFIX if dialect is Dialect.WDS_V2 else INDEX_SUFFIX
+    return (data if output_dir is None else os.path.join(output_dir, os.path.basename(data))) + suffix
+
+
+def write_index(data: str, index: str, dialect: Dialect | None) -> Report:
+    """Write the index of `data`, in place of any that is there. Raises FormatError, with the offset in `data`."""
+    identity = identify(data)
+    source = LocalFile(data, identity)
+    remark = _check_first_line(source, identity.size) if dialect is None else _check_end(source, identity.size)
+    digest = hashlib.sha256() if dialect is Dialect.WDS_V2 else None
+    written = 0
+    with atomic_file(index) as file:
+        last = np.zeros(1, np.int64)
+        for block in offset_blocks(source, identity.size, dialect):
+            if dialect is None and written and not remark:
+                remark = _find_short(source, np.append(last, block), identity.size, first=written)
+            stored = block.astype(OFFSET, copy=False).tobytes()
+            if digest is not None:
+                digest.update(stored)
+            file.write(stored)
+            written += len(block)
+            last = block[-1:]
+        source.open()  # says so if it was changed meanwhile
+    if digest is not None:
+        files = sum(member.kind is tar.Kind.FILE for member in tar.members(source.read, identity.size))
+        with atomic_file(index + COMPANION_SUFFIX) as file:
+            file.write(_companion(data, identity, files, written - 1, digest.hexdigest()))
+    return Report(written - 1, remark)
+
+
+def identify(data: str) -> FileIdentity:
+    """Of a regular file that is not compressed."""
+    try:
+        found = os.stat(data)
+        if stat.S_ISDIR(found.st_mode):
+            raise UsageError("is a directory: name the files in it, or `touchfs index shar` it", path=data)
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError("is no file of a known size, as one with an index must be", path=data)
+        with open(data, "rb") as file:
+            head = file.read(len(_COMPRESSED[2][0]))
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file", path=data) from error
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), path=data) from error
+    for magic, suffix, tool in _COMPRESSED:
+        if head.startswith(magic) or data.endswith(suffix):
+            told = f"is compressed, and offsets are of plain bytes: `{tool}` it first, or let touchfs read it as it is"
+            raise FormatError(told, path=data)
+    return FileIdentity.of(found)
+
+
+def offset_blocks(source: LocalFile, size: int, dialect: Dialect | None) -> Iterator[Offsets]:
+    """All numbers of an index, in blocks: where samples begin, and what the dialect has as the last one."""
+    try:
+        if dialect is None:
+            yield from jsonl.line_offsets(_pieces(source, size))
+        else:
+            yield from _tar_blocks(source, size, dialect)
+    except FormatError as error:
+        error.at(source.path)
+        raise
+
+
+def _pieces(source: LocalFile, size: int) -> Iterator[Buffer]:
+    for at in range(0, size, _READ_SIZE):
+        yield source.read(at, min(_READ_SIZE, size - at))
+        reached(at, size)
+
+
+def _tar_blocks(source: LocalFile, size: int, dialect: Dialect) -> Iterator[Offsets]:
+    group = grouping(dialect)
+    begins, file, garbage = group.begins, tar.Kind.FILE, tar.Kind.GARBAGE  # an enumeration's attributes are slow
+    block: list[int] = []
+    member = None
+    for member in tar.members(source.read, size):
+        name, kind, offset = member[0], member[1], member[2]
+        if kind is garbage:
+            raise FormatError("what follows the end of the archive is no tar", offset=offset)
+        if begins(name, offset, kind is file):
+            block.append(offset)
+            if len(block) == _BLOCK:
+                yield np.array(block, np.int64)
+                reached(offset, size)
+                block = []
+    group.finish()
+    end = member.end if member is not None else 0
+    block.append(min(end, size) if dialect is Dialect.ENERGON else size)
+    yield np.array(block, np.int64)
+
+
+def _check_first_line(source: LocalFile, size: int) -> str:
+    """Refuses what is not JSONL; a remark on what is, but begins with a byte order mark."""
+    head = bytes(source.read(0, min(size, _FIRST_LINE_MAX)))
+    if head.startswith(_USTAR, _USTAR_AT):
+        raise FormatError("is a tar: `touchfs index tar` or `touchfs index webdataset` it", path=source.path)
+    line, line_feed, _ = head.partition(b"\n")
+    offset, length = jsonl.value_span(line)
+    try:
+        if length and (line_feed or len(head) == size):
+            json.loads(line[offset : offset + length])
+    except (ValueError, RecursionError) as error:
+        told = "line 1 is not JSON, as that of JSONL is: is it one value over several lines?"
+        raise FormatError(told, path=source.path, offset=0) from error
+    return "it begins with a byte order mark, on which readers of the index fail" if head.startswith(jsonl.BOM) else ""
+
+
+def _check_end(source: LocalFile, size: int) -> str:
+    """A remark on a tar without zero blocks at its end: if it was cut between two members, nothing else tells."""
+    end = source.read(max(size - BLOCK, 0), min(BLOCK, size))
+    return "" if len(end) == BLOCK and not any(end) else "it has no end mark, as if it had been cut"
+
+
+def _find_short(source: LocalFile, offsets: Offsets, size: int, first: int) -> str:
+    """A remark on the first line without a JSON object. `first` is the number of the line that begins at offsets[0]."""
+    sizes = np.diff(offsets)
+    if offsets[-1] == size and sizes[-1] == len(_EMPTY_OBJECT) and source.read(int(offsets[-2]), 2) == _EMPTY_OBJECT:
+        sizes[-1] += 1  # the last line needs no line feed
+    short = sizes <= len(_EMPTY_OBJECT)
+    if not short.any():
+        return ""
+    place = int(short.argmax())
+    return f"line {first + place}, at byte {offsets[place]}, is blank or no object, on which readers of the index fail"
+
+
+def _companion(data: str, identity: FileIdentity, files: int, samples: int, digest: str) -> bytes:
+    value = {
+        "format": "nemo-wds-sample-index",
+        "version": 2,
+        "sample_key_algorithm": "posix-parent-plus-basename-prefix-before-first-dot-v1",
+        "source": {
+            "path": data,  # NeMo compares it with how the tar is named to it, letter by letter
+            "size_bytes": identity.size,
+            "mtime_ns": identity.mtime_ns,
+            "object_identity": None,
+        },
+        "regular_member_count": files,
+        "sample_count": samples,
+        "offsets_sha256": digest,
+    }
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()

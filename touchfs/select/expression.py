@@ -1,0 +1,270 @@
+"""Filter expressions: which samples an iterator is to have.
+
+    duration > 2.5 and not (info.lang == "en" or text contains "uh")
+
+    expression   conjunction { "or" conjunction }
+    conjunction  negation { "and" negation }
+    negation     "not" negation | "(" expression ")" | test
+    test         field "exists" | field "contains" literal | field "in" "[" [ literal { "," literal } ] "]"
+                 | field ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) literal
+    field        part { "." part }, where a part is a name or any JSON string: "odd name".x
+    literal      a JSON string or number, true, false, null; strings are also in single quotes
+
+Names are letters, digits, `_` and `-`, a digit or `-` not first; the words of the language are quoted to be names.
+
+Values are compared as JSON has them: 1 equals 1.0, but neither true nor "1". What is of another type differs, and is
+neither less nor greater. `contains` finds a text in a text, or a literal among the elements of a list. A field that a
+sample lacks fails every test, `!=` too; so `not x == 1` keeps samples without `x`, and `x != 1` does not. A null is
+there.
+
+The parser compiles while it reads: into closures, and into the one spelling of all expressions that differ only in
+spacing, idle parentheses and how literals are written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from touchfs.errors import UsageError
+from touchfs.select.predicates import ORDERS, TESTS, Literal, Path, Predicate, getter, has_field, one_of, ordered, until
+
+__all__ = ["DEPTH_MAX", "LENGTH_MAX", "Where", "has_field", "parse_where", "spell_field"]
+
+
+# In characters, of what is read and of its one spelling: enough for a list of thousands of keys.
+LENGTH_MAX = 1 << 16
+# A level takes at most five of the interpreter's thousand frames, which the caller needs, too.
+DEPTH_MAX = 50
+
+_NAME = r"[^\W\d][\w-]*"
+_TOKEN = re.compile(
+    rf"""[ \t\r\n]*(?:
+        (?P<name>{_NAME})
+        | (?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
+        | (?P<string>"[^"\\]*(?:\\.[^"\\]*)*"?|'[^'\\]*(?:\\.[^'\\]*)*'?)
+        | (?P<symbol>[=!<>]=|[<>()\[\].,])
+        | (?P<end>\Z)
+        | (?P<other>.)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+# Of a string in single quotes, what it is in double quotes.
+_QUOTES = re.compile(r"""\\.|["']""", re.DOTALL)
+_REQUOTED = {"\\'": "'", '"': '\\"', "'": '"'}
+_CONSTANTS: Mapping[str, Literal] = {"true": True, "false": False, "null": None}
+_WORDS = frozenset({"and", "or", "not", "in", "contains", "exists", *_CONSTANTS})
+
+# Below it, floats without a fraction are written as integers; above, that takes up to 309 digits.
+_INTEGRAL_MAX = 2**53
+
+# How tightly a clause holds together: a looser one stands in parentheses inside a tighter one.
+_OR, _AND, _NOT = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A filter expression. `str()` is its one spelling, which parses to an equal one.
+
+    `matches` takes the facts of a sample by name, in the types that JSON parses to, with dicts inside.
+    """
+
+    text: str
+    fields: frozenset[Path] = field(compare=False, repr=False)
+    matches: Predicate = field(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __reduce__(self) -> tuple[Callable[[str], Where], tuple[str]]:
+        return parse_where, (self.text,)
+
+
+def parse_where(text: str) -> Where:
+    """Raises UsageError that tells the column, and what was expected there; its `offset` is in the text's UTF-8."""
+    parser = _Parser(_readable(text))
+    clause = parser.expression(DEPTH_MAX)
+    if parser.kind != "end":
+        raise parser.expected('"and", "or" or the end')
+    return Where(_readable(clause.text), frozenset(parser.fields), clause.matches)
+
+
+def spell_field(path: Path) -> str:
+    return ".".join(part if re.fullmatch(_NAME, part) and part not in _WORDS else _spell(part) for part in path)
+
+
+def _readable(text: str) -> str:
+    if len(text) > LENGTH_MAX:
+        told = f"expected an expression that takes, evenly spaced, {LENGTH_MAX} characters at most, not {len(text)}"
+        raise _error(text, 0, told)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _error(text, error.start, "expected UTF-8") from error
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    text: str
+    binding: int
+    matches: Predicate
+
+    def inside(self, binding: int) -> str:
+        return f"({self.text})" if self.binding < binding else self.text
+
+
+class _Parser:
+    """Looks one token ahead: at its kind, its word, and where that starts."""
+
+    __slots__ = ("_tokens", "fields", "kind", "start", "text", "word")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.fields: set[Path] = set()
+        self._tokens = _TOKEN.finditer(text)
+        self.advance()
+
+    def advance(self) -> None:
+        token = next(self._tokens)
+        self.kind = str(token.lastgroup)
+        self.word = token[self.kind]
+        self.start = token.start(self.kind)
+
+    def takes(self, word: str) -> bool:
+        if self.word != word:
+            return False
+        self.advance()
+        return True
+
+    def expected(self, what: str) -> UsageError:
+        found = "the end" if self.kind == "end" else f"{self.word[:40]!r}"
+        return _error(self.text, self.start, f"expected {what}, not {found}")
+
+    def expression(self, levels: int) -> _Clause:
+        return self.joined("or", _OR, self.conjunction, levels)
+
+    def conjunction(self, levels: int) -> _Clause:
+        return self.joined("and", _AND, self.negation, levels)
+
+    def joined(self, word: str, binding: int, inner: Callable[[int], _Clause], levels: int) -> _Clause:
+        clauses = [inner(levels)]
+        while self.takes(word):
+            clauses.append(inner(levels))
+        if len(clauses) == 1:
+            return clauses[0]
+        text = f" {word} ".join(clause.inside(binding) for clause in clauses)
+        return _Clause(text, binding, until(word == "or", [clause.matches for clause in clauses]))
+
+    def negation(self, levels: int) -> _Clause:
+        if self.word not in ("not", "("):
+            return self.test()
+        if not levels:
+            raise self.expected(f'at most {DEPTH_MAX} "not" and "(" inside each other')
+        if self.takes("not"):
+            clause = self.negation(levels - 1)
+            return _Clause("not " + clause.inside(_NOT), _NOT, lambda facts: not clause.matches(facts))
+        self.advance()
+        clause = self.expression(levels - 1)
+        if not self.takes(")"):
+            raise self.expected('"and", "or" or ")"')
+        return clause
+
+    def test(self) -> _Clause:
+        path, word = self.path(), self.word
+        self.fields.add(path)
+        told = f"{spell_field(path)} {word}"
+        if self.takes("exists"):
+            return _Clause(told, _NOT, has_field(path))
+        if self.takes("in"):
+            literals = self.literals()
+            told += f" [{', '.join(map(_spell, literals))}]"
+            test = one_of(*literals)
+        elif word in TESTS:
+            self.advance()
+            literal = self.literal()
+            told += f" {_spell(literal)}"
+            test = TESTS[word](literal)
+        elif word in ORDERS:
+            self.advance()
+            if self.kind not in ("number", "string"):
+                raise self.expected("a number or a string in quotes")
+            literal = self.literal()
+            told += f" {_spell(literal)}"
+            test = ordered(ORDERS[word], literal)
+        else:
+            raise self.expected("an operator (== != < <= > >= in contains exists)")
+        get = getter(path)
+        return _Clause(told, _NOT, lambda facts: test(get(facts)))
+
+    def path(self) -> Path:
+        parts = [self.part()]
+        while self.takes("."):
+            parts.append(self.part())
+        return tuple(parts)
+
+    def part(self) -> str:
+        if self.kind == "string":
+            return self.string()
+        if self.kind != "name" or self.word in _WORDS:
+            raise self.expected("the name of a field (an odd one in quotes)")
+        name = self.word
+        self.advance()
+        return name
+
+    def literals(self) -> list[Literal]:
+        literals: list[Literal] = []
+        if not self.takes("["):
+            raise self.expected('"["')
+        if self.takes("]"):
+            return literals
+        while True:
+            literals.append(self.literal())
+            if self.takes("]"):
+                return literals
+            if not self.takes(","):
+                raise self.expected('"," or "]"')
+
+    def literal(self) -> Literal:
+        if self.kind == "string":
+            return self.string()
+        literal: Literal
+        if self.kind == "number":
+            literal = self.number()
+        elif self.word in _CONSTANTS:
+            literal = _CONSTANTS[self.word]
+        else:
+            raise self.expected("a literal (a string in quotes, a number, true, false, null)")
+        self.advance()
+        return literal
+
+    def string(self) -> str:
+        word = self.word
+        if word[0] == "'":
+            word = '"' + _QUOTES.sub(lambda found: _REQUOTED.get(found[0], found[0]), word[1:])
+        try:
+            value: str = json.loads(word)
+        except json.JSONDecodeError as error:
+            raise _error(self.text, self.start + error.pos, f"expected a JSON string: {error.msg}") from error
+        self.advance()
+        return value
+
+    def number(self) -> int | float:
+        value = float(self.word)
+        if not math.isfinite(value):
+            raise self.expected("a number of at most 1.8e308")
+        if not set(self.word) & set(".eE"):
+            return int(self.word)
+        return int(value) if value.is_integer() and abs(value) < _INTEGRAL_MAX else value
+
+
+def _error(text: str, start: int, told: str) -> UsageError:
+    return UsageError(f"where, column {start + 1}: {told}", offset=len(text[:start].encode(errors="surrogatepass")))
+
+
+def _spell(literal: Literal) -> str:
+    """As JSON. Half of a surrogate pair, which UTF-8 cannot have, stays an escape."""
+    return json.dumps(literal, ensure_ascii=False).encode(errors="backslashreplace").decode()

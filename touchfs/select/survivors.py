@@ -1,0 +1,186 @@
+"""The index of survivors: the positions of the samples that a filter expression keeps.
+
+A filtered sequence has no length that is known and no random access, until all its samples have been looked at once.
+That is done here, and what was found is kept in a file, named by the identity of the dataset's files and the one
+spelling of the expression, so it is done once for each pair of them:
+
+    0       8s "TOUCHSRV"   u32 version   u32 fields   u64 samples   u64 survivors   16s identity   16s digest
+    64      positions, ascending: u32 each if they fit for every sample of the dataset, else i64
+    then    u64 for each field of the expression, sorted: how many samples have it
+
+All little-endian. The identity is the hash of those two, the digest that of all after the header. It is checked at
+every opening, which takes about a second for 200 million survivors. What fails is made again. The files used last are
+kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError, NotFoundError, SourceError, UntrustedError, UnwritableError, UsageError
+from touchfs.posix.atomic import unwritable
+from touchfs.posix.trust import check_directory, make_directory, open_own, own_file, tighten
+from touchfs.select.expression import Where, has_field, spell_field
+from touchfs.source.mapped import map_file
+
+log = logging.getLogger(__name__)
+
+Positions: TypeAlias = NDArray[np.uint32] | NDArray[np.int64]
+
+HEADER = struct.Struct("<8sIIQQ16s16s")
+MAGIC = b"TOUCHSRV"
+VERSION = 1
+SUFFIX = ".survivors"
+_COUNT = np.dtype("<u8")
+_SMALL, _LARGE = np.dtype("<u4"), np.dtype("<i8")
+# A dataset of more has positions that are i64.
+_SMALL_SAMPLES = 1 << 32
+# Looked at between two reports of progress: some milliseconds where facts are at hand.
+_STEP_SAMPLES = 1 << 12
+_KEPT = 100
+
+
+class Survivors(NamedTuple):
+    """`positions` are ascending. `digest` tells them from others, wherever they were found."""
+
+    positions: Positions
+    digest: bytes
+
+
+class Filterable(Protocol):
+    """Samples by position. `identity` differs when their files do; `records` has the facts of each one of a range."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def identity(self) -> str: ...
+
+    def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]: ...
+
+
+def survivors(
+    samples: Filterable,
+    where: Where,
+    path: str,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Survivors:
+    """The samples that match, mapped from the file in the directory `path`.
+
+    The file is made if it is not there, or damaged; `progress` is told samples looked at and all. Raises UsageError
+    for a field that no sample has, SourceError where no file can be read or written. Where we may not write, or
+    others may, they are kept in memory, and a line of the log says so.
+    """
+    identity = _hash(f"{samples.identity}\0{where}".encode(errors="surrogatepass")).digest()
+    file, paths = os.path.join(path, identity.hex() + SUFFIX), sorted(where.fields)
+    known = None
+    with suppress(NotFoundError, FormatError, UntrustedError):
+        known = _open(file, identity, len(samples), len(paths))
+    if known is None:
+        try:
+            _make_directory(path)
+            with own_file(file) as made:
+                _build(made, identity, samples, where, progress)
+            known = _open(file, identity, len(samples), len(paths))
+            _keep_latest(path)
+        except (UntrustedError, UnwritableError) as error:
+            log.warning("%s: the survivors are kept in memory", error)
+            with open(os.memfd_create("touchfs-survivors"), "w+b") as made:
+                _build(made, identity, samples, where, progress)
+                made.flush()
+                known = _parse(made.fileno(), file, identity, len(samples), len(paths))
+    found, counts = known
+    if unknown := [spell_field(each) for each, count in zip(paths, counts, strict=True) if not count and len(samples)]:
+        raise UsageError(f"where: no sample has the field {', '.join(unknown)}: name fields that are there")
+    return found
+
+
+def _open(path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:
+    """And how many samples have each field."""
+    try:
+        with open(open_own(path), "rb") as file:
+            with suppress(PermissionError):
+                os.utime(file.fileno())
+            return _parse(file.fileno(), path, identity, samples, fields)
+    except FileNotFoundError:
+        raise NotFoundError("no index of survivors", path=path) from None
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), path=path) from error
+
+
+def _parse(descriptor: int, path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:
+    data = map_file(descriptor)
+    size = len(data)
+    if size < HEADER.size:
+        raise FormatError("not an index of survivors", path=path, offset=0)
+    *told, count, of, digest = HEADER.unpack_from(data)
+    dtype = _dtype(samples)
+    end = HEADER.size + count * dtype.itemsize
+    if told != [MAGIC, VERSION, fields, samples] or of != identity or size != end + fields * _COUNT.itemsize:
+        raise FormatError("not the index of survivors of these samples", path=path, offset=0)
+    if _hash(data[HEADER.size :]).digest() != digest:
+        raise FormatError("a damaged index of survivors", path=path, offset=HEADER.size)
+    found = Survivors(np.frombuffer(data, dtype, count, HEADER.size), digest)
+    if count and not 0 <= found.positions.min() <= found.positions.max() < samples:
+        raise FormatError("an index of survivors of other samples", path=path, offset=HEADER.size)
+    return found, np.frombuffer(data[end:], _COUNT).tolist()
+
+
+def _keep_latest(directory: str) -> None:
+    """Those used last. Whoever has another one mapped keeps it."""
+    with suppress(OSError):  # somebody else does the same
+        files = [entry for entry in os.scandir(directory) if entry.name.endswith(SUFFIX)]
+        for entry in sorted(files, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns)[:-_KEPT]:
+            os.unlink(entry.path)
+
+
+def _build(
+    file: BinaryIO, identity: bytes, samples: Filterable, where: Where, progress: Callable[[int, int], None]
+) -> None:
+    total, dtype = len(samples), _dtype(len(samples))
+    fields = [has_field(path) for path in sorted(where.fields)]
+    counts, survived, digest = [0] * len(fields), 0, _hash(b"")
+    progress(0, total)
+    file.write(bytes(HEADER.size))
+    for start in range(0, total, _STEP_SAMPLES):
+        stop, kept = min(start + _STEP_SAMPLES, total), []
+        for position, facts in zip(range(start, stop), samples.records(start, stop), strict=True):
+            for i, has in enumerate(fields):
+                counts[i] += has(facts)
+            if where.matches(facts):
+                kept.append(position)
+        piece = np.array(kept, dtype).tobytes()
+        file.write(piece)
+        digest.update(piece)
+        survived += len(kept)
+        progress(stop, total)
+    piece = np.array(counts, _COUNT).tobytes()
+    file.write(piece)
+    digest.update(piece)
+    file.seek(0)
+    file.write(HEADER.pack(MAGIC, VERSION, len(fields), total, survived, identity, digest.digest()))
+
+
+def _make_directory(path: str) -> None:
+    try:
+        make_directory(path)
+        check_directory(path)
+        tighten(path)
+    except OSError as error:
+        raise unwritable(error, f"no index of survivors can be written: {error.strerror}", path) from error
+
+
+def _dtype(samples: int) -> np.dtype[Any]:
+    return _SMALL if samples <= _SMALL_SAMPLES else _LARGE
+
+
+def _hash(data: bytes | memoryview) -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=16)

@@ -1,0 +1,219 @@
+"""The fields of a Lhotse Shar: each a file with a value for each cut of the shard, in the cuts' order.
+
+A tar has two members a cut: the value, and a JSON manifest that tells what it is.
+
+    <cut>.wav  <cut>.json       also .flac .mp3 .opus .original, .npy, .llc (lilcom)
+    <cut>.nodata  <cut>.nometa  the cut has no such value
+
+JSON lines have an object a cut, `{"cut_id": "<cut>", "<field>": …}`, without the field where there is no value.
+
+Every value says which cut's it is (`touchfs.shard.shar.order`): one that is not where it should be is looked for in the
+whole file, and one that is nowhere is a FormatError of its cut. Other members between the two of a cut, such as
+directories, are in nobody's way.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from math import prod
+from sys import intern
+from typing import Any, Protocol
+
+from touchfs.errors import FormatError
+from touchfs.format import magic
+from touchfs.format.lhotse import find_value
+from touchfs.format.tar.members import Kind, Member, members
+from touchfs.limits import Limits
+from touchfs.media import lilcom
+from touchfs.progress import reached
+from touchfs.sample import Field
+from touchfs.shard.jsonl import lines, read_line
+from touchfs.shard.shar.order import CutIds, Order
+from touchfs.source.local import LocalFile
+
+RECORDING = "recording"
+_MISSING, _NO_MANIFEST, _MANIFEST = "nodata", "nometa", "json"
+_ORIGINAL, _LILCOM = "original", "llc"
+# What a manifest takes is a few hundred bytes.
+_MANIFEST_SIZE_MAX = 1 << 20
+_ELEMENT_SIZE = 4
+_REPORT_EVERY = 256
+
+
+class Values(Protocol):
+    """`problems` are those of the file."""
+
+    name: str
+    problems: list[str]
+
+    def __len__(self) -> int: ...
+
+    def value(self, ordinal: int, key: str) -> Field | None:
+        """That of the cut with this id and ordinal, or None if it has none. Raises FormatError where it should."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class TarValues:
+    """Only headers are read. Of a value its cut's id is kept, its extension, and where it and its manifest are."""
+
+    def __init__(self, name: str, source: str, file: LocalFile, cuts: CutIds, limits: Limits) -> None:
+        self.name = name
+        self.problems: list[str] = []
+        self.file = file
+        self._source = source
+        self._limits = limits
+        self._keys: list[str | None] = []
+        self._extensions: list[str] = []
+        self._places = array("q")  # offset and size of each value, then of its manifest
+        self._damage = ""
+        self._scan()
+        self._order = Order(source, self._keys, cuts)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def close(self) -> None:
+        self.file.close()
+
+    def value(self, ordinal: int, key: str) -> Field | None:
+        position = self._find(ordinal, key)
+        extension = self._extensions[position]
+        if extension == _MISSING:
+            return None
+        offset, size = self._places[4 * position : 4 * position + 2]
+        form, note = "bytes", ""
+        if extension == _ORIGINAL:
+            extension = magic.extension(self.file.read(offset, min(size, magic.MAGIC_SIZE)))
+        elif extension == _LILCOM:
+            form, note = self._lilcom(offset, size)
+            extension = _LILCOM if note else "npy"
+        shown = extension if self.name == RECORDING else f"{self.name}.{extension}"
+        return Field(self.name, self._source, offset, size, form, shown, note)
+
+    def manifest(self, ordinal: int, key: str) -> dict[str, Any]:
+        """What is said of a value that is there."""
+        position = self._find(ordinal, key)
+        offset, size = self._places[4 * position + 2 : 4 * position + 4]
+        if not size:
+            raise FormatError(f"{key}.{self._extensions[position]} has no .{_MANIFEST} after it in {self._source}")
+        if size > _MANIFEST_SIZE_MAX:
+            raise FormatError(f"a manifest of {size} bytes in {self._source}", offset=offset)
+        try:
+            manifest = json.loads(self.file.read(offset, size))
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"the manifest in {self._source} is not JSON: {error}", offset=offset) from error
+        return manifest if isinstance(manifest, dict) else {}
+
+    def _find(self, ordinal: int, key: str) -> int:
+        try:
+            return self._order.find(ordinal, key)
+        except FormatError as error:
+            if self._damage:
+                raise FormatError(f"{error.message}, or what it has is behind its damage: {self._damage}") from error
+            raise
+
+    def _lilcom(self, offset: int, size: int) -> tuple[str, str]:
+        """The form, and why it is no better one."""
+        if not lilcom.is_installed():
+            return "bytes", "lilcom is not installed: pip install lilcom, and index again, to see .npy"
+        shape = lilcom.shape(self.file.read(offset, min(size, lilcom.HEAD_SIZE)))
+        if not shape or prod(shape) * _ELEMENT_SIZE > self._limits.decoded:
+            return "bytes", f"shown as .npy are arrays of up to {self._limits.decoded:,} bytes: see --max-decoded"
+        return "/".join(map(str, ("lilcom", *shape))), ""
+
+    def _scan(self) -> None:
+        value: Member | None = None
+        try:
+            size = self.file.size
+            for number, member in enumerate(members(self.file.read, size)):
+                if number % _REPORT_EVERY == 0:
+                    reached(member.offset, size)
+                if member.kind is Kind.DIRECTORY:
+                    continue
+                key, extension = _split(member.name)
+                if member.kind is not Kind.FILE or member.pieces is not None or not extension:
+                    self._tell(member, "is no value of a cut")
+                elif extension not in (_MANIFEST, _NO_MANIFEST):
+                    self._add(value)
+                    value = member
+                elif value is not None and _split(value.name)[0] == key:
+                    self._add(value, member)
+                    value = None
+                else:
+                    self._tell(member, "does not come after its value")
+        except FormatError as error:
+            self._damage = str(error)
+            self.problems.append(f"{error.at(self.file.path)}; what comes after it cannot be found")
+        self._add(value)
+
+    def _add(self, value: Member | None, manifest: Member | None = None) -> None:
+        if value is not None:
+            key, extension = _split(value.name)
+            self._keys.append(key)
+            self._extensions.append(intern(extension))
+            place = (0, 0) if manifest is None else (manifest.offset, manifest.size)
+            self._places.extend((value.offset, value.size, *place))
+
+    def _tell(self, member: Member, what: str) -> None:
+        name = member.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        self.problems.append(f"{self._source}: {name!r} {what} (at byte {member.header_offset}): not shown")
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Id and extension, which is empty where the name has none. There may be dots and slashes in an id."""
+    key, _, extension = name.rpartition(".")
+    return (name, "") if not key or "/" in extension else (key, extension)
+
+
+class JsonlValues:
+    """A string is shown as text, any other value as the JSON that it is: its very bytes.
+
+    What the bytes of a string in JSON are escapes in is no extent, so is computed.
+    """
+
+    def __init__(self, name: str, source: str, file: LocalFile, cuts: CutIds, limits: Limits) -> None:
+        self.name = name
+        self.problems: list[str] = []
+        self._source = source
+        self._file = file
+        self._limit = limits.json
+        self._lines = lines(file)
+        keys = [self._key(offset, size) for offset, size in self._lines.tolist()]
+        if keys and not any(keys):
+            raise FormatError(f"{source} is no field: no line of it has a cut_id. It is not shown")
+        self._order = Order(source, keys, cuts)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def value(self, ordinal: int, key: str) -> Field | None:
+        offset, size = self._lines[self._order.find(ordinal, key)].tolist()
+        line = self._file.read(offset, size)
+        found = find_value(line, self.name)
+        if found is None:
+            return None
+        value, start, length = found
+        if not isinstance(value, str):
+            return Field(self.name, self._source, offset + start, length, "bytes", f"{self.name}.json")
+        shown = f"{self.name}.txt"
+        if b"\\" not in line[start : start + length]:
+            return Field(self.name, self._source, offset + start + 1, length - 2, "bytes", shown)
+        # Half a surrogate pair, which JSON can spell, becomes U+FFFD.
+        text = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        return Field(self.name, self._source, offset + start, length, "inline", shown, detail=text)
+
+    def _key(self, offset: int, size: int) -> str | None:
+        parsed, problem = read_line(self._file, offset, size, self._limit)
+        key = parsed.get("cut_id")
+        if type(key) is int:
+            return str(key)
+        if isinstance(key, str):
+            return key
+        self.problems.append(f"{self._source}: {problem or f'the line at byte {offset} has no cut_id'}: not shown")
+        return None

@@ -1,0 +1,210 @@
+"""Which files of a directory are the shards of a Lhotse Shar, told by their names: `FIELD[.NUMBER].jsonl` or `.tar`.
+
+Files with the same number belong together, whatever text it is, and those of the field `cuts` are the shards. So a
+field may lack in some of them. (Lhotse pairs the n-th files of all fields instead, whatever they are called.) Every
+other file of the directory is shown or told of: one that belongs to no shard by the first shard. Only files that are
+hidden, indexes, or lists of what was skipped when the shards were written are neither.
+
+Without a number the names tell less, as Lhotse's ordinary manifests are called `cuts.jsonl`, `recordings.jsonl` and
+`supervisions.jsonl`. Beside such cuts a tar is a field, and JSON lines are one only if the first of them has a
+`cut_id`. Any other JSON lines there are a shard of their own, the cuts too if they have no field.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Iterable
+from contextlib import closing, suppress
+from functools import lru_cache
+from time import time_ns
+from typing import NamedTuple
+
+from touchfs.errors import NotFoundError, SourceError, TouchfsError
+from touchfs.posix.links import open_data
+from touchfs.shard.jsonl import parse_line
+from touchfs.source.decompressed import STEP_SIZE, codec_of, decompress
+from touchfs.source.local import FileIdentity
+
+CUTS = "cuts"
+_INDEX_SUFFIXES = (".idx", ".idxpack")
+_SKIPPED_NAME = "skipped.jsonl"  # of our writers, which leave out what is bad
+_NAME = re.compile(r"([^.]+)(\..+)??\.(jsonl|tar)(\.(?:gz|bz2|xz|zst))?", re.DOTALL)
+# A directory that changed later than this may change again without another mtime.
+_SETTLED_NS = 2 * 10**9
+_LISTINGS_KEPT = 64
+# Of a longer line only the beginning is looked at, where Lhotse puts the id.
+_LINE_MAX = 1 << 20
+_CUT_ID = re.compile(rb'\s*\{\s*"cut_id"\s*:')
+
+
+class Name(NamedTuple):
+    field: str
+    number: str  # with the dot before it
+    suffix: str
+    compression: str
+
+
+class Listing(NamedTuple):
+    """The files of a directory by the number of their shard, JSON lines that are shards of their own, the others."""
+
+    shards: dict[str | None, list[str]]
+    lines: list[str]
+    strays: list[str]
+
+    @property
+    def cuts(self) -> list[str]:
+        """Those of the shards. Compressed ones only without their like."""
+        names = [name for shard in self.shards.values() for name in shard if _is_cuts(name)]
+        return [name for name in names if plain_name(name) == name or plain_name(name) not in names]
+
+
+def is_shard(path: str) -> bool:
+    """Whether the path of a shard is that of cuts of a Shar. Without a number, its directory is looked at."""
+    directory, name = os.path.split(path)
+    if not _is_cuts(name):
+        return False
+    number = shar_number(name)
+    if number:
+        return True
+    try:
+        return number in _listing(directory or ".").shards
+    except OSError:
+        return False
+
+
+def list_files(directory: str, names: Iterable[str]) -> Listing:
+    """What the files with these names are."""
+    names = sorted(names)
+    shards: dict[str | None, list[str]] = {shar_number(name): [] for name in names if _is_cuts(name)}
+    lines: list[str] = []
+    strays: list[str] = []
+    if "" in shards:
+        fields = {name for name in names if _is_plain_field(directory, name)}
+        if not fields:
+            del shards[""]
+        lines = [
+            name for name in names if _is_plain_lines(name) and not (name in fields or (fields and _is_cuts(name)))
+        ]
+    for name in names:
+        if name not in lines:
+            shards.get(shar_number(name), strays).append(name)
+    return Listing(shards, lines, strays)
+
+
+def fingerprint(path: str) -> dict[str, FileIdentity]:
+    """The identity of each file that a shard shows or tells of, by name. Raises NotFoundError or SourceError."""
+    directory, name = os.path.split(path)
+    files = {}
+    try:
+        for each in _files(directory or ".", name):
+            with suppress(FileNotFoundError):  # removed since it was listed
+                files[each] = FileIdentity.of(os.stat(os.path.join(directory, each)))
+    except FileNotFoundError:
+        files = {}
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), path=path) from error
+    if name not in files:
+        raise NotFoundError("no such shard", path=path)
+    return files
+
+
+def field_names(directory: str) -> set[str]:
+    """Those of all shards of a directory."""
+    names = (name for shard in _list(directory).shards.values() for name in shard)
+    return {parsed.field for name in names if (parsed := parse_name(name))}
+
+
+def parse_name(name: str) -> Name | None:
+    match = _NAME.fullmatch(name)
+    return None if match is None else Name(match[1], match[2] or "", match[3], match[4] or "")
+
+
+def shar_number(name: str) -> str | None:
+    parsed = parse_name(name)
+    return None if parsed is None else parsed.number
+
+
+def plain_name(name: str) -> str:
+    """The name of a compressed file without its compression."""
+    parsed = parse_name(name)
+    return name.removesuffix(parsed.compression) if parsed else name
+
+
+def _is_cuts(name: str) -> bool:
+    parsed = parse_name(name)
+    return parsed is not None and (parsed.field, parsed.suffix) == (CUTS, "jsonl")
+
+
+def _is_plain_lines(name: str) -> bool:
+    parsed = parse_name(name)
+    return parsed is not None and (parsed.number, parsed.suffix) == ("", "jsonl")
+
+
+def _is_plain_field(directory: str, name: str) -> bool:
+    """Whether a file without a number is a field of the cuts without one."""
+    parsed = parse_name(name)
+    if parsed is None or parsed.number or parsed.field == CUTS:
+        return False
+    return parsed.suffix == "tar" or _has_cut_id(os.path.join(directory, name))
+
+
+def _has_cut_id(path: str) -> bool:
+    """Whether the first of some JSON lines says of which cut it is. What cannot be read does not."""
+    try:
+        with closing(_blocks(path)) as blocks:
+            line = _first_line(blocks)
+    except (OSError, TouchfsError):
+        return False
+    return "cut_id" in parse_line(line, 0)[0] if len(line) < _LINE_MAX else _CUT_ID.match(line) is not None
+
+
+def _first_line(blocks: Iterable[bytes]) -> bytes:
+    """The first one that is not blank, or where it is too long, its beginning."""
+    line, seen = b"", 0
+    for block in blocks:
+        line = (line + block).lstrip()
+        seen += len(block)
+        if (end := line.find(b"\n")) >= 0:
+            return line[:end]
+        if seen >= _LINE_MAX:
+            break
+    return line[:_LINE_MAX]
+
+
+def _blocks(path: str) -> Generator[bytes, None, None]:
+    is_plain = plain_name(os.path.basename(path)) == os.path.basename(path)
+    with open(open_data(path, os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
+        steps = iter(lambda: file.read(STEP_SIZE), b"")
+        yield from steps if is_plain else decompress(codec_of(path), steps)
+
+
+def _files(directory: str, name: str) -> list[str]:
+    """The names of the files of the shard that is called so."""
+    listing, number = _listing(directory), shar_number(name)
+    is_first = number == next(iter(listing.shards), None)
+    return [*listing.shards.get(number, ()), *(listing.strays if is_first else ())]
+
+
+def _listing(directory: str) -> Listing:
+    mtime_ns = os.stat(directory).st_mtime_ns
+    return _known(directory, mtime_ns) if time_ns() - mtime_ns > _SETTLED_NS else _list(directory)
+
+
+@lru_cache(_LISTINGS_KEPT)
+def _known(directory: str, mtime_ns: int) -> Listing:
+    """Of a thousand shards in a directory, each needs it."""
+    return _list(directory)
+
+
+def _list(directory: str) -> Listing:
+    with os.scandir(directory) as entries:
+        names = [
+            entry.name
+            for entry in entries
+            if entry.name[0] != "."
+            and entry.name != _SKIPPED_NAME
+            and not entry.name.endswith(_INDEX_SUFFIXES)
+            and entry.is_file()
+        ]
+    return list_files(directory, names)

@@ -1,0 +1,175 @@
+"""A shard of a Lhotse Shar: the cuts in one file, and the files of its fields beside it.
+
+    cuts.000000.jsonl           a cut a line; the path of the shard
+    recording.000000.tar        a field, here the audio (`touchfs.shard.shar.fields`)
+    lang.000000.jsonl           another one
+
+Which files belong together their names tell (`touchfs.shard.shar.files`).
+
+A sample is a cut: `<id>.json` is its line, `<id>.wav` (`.flac`, …) its recording, and `<id>.<field>.<extension>` each
+other value. Its supervisions are the segments of the recording, and all that is said in them is `<id>.txt`. Lhotse
+stores only the part of a recording that the cut covers, so its start is 0; if it is not, segments still lie in the cut.
+
+Any of the files may be compressed, as Lhotse's lines are by default: they are read decompressed, from the scratch store
+(`touchfs.source.decompressed`). Beside a file that is not, its compressed twin is of no use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from touchfs.errors import FormatError
+from touchfs.extent import Extent
+from touchfs.format import magic, wav
+from touchfs.format.lhotse import parse_cut, parse_recording
+from touchfs.format.metainfo import Metainfo
+from touchfs.progress import stage
+from touchfs.sample import Field, Recording, Sample, Samples
+from touchfs.shard import single
+from touchfs.shard.compressed import held
+from touchfs.shard.jsonl import lines, read_line
+from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.shar.fields import RECORDING, JsonlValues, TarValues, Values
+from touchfs.shard.shar.files import CUTS, field_names, fingerprint, parse_name, plain_name, shar_number
+from touchfs.shard.shar.order import CutIds
+from touchfs.source.decompressed import DecompressedFile
+from touchfs.source.drive import drive
+from touchfs.source.local import FileIdentity, LocalFile
+
+
+def compressed_files(path: str) -> dict[str, FileIdentity]:
+    """The paths of the shard's files that are read decompressed, and what they are. Raises as `fingerprint`."""
+    files, number = fingerprint(path), shar_number(os.path.basename(path))
+    directory = os.path.dirname(path)
+    return {
+        os.path.join(directory, name): identity
+        for name, identity in files.items()
+        if (parsed := parse_name(name)) is not None
+        and parsed.compression
+        and parsed.number == number
+        and plain_name(name) not in files
+    }
+
+
+def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
+    """A file of the shard `path`, decompressed if it is compressed."""
+    parsed = parse_name(name)
+    if parsed is not None and parsed.compression:
+        return DecompressedFile(os.path.join(os.path.dirname(path), name), single.identity_of(path, name, files))
+    return single.open_source(path, name, files)
+
+
+_KEY_TOLD_MAX = 80
+
+
+class SharShard(Samples):
+    """The cuts in the file at a path. What is kept of a cut is where its line is, and its values are."""
+
+    index_size = 0
+
+    def __init__(self, path: str, options: Options = DEFAULT) -> None:
+        self.path = path
+        self.files: Mapping[str, FileIdentity] = fingerprint(path)
+        self._name = os.path.basename(path)
+        self._held = [held(*each, options.decompress) for each in compressed_files(path).items()]
+        self._file = open_source(path, self._name, self.files)
+        with stage(self._share(self._name)):
+            self._lines = lines(self._file)
+        self._limits = options.limits
+        self._ids = CutIds(self._file, self._lines, options.limits.json)
+        self.problems: list[str] = []
+        self.size = self.files[self._name].size
+        self._fields: dict[str, Values] = {}
+        for name in self.files:
+            if name != self._name:
+                with stage(self._share(name)):
+                    self._add(name)
+        for field in sorted(field_names(os.path.dirname(path) or ".") - {CUTS, *self._fields}):
+            self.problems.append(f"{field} is missing here: other shards have it")
+
+    def _share(self, name: str) -> float:
+        """How much of the shard a file is."""
+        return self.files[name].size / max(sum(identity.size for identity in self.files.values()), 1)
+
+    @property
+    def remarks(self) -> list[str]:
+        """The cuts that repeat an id. It costs the reading of all cuts, unless they were read in order."""
+        return [
+            f"{self._name}: cut {ordinal} has the id of an earlier one, {key[:_KEY_TOLD_MAX]!r}: paired by order"
+            for ordinal, key in self._ids.repeated()
+        ]
+
+    def close(self) -> None:
+        """Give the descriptors up."""
+        self._file.close()
+        for values in self._fields.values():
+            values.close()
+        for each in self._held:
+            each.close()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def sample(self, ordinal: int) -> Sample:
+        offset, size = self._lines[ordinal].tolist()
+        fields = {CUTS: Field(CUTS, self._name, offset, size, "bytes", "json")}
+        parsed, problem = read_line(self._file, offset, size, self._limits.json)
+        cut = parse_cut(parsed)
+        self._ids.see(ordinal, cut.key)
+        if cut.key is None:
+            problem = problem or "a cut without an id"
+            return Sample(f"{ordinal:08d}", ordinal, fields, problem=problem, metainfo_field=CUTS, is_keyed=False)
+        recording, problems = None, []
+        for name, values in self._fields.items():
+            try:
+                value = values.value(ordinal, cut.key)
+                if value is not None:
+                    fields[name] = value
+                    if name == RECORDING and isinstance(values, TarValues):
+                        recording = self._recording(value, values, ordinal, cut.key)
+            except FormatError as error:
+                problems.append(str(error))
+        metainfo = Metainfo(cut.key, cut.text, None, cut.supervisions)
+        return Sample(cut.key, ordinal, fields, metainfo, "; ".join(problems), CUTS, recording=recording)
+
+    def _recording(self, field: Field, values: TarValues, ordinal: int, key: str) -> Recording:
+        """PCM of 16 bits as it lies in its WAV; of any other coding, what its manifest tells."""
+        extent = Extent(values.file, field.offset, field.size)
+        if magic.extension(extent.read(0, magic.MAGIC_SIZE)) == "wav":
+            try:
+                found = drive(wav.scan(field.size), extent)
+            except FormatError as error:
+                raise FormatError(f"{field.source}: {error.message}", offset=field.offset) from error
+            width = found.channels * found.bits // 8
+            if found.codec == wav.PCM and found.bits == 16 and width:
+                length = found.data_size // width
+                form = f"wav/{found.rate}" + (f"/{found.channels}" if found.channels > 1 else "")
+                pcm = Field(field.name, field.source, field.offset + found.data_offset, length * width, form, "wav")
+                return Recording(pcm, found.rate, found.channels, length)
+        told = parse_recording(values.manifest(ordinal, key))
+        if told is None:
+            raise FormatError(f"{field.source} does not tell rate, channels and length of the recording")
+        return Recording(field, *told)
+
+    def _add(self, name: str) -> None:
+        """One more file: a field, or a problem."""
+        parsed = parse_name(name)
+        if parsed is None or parsed.number != shar_number(self._name):
+            self.problems.append(f"{name} belongs to no cuts here: not shown")
+        elif parsed.compression and plain_name(name) in self.files:
+            self.problems.append(f"{name} is not needed beside {plain_name(name)}: not shown")
+        elif parsed.field == CUTS or parsed.field in self._fields:
+            self.problems.append(f"{name} is a second file of {parsed.field!r}: not shown")
+        else:
+            make = TarValues if parsed.suffix == "tar" else JsonlValues
+            try:
+                values = make(parsed.field, name, open_source(self.path, name, self.files), self._ids, self._limits)
+            except FormatError as error:
+                self.problems.append(error.message)
+                return
+            self.problems += values.problems
+            if len(values) > len(self):
+                self.problems.append(f"{name} has {len(values)} values for {len(self)} cuts: the others are not shown")
+            self._fields[parsed.field] = values
+            self.size += self.files[name].size

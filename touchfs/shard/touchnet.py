@@ -1,0 +1,183 @@
+"""A TouchNet shard: a directory with `MODALITY.bin` and `MODALITY.idx` for each modality.
+
+Samples at the same position of each index belong together. What a modality means is told by its name and dtype:
+
+    audio           int16: PCM at the rate its metainfo names, else at the one given, else `.pcm` with the reason
+    metainfo        uint8: one JSON object a sample
+    others, uint8   opaque bytes, with the extension that their magic tells
+    others          one-dimensional arrays (token ids): `MODALITY.npy`
+
+A shard whose index is no index, or whose modalities have unequal numbers of samples, cannot be opened. One whose index
+contradicts itself, or its .bin, in some samples can: `Sample.problem` says what is wrong with them, and the others are
+served.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+
+from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.format import magic
+from touchfs.format.idx.mmidx_entries import damage_text
+from touchfs.format.metainfo import parse_metainfo
+from touchfs.limits import too_long
+from touchfs.sample import NO_METAINFO, Field, Sample, Samples
+from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
+from touchfs.shard.single import identity_of
+from touchfs.source.local import FileIdentity, LocalFile
+
+# The second names are those of TouchNet before March 2025: the same bytes.
+AUDIO_NAMES = frozenset({"audio", "pair_audio"})
+METAINFO_NAMES = frozenset({"metainfo", "pair_text"})
+# By any of these a directory is known to be a TouchNet shard; any other modality may be beside them.
+MODALITIES = AUDIO_NAMES | METAINFO_NAMES | {"audiotoken", "texttoken", "video"}
+# A modality's name becomes part of file names, of at most 255 bytes, in which each of its bytes may take three.
+MODALITY_MAX = 64
+
+
+def is_touch_shard(path: str) -> bool:
+    """Whether a directory has a modality of TouchNet's, told by the names of its files alone.
+
+    Megatron-LM's pairs of .bin and .idx are the same bytes, but each is named as its user likes, and a directory of
+    them is many shards. A shard left by a crashed job may have a .bin only.
+    """
+    try:
+        with os.scandir(path) as entries:
+            return any(os.path.splitext(entry.name)[0] in MODALITIES and _is_part(entry) for entry in entries)
+    except OSError:
+        return False
+
+
+def _is_part(entry: os.DirEntry[str]) -> bool:
+    # Only files: reading a pipe would wait for ever. None that is hidden: `._audio.bin` holds a Mac's attributes.
+    return entry.name.endswith((INDEX_SUFFIX, DATA_SUFFIX)) and not entry.name.startswith(".") and entry.is_file()
+
+
+def fingerprint(path: str) -> dict[str, FileIdentity]:
+    """The identity of each file of a shard, by name, sorted. One listing and one stat a file, no read."""
+    files = {}
+    try:
+        with os.scandir(path) as entries:
+            for entry in filter(_is_part, entries):
+                with suppress(FileNotFoundError):  # removed since it was listed
+                    files[entry.name] = FileIdentity.of(entry.stat())
+    except FileNotFoundError:
+        raise NotFoundError("no such shard", path=path) from None
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), path=path) from error
+    return dict(sorted(files.items()))
+
+
+def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
+    """A file of the shard `path`. Raises FormatError for one that is not the shard's."""
+    return LocalFile(os.path.join(path, name), identity_of(path, name, files))
+
+
+class TouchShard(Samples):
+    """The samples of one shard directory."""
+
+    def __init__(self, path: str, options: Options = DEFAULT) -> None:
+        self.path = path
+        self.files = fingerprint(path)
+        self._limit = options.limits.json
+        self.modalities = sorted(name.removesuffix(INDEX_SUFFIX) for name in self.files if name.endswith(INDEX_SUFFIX))
+        for name in self.files:
+            if name.endswith(DATA_SUFFIX) and name.removesuffix(DATA_SUFFIX) not in self.modalities:
+                raise FormatError(f"{name} has no index: the job that wrote this shard did not end", path=path)
+        if not self.modalities:
+            raise FormatError("no .idx here: not a TouchNet shard", path=path)
+        self._columns = [_Column(path, modality, self.files, options.sample_rate) for modality in self.modalities]
+        if len({len(column) for column in self._columns}) > 1:
+            unequal = ", ".join(f"{column.modality} has {len(column)}" for column in self._columns)
+            raise FormatError(f"the modalities have unequal numbers of samples: {unequal}", path=path)
+        self.problems = [problem for column in self._columns if (problem := column.problem)]
+        self._metainfo = next((column for column in self._columns if column.is_metainfo), None)
+
+    @property
+    def size(self) -> int:
+        """Bytes of data, without indexes."""
+        return sum(identity.size for name, identity in self.files.items() if name.endswith(DATA_SUFFIX))
+
+    @property
+    def index_size(self) -> int:
+        return sum(identity.size for name, identity in self.files.items() if name.endswith(INDEX_SUFFIX))
+
+    def close(self) -> None:
+        """Give the descriptors up; reading a further sample opens its files again."""
+        for column in self._columns:
+            column.data.close()
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def sample(self, ordinal: int) -> Sample:
+        metainfo, problems, fields = NO_METAINFO, [], {}
+        told = self._metainfo
+        if told is not None and not told.damage[ordinal]:
+            size = told.sizes[ordinal]
+            try:
+                if size > self._limit:
+                    raise FormatError(too_long("its metainfo", self._limit))
+                metainfo = parse_metainfo(told.data.read(told.offsets[ordinal], size))
+            except FormatError as error:
+                problems.append(str(error))  # the bytes are shown as they are
+        for column in self._columns:
+            if damage := column.damage[ordinal]:
+                problems.append(damage_text(damage, column.modality))
+            else:
+                fields[column.modality] = column.field(ordinal, metainfo.rate)
+        return Sample(
+            metainfo.key or f"{ordinal:08d}",
+            ordinal,
+            fields,
+            metainfo,
+            "; ".join(problems),
+            told.modality if told is not None else "",
+            is_keyed=metainfo.key is not None,
+        )
+
+
+class _Column:
+    """One modality of all samples. Its numbers are memoryviews, which give ints at a quarter of NumPy's time."""
+
+    def __init__(self, path: str, modality: str, files: dict[str, FileIdentity], sample_rate: int | None) -> None:
+        self.modality = modality
+        self.source = modality + DATA_SUFFIX
+        if len(os.fsencode(modality)) > MODALITY_MAX:
+            raise FormatError(f"a modality's name has at most {MODALITY_MAX} bytes: {modality!r}", path=path)
+        if self.source not in files:
+            raise FormatError(f"{modality}{INDEX_SUFFIX} has no {self.source} beside it", path=path)
+        data_size = files[self.source].size
+        index = read_index(os.path.join(path, modality + INDEX_SUFFIX), files[modality + INDEX_SUFFIX], data_size)
+        self.data = LocalFile(os.path.join(path, self.source), files[self.source])
+        self.offsets = index.entries.offsets.data
+        self.sizes = index.sizes.data
+        self.damage = index.entries.damage.data
+        self.problem = lonely_data(self.source, data_size) if data_size and not len(index) else ""
+        self.is_metainfo = modality in METAINFO_NAMES and index.dtype.str == "|u1"
+        self._is_audio = modality in AUDIO_NAMES and index.dtype.str == "<i2"
+        self._dtype = index.dtype.str
+        self._sample_rate = sample_rate
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def field(self, ordinal: int, rate: int | None) -> Field:
+        offset, size, note = self.offsets[ordinal], self.sizes[ordinal], ""
+        if self._is_audio:
+            rate = rate or self._sample_rate
+            if rate is not None:
+                form, extension = f"wav/{rate}", "wav"
+            else:
+                form, extension = "bytes", "pcm"
+                note = "no sample rate in the metainfo: name one with --sample-rate to see .wav"
+        elif self.is_metainfo:
+            form, extension = "bytes", "json"
+        elif self._dtype == "|u1":
+            form, extension = "bytes", magic.extension(self.data.read(offset, min(size, magic.MAGIC_SIZE)))
+        else:
+            form, extension = f"npy/{self._dtype}", f"{self.modality}.npy"
+        return Field(self.modality, self.source, offset, size, form, extension, note)

@@ -1,1 +1,0 @@
-"""What changes while a dataset is used: the state store."""

@@ -1,0 +1,103 @@
+"""Connections to a SQLite file, and what its errors mean to a user."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from touchfs.errors import FullError, StateError
+from touchfs.posix.mounts import mounts
+from touchfs.store.patience import Patience
+from touchfs.store.place import check_database, prepare_database
+
+# File systems on which SQLite's locks or its shared memory file cannot be relied on.
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs", "ncpfs"}
+    | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs", "fuse.touchfs"}
+)
+
+# What SQLite takes for it at once.
+_SHARED_MEMORY_SIZE = 32768
+
+
+class DiskFullError(FullError):
+    """SQLite found no room on the disk. Its own log may be what fills it."""
+
+
+def open_connection(path: str, patience: Patience, *, fsync: bool, create: bool) -> sqlite3.Connection:
+    """Connect to the file at `path`. With `fsync` each transaction waits for the disk. Raises StateError."""
+    directory = os.path.dirname(path) or "."
+    try:
+        if create:
+            prepare_database(path)
+        else:
+            check_database(path)
+        kind = file_system(directory)
+    except OSError as error:
+        if not create and isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise StateError("is gone: put it back, or mount again", path=directory) from error
+        raise StateError(f"cannot be used: {error.strerror}; choose another --state-dir", path=directory) from error
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise StateError(f"the state cannot be kept on {kind}: choose a local --state-dir", path=directory)
+    if not create and not os.path.exists(path):
+        raise StateError("is gone: put it back, or mount again", path=path)
+    name = f"file:{quote(os.path.abspath(path))}?mode={'rwc' if create else 'rw'}"
+    connection = None
+    try:
+        connection = sqlite3.connect(
+            name, uri=True, timeout=patience.left, isolation_level=None, check_same_thread=False, cached_statements=64
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        # What a transaction wrote survives any process; a power cut may take the last ones, and the mounts with them,
+        # unless each is to wait for the disk.
+        connection.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
+        connection.execute("PRAGMA busy_timeout = 0")  # transactions wait by themselves
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        raise state_error(error, path, patience) from error
+    return connection
+
+
+def state_error(error: sqlite3.Error, path: str, patience: Patience) -> StateError:
+    code = code_of(error)
+    # No room for its shared memory is an error of reading and writing to SQLite.
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _is_full(os.path.dirname(path) or ".")):
+        return DiskFullError("the disk is full: nothing was changed", path=path)
+    if code == sqlite3.SQLITE_BUSY:
+        return busy_error(path, patience)
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StateError(f"damaged ({error}): unmount what uses it, and delete it", path=path)
+    return StateError(f"cannot be used: {error}; choose another --state-dir", path=path)
+
+
+def _is_full(directory: str) -> bool:
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _SHARED_MEMORY_SIZE
+
+
+def busy_error(path: str, patience: Patience) -> StateError:
+    message = f"others have held it for {patience.seconds:.0f} s: see whether a process of touchfs is stopped"
+    return StateError(message, path=path)
+
+
+def code_of(error: BaseException | None) -> int:
+    """The primary result code of an error of SQLite, 0 of all others."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def file_system(directory: str) -> str:
+    """The type of the file system that a directory is on, by the number of its mount."""
+    descriptor = os.open(directory, os.O_PATH | os.O_CLOEXEC)
+    try:
+        lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii").splitlines()
+    finally:
+        os.close(descriptor)
+    number = next(line.split()[1] for line in lines if line.startswith("mnt_id:"))
+    # None: of another mount namespace
+    return next((mounted.kind for mounted in mounts() if mounted.number == number), "")

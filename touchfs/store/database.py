@@ -1,0 +1,279 @@
+"""A SQLite file that any number of processes change at once, each on a connection of its own, made after any fork.
+
+Within a process one thread at a time: while one thread's statement is open on a connection, another thread's
+transaction on it is not committed yet, although it looks so (found by killing workers: an open was answered, and its
+row was gone). Who waits for other processes does not hold the others of its own up: it gives the connection back
+between its tries, so that all wait at the same time and each as long as its own `Patience` lasts.
+
+A connection that fails is dropped, and another one is made when the file is used next, once a second at most. So a
+process outlives a disk that is gone for a while, and a file that was replaced: the file is looked at once a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from touchfs.errors import StateError
+from touchfs.store.connection import DiskFullError, busy_error, code_of, open_connection, state_error
+from touchfs.store.patience import current_patience
+
+_RETRY_SECONDS, _RETRY_SECONDS_MAX = 0.0005, 0.01
+_LOOK_SECONDS = _RECONNECT_SECONDS = 1.0
+
+T = TypeVar("T")
+
+
+class Database:
+    """The file at `path`. Raises StateError, here and below, where it cannot be used.
+
+    It is connected to at once, and made if need be; with `later` when it is first used, and it must be there then.
+    """
+
+    def __init__(self, path: str, *, fsync: bool = False, later: bool = False) -> None:
+        self.path = path
+        # Which connection this is of those that were made: what was known of the file is to be checked at another one.
+        self.connections = 0
+        self._fsync = fsync
+        self._lock = threading.RLock()
+        self._attempt: _Transaction | None = None
+        self._is_in_transaction = False
+        self._is_broken = self._is_closed = False
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] = 0, 0
+        self._look_at = self._retry_at = 0.0
+        self._problem: StateError | None = None
+        self._create = not later
+        if not later:
+            self._connect()
+            self._create = False
+
+    def _opened(self, connection: sqlite3.Connection) -> None:
+        """Called with each new connection, to check what the file holds. Raises StateError, or what SQLite raises."""
+
+    def close(self) -> None:
+        self.undo()
+        with self._lock:
+            self._is_closed = True
+            self._drop()
+
+    def transaction(self, *, wait: bool = True, write: bool = True) -> _Transaction:
+        """All that is done inside happens, or nothing. One inside another is a part of it.
+
+        One that does not `write` sees the file as it is now, and waits for no other process. Without `wait` it raises
+        WouldWaitError where another thread or process is in one, or the disk is waited for.
+        """
+        return _Transaction(self, wait, write)
+
+    def run(self, act: Callable[[sqlite3.Connection], T], *, wait: bool = True) -> T:
+        """Act in a transaction, once more if the disk was full and there may be room since.
+
+        What fills a disk may be the log of the database itself, which else is emptied at 4 MB. After SQLITE_FULL it is.
+        """
+        try:
+            with self.transaction(wait=wait) as connection:
+                return act(connection)
+        except DiskFullError:
+            if self._is_in_transaction:
+                raise  # the outermost one is tried again
+            if not wait:
+                raise WouldWaitError from None
+        with self.transaction() as connection:
+            return act(connection)
+
+    def attempt(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        """Act in a transaction that `commit` is to end. Whatever else is done with the file before undoes it, and so
+        does `undo`; nobody else can change it until then. Raises WouldWaitError, and what the act raises.
+
+        All three are for one thread.
+        """
+        attempt = self.transaction(wait=False)
+        connection = attempt.begin()
+        try:
+            made = act(connection)
+        except BaseException as error:
+            attempt.end(error)
+            raise
+        self._attempt = attempt
+        return made
+
+    def commit(self) -> bool:
+        """Commit the attempt. Returns whether there was one."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is None:
+            return False
+        attempt.end(None)
+        return True
+
+    def undo(self) -> None:
+        """Undo the attempt, if there is one."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.end(WouldWaitError())
+
+    def _connected(self, wait: bool) -> sqlite3.Connection:
+        """The connection, by whoever has the lock."""
+        now = time.monotonic()
+        if self._connection is not None and now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            if _file_at(self.path) != self._file:
+                self._drop()
+        if self._connection is None:
+            if self._is_closed:
+                raise StateError("was closed", path=self.path)
+            if self._problem is not None and now < self._retry_at:
+                raise type(self._problem)(self._problem.message, path=self._problem.path)
+            if not wait:
+                raise WouldWaitError
+            return self._connect()
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        patience = current_patience()
+        self._retry_at = time.monotonic() + _RECONNECT_SECONDS
+        try:
+            connection = open_connection(self.path, patience, fsync=self._fsync, create=self._create)
+            self._connection, self._file = connection, _file_at(self.path)
+            try:
+                self._opened(connection)
+            except sqlite3.Error as error:
+                raise state_error(error, self.path, patience) from error
+        except StateError as error:
+            self._problem = error
+            self._drop()
+            raise
+        self._problem = None
+        self._look_at = time.monotonic() + _LOOK_SECONDS
+        self.connections += 1
+        return connection
+
+    def _drop(self) -> None:
+        """Let go of the connection. SQLite leaves alone what is at its path by now, if that is another file."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def _failed(self, error: sqlite3.Error) -> StateError:
+        """What to raise for an error of SQLite's. All but those that pass by themselves cost the connection."""
+        self._is_broken |= code_of(error) not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT)
+        problem = state_error(error, self.path, current_patience())
+        if self._is_broken:
+            self._problem, self._retry_at = problem, time.monotonic() + _RECONNECT_SECONDS
+        return problem
+
+
+class WouldWaitError(Exception):
+    """Another thread or process is in a transaction, or the disk is waited for."""
+
+
+class _Transaction:
+    """No generator with `contextmanager`, which would take longer than what a step does in it."""
+
+    __slots__ = ("_database", "_outermost", "_wait", "_write")
+
+    def __init__(self, database: Database, wait: bool, write: bool) -> None:
+        self._database = database
+        self._wait = wait
+        self._write = write
+
+    def begin(self) -> sqlite3.Connection:
+        database = self._database
+        if not self._wait:
+            if (database._fsync and self._write) or not database._lock.acquire(False):
+                raise WouldWaitError
+            return self._enter(database)
+        patience, pause = current_patience(), _RETRY_SECONDS
+        while database._lock.acquire(timeout=patience.left):
+            try:
+                return self._enter(database)
+            except WouldWaitError:
+                if not patience.left:
+                    break
+            time.sleep(min(pause, patience.left))
+            pause = min(1.5 * pause, _RETRY_SECONDS_MAX)
+        raise busy_error(database.path, patience)
+
+    def _enter(self, database: Database) -> sqlite3.Connection:
+        """Begin, with the lock, which is kept if that succeeds."""
+        try:
+            if database._attempt is not None:
+                database.undo()
+            connection = database._connected(self._wait)
+            self._outermost = not database._is_in_transaction
+            if self._outermost:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")  # one that could not be undone then, as the disk was gone
+                # SQLite's own waiting is a setting of the connection, not of a transaction.
+                connection.execute("BEGIN IMMEDIATE" if self._write else "BEGIN")
+                if not self._write:
+                    # What there is to see is fixed by the first read, which may have to wait for a recovery.
+                    connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+                database._is_in_transaction = True
+            return connection
+        except sqlite3.Error as error:
+            if code_of(error) == sqlite3.SQLITE_BUSY:
+                problem: Exception = WouldWaitError()
+            else:
+                problem = database._failed(error)
+                self._leave(database)
+            database._lock.release()
+            raise problem from error
+        except BaseException:
+            database._lock.release()
+            raise
+
+    def end(self, error: BaseException | None) -> None:
+        """Commit, or undo it because of an error."""
+        database = self._database
+        problem: StateError | None = None
+        try:
+            if self._outermost:
+                database._is_in_transaction = False
+                connection = database._connection
+                if error is None and connection is not None:
+                    try:
+                        connection.execute("COMMIT")
+                    except sqlite3.Error as failure:
+                        error = failure
+                if error is not None and connection is not None:
+                    self._undo(connection, error)
+            if isinstance(error, sqlite3.Error):
+                problem = database._failed(error)
+            if self._outermost:
+                self._leave(database)
+        finally:
+            database._lock.release()
+        if problem is not None:
+            raise problem from error
+
+    def _leave(self, database: Database) -> None:
+        if database._is_broken and not database._is_in_transaction:
+            database._is_broken = False
+            database._drop()
+
+    __enter__ = begin
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        self.end(error)
+
+    def _undo(self, connection: sqlite3.Connection, error: BaseException) -> None:
+        with suppress(sqlite3.Error):  # the disk may be gone
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if code_of(error) == sqlite3.SQLITE_FULL:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _file_at(path: str) -> tuple[int, int]:
+    """The device and the inode of a file; zeros where there is none that can be looked at."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino

@@ -1,0 +1,193 @@
+"""The state store: one small SQLite file for each dataset, and all of a mount that outlives it.
+
+It holds the id of each shard, the named iterators (`touchfs.iterators.iterators`), and for each open of their files
+(`touchfs.store.opens`) the text that a step produced and the values that were written (`touchfs.store.writes`).
+
+Shard ids are given for (path, identity of the files) and never again for anything else, so an inode number of a shard
+that has changed is never that of the new one. A shard that a dataset lists twice has two.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+
+from touchfs.errors import StateError
+from touchfs.posix.processes import start_of, system
+from touchfs.store.database import Database
+from touchfs.store.open_table import ID_BITS
+
+VERSION = 5
+_FREE_SIZE = 1 << 16
+
+# `written` has no reference to `open`, which would be looked for at each open that is deleted: two thirds of the time.
+_OPENS = """
+CREATE TABLE open (
+    id      INTEGER PRIMARY KEY,
+    text    BLOB,
+    pending BLOB NOT NULL DEFAULT x''
+);
+CREATE TABLE written (
+    open   INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    hash   BLOB NOT NULL,
+    resent INTEGER NOT NULL,
+    error  TEXT NOT NULL,
+    PRIMARY KEY (open, offset, hash)
+) WITHOUT ROWID;
+CREATE TABLE store (
+    identity BLOB NOT NULL
+);
+"""
+_SCHEMA = f"""
+CREATE TABLE shard (
+    id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    path     BLOB NOT NULL,
+    identity TEXT NOT NULL,
+    nth      INTEGER NOT NULL,
+    UNIQUE (path, identity, nth)
+);
+CREATE TABLE mount (
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
+    pid     INTEGER NOT NULL,
+    started TEXT NOT NULL,
+    boot    TEXT NOT NULL,
+    pids    TEXT NOT NULL
+);
+CREATE TABLE iterator (
+    id    INTEGER PRIMARY KEY AUTOINCREMENT,
+    name  BLOB NOT NULL UNIQUE,
+    spec  TEXT NOT NULL,
+    base  TEXT,
+    steps INTEGER NOT NULL DEFAULT 0,
+    error TEXT NOT NULL DEFAULT '',
+    made  REAL NOT NULL,
+    maker TEXT NOT NULL
+);
+CREATE TABLE removed_iterator (
+    name    BLOB PRIMARY KEY,
+    removed REAL NOT NULL,
+    remover TEXT NOT NULL
+);
+{_OPENS}
+"""
+
+
+class StateStore(Database):
+    """The state store at `path`. As a `Database`. With an `identity` it must be that very store, wherever it was."""
+
+    def __init__(self, path: str, *, fsync: bool = False, later: bool = False, identity: bytes | None = None) -> None:
+        self.identity = identity
+        super().__init__(path, fsync=fsync, later=later)
+
+    def _opened(self, connection: sqlite3.Connection) -> None:
+        if self.identity is None and _version_of(connection) != VERSION:
+            with self.transaction() as connection:
+                self._upgrade(connection, _version_of(connection))
+        is_ours = _version_of(connection) == VERSION
+        found = connection.execute("SELECT identity FROM store").fetchone()[0] if is_ours else b""
+        if self.identity not in (None, found):
+            raise StateError("is another one than was mounted: put that back, or mount again", path=self.path)
+        self.identity = found
+
+    def _upgrade(self, connection: sqlite3.Connection, found: int) -> None:
+        """Make the tables, or those of another version into ours. Positions stay."""
+        if found == 0:
+            _run_all(connection, _SCHEMA)
+        elif found == 4:
+            _delete_ended_mounts(connection)
+            boot, pids = system()
+            living = connection.execute("SELECT pid FROM mount WHERE boot = ? AND pids = ?", (boot, pids)).fetchone()
+            if living is not None:
+                message = f"in use by a mount of an earlier touchfs (pid {living[0]}): unmount that first"
+                raise StateError(message, path=self.path)
+            _run_all(connection, "DROP TABLE written; DROP TABLE open; DROP TABLE plan; DELETE FROM mount;" + _OPENS)
+        elif found != VERSION:
+            message = f"made by another touchfs (version {found}): choose another --state-dir"
+            raise StateError(message, path=self.path)
+        else:
+            return
+        connection.execute("INSERT INTO store VALUES (?)", (secrets.token_bytes(16),))
+        # Leave free pages: on a full disk the file cannot grow, and the log can only be emptied into what it has.
+        connection.execute("INSERT INTO open (id, text) VALUES (0, zeroblob(?))", (_FREE_SIZE,))
+        connection.execute("DELETE FROM open WHERE id = 0")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    def shard_ids(self, shards: Sequence[tuple[str, str]]) -> list[int]:
+        """The ids of shards, given as (path, identity), in order; new ones are given here. All are different."""
+        return self.run(lambda connection: _shard_ids(connection, shards))
+
+    def add_mount(self, pid: int) -> int:
+        """Return the number of the mount that this process serves, a new one if need be.
+
+        What is left of mounts whose process has ended is deleted.
+        """
+        return self.run(lambda connection: add_mount(connection, pid))
+
+    def remove_mount(self, pid: int) -> None:
+        """Delete all that is left of the mount that this process served."""
+
+        def act(connection: sqlite3.Connection) -> None:
+            _delete_mount(connection, add_mount(connection, pid))
+
+        self.run(act)
+
+
+def add_mount(connection: sqlite3.Connection, pid: int) -> int:
+    _delete_ended_mounts(connection)
+    boot, pids = system()
+    row = pid, start_of(pid), boot, pids
+    where = "pid = ? AND started = ? AND boot = ? AND pids = ?"
+    found = connection.execute(f"SELECT id FROM mount WHERE {where}", row).fetchone()
+    if found is not None:
+        return int(found[0])
+    inserted = connection.execute("INSERT INTO mount (pid, started, boot, pids) VALUES (?, ?, ?, ?)", row)
+    return int(inserted.lastrowid or 0)
+
+
+def rows_of(mount: int) -> tuple[int, int]:
+    """The first and the last id that an open of a mount has in the store."""
+    return mount << ID_BITS, (mount + 1 << ID_BITS) - 1
+
+
+def _version_of(connection: sqlite3.Connection) -> int:
+    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+    return int(version)
+
+
+def _run_all(connection: sqlite3.Connection, statements: str) -> None:
+    for statement in filter(str.strip, statements.split(";")):
+        connection.execute(statement)
+
+
+def _delete_ended_mounts(connection: sqlite3.Connection) -> None:
+    boot, pids = system()
+    for mount, pid, started, its_boot, its_pids in connection.execute("SELECT * FROM mount").fetchall():
+        # Of a process in another container, which we cannot see, only a reboot tells that it has ended.
+        if its_boot != boot or (its_pids == pids and start_of(pid) != started):
+            _delete_mount(connection, mount)
+
+
+def _delete_mount(connection: sqlite3.Connection, mount: int) -> None:
+    connection.execute("DELETE FROM written WHERE open BETWEEN ? AND ?", rows_of(mount))
+    connection.execute("DELETE FROM open WHERE id BETWEEN ? AND ?", rows_of(mount))
+    connection.execute("DELETE FROM mount WHERE id = ?", (mount,))
+
+
+def _shard_ids(connection: sqlite3.Connection, shards: Sequence[tuple[str, str]]) -> list[int]:
+    ids, seen = [], Counter[tuple[str, str]]()
+    for shard in shards:
+        seen[shard] += 1
+        path, identity = shard
+        wanted = os.fsencode(path), identity, seen[shard]
+        known = connection.execute(
+            "SELECT id FROM shard WHERE path = ? AND identity = ? AND nth = ?", wanted
+        ).fetchone()
+        if known is None:
+            inserted = connection.execute("INSERT INTO shard (path, identity, nth) VALUES (?, ?, ?)", wanted)
+            known = (inserted.lastrowid,)
+        ids.append(int(known[0]))
+    return ids

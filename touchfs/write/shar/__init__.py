@@ -1,0 +1,1 @@
+"""The writer of Lhotse Shar: cuts, their fields and their audio."""

@@ -1,0 +1,65 @@
+"""Writer of TouchNet shards: a directory with, for each modality, a .bin of elements and the .idx that finds samples.
+
+The .bin files grow while samples are added; of a sample only its lengths are kept. The directory appears when all is
+written, so a shard that is there is whole.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from touchfs.errors import FormatError, UsageError
+from touchfs.extent import Buffer
+from touchfs.format.idx import mmidx
+from touchfs.posix.atomic import atomic_directory
+from touchfs.write.whole import WholeWriter
+
+
+class TouchWriter(WholeWriter):
+    """`with TouchWriter(path, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer: writer.add({...})`"""
+
+    def __init__(self, path: str | os.PathLike[str], modalities: Mapping[str, np.dtype[Any]]) -> None:
+        for name, dtype in modalities.items():
+            mmidx.dtype_code(dtype)
+            if not name or "/" in name or "\0" in name:
+                raise UsageError(f"a modality cannot be named {name!r}")
+        self._path = path
+        self._modalities = dict(modalities)
+        self._lengths = {name: array("q") for name in modalities}
+        self._bins: dict[str, BinaryIO] = {}
+        self._context = self._shard()
+
+    @contextmanager
+    def _shard(self) -> Iterator[None]:
+        with atomic_directory(self._path) as directory:
+            with ExitStack() as stack:
+                for name in self._modalities:
+                    self._bins[name] = stack.enter_context(open(directory / f"{name}.bin", "xb"))
+                yield
+            for name, dtype in self._modalities.items():
+                index = mmidx.build_index(dtype, np.asarray(self._lengths[name]))
+                (directory / f"{name}.idx").write_bytes(index)
+
+    def add(self, fields: Mapping[str, Buffer]) -> None:
+        """One sample. Nothing of it is written if any of it does not fit."""
+        ordinal = len(self)
+        if fields.keys() != self._modalities.keys():
+            raise FormatError(f"sample {ordinal} has {', '.join(fields)}, the shard {', '.join(self._modalities)}")
+        lengths = {}
+        for name, dtype in self._modalities.items():
+            lengths[name], rest = divmod(len(fields[name]), dtype.itemsize)
+            if rest or lengths[name] >= mmidx.LENGTH_LIMIT:
+                size = len(fields[name])
+                raise FormatError(f"sample {ordinal} has {size} bytes of {name}, not up to 2**31 - 1 of {dtype.str}")
+        for name, length in lengths.items():
+            self._bins[name].write(fields[name])
+            self._lengths[name].append(length)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._lengths.values()), ()))
