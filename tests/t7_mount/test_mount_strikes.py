@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +74,16 @@ def fatal(lethal, tmp_path) -> Iterator[Callable[..., FatalMount]]:
     yield make
     for each in mounts:
         each.end()
+
+
+def alone(mounted: Mount) -> list[int]:
+    """The processes that run one request each."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "comm").read_text() == "touchfs-alone\n":
+                found += [int(process.name)] * (os.fsencode(mounted.path) in (process / "cmdline").read_bytes())
+    return found
 
 
 def error_of(act: Callable[[], object]) -> str:
@@ -184,7 +194,7 @@ def test_what_waits_for_a_file_is_not_stuck(waiting):
         time.sleep(0.5)
         (worker,) = mounted.workers()
         os.kill(worker, signal.SIGKILL)
-        wait_until(lambda: len(set(mounted.workers()) - {worker}) == 2)
+        wait_until(lambda: alone(mounted))
         time.sleep(3)
         assert reading.poll() is None
         files.go_on()
@@ -206,7 +216,7 @@ def test_a_step_that_waits_for_the_store_is_not_stuck(mount, lethal, tmp_path):
             time.sleep(0.5)
             (worker,) = mounted.workers()
             os.kill(worker, signal.SIGKILL)
-            wait_until(lambda: len(set(mounted.workers()) - {worker}) == 2)
+            wait_until(lambda: alone(mounted))
             time.sleep(3)
             assert not step.done()
             connection.execute("ROLLBACK")
@@ -218,7 +228,7 @@ def test_a_step_that_waits_for_the_store_is_not_stuck(mount, lethal, tmp_path):
 def test_processes_for_one_request_are_gone_in_the_end(fatal):
     mounted = fatal()
     assert error_of((mounted.path / "shards/good/dies.wav").read_bytes) == "EIO"
-    wait_until(lambda: len(mounted.workers()) == 1)
+    wait_until(lambda: not alone(mounted))
 
 
 KILLS = int(os.environ.get("TOUCHFS_KILLS", "60"))
@@ -239,7 +249,7 @@ print(done)
 
 @pytest.mark.parametrize("way", ["one", "two"])
 def test_no_reader_notices_that_workers_are_killed_and_their_successors_at_once(mount, lethal, tmp_path, way):
-    """Whatever they run, they run alone then, and some of that is killed too."""
+    """What they run, runs alone then, and some of that is killed too."""
     mounted = mount(lethal, *WAYS[way])
     stop, dice = tmp_path / "stop", random.Random(1)
     command = [sys.executable, "-c", READER, mounted.path / "shards/good", " ".join(KEYS[:20]), stop, str(len(KEYS))]
@@ -248,11 +258,13 @@ def test_no_reader_notices_that_workers_are_killed_and_their_successors_at_once(
     while kills < KILLS:
         time.sleep(dice.uniform(0.01, 0.1))
         before = wait_until(mounted.workers)
-        # The eldest is a worker. What comes then is its successor, or runs one request.
-        kills += kill(before[0])
-        wait_until(lambda before=before: before[0] not in mounted.workers())
+        killed = dice.choice(before)
+        kills += kill(killed)
+        wait_until(lambda killed=killed: killed not in mounted.workers())
         time.sleep(dice.uniform(0, 0.02))
         kills += sum(map(kill, mounted.workers()))
+        if kills % 4 == 0:
+            kills += sum(map(kill, alone(mounted)))
     stop.touch()
     told = [process.communicate(timeout=60) for process in running]
     assert [errors for _, errors in told] == [""] * 16

@@ -225,8 +225,11 @@ class Zygote:
         os.close(connection)
 
     def _run_request(self, connection: int) -> int:
+        """In a process that is nobody's child: whoever kills all workers is not to kill it, too."""
+        if os.fork():
+            return 0
         os.close(self._descriptor)  # or the mount would not end before we do
-        return run_request(self._operations, connection, self._options.stuck_seconds)
+        return run_request(self._operations, self._shared.strikes, connection, self._options.stuck_seconds)
 
     def _work(self, number: int, clone: bool) -> int:
         return run_worker(

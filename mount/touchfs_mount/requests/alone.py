@@ -2,7 +2,7 @@
 
 A worker asks the zygote for one, through a socket that all workers share (the *door*), and hands it one end of a
 connection. Through that go the name of a handler and its arguments, then what the handler returns. All of it is ours at
-both ends, so it is pickled.
+both ends, so it is pickled. The process takes the strike away when it has an answer.
 
 It is the worker that judges. A process that began and ended without an answer has died of the request; as somebody else
 may have killed it, this must happen `DEATHS` times. One that does not answer in time is stuck, unless it waits for a
@@ -70,20 +70,19 @@ class Alone:
         """
         if self.strikes.is_refused(key):
             raise FUSEError(errno.EIO)  # it was told why when it was refused first
-        request = name, tuple(map(pack, arguments))
+        request = key, name, tuple(map(pack, arguments))
         told = _Told()
         while not told.problem:
             with self._door.ask() as connection:
                 answer = self._follow(connection, request, told)
             if answer is not None:
-                self.strikes.forgive(key)
                 if told.errno:
                     raise FUSEError(told.errno)
                 return answer
         self.strikes.refuse(key)
         raise FormatError(f"{name} is refused for a minute: {told.problem}", path=told.path or None)
 
-    def _follow(self, connection: Connection, request: tuple[str, tuple[Any, ...]], told: _Told) -> Answer | None:
+    def _follow(self, connection: Connection, request: tuple[int, str, tuple[Any, ...]], told: _Told) -> Answer | None:
         """One process, up to its end. None if there was no answer."""
         pid = 0
         try:

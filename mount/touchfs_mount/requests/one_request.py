@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pyfuse3
@@ -31,8 +32,10 @@ _LATER_SECONDS = 5.0
 _LISTED_MAX = 1024
 
 
-def run_request(operations: Operations, descriptor: int, stuck_seconds: float) -> int:
-    """Answer what comes through the connection. Returns what to exit with."""
+def run_request(operations: Operations, strikes: Strikes, descriptor: int, stuck_seconds: float) -> int:
+    """Answer the request that comes through the connection, and take its strike away. Returns the exit status."""
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text("touchfs-alone", encoding="ascii")  # for whoever looks at processes
     connection, sending = Connection(descriptor), threading.Lock()
 
     def send(*told: Any) -> None:
@@ -40,7 +43,7 @@ def run_request(operations: Operations, descriptor: int, stuck_seconds: float) -
             connection.send(told)
 
     with suppress(EOFError, ConnectionError):  # the worker is gone, and its request will be sent again
-        name, packed = connection.recv()
+        key, name, packed = connection.recv()
         send("began", os.getpid())
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         threading.Thread(target=_watch, args=(connection, send, stuck_seconds), daemon=True).start()
@@ -48,13 +51,15 @@ def run_request(operations: Operations, descriptor: int, stuck_seconds: float) -
         operations.started(environment())
         send("path", operations.path_of(*arguments))
         listed = _Listed()
+        answer: tuple[str, Any]
         vars(pyfuse3)["readdir_reply"] = listed.reply
         try:
-            answer = _run(getattr(operations, name)(*arguments))
+            answer = "answer", (pack(_run(getattr(operations, name)(*arguments))), listed.entries)
         except FUSEError as error:
-            send("errno", error.errno)
-        else:
-            send("answer", (pack(answer), listed.entries))
+            answer = "errno", error.errno
+        # Before the answer is sent: if the worker is gone by now, the next one answers the request by itself.
+        strikes.forgive(key)
+        send(*answer)
     return 0
 
 
