@@ -3,6 +3,8 @@
     sample["wav"]            the bytes of its .wav
     sample.content("wav")    the same as a content: its size, and any part of it
     sample.array("wav")      the elements of a .wav or .npy
+    sample.audio()           its recording, decoded, and the sampling rate
+    sample.text, sample.json()   its transcript, and what its .json says
     sample.path("wav")       where a mount has it
     "txt" in sample          it has one; nothing is read
 
@@ -12,11 +14,12 @@ Two are equal if they are the same sample of the same view, whatever their bytes
 from __future__ import annotations
 
 import io
+import json
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +28,12 @@ from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.extent import Content, Memory
 from touchfs.format import wav
 from touchfs.media import duration
+from touchfs.media.recording import decode_recording, to_int16
 from touchfs.source.drive import drive
 
 # What says why a sample of a shard has no files.
 REPORT = b"ERROR.txt"
+_RECORDINGS = ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "aiff", "webm", "original")
 
 
 class ShownFile(Protocol):
@@ -122,6 +127,49 @@ class ShownSample(Mapping[str, bytes]):
                 if told is not None:
                     return told.frames / told.rate
         raise AttributeError(f"sample {self.key!r} has no recording whose header tells how long it is")
+
+    @property
+    def known_duration(self) -> float | None:
+        """Seconds of its recording, or None if no header tells."""
+        try:
+            return self.duration
+        except (AttributeError, FormatError):
+            return None
+
+    @property
+    def text(self) -> str | None:
+        """The transcript (its `.txt`), or None if it has none."""
+        return self["txt"].decode("utf-8", "replace") if "txt" in self else None
+
+    def json(self) -> Any:
+        """The parsed `.json`. Raises NotFoundError if it has none, FormatError if that is not JSON."""
+        content = self.content("json")
+        try:
+            return json.loads(bytes(content.read(0, content.size)))
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"its .json is not JSON: {error}", key=self.key) from error
+
+    def audio(self, dtype: Literal["float32", "int16"] = "float32") -> tuple[NDArray[Any], int]:
+        """Its recording as an array, and the sampling rate in Hz.
+
+        The array is one-dimensional if the recording is mono, else (frames, channels). Floats are within -1 and 1.
+        Raises NotFoundError if it has no recording, FormatError if that cannot be decoded, and MissingExtraError where
+        a decoder is needed that is not installed. PCM in a WAV needs none.
+        """
+        extension = next((name for name in self if name.rpartition(".")[2].lower() in _RECORDINGS), None)
+        if extension is None:
+            raise NotFoundError("it has no recording", key=self.key)
+        content = self.content(extension)
+        data = bytes(content.read(0, content.size))
+        try:
+            samples, rate = _pcm16(data) or decode_recording(data)
+        except FormatError as error:
+            raise FormatError(error.message, offset=error.offset, key=self.key) from error
+        if dtype == "int16":
+            samples = to_int16(samples) if samples.dtype != np.int16 else samples
+        elif samples.dtype == np.int16:
+            samples = samples / np.float32(1 << 15)
+        return (samples[:, 0] if samples.shape[1] == 1 else samples), rate
 
     def array(self, extension: str) -> NDArray[Any]:
         """The elements of a `.npy`; or of a `.wav` the PCM, one-dimensional if it is mono, else (frames, channels)."""
@@ -235,6 +283,18 @@ def _npy(data: bytes, key: str) -> NDArray[Any]:
     except (ValueError, EOFError, OSError) as error:
         raise FormatError(f"not a .npy: {error}", key=key) from error
     return array
+
+
+def _pcm16(data: bytes) -> tuple[NDArray[Any], int] | None:
+    """The PCM of a WAV, of shape (frames, channels), and its rate; None of any other recording."""
+    if data[:4] not in (b"RIFF", b"RF64"):
+        return None
+    header = drive(wav.scan(len(data)), Memory(data))
+    if header.codec != wav.PCM or header.bits != 16:
+        return None
+    frames = header.data_size // (2 * header.channels)
+    samples = np.frombuffer(data, "<i2", frames * header.channels, header.data_offset).copy()
+    return samples.reshape(frames, header.channels), header.rate
 
 
 def _pcm(content: Content, key: str) -> NDArray[Any]:

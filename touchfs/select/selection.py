@@ -90,16 +90,14 @@ class Selector:
     def select(self, source: str, where: str | None) -> Samples:
         asked = source, where
         if asked not in self._kept:
-            if where is not None:
-                samples = self._filtered(self.select(source, None), where)
-            else:
-                samples = self._below(source)
-            self._kept[asked] = samples
+            whole = self._below(source) if where is None else self.select(source, None)
+            self._kept[asked] = whole if where is None else self.filtered(whole, where)
             if len(self._kept) > _KEPT:
                 del self._kept[next(iter(self._kept))]
         return self._kept[asked]
 
-    def _filtered(self, samples: Samples, where: str) -> Samples:
+    def filtered(self, samples: Samples, where: str) -> Selected:
+        """The samples for which an expression holds."""
         expression = parse_where(where)
         names = {path[0] for path in expression.fields}
         kept = survivors(_Filtered(samples, names), expression, self._survivors_path)

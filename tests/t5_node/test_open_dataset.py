@@ -1,0 +1,247 @@
+"""`touchfs.open`: the samples of a dataset as a Python sequence."""
+
+import inspect
+import json
+import pickle
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import touchfs
+from touchfs.dataset.shown_sample import ShownSample
+from touchfs.errors import NotFoundError, UsageError
+from touchfs.node import collect_state_dict
+from touchfs.write import TarWriter
+from touchfs.write.touchnet import TouchWriter
+
+COUNT = 40
+SEGMENTS = [{"start": 0, "end": 0.5, "txt": "one"}, {"start": 0.5, "end": 1, "txt": "two"}]
+
+
+def name(number: int) -> str:
+    return f"talk{number:02d}"
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory) -> Path:
+    """Two shards of recordings of 1 to 4 seconds, each with two segments."""
+    source = tmp_path_factory.mktemp("speech")
+    for shard in range(2):
+        modalities = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
+        with TouchWriter(source / f"{shard}", modalities) as writer:
+            for number in range(shard * COUNT // 2, (shard + 1) * COUNT // 2):
+                seconds = 1 + number % 4
+                audio = np.full(100 * seconds, number, "<i2")
+                metainfo = {
+                    "key": name(number),
+                    "sample_rate": 100,
+                    "txt": f"words of {number}",
+                    "lang": "de" if number % 3 else "en",
+                    "info": {"segments": SEGMENTS},
+                }
+                writer.add({"audio": audio.tobytes(), "metainfo": json.dumps(metainfo).encode()})
+    return source
+
+
+@pytest.fixture(scope="module")
+def ds(speech):
+    return touchfs.open(speech)
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory):
+    """One second of a sine in each coding, mono and stereo."""
+    directory = tmp_path_factory.mktemp("coded")
+    with TarWriter(directory / "coded.tar") as tar:
+        for extension in ("wav", "flac", "mp3", "ogg", "opus", "m4a"):
+            for channels in (1, 2):
+                path = directory / f"{channels}.{extension}"
+                sine = ["-f", "lavfi", "-i", "sine=frequency=440:sample_rate=48000:duration=1"]
+                command = ["ffmpeg", "-v", "error", "-y", *sine, "-ac", str(channels), path]
+                subprocess.run(command, check=True)
+                tar.add(f"{extension}{channels}", {extension: path.read_bytes()})
+        tar.add("none", {"txt": b"text only"})
+        tar.add("broken", {"flac": b"fLaC but no more"})
+    return touchfs.open(directory / "coded.tar")
+
+
+class TestSequence:
+    def test_length_items_and_iteration_agree(self, ds):
+        assert len(ds) == COUNT
+        assert [sample.key for sample in ds] == [ds[i].key for i in range(COUNT)] == list(map(name, range(COUNT)))
+        assert ds[-1].key == name(COUNT - 1)
+        assert list(ds.keys()) == list(map(name, range(COUNT)))
+        with pytest.raises(IndexError, match=f"item {COUNT} of {COUNT}"):
+            ds[COUNT]
+
+    def test_slices_are_sets(self, ds):
+        assert [sample.key for sample in ds[10:20:3]] == list(map(name, range(10, 20, 3)))
+        assert [sample.key for sample in ds[::-1]] == list(map(name, reversed(range(COUNT))))
+        assert [sample.key for sample in ds.take(3)] == list(map(name, range(3)))
+        assert len(ds.take(1000)) == COUNT
+        assert len(ds[5:5]) == 0
+        with pytest.raises(UsageError, match="0 or more"):
+            ds.take(-1)
+
+    def test_a_sample_is_found_by_its_key_in_any_set(self, ds):
+        assert ds["talk17"].ordinal == 17
+        for subset in (
+            ds,
+            ds.shuffle(3),
+            ds[30:2:-2],
+            ds.where("duration > 2"),
+            ds.where("duration > 2").shuffle(1)[4:],
+        ):
+            for position in range(len(subset)):
+                assert subset.find(subset[position].key) == position
+        assert ds.segments()[ds.segments().find("talk05")].number == 0
+        for missing in ("talk99", "talk01"):
+            with pytest.raises(KeyError):
+                ds[10:20][missing]
+
+    def test_a_shuffled_set_has_all_items_and_another_order_each_epoch(self, ds):
+        shuffled = ds.shuffle(seed=7)
+        first = [sample.key for sample in shuffled]
+        assert first == [shuffled[i].key for i in range(COUNT)] == list(shuffled.keys())
+        assert sorted(first) == list(ds.keys())
+        second = [sample.key for sample in shuffled]
+        assert sorted(second) == sorted(first) != second != first
+        assert [sample.key for sample in ds.shuffle(7)] == first
+        assert [sample.key for sample in shuffled.take(5)] == first[:5]
+        assert [sample.key for sample in ds.shuffle(7).shuffle(8)] == [sample.key for sample in ds.shuffle(8)]
+
+    def test_where_keeps_the_length(self, ds):
+        long = ds.where("duration > 2")
+        assert len(long) == COUNT // 2
+        assert all(sample.duration > 2 for sample in long)
+        german = long.where('lang == "de"')
+        assert [sample.key for sample in german] == [s.key for s in long if s.json()["lang"] == "de"]
+        assert sorted(german.shuffle(2).keys()) == list(german.keys())
+        with pytest.raises(UsageError):
+            ds.where("duration >")
+
+    def test_map_filter_and_batch(self, ds):
+        numbers = ds.map(lambda sample: sample.ordinal + 20 * int(sample.shard))
+        assert list(numbers) == list(range(COUNT)) == [numbers[i] for i in range(COUNT)]
+        batches = numbers.batch(7)
+        assert list(batches) == [batches[i] for i in range(len(batches))]
+        assert (len(batches), batches[-1]) == (6, list(range(35, 40)))
+        assert list(batches.batch(4).map(len)) == [4, 2]
+        assert sorted(numbers.shuffle(1)) == list(range(COUNT))
+        assert list(numbers[3:6]) == [3, 4, 5]
+        even = numbers.filter(lambda number: number % 2 == 0)
+        assert list(even) == list(range(0, COUNT, 2))
+        assert bool(even)
+        for ask in (len, lambda each: each[0]):
+            with pytest.raises(TypeError, match="NodeIterableDataset"):
+                ask(even)
+
+    @pytest.mark.parametrize("method", ["where", "find", "keys", "shuffle", "take", "segments", "to_arrow"])
+    def test_what_comes_too_late_says_when_it_is_to_come(self, ds, method):
+        with pytest.raises(TypeError, match=r"before|first"):
+            getattr(ds.batch(2), method)(*{"where": ["duration > 1"], "find": ["x"], "take": [1]}.get(method, []))
+
+    def test_segments_and_merged(self, ds):
+        segments = ds.segments()
+        assert len(segments) == 2 * COUNT
+        assert (segments[1].key, segments[1].number, segments[1].text) == (name(0), 1, "two")
+        merged = ds.merged("max=30,gap=1")
+        assert len(merged) == COUNT
+        assert merged[0].duration == 1
+        assert len(segments.where("duration > 0.4").shuffle(1)) == 2 * COUNT
+
+
+class TestSample:
+    def test_text_json_duration_and_audio(self, ds):
+        sample = ds[6]
+        assert (sample.text, sample.json()["lang"], sample.duration) == ("words of 6", "en", 3)
+        samples, rate = sample.audio("int16")
+        assert (samples.dtype, samples.tolist(), rate) == (np.int16, [6] * 300, 100)
+        floats, _ = sample.audio()
+        assert (floats.dtype, floats.shape) == (np.float32, (300,))
+        assert np.array_equal(floats * 32768, samples)
+
+    @pytest.mark.parametrize("channels", [1, 2])
+    @pytest.mark.parametrize("extension", ["wav", "flac", "mp3", "ogg", "opus", "m4a"])
+    def test_each_coding_is_decoded(self, coded, extension, channels):
+        samples, rate = coded[f"{extension}{channels}"].audio()
+        assert rate == 48000
+        assert samples.shape == (len(samples),) if channels == 1 else (len(samples), 2)
+        assert abs(len(samples) - 48000) < 3000  # some codings add silence
+        spectrum = np.abs(np.fft.rfft(samples.reshape(len(samples), -1)[:, 0]))
+        assert abs(np.argmax(spectrum) * rate / len(samples) - 440) < 3
+        whole, _ = coded[f"{extension}{channels}"].audio("int16")
+        assert whole.dtype == np.int16
+        assert np.abs(whole / 32768 - samples).max() < 1e-4
+
+    def test_what_cannot_be_had_is_named(self, coded):
+        assert coded["none"].text == "text only"
+        assert coded["none"].known_duration is None
+        with pytest.raises(NotFoundError, match=r"no recording.*'none'"):
+            coded["none"].audio()
+        with pytest.raises(NotFoundError, match=r"no file \.json"):
+            coded["none"].json()
+        with pytest.raises(touchfs.errors.FormatError, match=r"cannot be decoded.*'broken'"):
+            coded["broken"].audio()
+
+
+class TestElsewhere:
+    def test_a_table_and_a_data_frame(self, ds):
+        table = ds.where("duration > 3").to_arrow(files=["wav"])
+        assert table.column_names == ["key", "shard", "ordinal", "duration", "text", "json", "wav"]
+        rows = table.to_pylist()
+        assert [row["key"] for row in rows] == [name(i) for i in range(3, COUNT, 4)]
+        assert rows[0]["wav"] == ds[3]["wav"]
+        assert json.loads(rows[0]["json"])["txt"] == rows[0]["text"] == "words of 3"
+        frame = ds.take(4).to_pandas()
+        assert frame["duration"].tolist() == [1, 2, 3, 4]
+        assert ds[:0].to_arrow().num_rows == 0
+
+    def test_a_state_goes_on_where_it_was_saved(self, ds):
+        whole = [sample.key for sample in ds.shuffle(5)]
+        first = ds.shuffle(5)
+        taken = [sample.key for sample in islice(first, 13)]
+        again = ds.shuffle(5)
+        again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+        assert taken + [sample.key for sample in again] == whole
+        assert collect_state_dict(first.data) == first.state_dict()
+
+    def test_it_is_pickled_without_its_data(self, ds):
+        copy = pickle.loads(pickle.dumps(ds.where("duration > 2").shuffle(3)[2:]))
+        assert [sample.key for sample in copy] == [s.key for s in ds.where("duration > 2").shuffle(3)[2:]]
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_a_data_loader_takes_it(self, ds, workers):
+        data = pytest.importorskip("torch.utils.data")
+        loader = data.DataLoader(ds.map(_number), batch_size=8, shuffle=True, num_workers=workers)
+        assert sorted(number for batch in loader for number in batch.tolist()) == list(range(COUNT))
+        torch = pytest.importorskip("touchfs.torch")
+        node = torch.NodeIterableDataset(ds.map(_number).filter(_is_even))
+        assert sorted(data.DataLoader(node, batch_size=None, num_workers=workers)) == list(range(0, COUNT, 2))
+
+    def test_the_package_shows_it(self):
+        assert "open" in dir(touchfs)
+        assert "open" not in touchfs.__all__
+        assert "touchfs.open(path)" in (touchfs.__doc__ or "")
+        code = "from touchfs import *; assert open is __builtins__.open"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        for method in ("where", "shuffle", "take", "batch", "find"):
+            assert inspect.getdoc(getattr(type(touchfs.open), method, getattr(_class(), method)))
+
+
+def _class():
+    from touchfs.open_dataset import OpenDataset
+
+    return OpenDataset
+
+
+def _number(sample: ShownSample) -> int:
+    return sample.ordinal + 20 * int(sample.shard)
+
+
+def _is_even(number: int) -> bool:
+    return number % 2 == 0

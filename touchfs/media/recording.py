@@ -1,0 +1,73 @@
+"""A recording in any coding as an array: PCM in a WAV by itself, most others by libsndfile, the rest by libav."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError, MissingExtraError
+from touchfs.limits import LIMITS, too_large
+
+if TYPE_CHECKING:
+    from av import AudioFrame
+
+_EXTRA = "decoding this recording needs the media extra: pip install 'touchfs[media]'"
+_FULL_SCALE = 1 << 15
+
+
+def decode_recording(data: bytes, limit: int = LIMITS.decoded) -> tuple[NDArray[np.float32], int]:
+    """Return the samples, within -1 and 1 and of shape (frames, channels), and the sampling rate in Hz.
+
+    Raises FormatError for data that cannot be decoded, or that has over `limit` bytes as 32-bit floats, and
+    MissingExtraError if no decoder is installed.
+    """
+    try:
+        import soundfile
+    except (ImportError, OSError):  # OSError: the module is installed, libsndfile is not
+        return _by_libav(data, limit)
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            if 4 * file.frames * file.channels > limit:
+                raise FormatError(too_large(limit))
+            return file.read(dtype="float32", always_2d=True), file.samplerate
+    except soundfile.LibsndfileError:
+        return _by_libav(data, limit)  # AAC, for one
+
+
+def to_int16(samples: NDArray[Any]) -> NDArray[np.int16]:
+    """Return floats within -1 and 1 as 16-bit integers: rounded, and clipped at full scale."""
+    scaled = np.rint(samples * np.float32(_FULL_SCALE))
+    return np.clip(scaled, -_FULL_SCALE, _FULL_SCALE - 1).astype(np.int16)
+
+
+def _by_libav(data: bytes, limit: int) -> tuple[NDArray[np.float32], int]:
+    try:
+        import av
+    except ImportError as error:
+        raise MissingExtraError(_EXTRA) from error
+    blocks: list[NDArray[np.float32]] = []
+    size, rate = 0, 0
+    try:
+        with av.open(io.BytesIO(data), "r", metadata_errors="replace") as container:
+            if not container.streams.audio:
+                raise FormatError("cannot be decoded: it has no audio")
+            resampler = av.AudioResampler(format="fltp")
+            for frame in container.decode(audio=0):
+                for block in map(_block, resampler.resample(frame)):
+                    blocks.append(block)
+                    size += block.nbytes
+                    if size > limit:
+                        raise FormatError(too_large(limit))
+                rate = frame.sample_rate
+    except av.FFmpegError as error:
+        raise FormatError(f"cannot be decoded: {error.strerror}") from error
+    if not blocks:
+        raise FormatError("cannot be decoded: it has no sound")
+    return np.concatenate(blocks), rate
+
+
+def _block(frame: AudioFrame) -> NDArray[np.float32]:
+    return np.ascontiguousarray(frame.to_ndarray().T, np.float32)

@@ -1,0 +1,325 @@
+"""`touchfs.open(path)`: the samples of a dataset as a Python sequence, with one method for each thing to do with them.
+
+    ds = touchfs.open("train/")
+    len(ds), ds[0], ds["talks/monday"], ds[10:20]
+    for sample in ds.where("duration > 2").shuffle(seed=7): ...
+
+A set is a dataset's samples in some order, and the steps that are applied to each: map, filter, batch. Everything is
+computed when it is asked for. `ds.data` is the same as a graph of `touchfs.node`: it is what an iteration goes through,
+and what its state is of.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+
+import numpy as np
+import platformdirs
+
+from touchfs.dataset.samples import DatasetSamples
+from touchfs.dataset.segments import MergedSamples, SegmentSamples
+from touchfs.dataset.shown_sample import ShownSample
+from touchfs.errors import MissingExtraError, UsageError
+from touchfs.indexing import open_dataset
+from touchfs.node.batch.batcher import LazyBatcher
+from touchfs.node.core.state import collect_state_dict, restore_state_dict
+from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
+from touchfs.node.transform.filter import LazyFilter
+from touchfs.node.transform.mapper import LazyMapper
+from touchfs.select.selection import Samples, Selected, Selector, place_at
+from touchfs.token import State
+from touchfs.view.plan import parse_plan
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+# Rows that `to_arrow` makes at a time.
+_ROWS = 1024
+
+
+def open(path: str | os.PathLike[str]) -> OpenDataset[ShownSample]:
+    """Open a dataset: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
+
+    Raises UsageError, NotFoundError or FormatError for a source that is no dataset, and SourceError where no index can
+    be written.
+    """
+    return OpenDataset(DatasetSamples(open_dataset(os.fspath(path))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One of `map`, `filter` and `batch`, with its function or its size."""
+
+    kind: Literal["map", "filter", "batch"]
+    argument: Any
+
+    def node(self, source: Any) -> Any:
+        return {"map": LazyMapper, "filter": LazyFilter, "batch": LazyBatcher}[self.kind](source, self.argument)
+
+
+class OpenDataset(Generic[T]):
+    """The items of a dataset in one order.
+
+    `samples` are the samples in the dataset's order, `seed` shuffles them, and `steps` are applied to each. Sets share
+    what they are made of and never change.
+    """
+
+    def __init__(self, samples: Samples, seed: int | None = None, steps: tuple[_Step, ...] = ()) -> None:
+        self._samples = samples
+        self._seed = seed
+        self._steps = steps
+
+    @cached_property
+    def data(self) -> Any:
+        """The graph of nodes that an iteration goes through (`touchfs.node`)."""
+        node: Any = self._leaf
+        for step in self._steps:
+            node = step.node(node)
+        return node
+
+    @cached_property
+    def _leaf(self) -> LazyIndexedManifestIterator:
+        return LazyIndexedManifestIterator(self._samples, self._seed is not None, self._seed or 0)
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        """How many items there are before the first step, and after each one."""
+        lengths = [len(self._samples)]
+        for step in self._steps:
+            if step.kind == "filter":
+                raise TypeError(
+                    "a filtered set has no length and no i-th item; use where(...) for what is known of samples, or "
+                    "touchfs.torch.NodeIterableDataset(ds) for a DataLoader"
+                )
+            lengths.append(-(-lengths[-1] // step.argument) if step.kind == "batch" else lengths[-1])
+        return lengths
+
+    def __len__(self) -> int:
+        """The number of items. Raises TypeError for a filtered set."""
+        return self._lengths[-1]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[T]:
+        """The items. Each pass over a shuffled set is the next epoch, in another order, as for a training run."""
+        return iter(self.data)
+
+    @overload
+    def __getitem__(self, which: int | str) -> T: ...
+
+    @overload
+    def __getitem__(self, which: slice) -> OpenDataset[T]: ...
+
+    def __getitem__(self, which: int | str | slice) -> T | OpenDataset[T]:
+        """The i-th item of the first epoch, the item of a key, or a set of the items in a slice.
+
+        Raises IndexError, KeyError, and TypeError where the set has no length.
+        """
+        if isinstance(which, slice):
+            return self._slice(which)
+        if isinstance(which, str):
+            return cast(T, self._item(self.find(which), len(self._steps)))
+        count = len(self)
+        if not -count <= which < count:
+            raise IndexError(f"item {which} of {count}")
+        return cast(T, self._item(which % count, len(self._steps)))
+
+    def __getitems__(self, positions: Sequence[int]) -> list[T]:
+        """The items at these positions, as PyTorch's DataLoader asks for a batch."""
+        return [self[position] for position in positions]
+
+    def _item(self, position: int, steps: int) -> Any:
+        """The item at a position, after so many of the steps."""
+        if not steps:
+            return self._samples[self._ordinals([position])[0]]
+        step = self._steps[steps - 1]
+        if step.kind == "map":
+            return step.argument(self._item(position, steps - 1))
+        first = position * step.argument
+        last = min(first + step.argument, self._lengths[steps - 1])
+        return [self._item(each, steps - 1) for each in range(first, last)]
+
+    def _ordinals(self, positions: Sequence[int]) -> list[int]:
+        """Which of the samples are at these positions of the first epoch."""
+        permutation = self._leaf.order.permutation(0)
+        if permutation is None:
+            return list(positions)
+        return cast("list[int]", permutation(np.asarray(positions, np.int64)).tolist())
+
+    def _slice(self, which: slice) -> OpenDataset[T]:
+        if any(step.kind != "map" for step in self._steps):
+            raise TypeError("slice, or take from, the set before it is filtered or batched")
+        chosen = range(len(self))[which]
+        ordinals = np.array(self._ordinals(chosen), np.int64)
+        text = f"items {chosen.start}:{chosen.stop}:{chosen.step} of seed {self._seed}"
+        return OpenDataset(Selected(self._samples, ordinals, text), None, self._steps)
+
+    def take(self, n: int) -> OpenDataset[T]:
+        """The first `n` items, or all of them if there are fewer."""
+        if n < 0:
+            raise UsageError(f"take 0 or more items, not {n}")
+        return self._slice(slice(n))
+
+    def keys(self) -> Iterator[str]:
+        """The keys of the samples in this order, read from the index alone. Samples without one are named by number."""
+        if any(step.kind != "map" for step in self._steps):
+            raise TypeError("the keys are those of the set before it is filtered or batched")
+        return (self._samples[ordinal].key for ordinal in self._ordinals(range(len(self))))
+
+    def find(self, key: str) -> int:
+        """The position of the first sample, or segment, with this key. Raises KeyError if this set has none."""
+        if any(step.kind != "map" for step in self._steps):
+            raise TypeError("a key is found in the set before it is filtered or batched")
+        for holder in self._samples.dataset.find(key):
+            ordinal = self._ordinal_at(holder.position, holder.ordinal)
+            if ordinal is not None:
+                return self._leaf.order.own(ordinal, 0)
+        raise KeyError(key)
+
+    def _ordinal_at(self, shard: int, ordinal: int) -> int | None:
+        """Where among the samples a sample of a shard is, or its first segment; None if it is not there."""
+        samples, chain = self._samples, []
+        while isinstance(samples, Selected):
+            chain.append(samples)
+            samples = samples.samples
+        first, after = place_at(samples, (shard, ordinal, 0)), place_at(samples, (shard, ordinal + 1, 0))
+        for position in range(first, after):
+            with suppress(ValueError):
+                for selected in reversed(chain):
+                    position = _index(selected.positions, position)
+                return position
+        return None
+
+    def where(self, expression: str) -> OpenDataset[T]:
+        """The samples for which a filter expression holds, such as `duration > 2 and lang == "de"`.
+
+        The positions that remain are computed once for each dataset and expression, and kept with the index. The set
+        has a length. Raises UsageError for an expression that cannot be parsed, or a field that no sample has.
+        """
+        if any(step.kind != "map" for step in self._steps):
+            raise TypeError("where(...) is for samples: call it before filter and batch")
+        selector = Selector(self._samples.dataset, os.path.join(platformdirs.user_cache_dir("touchfs"), "survivors"))
+        return OpenDataset(selector.filtered(self._samples, expression), self._seed, self._steps)
+
+    def shuffle(self, seed: int = 0) -> OpenDataset[T]:
+        """The same items in a random order that depends on `seed` and on the epoch: a permutation of all of them."""
+        if any(step.kind == "batch" for step in self._steps):
+            raise TypeError("shuffle the set before it is batched")
+        return OpenDataset(self._samples, seed, self._steps)
+
+    def map(self, fn: Callable[[T], U]) -> OpenDataset[U]:
+        """`fn(item)` in the place of each item. `fn` must depend on the item alone."""
+        return OpenDataset(self._samples, self._seed, (*self._steps, _Step("map", fn)))
+
+    def filter(self, predicate: Callable[[T], Any]) -> OpenDataset[T]:
+        """The items for which `predicate(item)` is true. Such a set has no length; `where` gives one that has."""
+        return OpenDataset(self._samples, self._seed, (*self._steps, _Step("filter", predicate)))
+
+    def batch(self, n: int) -> OpenDataset[list[T]]:
+        """Lists of `n` items; the last one may be shorter."""
+        if n < 1:
+            raise UsageError(f"a batch has 1 or more items, not {n}")
+        return OpenDataset(self._samples, self._seed, (*self._steps, _Step("batch", n)))
+
+    def segments(self) -> OpenDataset[ShownSample]:
+        """The time segments of all recordings, each as a sample (the files of `segments/` in a mount)."""
+        return OpenDataset(SegmentSamples(self._whole("segments").dataset))
+
+    def merged(self, plan: str) -> OpenDataset[ShownSample]:
+        """Adjacent segments merged by a plan such as `max=30,gap=0.5` (the files of `merged/PLAN/` in a mount)."""
+        return OpenDataset(MergedSamples(self._whole("merged").dataset, parse_plan(plan)))
+
+    def _whole(self, name: str) -> Samples:
+        if self._steps or self._seed is not None or not isinstance(self._samples, DatasetSamples):
+            raise TypeError(f"{name} is of a whole dataset: call it first, then where, shuffle and the others")
+        return self._samples
+
+    def to_arrow(self, files: Sequence[str] = ()) -> pyarrow.Table:
+        """A table with a row for each sample: key, shard, ordinal, duration in seconds, text, json.
+
+        `files` names extensions whose bytes are wanted, too, each a column. The table is in memory as a whole. Raises
+        MissingExtraError without pyarrow.
+        """
+        if self._steps:
+            raise TypeError("a table is of samples: make it before map, filter and batch")
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise MissingExtraError("tables need pyarrow: pip install 'touchfs[arrow]'") from error
+        types = {
+            "key": pyarrow.string(),
+            "shard": pyarrow.string(),
+            "ordinal": pyarrow.int64(),
+            "duration": pyarrow.float64(),
+            "text": pyarrow.string(),
+            "json": pyarrow.string(),
+            **dict.fromkeys(files, pyarrow.binary()),
+        }
+        schema = pyarrow.schema(list(types.items()))
+        batches = []
+        for first in range(0, len(self), _ROWS):
+            ordinals = self._ordinals(range(first, min(first + _ROWS, len(self))))
+            rows = [_row(self._samples[ordinal], files) for ordinal in ordinals]
+            batches.append(pyarrow.RecordBatch.from_pylist(rows, schema))
+        return pyarrow.Table.from_batches(batches, schema)
+
+    def to_pandas(self, files: Sequence[str] = ()) -> pandas.DataFrame:
+        """The same as `to_arrow`, as a DataFrame. Raises MissingExtraError without pandas."""
+        try:
+            import pandas  # noqa: F401  pyarrow imports it
+        except ImportError as error:
+            raise MissingExtraError("data frames need pandas: pip install 'touchfs[pandas]'") from error
+        return self.to_arrow(files).to_pandas()
+
+    def state_dict(self) -> State:
+        """Where the iteration is, to be saved."""
+        return collect_state_dict(self.data)
+
+    def load_state_dict(self, state: State) -> None:
+        """The next iteration begins where the state says."""
+        restore_state_dict(self.data, state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_samples": self._samples, "_seed": self._seed, "_steps": self._steps}
+
+    def __repr__(self) -> str:
+        source = self._samples.dataset.source
+        order = "" if self._seed is None else f".shuffle({self._seed})"
+        steps = "".join(f".{step.kind}({step.argument!r})" for step in self._steps)
+        what = "samples" if self._samples.view == DatasetSamples.view else self._samples.view
+        return f"<{len(self._samples)} {what} of {source!r}{order}{steps}>"
+
+
+def _index(positions: Any, position: int) -> int:
+    """Where a position is in an array of positions, ascending or not. Raises ValueError if it is not there."""
+    if isinstance(positions, range):
+        return positions.index(position)
+    place = int(np.searchsorted(positions, position))
+    if place < len(positions) and positions[place] == position:
+        return place
+    found = np.flatnonzero(positions == position)
+    if not len(found):
+        raise ValueError(position)
+    return int(found[0])
+
+
+def _row(sample: ShownSample, files: Sequence[str]) -> dict[str, Any]:
+    return {
+        "key": sample.key,
+        "shard": sample.shard,
+        "ordinal": sample.ordinal,
+        "duration": sample.known_duration,
+        "text": sample.text,
+        "json": sample["json"].decode("utf-8", "replace") if "json" in sample else None,
+        **{name: sample.get(name) for name in files},
+    }
