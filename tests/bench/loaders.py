@@ -1,0 +1,109 @@
+"""Passes over 20,000 files of 32 KB in one tar in the page cache: `touchfs.open`, webshart, webdataset, bare preads.
+
+Each contestant gets the bytes of every file. They take turns, in one process; the loaders of PyTorch have two workers.
+"""
+
+import os
+import random
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import webdataset
+import webshart
+from harness import at_least, interleaved, own_cache_and_state, report, run
+from torch.utils.data import DataLoader
+
+import touchfs
+from touchfs.write import TarWriter
+
+FILES, SIZE, ROUNDS, BATCH = 20_000, 32_000, 5, 64
+
+
+def make_tar(path: Path) -> None:
+    noise = random.Random(1).randbytes(SIZE)
+    with TarWriter(path) as tar:
+        for number in range(FILES):
+            tar.add(f"s{number:06d}", {"dat": number.to_bytes(8, "little") + noise[8:]})
+
+
+def ranges(path: Path) -> list[tuple[int, int]]:
+    with tarfile.open(path) as tar:
+        return [(member.offset_data, member.size) for member in tar]
+
+
+def per_second(items: Callable[[], Iterable[object]]) -> Callable[[], float]:
+    def measure() -> float:
+        begin = time.perf_counter()
+        count = sum(1 for _ in items())
+        assert count == FILES
+        return FILES / (time.perf_counter() - begin)
+
+    return measure
+
+
+def field(sample) -> bytes:
+    return sample["dat"]
+
+
+def flat(batches):
+    return (item for batch in batches for item in batch)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        own_cache_and_state(root)
+        (root / "tars").mkdir()
+        tar = root / "tars/data.tar"
+        make_tar(tar)
+        extractor = webshart.MetadataExtractor()
+        extractor.extract_metadata(source=str(root / "tars"), destination=str(root / "tars"), max_workers=1)
+        shard = webshart.discover_dataset(str(root / "tars")).open_shard(0)
+        dataset, members = touchfs.open(tar), ranges(tar)
+        shuffled = random.Random(2).sample(range(FILES), FILES)
+        descriptor = os.open(tar, os.O_RDONLY)
+        pipeline = webdataset.WebDataset(str(tar), shardshuffle=False, empty_check=False).map(field)
+        passes = {
+            "touchfs.open, in order": lambda: map(field, dataset),
+            "touchfs.open, shuffled": lambda: map(field, dataset.shuffle(7)),
+            "webshart, in order": lambda: map(shard.read_file, range(FILES)),
+            "webshart, shuffled": lambda: map(shard.read_file, shuffled),
+            "webdataset, in order": lambda: pipeline,
+            "pread, in order": lambda: (os.pread(descriptor, size, offset) for offset, size in members),
+            "pread, shuffled": lambda: (os.pread(descriptor, members[i][1], members[i][0]) for i in shuffled),
+        }
+        rates = interleaved({name: per_second(items) for name, items in passes.items()}, ROUNDS)
+        ours, mixed = rates["touchfs.open, in order"], rates["touchfs.open, shuffled"]
+        wanted = {
+            "webshart, in order": at_least(ours / rates["webshart, in order"], 1, "x"),
+            "webshart, shuffled": at_least(mixed / rates["webshart, shuffled"], 1, "x"),
+        }
+        rows = []
+        for name, rate in rates.items():
+            ratio = (mixed if name.endswith("shuffled") else ours) / rate
+            rows.append((name, f"{rate:,.0f} files/s", f"touchfs is {ratio:.2f}x  {wanted.get(name, '')}".rstrip()))
+        report("Bytes of all files, one process", rows)
+        loaders = {
+            "touchfs.open": lambda: flat(
+                DataLoader(dataset.map(field), BATCH, shuffle=True, num_workers=2, collate_fn=list)
+            ),
+            "webdataset": lambda: flat(
+                DataLoader(pipeline.batched(BATCH, collation_fn=list), batch_size=None, num_workers=1)
+            ),
+        }
+        rates = interleaved({name: per_second(items) for name, items in loaders.items()}, 3)
+        ratio = rates["touchfs.open"] / rates["webdataset"]
+        # One tar cannot be shared by several workers of webdataset.
+        rows = [
+            ("touchfs.open, shuffled, 2 workers", f"{rates['touchfs.open']:,.0f} files/s", ""),
+            ("webdataset, in order, 1 worker", f"{rates['webdataset']:,.0f} files/s", at_least(ratio, 2, "x")),
+        ]
+        report("The same through PyTorch's DataLoader", rows)
+        os.close(descriptor)
+
+
+if __name__ == "__main__":
+    run(main)
