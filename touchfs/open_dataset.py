@@ -29,6 +29,7 @@ from touchfs.indexing import open_dataset
 from touchfs.node.batch.batcher import LazyBatcher
 from touchfs.node.core.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
+from touchfs.node.order.feistel import Feistel
 from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.mapper import LazyMapper
 from touchfs.select.selection import Samples, Selected, Selector, place_at
@@ -135,8 +136,15 @@ class OpenDataset(Generic[T]):
         return cast(T, self._item(which % count, len(self._steps)))
 
     def __getitems__(self, positions: Sequence[int]) -> list[T]:
-        """The items at these positions, as PyTorch's DataLoader asks for a batch."""
-        return [self[position] for position in positions]
+        """The items at these positions, from 0 on: what PyTorch's DataLoader asks for as a batch."""
+        if any(step.kind == "batch" for step in self._steps):
+            return [self[position] for position in positions]
+        if len(positions) and not 0 <= min(positions) <= max(positions) < len(self):
+            raise IndexError(f"items {min(positions)} to {max(positions)} of {len(self)}")
+        items: Any = map(self._samples.__getitem__, self._ordinals(positions))
+        for step in self._steps:
+            items = map(step.argument, items)
+        return list(items)
 
     def _item(self, position: int, steps: int) -> Any:
         """The item at a position, after so many of the steps."""
@@ -151,10 +159,13 @@ class OpenDataset(Generic[T]):
 
     def _ordinals(self, positions: Sequence[int]) -> list[int]:
         """Which of the samples are at these positions of the first epoch."""
-        permutation = self._leaf.order.permutation(0)
-        if permutation is None:
+        if self._permutation is None:
             return list(positions)
-        return cast("list[int]", permutation(np.asarray(positions, np.int64)).tolist())
+        return cast("list[int]", self._permutation(np.asarray(positions, np.int64)).tolist())
+
+    @cached_property
+    def _permutation(self) -> Feistel | None:
+        return self._leaf.order.permutation(0)
 
     def _slice(self, which: slice) -> OpenDataset[T]:
         if any(step.kind != "map" for step in self._steps):

@@ -132,6 +132,11 @@ class TestSequence:
         assert (len(batches), batches[-1]) == (6, list(range(35, 40)))
         assert list(batches.batch(4).map(len)) == [4, 2]
         assert sorted(numbers.shuffle(1)) == list(range(COUNT))
+        assert numbers.shuffle(1).__getitems__([3, 0, 3]) == [numbers.shuffle(1)[i] for i in (3, 0, 3)]
+        assert batches.__getitems__([0, 5]) == [batches[0], batches[5]]
+        for wrong in ([-1], [0, COUNT]):
+            with pytest.raises(IndexError):
+                numbers.__getitems__(wrong)
         assert list(numbers[3:6]) == [3, 4, 5]
         even = numbers.filter(lambda number: number % 2 == 0)
         assert list(even) == list(range(0, COUNT, 2))
