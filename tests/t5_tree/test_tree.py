@@ -1,4 +1,4 @@
-"""The tree against a plain model: a dictionary of paths and bytes, made from the samples by the rules of the README."""
+"""The tree against a plain model: a dictionary of paths and bytes, made from samples by the rules of docs/tree.md."""
 
 import io
 import json

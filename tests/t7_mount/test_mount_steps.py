@@ -22,7 +22,7 @@ from touchfs import node
 from touchfs.write.touchnet import TouchWriter
 
 COUNT = 120
-README = Path(__file__).parent.parent.parent / "README.md"
+PROGRAMS = Path(__file__).parent.parent.parent / "docs/control-files.md"
 
 
 @pytest.fixture(scope="module")
@@ -162,14 +162,14 @@ def empty_log(disk: Path) -> None:
         assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
 
 
-def of_readme(language: str) -> str:
-    """Its example in a language."""
-    (example,) = re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+def of_docs(language: str) -> str:
+    """The program in a language that the page about control files shows."""
+    (example,) = re.findall(rf"^```{language}\n(.*?)^```$", PROGRAMS.read_text(), re.MULTILINE | re.DOTALL)
     return str(example)
 
 
-def test_the_c_program_of_the_readme_goes_on_where_it_saved(mount, numbers, tmp_path):
-    (tmp_path / "train.c").write_text(of_readme("c"))
+def test_the_c_program_of_the_docs_goes_on_where_it_saved(mount, numbers, tmp_path):
+    (tmp_path / "train.c").write_text(of_docs("c"))
     compiler = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "train.c", "-o", "train"]
     subprocess.run(compiler, cwd=tmp_path, check=True)
     # A prefix so long that what it prints does not fit into the pipe, so it cannot end before it is killed.
@@ -192,7 +192,7 @@ def test_the_c_program_of_the_readme_goes_on_where_it_saved(mount, numbers, tmp_
 
 
 @pytest.mark.parametrize("killed", [1, 2, 4])
-def test_the_bash_loop_of_the_readme_goes_on_where_it_was(mount, numbers, tmp_path, killed):
+def test_the_bash_loop_of_the_docs_goes_on_where_it_was(mount, numbers, tmp_path, killed):
     mounted = mount(numbers, "--state-dir", tmp_path / "state", name="mnt")
     (tmp_path / "train-step").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "train-step").chmod(0o755)
@@ -201,7 +201,7 @@ def test_the_bash_loop_of_the_readme_goes_on_where_it_was(mount, numbers, tmp_pa
     # It is killed in one of its steps, and started again: that step is made once more.
     kill = f"[ $(wc -l < ~/told) != {killed} ] || kill $$"
     train_step = 'train-step "${files[@]}"'
-    script = of_readme("bash").replace(train_step, f"{train_step} >> ~/told; {kill}")
+    script = of_docs("bash").replace(train_step, f"{train_step} >> ~/told; {kill}")
     for status in (-signal.SIGTERM, 0):
         assert subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, check=False).returncode == status
     wanted = (sample.path("json") for sample in node.LazyIndexedManifestIterator(numbers, True, 7, world_size=8))
@@ -210,10 +210,10 @@ def test_the_bash_loop_of_the_readme_goes_on_where_it_was(mount, numbers, tmp_pa
     assert [line.split() for line in told.read_text().splitlines()] == [*steps[:killed], *steps[killed - 1 :]]
 
 
-def test_the_perl_loop_of_the_readme(mount, numbers, tmp_path):
+def test_the_perl_loop_of_the_docs(mount, numbers, tmp_path):
     mounted = mount(numbers, "--state-dir", tmp_path / "state", name="mnt")
     train = iterator(mounted, '{"batch": 50, "output": "key"}')
-    script = f'sub step {{ print "@_\n" }} {of_readme("perl")}'
+    script = f'sub step {{ print "@_\n" }} {of_docs("perl")}'
     done = subprocess.run(["perl", "-w", "-e", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     wanted = list(islice(steps(numbers), COUNT))
     assert done.stdout.splitlines() == [" ".join(wanted[at : at + 50]) for at in range(0, COUNT, 50)]

@@ -16,6 +16,8 @@ import touchfs
 
 CHECKOUT = Path(__file__).parent.parent.parent
 UNIT, CHANGES, LICENSE = "touchfs@.service", "CHANGELOG.md", "LICENSE"
+PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+DOCS = [path.name for path in sorted((CHECKOUT / "docs").glob("*.md"))]
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +26,9 @@ def built(tmp_path_factory):
     place = tmp_path_factory.mktemp("build")
     source = place / "checkout"
     source.mkdir()
-    for name in ("touchfs", "mount", "systemd"):
+    for name in ("touchfs", "mount", "systemd", "docs"):
         shutil.copytree(CHECKOUT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name in ("pyproject.toml", "README.md", CHANGES, LICENSE):
+    for name in ("pyproject.toml", *PAGES, CHANGES, LICENSE):
         shutil.copy(CHECKOUT / name, source)
     (sdist,) = build(source, place, "sdist", "*.tar.gz")
     with tarfile.open(sdist) as archive:
@@ -48,6 +50,15 @@ def test_sdist_and_wheel_hold_the_unit_the_changelog_and_the_license(built, name
         assert any(Path(member).name == name for member in archive.getnames())
     with zipfile.ZipFile(wheel) as archive:
         assert any(Path(member).name == name for member in archive.namelist())
+
+
+def test_links_of_the_readme_lead_somewhere_in_sdist_and_wheel(built):
+    sdist, wheel = built
+    links = {*PAGES, CHANGES, *(f"docs/{name}" for name in DOCS)}
+    with tarfile.open(sdist) as archive:
+        assert links <= {name.partition("/")[2] for name in archive.getnames()}
+    with zipfile.ZipFile(wheel) as archive:
+        assert links <= {name.partition("/share/doc/touchfs/")[2] for name in archive.namelist()}
 
 
 def test_the_wheel_holds_both_packages_and_says_what_it_is(built):

@@ -1,9 +1,10 @@
-"""What the README shows is what happens: its examples are run as a reader pastes them, in order, and compared.
+"""The examples of the README and of `docs/` are run as a reader pastes them, in order, and their output is compared.
 
-Each block of commands goes whole into one shell, and leaves it in the directory where it began, as the next block is
-pasted there, too.
+Each page is pasted from its top into a directory that holds nothing but the checkout's `tests`. Each block of commands
+goes whole into one shell, and leaves it in the directory where it began, as the next block is pasted there, too.
 """
 
+import json
 import os
 import re
 import shutil
@@ -16,11 +17,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-BLOCK = re.compile(r"^```(console|bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCKS = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^]]*\]\(([^):]*)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 # Behind the output of each command: its status.
 STATUS = re.compile("\036([0-9]+)\036")
 NOBODY = 65534
+
+
+def blocks_of(page):
+    """Language and text of each block of a page."""
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+RUN = {page.name: [each for each in blocks_of(page) if each[0] in ("console", "bash", "python")] for page in PAGES}
 
 
 @contextmanager
@@ -73,7 +84,8 @@ def shell_of(kind, block):
 
 
 @pytest.mark.parametrize("user", [as_this_user, as_another_user])
-def test_every_example_of_the_readme(public, user):
+@pytest.mark.parametrize("page", [name for name, blocks in RUN.items() if blocks])
+def test_every_example_of_a_page(public, page, user):
     place = public / "with spaces and ümläuts 空"
     (place / "bin").mkdir(parents=True)
     (place / "tests").symlink_to(ROOT / "tests")
@@ -82,7 +94,6 @@ def test_every_example_of_the_readme(public, user):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "TMP"))}
     path = f"{place / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment |= {"PATH": path, "LC_ALL": "C.UTF-8", "HOME": os.fspath(place)}
-    assert {kind for kind, _ in BLOCKS} == {"console", "bash", "python"}
     with user(place) as before:
 
         def run(*command):
@@ -91,7 +102,7 @@ def test_every_example_of_the_readme(public, user):
             )
 
         try:
-            for kind, block in BLOCKS:
+            for kind, block in RUN[page]:
                 if kind == "python":
                     done = run(sys.executable, "-c", block)
                     assert done.returncode == 0, f"{block}\n{done.stderr}"
@@ -105,7 +116,37 @@ def test_every_example_of_the_readme(public, user):
                     assert status == 0, f"$ {command}\n{done.stderr}"
                     pattern = ".*" if wanted is None else re.escape(wanted).replace("…", ".*")
                     assert re.fullmatch(pattern, output, re.DOTALL), f"$ {command}\n{output}"
-            assert len((place / "trained").read_text().splitlines()) == 2
+            if any("train-step" in block for _, block in RUN[page]):
+                assert len((place / "trained").read_text().splitlines()) == 2
+            assert run("findmnt", "-M", place / "mnt").returncode, "the page leaves its mount behind"
         finally:
-            if run("touchfs", "umount", "mnt").returncode:
+            if not run("findmnt", "-M", place / "mnt").returncode and run("touchfs", "umount", "mnt").returncode:
                 run("fusermount3", "-u", "-q", "-z", "mnt")
+
+
+def test_no_block_escapes_the_tests():
+    """Blocks that are not run here are pictures, and make; tests/t7_mount/test_mount_steps.py runs the C and Perl."""
+    others = [(page.name, *each) for page in PAGES for each in blocks_of(page) if each not in RUN[page.name]]
+    for name, kind, block in others:
+        if kind == "json":
+            assert json.loads(block).keys() == {"key", "wav", "txt", "info"}
+        elif kind == "":
+            assert "├──" in block or all(line.startswith("make ") for line in block.splitlines()), block
+        else:
+            assert (name, kind) in (("control-files.md", "c"), ("control-files.md", "perl")), block
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page):
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        if anchor:
+            headings = HEADING.findall(BLOCK.sub("", target.read_text(encoding="utf-8")))
+            assert anchor in [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings], link
+
+
+def test_every_page_is_linked_from_the_readme():
+    linked = set(LINK.findall(PAGES[0].read_text(encoding="utf-8")))
+    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
