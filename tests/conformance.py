@@ -19,7 +19,7 @@ import pytest
 
 from touchfs.errors import SourceError
 from touchfs.extent import Buffer, Content, Source
-from touchfs.sample import Sample
+from touchfs.sample import StoredSample
 from touchfs.shard.open import open_source
 from touchfs.source.local import FileIdentity
 
@@ -121,9 +121,9 @@ class OpenShard(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __iter__(self) -> Iterator[Sample]: ...
+    def __iter__(self) -> Iterator[StoredSample]: ...
 
-    def __getitem__(self, ordinal: int, /) -> Sample: ...
+    def __getitem__(self, ordinal: int, /) -> StoredSample: ...
 
 
 def check_shard(open_shard: Callable[[], OpenShard], expected: Sequence[Expected]) -> None:
@@ -143,7 +143,7 @@ def check_shard(open_shard: Callable[[], OpenShard], expected: Sequence[Expected
         assert {name: _stored(shard, sample, name) for name in sample.fields} == wanted.fields
 
 
-def _stored(shard: OpenShard, sample: Sample, name: str) -> bytes:
+def _stored(shard: OpenShard, sample: StoredSample, name: str) -> bytes:
     field = sample.fields[name]
     assert field.name == name
     return bytes(open_source(shard.path, field.source, shard.files).read(field.offset, field.size))

@@ -20,7 +20,7 @@ Buffer = bytes | bytearray | memoryview
 
 T = TypeVar("T")
 # What a codec needs that must jump about: it yields (offset, length), is sent those bytes, and returns a value.
-Plan = Generator[tuple[int, int], Buffer, T]
+Reads = Generator[tuple[int, int], Buffer, T]
 
 
 class Source(Protocol):

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TypeVar
 
 from touchfs.errors import TouchfsError
-from touchfs.progress import Listener, Progress, Remote, Sum, listening
+from touchfs.progress import Listener, Progress, ProgressTotal, RemoteListener, listening
 
 Task = TypeVar("Task")
 T = TypeVar("T")
@@ -85,11 +85,11 @@ def run_sized(
     """
     if not tasks:
         return
-    with Sum(progress, sum(size for _, size in tasks)) as total:
+    with ProgressTotal(progress, sum(size for _, size in tasks)) as total:
         if executor is None:
             yield from run(partial(_sized, function, total.add), tasks, None, done)
         else:
-            yield from run(partial(_sized, function, total.elsewhere()), tasks, executor, done, total.poll)
+            yield from run(partial(_sized, function, total.remote()), tasks, executor, done, total.poll)
             total.poll()
 
 
@@ -98,5 +98,5 @@ def _sized(function: Callable[[Task], T], listener: Listener, task: tuple[Task, 
         with listening(listener, task[1]):
             return function(task[0])
     finally:
-        if isinstance(listener, Remote):
+        if isinstance(listener, RemoteListener):
             listener.flush()

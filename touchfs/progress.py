@@ -119,7 +119,7 @@ def _entered(entered: _Stage) -> Iterator[None]:
         entered.reach(1.0)
 
 
-class Sum:
+class ProgressTotal:
     """What tasks have done, in this process or in others, as one number that `progress` hears."""
 
     def __init__(self, progress: Progress, total: int) -> None:
@@ -144,13 +144,13 @@ class Sum:
         if self._total:
             self._progress(self._done, self._total)
 
-    def elsewhere(self) -> Remote:
+    def remote(self) -> RemoteListener:
         """For work in other processes, to which it is sent. `poll` adds what they report."""
         try:
             self._descriptor, self._path = tempfile.mkstemp(prefix="touchfs-progress-")
         except OSError:  # no directory for it: then nothing is shown
-            return Remote(os.devnull)
-        return Remote(self._path)
+            return RemoteListener(os.devnull)
+        return RemoteListener(self._path)
 
     def poll(self) -> None:
         if self._descriptor >= 0:
@@ -160,7 +160,7 @@ class Sum:
             self.add(sum(count for (count,) in _COUNT.iter_unpack(data[:whole])))
 
 
-class Remote:
+class RemoteListener:
     """A listener that appends what it hears to a file, a few times a second at most."""
 
     def __init__(self, path: str) -> None:
@@ -183,5 +183,5 @@ class Remote:
             finally:
                 os.close(descriptor)
 
-    def __reduce__(self) -> tuple[type[Remote], tuple[str]]:
-        return Remote, (self._path,)
+    def __reduce__(self) -> tuple[type[RemoteListener], tuple[str]]:
+        return RemoteListener, (self._path,)

@@ -62,7 +62,7 @@ class _WithOrigin:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample(_WithOrigin):
+class StoredSample(_WithOrigin):
     """`key` is never empty: a sample without one (`is_keyed` is False) is named by where it is, as `00000012`.
 
     `metainfo` was read from the field `metainfo_field`, if it tells anything. `problem` says what is wrong with a
@@ -80,7 +80,7 @@ class Sample(_WithOrigin):
     recording: Recording | None = None
 
 
-class Samples(Sequence[Sample]):
+class Samples(Sequence[StoredSample]):
     """All that a sequence of samples has, where a kind of shard says how many there are, and each one."""
 
     @property
@@ -89,16 +89,16 @@ class Samples(Sequence[Sample]):
         return ()
 
     @abstractmethod
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         """The sample at an ordinal that is surely there."""
 
     @overload
-    def __getitem__(self, ordinal: int) -> Sample: ...
+    def __getitem__(self, ordinal: int) -> StoredSample: ...
 
     @overload
-    def __getitem__(self, ordinal: slice) -> list[Sample]: ...
+    def __getitem__(self, ordinal: slice) -> list[StoredSample]: ...
 
-    def __getitem__(self, ordinal: int | slice) -> Sample | list[Sample]:
+    def __getitem__(self, ordinal: int | slice) -> StoredSample | list[StoredSample]:
         count = len(self)
         if isinstance(ordinal, slice):
             return [self.sample(i) for i in range(*ordinal.indices(count))]
@@ -106,5 +106,5 @@ class Samples(Sequence[Sample]):
             raise IndexError(f"sample {ordinal} of {count}")
         return self.sample(ordinal % count)
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> Iterator[StoredSample]:
         return map(self.sample, range(len(self)))

@@ -21,7 +21,7 @@ from typing import Any
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
 from touchfs.indexing.preparing import CATALOG_SUFFIX
-from touchfs.posix.mounts import Mounted, mounts
+from touchfs.posix.mounts import Mount, mounts
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.source.decompressed import scratch_name
 from touchfs.source.local import FileIdentity
@@ -220,7 +220,7 @@ def _is_gone(path: str) -> bool:
     return False
 
 
-def _mounts() -> list[Mounted]:
+def _mounts() -> list[Mount]:
     """Those of touchfs; none where there is no /proc, and so no FUSE that we know."""
     with suppress(OSError):
         return [mount for mount in mounts() if mount.kind == "fuse.touchfs"]

@@ -37,7 +37,7 @@ from touchfs.shard.options import Options
 from touchfs.shard.other_formats import refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.touchnet import METAINFO_NAMES, fingerprint
-from touchfs.source.concat import Pieces, StoredFile
+from touchfs.source.concat import SplitFile, StoredFile
 from touchfs.source.drive import drive
 from touchfs.source.local import LocalFile
 
@@ -240,7 +240,7 @@ class _Part:
     def _scan(self) -> None:
         """What the header leaves open, once the size of the data is known."""
         header = drive(mmidx.scan_header(self.header, self.data_size), self.index)
-        if isinstance(self.data, Pieces):
+        if isinstance(self.data, SplitFile):
             first = max(header.count - 2, 0)
             last = drive(mmidx.scan_entries(header, first, header.count - first, self.data_size), self.index)
             megatron.check_pieces_size(self.data, last, header.dtype.itemsize)

@@ -13,7 +13,7 @@ from lhotse.shar.writers.tar import TarWriter
 
 from touchfs.format import jsonl
 from touchfs.format.idx import idxpack, offsets
-from touchfs.format.idx.idxpack_build import Spec, build_pack
+from touchfs.format.idx.idxpack_build import CollectionSpec, build_pack
 from touchfs.format.tar import members as tar
 from touchfs.format.tar.header import build_header, end_of_archive, padding
 from touchfs.source.drive import drive
@@ -145,7 +145,10 @@ def stored(name: str) -> np.ndarray:
 
 
 def test_a_pack_is_the_one_that_lhotse_writes(collections: list[Collection]) -> None:
-    specs = [Spec(*found[:4], idxpack.Content.OFFSETS if found[4] else idxpack.Content.PATHS) for found in collections]
+    specs = [
+        CollectionSpec(*found[:4], idxpack.SegmentContent.OFFSETS if found[4] else idxpack.SegmentContent.PATHS)
+        for found in collections
+    ]
     ours = b"".join(build_pack(specs, {name: stored(name) for name in ("a.jsonl", "b.jsonl", "ü.jsonl")}))
     assert ours == their_pack(Path("x.idxpack"), collections)
     Path("ours.idxpack").write_bytes(ours)
@@ -173,7 +176,7 @@ def test_packs_of_both_versions_are_read(collections: list[Collection]) -> None:
                 numbers = drive(idxpack.scan_segment(pack, segment), source).tolist()
                 assert numbers == (stored(pack.paths[segment]).tolist() if wanted[4] else [])
     last = pack.collections[-1]
-    assert (last.content, last.ends.tolist()) == (idxpack.Content.ARRAY, [2, 2, 4])
+    assert (last.content, last.ends.tolist()) == (idxpack.SegmentContent.ARRAY, [2, 2, 4])
     assert drive(idxpack.scan_segment(pack, int(last.segments[2])), source).tolist() == [5, 2**32 - 1]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from touchfs.errors import FormatError
 from touchfs.format.arrow import flatbuffers
 from touchfs.format.arrow.flatbuffers import I16, Scalar
-from touchfs.format.arrow.ipc import BinaryColumn, File, build_file, parse_file
+from touchfs.format.arrow.ipc import ArrowFile, BinaryColumn, build_file, parse_file
 
 INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
 
@@ -51,7 +51,7 @@ def build(columns: Mapping[str, str], batches: list[dict[str, list[Any]]], metad
     return b"".join(build_file(columns, made, metadata))
 
 
-def plain(file: File) -> list[dict[str, list[Any]]]:
+def plain(file: ArrowFile) -> list[dict[str, list[Any]]]:
     """All values, one by one through the accessors."""
     return [
         {
@@ -62,7 +62,7 @@ def plain(file: File) -> list[dict[str, list[Any]]]:
     ]
 
 
-def written_by_pyarrow(table: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
+def written_by_pyarrow(table: pa.FlatTable, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
     made = io.BytesIO()
     with pa.ipc.new_file(made, table.schema, options=options) as writer:
         writer.write_table(table)
@@ -163,7 +163,7 @@ def test_compression_is_named() -> None:
 
 
 def test_two_columns_of_one_name() -> None:
-    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    table = pa.FlatTable.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
     with pytest.raises(FormatError, match="two columns"):
         parse_file(written_by_pyarrow(table))
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
-from touchfs.extent import Plan, T
-from touchfs.format.idx.idxpack import HEADER, HEADER_SIZE, SEGMENT, Content, Pack, scan_pack, scan_segment
-from touchfs.format.idx.idxpack_build import Spec, build_pack
+from touchfs.extent import Reads, T
+from touchfs.format.idx.idxpack import HEADER, HEADER_SIZE, SEGMENT, Pack, SegmentContent, scan_pack, scan_segment
+from touchfs.format.idx.idxpack_build import CollectionSpec, build_pack
 
 
-def run(plan: Plan[T], data: bytes) -> T:
+def run(plan: Reads[T], data: bytes) -> T:
     """Every request must lie in the file."""
     try:
         offset, length = next(plan)
@@ -29,7 +29,7 @@ def run(plan: Plan[T], data: bytes) -> T:
         return result
 
 
-Read = tuple[list[tuple[bytes, str, Content, list[int], list[int]]], list[tuple[str, list[int]]]]
+Read = tuple[list[tuple[bytes, str, SegmentContent, list[int], list[int]]], list[tuple[str, list[int]]]]
 
 
 def read(data: bytes) -> Read:
@@ -47,10 +47,10 @@ OFFSETS = {
     "ü.tar": np.array([0, 2048, 10240]),
 }
 SPECS = [
-    Spec("records", "json-lines", "{a,b}.jsonl", ("a.jsonl", "b.jsonl", "a.jsonl")),
-    Spec("payload", "tar-members", {"list": ["ü.tar"]}, ("ü.tar", "a.jsonl")),
-    Spec("listed", "json-lines", None, ("a.jsonl", "far.bin"), Content.PATHS),
-    Spec("empty", "x", 1, ()),
+    CollectionSpec("records", "json-lines", "{a,b}.jsonl", ("a.jsonl", "b.jsonl", "a.jsonl")),
+    CollectionSpec("payload", "tar-members", {"list": ["ü.tar"]}, ("ü.tar", "a.jsonl")),
+    CollectionSpec("listed", "json-lines", None, ("a.jsonl", "far.bin"), SegmentContent.PATHS),
+    CollectionSpec("empty", "x", 1, ()),
 ]
 PACK = b"".join(build_pack(SPECS, OFFSETS))
 
@@ -75,10 +75,10 @@ def test_what_is_built_is_read() -> None:
     collections, segments = read(PACK)
     keys = [spec.key for spec in SPECS]
     assert collections == [
-        (keys[0], "json-lines", Content.OFFSETS, [0, 1, 0], [2, 2, 4]),
-        (keys[1], "tar-members", Content.OFFSETS, [2, 0], [2, 4]),
-        (keys[2], "json-lines", Content.PATHS, [3, 4], [0, 0]),
-        (keys[3], "x", Content.OFFSETS, [], []),
+        (keys[0], "json-lines", SegmentContent.OFFSETS, [0, 1, 0], [2, 2, 4]),
+        (keys[1], "tar-members", SegmentContent.OFFSETS, [2, 0], [2, 4]),
+        (keys[2], "json-lines", SegmentContent.PATHS, [3, 4], [0, 0]),
+        (keys[3], "x", SegmentContent.OFFSETS, [], []),
     ]
     assert segments == [
         ("a.jsonl", [0, 10, 25]),
@@ -91,12 +91,12 @@ def test_what_is_built_is_read() -> None:
 
 def test_a_key_is_the_hash_of_its_canonical_json() -> None:
     text = '{"kind":"k","role":"r","source_spec":{"a":["ü"],"b":1}}'
-    assert Spec("r", "k", {"b": 1, "a": ("ü",)}, ()).key == hashlib.sha256(text.encode()).digest()
+    assert CollectionSpec("r", "k", {"b": 1, "a": ("ü",)}, ()).key == hashlib.sha256(text.encode()).digest()
 
 
 def test_arrays() -> None:
     collections, segments = read(array_pack())
-    assert collections[0][1:] == ("route", Content.ARRAY, [0, 1], [3, 3])
+    assert collections[0][1:] == ("route", SegmentContent.ARRAY, [0, 1], [3, 3])
     assert segments == [("", [7, 2**32 - 1, 0]), ("", [])]
 
 
@@ -127,7 +127,9 @@ sorted_offsets = st.lists(st.integers(0, 2**62), min_size=1, max_size=20).map(la
 @given(st.dictionaries(paths, sorted_offsets, max_size=6), st.data())
 def test_round_trip(offsets: dict[str, NDArray[np.int64]], data: st.DataObject) -> None:
     choices = st.lists(st.sampled_from(sorted(offsets)), max_size=8) if offsets else st.just([])
-    specs = [Spec("r", "k", i, data.draw(choices), Content(data.draw(st.integers(0, 1)))) for i in range(3)]
+    specs = [
+        CollectionSpec("r", "k", i, data.draw(choices), SegmentContent(data.draw(st.integers(0, 1)))) for i in range(3)
+    ]
     collections, segments = read(b"".join(build_pack(specs, offsets)))
     assert len(collections) == 3
     for spec, (key, kind, content, used, ends) in zip(specs, collections, strict=True):
@@ -135,7 +137,7 @@ def test_round_trip(offsets: dict[str, NDArray[np.int64]], data: st.DataObject) 
         assert [segments[i][0] for i in used] == spec.paths
         assert content is spec.content
         stored = [segments[i][1] for i in used]
-        if content is Content.OFFSETS:
+        if content is SegmentContent.OFFSETS:
             assert stored == [offsets[path].tolist() for path in spec.paths]
             assert np.diff(ends, prepend=0).tolist() == [len(found) - 1 for found in stored]
         else:
@@ -201,11 +203,11 @@ def test_refusals(change: tuple[int, bytes], words: str) -> None:
 
 
 def test_what_cannot_be_built() -> None:
-    spec = Spec("r", "k", 0, ("p",))
+    spec = CollectionSpec("r", "k", 0, ("p",))
     for offsets in ([], [1, 0], [-1, 0]):
         with pytest.raises(FormatError, match="do not ascend"):
             b"".join(build_pack([spec], {"p": np.array(offsets, np.int64)}))
     with pytest.raises(FormatError, match="each key once"):
         b"".join(build_pack([spec, spec], {"p": np.array([0])}))
     with pytest.raises(FormatError, match="no arrays"):
-        b"".join(build_pack([Spec("r", "k", 0, (), Content.ARRAY)], {}))
+        b"".join(build_pack([CollectionSpec("r", "k", 0, (), SegmentContent.ARRAY)], {}))

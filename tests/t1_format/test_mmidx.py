@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.extent import Plan, T
+from touchfs.extent import Reads, T
 from touchfs.format.idx.mmidx import (
     DTYPES,
     HEADER_SIZE,
@@ -426,7 +426,7 @@ def test_some_entries(code: int, lengths: list[int], data: st.DataObject) -> Non
     assert shown(found) == shown(parse_index(built, bin_size).entries[first : first + count])
 
 
-def drive(plan: Plan[T], data: bytes) -> T:
+def drive(plan: Reads[T], data: bytes) -> T:
     """A source is for another floor: here the bytes are at hand."""
     try:
         offset, length = next(plan)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.format.idx.offsets import build, find_stranger, parse
+from touchfs.format.idx.offsets import build, foreign_format, parse
 
 
 def raw(*offsets: int) -> bytes:
@@ -88,4 +88,4 @@ def test_what_cannot_be_an_index() -> None:
     ],
 )
 def test_strangers(head: bytes, name: str | None) -> None:
-    assert find_stranger(memoryview(head)) == name
+    assert foreign_format(memoryview(head)) == name

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from touchfs.errors import FormatError
 from touchfs.format.tar.header import build_header, end_of_archive, padding
 from touchfs.format.tar.links import link_targets
-from touchfs.format.tar.members import EXTENSION_SIZE_MAX, Kind, Member, members
+from touchfs.format.tar.members import EXTENSION_SIZE_MAX, Member, MemberType, members
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 
@@ -137,15 +137,15 @@ def record(keyword: str, value: str) -> bytes:
 
 
 KINDS = {
-    tarfile.REGTYPE: Kind.FILE,
-    tarfile.AREGTYPE: Kind.FILE,
-    tarfile.CONTTYPE: Kind.FILE,
-    tarfile.DIRTYPE: Kind.DIRECTORY,
-    tarfile.LNKTYPE: Kind.HARD_LINK,
-    tarfile.SYMTYPE: Kind.SYMBOLIC_LINK,
-    tarfile.FIFOTYPE: Kind.OTHER,
-    tarfile.CHRTYPE: Kind.OTHER,
-    tarfile.BLKTYPE: Kind.OTHER,
+    tarfile.REGTYPE: MemberType.FILE,
+    tarfile.AREGTYPE: MemberType.FILE,
+    tarfile.CONTTYPE: MemberType.FILE,
+    tarfile.DIRTYPE: MemberType.DIRECTORY,
+    tarfile.LNKTYPE: MemberType.HARD_LINK,
+    tarfile.SYMTYPE: MemberType.SYMBOLIC_LINK,
+    tarfile.FIFOTYPE: MemberType.OTHER,
+    tarfile.CHRTYPE: MemberType.OTHER,
+    tarfile.BLKTYPE: MemberType.OTHER,
 }
 bytes_in_text = st.binary(min_size=1, max_size=30).map(lambda data: data.decode("utf-8", "surrogateescape"))
 names = (
@@ -247,7 +247,7 @@ def test_members_come_one_by_one() -> None:
 def test_sparse_files_of_gnu_tar(version: str) -> None:
     stored = zlib.decompress(base64.b85decode("".join(SPARSE[version])))
     (member,) = listed(stored)
-    assert (member.name, member.kind, member.size, member.mtime_ns) == ("many.bin", Kind.FILE, 253_957, 10**18)
+    assert (member.name, member.kind, member.size, member.mtime_ns) == ("many.bin", MemberType.FILE, 253_957, 10**18)
     assert member.pieces == tuple((8192 * i, 4096) for i in range(30))
     assert member.stored == 30 * 4096
     assert stored[member.offset :][: member.stored] == b"".join(bytes([97 + 2 * i % 26]) * 4096 for i in range(30))
@@ -311,14 +311,14 @@ def test_dialects() -> None:
     )
     found = listed(stored)
     assert [(member.name, member.kind, member.size) for member in found] == [
-        ("old", Kind.DIRECTORY, 0),
-        ("old/file", Kind.FILE, 5),
-        ("a/long/name", Kind.FILE, 0),
-        ("gnu", Kind.FILE, 0),
-        ("big", Kind.FILE, 700),
-        ("before 1970", Kind.FILE, 0),
-        ("strange", Kind.OTHER, 0),
-        ("hard", Kind.HARD_LINK, 0),
+        ("old", MemberType.DIRECTORY, 0),
+        ("old/file", MemberType.FILE, 5),
+        ("a/long/name", MemberType.FILE, 0),
+        ("gnu", MemberType.FILE, 0),
+        ("big", MemberType.FILE, 700),
+        ("before 1970", MemberType.FILE, 0),
+        ("strange", MemberType.OTHER, 0),
+        ("hard", MemberType.HARD_LINK, 0),
     ]
     assert found[5].mtime_ns == -(10**9)
     assert 2**63 - 2 * 10**9 < found[6].mtime_ns < 2**63
@@ -380,7 +380,7 @@ def test_garbage_after_the_end() -> None:
     whole = tar_of("a")
     *found, last = listed(whole + b"garbage" * 200)
     assert found == listed(whole)
-    assert last == Member("", Kind.GARBAGE, len(whole), len(whole), 1400, "", 0)
+    assert last == Member("", MemberType.GARBAGE, len(whole), len(whole), 1400, "", 0)
     assert listed(whole + b"x")[-1].size == 1
     assert listed(whole + bytes(100)) == found
 
@@ -463,7 +463,7 @@ def test_any_flipped_byte(format: str, position: int, change: int) -> None:
         assert 0 <= error.offset <= position
     else:
         assert len(found) in (len(expected), len(expected) + 1)
-        assert len(found) == len(expected) or found[-1].kind is Kind.GARBAGE
+        assert len(found) == len(expected) or found[-1].kind is MemberType.GARBAGE
     for member, other in zip(found, expected, strict=False):
         assert member._replace(name="") == other._replace(name="")
         assert member.name == other.name or other.header_offset + 512 <= position < other.offset - 512
@@ -518,11 +518,11 @@ def test_any_blocks(parts: list[bytes]) -> None:
         assert end <= error.offset <= len(stored)
 
 
-def targets(*found: tuple[str, Kind, str]) -> dict[int, int | None]:
+def targets(*found: tuple[str, MemberType, str]) -> dict[int, int | None]:
     return link_targets(Member(name, kind, 0, 0, 0, link, 0) for name, kind, link in found)
 
 
-FILE, HARD, SYMBOLIC, DIRECTORY = Kind.FILE, Kind.HARD_LINK, Kind.SYMBOLIC_LINK, Kind.DIRECTORY
+FILE, HARD, SYMBOLIC, DIRECTORY = MemberType.FILE, MemberType.HARD_LINK, MemberType.SYMBOLIC_LINK, MemberType.DIRECTORY
 
 
 def test_hard_links_name_earlier_members() -> None:
@@ -569,8 +569,12 @@ def test_long_chains_of_links_end() -> None:
     assert found[100] is None
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "b", "a/b", "../a", "", "/a", "c/.."]), st.sampled_from(Kind), names)))
-def test_any_links(found: list[tuple[str, Kind, str]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "a/b", "../a", "", "/a", "c/.."]), st.sampled_from(MemberType), names)
+    )
+)
+def test_any_links(found: list[tuple[str, MemberType, str]]) -> None:
     for position, target in targets(*found).items():
         assert found[position][1] in (HARD, SYMBOLIC)
         assert target is None or found[target][1] not in (HARD, SYMBOLIC)

@@ -6,7 +6,7 @@ import soundfile
 from conformance import MemorySource
 
 from touchfs.errors import FormatError, SourceError
-from touchfs.extent import Plan
+from touchfs.extent import Reads
 from touchfs.format import wav
 from touchfs.source.drive import drive
 
@@ -20,7 +20,7 @@ def test_a_codecs_plan_is_carried_out() -> None:
 
 
 def test_a_plan_may_want_nothing() -> None:
-    def plan() -> Plan[str]:
+    def plan() -> Reads[str]:
         return "at once"
         yield 0, 0
 

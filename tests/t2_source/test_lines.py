@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
-from touchfs.source.lines import LinePlace, lines_after, stream_identity
+from touchfs.source.lines import LinePosition, lines_after, stream_identity
 
 TEXT = b"first\n\nthird, longer\nlast"
 
@@ -46,9 +46,15 @@ def test_another_line_there_is_an_error(tmp_path: Path, kind: str, other: bytes)
 
 @pytest.mark.parametrize(
     "place",
-    [LinePlace(-1, 0, 0), LinePlace(3, 4, 0), LinePlace(2**61, 2**60, 1), LinePlace(3, 0, 0), LinePlace(10**30, 1, 1)],
+    [
+        LinePosition(-1, 0, 0),
+        LinePosition(3, 4, 0),
+        LinePosition(2**61, 2**60, 1),
+        LinePosition(3, 0, 0),
+        LinePosition(10**30, 1, 1),
+    ],
 )
-def test_a_place_that_cannot_be_is_refused(path: str, place: LinePlace) -> None:
+def test_a_place_that_cannot_be_is_refused(path: str, place: LinePosition) -> None:
     with pytest.raises(FormatError, match="there is no line of"):
         next(lines_after(path, place))
 

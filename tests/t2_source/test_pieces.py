@@ -5,22 +5,22 @@ import pytest
 from conformance import check_source
 
 from touchfs.errors import ChangedError, SourceError
-from touchfs.source.concat import Pieces
+from touchfs.source.concat import SplitFile
 from touchfs.source.local import FileIdentity
 
 
-def pieces(directory: Path, *contents: bytes) -> Pieces:
+def pieces(directory: Path, *contents: bytes) -> SplitFile:
     identities = {}
     for number, data in enumerate(contents):
         path = directory / str(number)
         path.write_bytes(data)
         identities[str(path)] = FileIdentity.of(path.stat())
-    return Pieces(identities)
+    return SplitFile(identities)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_pieces_are_a_source(tmp_path_factory: pytest.TempPathFactory, count: int) -> None:
-    def make(data: bytes) -> Pieces:
+    def make(data: bytes) -> SplitFile:
         """Of odd sizes, among them none."""
         size = len(data) // count
         cut = [data[i * size : (i + 1) * size] for i in range(count - 1)]
@@ -30,7 +30,7 @@ def test_pieces_are_a_source(tmp_path_factory: pytest.TempPathFactory, count: in
 
 
 def test_no_pieces() -> None:
-    none = Pieces({})
+    none = SplitFile({})
     assert none.size == 0
     assert none.read(0, 0) == b""
     with pytest.raises(SourceError):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError, SourceError, UsageError
-from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE, Held, Scratch, parse_size
+from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE, Scratch, ScratchFile, parse_size
 
 # Makes a file of the store at argv[1] in pieces, as many as argv[3]; says so before each, and goes on when it is told.
 MAKER = """
@@ -153,7 +153,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
 def test_the_limit_is_never_passed(steps: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         store = Scratch(directory, 1000)
-        held: dict[int, Held] = {}
+        held: dict[int, ScratchFile] = {}
         for action, number, size in steps:
             if action == "make":
                 with suppress(SourceError):

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from touchfs.catalog.catalog import VERSION, Catalog, Facts, Kind, TableBuilder, write_catalog
+from touchfs.catalog.catalog import VERSION, Catalog, Facts, FileKind, TableBuilder, write_catalog
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.errors import ChangedError, FormatError, SourceError, TouchfsError
 from touchfs.format.arrow import ipc as arrow_ipc
 from touchfs.source.local import FileIdentity
 
-KINDS = [Kind("audio", "audio.bin", "wav/16000"), Kind("metainfo", "metainfo.bin", "inline", "a note")]
+KINDS = [FileKind("audio", "audio.bin", "wav/16000"), FileKind("metainfo", "metainfo.bin", "inline", "a note")]
 FACTS = Facts({"audio.bin": FileIdentity(5, 6, 7)}, 3, 1.5, 5, 6, 1, "ERROR é \udcff")
 NAMES = st.binary(min_size=1, max_size=3).filter(lambda name: b"/" not in name and b"\0" not in name)
 PATHS = st.sets(

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from touchfs.catalog import key_builder
-from touchfs.catalog.catalog import Facts, Kind, TableBuilder, write_catalog
+from touchfs.catalog.catalog import Facts, FileKind, TableBuilder, write_catalog
 from touchfs.catalog.key_builder import KeyedShard, build_keys
 from touchfs.catalog.keys import Keys
 from touchfs.errors import FormatError, NotFoundError
@@ -35,7 +35,7 @@ def shard(place: Path, samples: list[tuple[str, int]]) -> KeyedShard:
             assert file < 10
     names = [(b"", b"%d.%d" % (ordinal, file)) for ordinal, (_, files) in enumerate(samples) for file in range(files)]
     path = str(place / identity)
-    write_catalog(path, {"shards": table.columns(names)}, [Kind("f", "s", "bytes")], FACTS)
+    write_catalog(path, {"shards": table.columns(names)}, [FileKind("f", "s", "bytes")], FACTS)
     return KeyedShard(identity, len(samples), path)
 
 

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError, NotFoundError, TouchfsError, UsageError
-from touchfs.format.idx.idxpack import Content
-from touchfs.format.idx.idxpack_build import Spec, build_pack
+from touchfs.format.idx.idxpack import SegmentContent
+from touchfs.format.idx.idxpack_build import CollectionSpec, build_pack
 from touchfs.format.idx.wds_v2 import parse_companion
 from touchfs.format.tar.grouping import Dialect
 from touchfs.format.tar.header import build_header, end_of_archive, padding
@@ -456,8 +456,8 @@ class TestLists:
     def test_a_pack_of_paths_and_of_shards_elsewhere(self, here):
         Path("a.jsonl").write_text("{}\n")
         specs = [
-            Spec("r", "k", 1, ["a.jsonl", "no.jsonl"], Content.PATHS),
-            Spec("r", "k", 2, ["s3://bucket/a.jsonl"]),
+            CollectionSpec("r", "k", 1, ["a.jsonl", "no.jsonl"], SegmentContent.PATHS),
+            CollectionSpec("r", "k", 2, ["s3://bucket/a.jsonl"]),
         ]
         Path("x.idxpack").write_bytes(b"".join(build_pack(specs, {"s3://bucket/a.jsonl": np.array([0, 3])})))
         assert [found.state for found in judge_list("x.idxpack")] == [State.FITS, State.STALE, State.UNCHECKED]

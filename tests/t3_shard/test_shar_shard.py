@@ -24,7 +24,7 @@ from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.limits import Limits
 from touchfs.media import lilcom as own_lilcom
-from touchfs.sample import Sample
+from touchfs.sample import StoredSample
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprint, kind_name, open_shard, shard_name
 from touchfs.shard.options import Decompress, Options
@@ -123,7 +123,7 @@ def catalogued(path: str | Path, view: str = "shards") -> tuple[dict[str, bytes]
     return found, facts.report
 
 
-def samples(path: str | Path) -> list[Sample]:
+def samples(path: str | Path) -> list[StoredSample]:
     return list(SharShard(str(path)))
 
 
@@ -355,14 +355,16 @@ def test_a_shard_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.Mo
 # Which value is whose
 
 
-def scrambled(tmp_path: Path, members: Iterable[tuple[str, bytes | None]], keys: list[str]) -> tuple[list[Sample], Any]:
+def scrambled(
+    tmp_path: Path, members: Iterable[tuple[str, bytes | None]], keys: list[str]
+) -> tuple[list[StoredSample], Any]:
     path = write_lines(tmp_path / "cuts.jsonl", *map(cut, keys))
     write_tar(tmp_path / "recording.tar", members)
     shard = SharShard(str(path))
     return list(shard), shard.problems
 
 
-def stored(path: Path, sample: Sample, field: str) -> bytes:
+def stored(path: Path, sample: StoredSample, field: str) -> bytes:
     found = sample.fields[field]
     data = (path / found.source).read_bytes()
     return data[found.offset : found.offset + found.size]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent
 from touchfs.format.metainfo import Metainfo, Segment, parse_metainfo
-from touchfs.sample import NO_METAINFO, Field, Sample
+from touchfs.sample import NO_METAINFO, Field, StoredSample
 from touchfs.view import raw, segments
 from touchfs.view.file import File
 from touchfs.view.form import presenter, size_of
@@ -70,10 +70,10 @@ def field(name: str, extension: str, form: str = "bytes", offset: int = 0, size:
     return Field(name, f"{name}.bin", offset, size, form, extension)
 
 
-def speech(told: dict[str, Any], size: int = len(PCM) * 2, form: str = "wav/8000") -> Sample:
+def speech(told: dict[str, Any], size: int = len(PCM) * 2, form: str = "wav/8000") -> StoredSample:
     metainfo = parse_metainfo(json.dumps(told).encode())
     fields = {"audio": field("audio", "wav", form, 100, size), "metainfo": field("metainfo", "json")}
-    return Sample("utt", 3, fields, metainfo)
+    return StoredSample("utt", 3, fields, metainfo)
 
 
 def test_raw_shows_every_field_and_the_text() -> None:
@@ -84,7 +84,7 @@ def test_raw_shows_every_field_and_the_text() -> None:
     ]
     assert [file.extension for file in raw.files(speech({"txt": ""}))] == ["wav", "json", "txt"]
     assert [file.extension for file in raw.files(speech({}))] == ["wav", "json"]
-    assert raw.files(Sample("x", 0, {})) == []
+    assert raw.files(StoredSample("x", 0, {})) == []
 
 
 def test_fields_of_one_extension_are_told_apart() -> None:
@@ -92,7 +92,12 @@ def test_fields_of_one_extension_are_told_apart() -> None:
         name: field(name, extension) for name, extension in [("audio", "wav"), ("image", "bin"), ("video", "bin")]
     }
     fields["wavs"] = field("wavs", "wav")
-    assert [file.extension for file in raw.files(Sample("x", 0, fields))] == ["wav", "bin", "video.bin", "wavs.wav"]
+    assert [file.extension for file in raw.files(StoredSample("x", 0, fields))] == [
+        "wav",
+        "bin",
+        "video.bin",
+        "wavs.wav",
+    ]
 
 
 def test_half_a_surrogate_pair_becomes_one_mark() -> None:
@@ -142,8 +147,8 @@ def test_samples_without_segments_or_audio() -> None:
     assert segments.files(speech({})) == segments.files(speech({"info": {"segments": []}})) == []
     assert segments.files(speech(some, form="bytes")) == []
     metainfo = parse_metainfo(json.dumps(some).encode())
-    assert segments.files(Sample("x", 0, {"metainfo": field("metainfo", "json")}, metainfo)) == []
-    assert segments.files(Sample("x", 0, {"audio": field("audio", "wav", "wav/8000")}, NO_METAINFO)) == []
+    assert segments.files(StoredSample("x", 0, {"metainfo": field("metainfo", "json")}, metainfo)) == []
+    assert segments.files(StoredSample("x", 0, {"audio": field("audio", "wav", "wav/8000")}, NO_METAINFO)) == []
 
 
 @pytest.mark.parametrize("depth", [100, 300, 450, 700, 900])
@@ -151,7 +156,7 @@ def test_a_segment_nested_so_deep_that_it_can_be_read_but_not_written(depth: int
     nest: Any = 1
     for _ in range(depth):
         nest = [nest]
-    sample = Sample(
+    sample = StoredSample(
         "x",
         0,
         {"audio": field("audio", "wav", "wav/8000"), "metainfo": field("metainfo", "json")},

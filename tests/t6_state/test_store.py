@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from touchfs.errors import StateError
-from touchfs.posix.processes import start_of, system
+from touchfs.posix.processes import start_time, system
 from touchfs.store.connection import file_system
 from touchfs.store.database import WouldWaitError
 from touchfs.store.open_table import OpenTable
@@ -234,7 +234,7 @@ class TestVersion4:
 
     def test_is_left_alone_while_a_mount_of_that_version_uses_it(self, tmp_path):
         path = os.fspath(tmp_path / "old" / "store.sqlite")
-        self.make(path, os.getpid(), start_of(os.getpid()))
+        self.make(path, os.getpid(), start_time(os.getpid()))
         with pytest.raises(
             StateError, match=rf"in use by a mount of an earlier touchfs \(pid {os.getpid()}\): unmount"
         ):

@@ -32,7 +32,7 @@ KINDS_MAX = 2**16 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FileKind:
     """What files of one kind are: a field of a sample, the file of the shard it lies in, and its form.
 
     `rate` is that of recordings, in Hz, whose lengths are in the column `frames`; 0 for all other files.
@@ -187,7 +187,7 @@ class _Tree:
 
 
 def write_catalog(
-    path: str, tables: Mapping[str, Mapping[str, arrow_ipc.Column]], kinds: Sequence[Kind], facts: Facts
+    path: str, tables: Mapping[str, Mapping[str, arrow_ipc.Column]], kinds: Sequence[FileKind], facts: Facts
 ) -> None:
     """Write a catalog, atomically. `kinds` excludes the directory, so an entry's kind 1 is `kinds[0]`."""
     schema, stored, omitted = omit(list(tables.values()))
@@ -229,7 +229,7 @@ class Catalog:
             tops = {view: operator.index(top) for view, top in told.pop("views").items()}
             views = zip(tops.items(), parsed.batches, strict=True)
             omitted = told.pop("omitted")
-            self.kinds = [Kind(**kind) for kind in told.pop("kinds")]
+            self.kinds = [FileKind(**kind) for kind in told.pop("kinds")]
             for kind in self.kinds:
                 *texts, rate = astuple(kind)
                 if type(rate) is not int or rate < 0 or not all(isinstance(text, str) for text in texts):

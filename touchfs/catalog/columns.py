@@ -25,7 +25,7 @@ TEXTS = ("name", "key", "inline")
 _NATURAL = frozenset({"parent", "kind", "ordinal", "part", "suffix", "keyed", "order"})
 _OF_FILES = frozenset({"part", "size", "frames", "suffix", "keyed"})
 
-Table: TypeAlias = Mapping[str, arrow_ipc.Column]
+TableColumns: TypeAlias = Mapping[str, arrow_ipc.Column]
 Numbers: TypeAlias = Sequence[int]  # a memoryview or a range
 # By column the number that all values are, or the name of a rule; "" for texts that are all empty.
 Omitted: TypeAlias = dict[str, int | str]
@@ -33,37 +33,37 @@ Omitted: TypeAlias = dict[str, int | str]
 _TYPES = ("<u1", "<u2", "<u4", "<i8")
 
 
-def _files(table: Table) -> NDArray[np.bool_]:
+def _files(table: TableColumns) -> NDArray[np.bool_]:
     is_file: NDArray[np.bool_] = _numbers(table, "kind") != 0
     return is_file
 
 
-def _size_is_length(table: Table) -> bool:
+def _size_is_length(table: TableColumns) -> bool:
     files = _files(table)
     return bool(np.array_equal(np.asarray(table["size"])[files], np.asarray(table["length"])[files]))
 
 
-def _order_is_rows(table: Table) -> bool:
+def _order_is_rows(table: TableColumns) -> bool:
     """One directory, and the files by sample, as the rows are."""
     order = np.asarray(table["order"])
     return np.count_nonzero(~_files(table)) == 1 and np.array_equal(order[:-1], np.arange(1, len(order)))
 
 
-def _ordinal_is_row(table: Table) -> bool:
+def _ordinal_is_row(table: TableColumns) -> bool:
     """One directory, and in it a file a sample, in order."""
     ordinals = np.asarray(table["ordinal"])
     return _order_is_rows(table) and np.array_equal(ordinals[1:], np.arange(len(ordinals) - 1))
 
 
 # By column the rules: a name, whether it holds, and what the values are, from the number of rows and other columns.
-_RULES: Mapping[str, tuple[str, Callable[[Table], bool], Callable[[int, Mapping[str, Numbers]], Numbers]]] = {
+_RULES: Mapping[str, tuple[str, Callable[[TableColumns], bool], Callable[[int, Mapping[str, Numbers]], Numbers]]] = {
     "size": ("length", _size_is_length, lambda rows, columns: columns["length"]),
     "order": ("rows", _order_is_rows, lambda rows, columns: range(1, rows)),
     "ordinal": ("rows", _ordinal_is_row, lambda rows, columns: range(-1, rows - 1)),
 }
 
 
-def omit(tables: Sequence[Table]) -> tuple[dict[str, str], list[dict[str, arrow_ipc.Column]], Omitted]:
+def omit(tables: Sequence[TableColumns]) -> tuple[dict[str, str], list[dict[str, arrow_ipc.Column]], Omitted]:
     """The columns to be stored with their types, the tables with these columns only, and what was left out."""
     omitted: Omitted = {}
     schema: dict[str, str] = {}
@@ -87,7 +87,7 @@ def omit(tables: Sequence[Table]) -> tuple[dict[str, str], list[dict[str, arrow_
     return schema, [{name: _narrowed(table, name, schema[name]) for name in schema} for table in tables], omitted
 
 
-def _narrowed(table: Table, name: str, kind: str) -> arrow_ipc.Column:
+def _narrowed(table: TableColumns, name: str, kind: str) -> arrow_ipc.Column:
     if kind == "binary":
         return _text(table, name)
     column = _numbers(table, name)
@@ -124,14 +124,14 @@ def as_array(column: Numbers) -> NDArray[np.integer[Any]]:
     return np.arange(column.start, column.stop) if isinstance(column, range) else np.asarray(column)
 
 
-def _numbers(columns: Table, name: str) -> arrow_ipc.Integers:
+def _numbers(columns: TableColumns, name: str) -> arrow_ipc.Integers:
     column = columns.get(name)
     if column is None or isinstance(column, arrow_ipc.BinaryColumn):
         raise FormatError(f"column {name!r} of the catalog is missing or has another type")
     return column
 
 
-def _text(columns: Table, name: str) -> arrow_ipc.BinaryColumn:
+def _text(columns: TableColumns, name: str) -> arrow_ipc.BinaryColumn:
     column = columns.get(name)
     if not isinstance(column, arrow_ipc.BinaryColumn):
         raise FormatError(f"column {name!r} of the catalog is missing or has another type")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from touchfs.catalog.catalog import Kind
+from touchfs.catalog.catalog import FileKind
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, UsageError
@@ -113,7 +113,7 @@ class OpenShard:
         told = frames_of(kind.form, table.length[row], table.inline(row))
         return None if told is None else told[0] / told[1]
 
-    def kind_of(self, table: Table, row: int) -> Kind:
+    def kind_of(self, table: Table, row: int) -> FileKind:
         """For all but directories."""
         try:
             return self.kinds[table.kind[row] - 1]

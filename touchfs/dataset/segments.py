@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.catalog import Kind
+from touchfs.catalog.catalog import FileKind
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
@@ -164,7 +164,7 @@ def _count_runs(plan: Plan, shard: OpenShard) -> Iterator[tuple[int, int]]:
         yield int(ordinals[first]), len(merge(plan, "", spans, pcm[kinds[first]][1]))
 
 
-def _pcm(kind: Kind) -> tuple[int, int]:
+def _pcm(kind: FileKind) -> tuple[int, int]:
     """Bytes a sample of all channels, and the rate, of files of PCM; (0, 0) of others."""
     recording = recording_of(Field(kind.field, kind.source, 0, 0, kind.form, ""))
     return (SAMPLE_SIZE * recording.channels, recording.rate) if recording else (0, 0)

@@ -70,7 +70,7 @@ class Supervision:
         return first, last - first, "; ".join(problems) or None
 
 
-class Cut(NamedTuple):
+class ParsedCut(NamedTuple):
     """`text` is all that is said, in the order of time."""
 
     key: str | None
@@ -78,7 +78,7 @@ class Cut(NamedTuple):
     supervisions: tuple[Supervision, ...]
 
 
-def parse_cut(fields: Mapping[str, Any]) -> Cut:
+def parse_cut(fields: Mapping[str, Any]) -> ParsedCut:
     """What touchfs uses of a cut. What cannot be used is treated as absent."""
     key, stored = fields.get("id"), fields.get("supervisions")
     window = fields.get("start"), fields.get("duration")
@@ -90,7 +90,7 @@ def parse_cut(fields: Mapping[str, Any]) -> Cut:
     texts = [each.text for each in sorted(supervisions, key=_start) if each.text is not None]
     if type(key) is int:
         key = str(key)
-    return Cut(key if isinstance(key, str) and key else None, " ".join(texts) if texts else None, supervisions)
+    return ParsedCut(key if isinstance(key, str) and key else None, " ".join(texts) if texts else None, supervisions)
 
 
 def find_value(line: Buffer, name: str) -> tuple[Any, int, int] | None:

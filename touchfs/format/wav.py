@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Plan
+from touchfs.extent import Buffer, Reads
 
 PCM = 1
 EXTENSIBLE = 0xFFFE
@@ -80,7 +80,7 @@ def build_header(data_size: int, rate: int, channels: int = 1, bits: int = 16) -
     return _RIFF.pack(b"RF64", _UINT32_MAX, b"WAVE") + sizes + fmt + _CHUNK.pack(b"data", _UINT32_MAX)
 
 
-def scan(size: int) -> Plan[Wav]:
+def scan(size: int) -> Reads[Wav]:
     """Find format and data in a WAV file of this size."""
     if size < _RIFF.size:
         raise FormatError("too short for a WAV file", offset=size)
@@ -115,7 +115,7 @@ def scan(size: int) -> Plan[Wav]:
     raise FormatError(f"no data in the first {_CHUNKS_MAX} chunks", offset=offset)
 
 
-def _format(offset: int, length: int, head: Buffer, size: int) -> Plan[tuple[int, int, int, int]]:
+def _format(offset: int, length: int, head: Buffer, size: int) -> Reads[tuple[int, int, int, int]]:
     """Rate, channels, bits, codec."""
     if length < _FMT.size:
         raise FormatError(f"a format of {length} bytes, it has at least {_FMT.size}", offset=offset)
@@ -129,7 +129,7 @@ def _format(offset: int, length: int, head: Buffer, size: int) -> Plan[tuple[int
     return rate, channels, bits, codec
 
 
-def _unpack(layout: struct.Struct, offset: int, head: Buffer, size: int) -> Plan[tuple[Any, ...]]:
+def _unpack(layout: struct.Struct, offset: int, head: Buffer, size: int) -> Reads[tuple[Any, ...]]:
     """From the head when it reaches so far."""
     end = offset + layout.size
     if end > size:

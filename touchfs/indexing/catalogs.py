@@ -13,14 +13,14 @@ from contextlib import closing, suppress
 from itertools import chain
 
 from touchfs import names, progress
-from touchfs.catalog.catalog import KINDS_MAX, Facts, Kind, TableBuilder, encode_key, write_catalog
+from touchfs.catalog.catalog import KINDS_MAX, Facts, FileKind, TableBuilder, encode_key, write_catalog
 from touchfs.catalog.ends import digest_ends
 from touchfs.catalog.key_endings import Endings, endings_of
 from touchfs.catalog.table import NO_SAMPLE
 from touchfs.control_characters import one_line
 from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
 from touchfs.format.arrow.ipc import Column
-from touchfs.sample import Field, Recording, Sample
+from touchfs.sample import Field, Recording, StoredSample
 from touchfs.shard.open import fingerprint, keys_are_paths, open_shard
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.local import FileIdentity
@@ -113,15 +113,15 @@ class _Tables:
         return len(self._keys)
 
     @property
-    def kinds(self) -> list[Kind]:
-        return [Kind(*kind) for kind in self._kinds]
+    def kinds(self) -> list[FileKind]:
+        return [FileKind(*kind) for kind in self._kinds]
 
     @property
     def endings(self) -> Endings:
         shards, _ = self._views
         return endings_of(self._keys, chain.from_iterable(set(shards.extensions)))
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: StoredSample) -> None:
         self._keys.append(self._shown_key(sample.key))
         key = encode_key(sample.key) if sample.is_keyed else b""
         recording = segments.recording_in(sample)
@@ -202,7 +202,7 @@ class _View:
     def __init__(
         self,
         table: TableBuilder,
-        files: Callable[[Sample], list[File]],
+        files: Callable[[StoredSample], list[File]],
         suffix_size: Callable[[str | None], int],
     ) -> None:
         self.table = table
@@ -211,7 +211,7 @@ class _View:
         self._files = files
         self._known: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
 
-    def show(self, sample: Sample) -> list[File]:
+    def show(self, sample: StoredSample) -> list[File]:
         files = self._files(sample)
         extensions = tuple([file.extension for file in files])
         self.extensions.append(self._known.setdefault(extensions, extensions))  # nearly all samples have the same

@@ -24,13 +24,13 @@ from touchfs.shard.open import compressed_files, fingerprint
 from touchfs.shard.options import Decompress
 from touchfs.source.decompressed import decompressed, find
 from touchfs.source.local import FileIdentity
-from touchfs.source.scratch import Held, Scratch
+from touchfs.source.scratch import Scratch, ScratchFile
 
 CATALOG_SUFFIX = ".arrow"
 PREPARING_STEM = "PREPARING"
 _PREPARING_SUFFIX, _REFUSED_SUFFIX, SILENT_SUFFIX = ".preparing.arrow", ".refused.arrow", ".silent.arrow"
 
-_held: WeakKeyDictionary[Dataset, list[Held]] = WeakKeyDictionary()
+_held: WeakKeyDictionary[Dataset, list[ScratchFile]] = WeakKeyDictionary()
 
 
 class Notice(NamedTuple):
@@ -40,12 +40,12 @@ class Notice(NamedTuple):
     facts: Facts
 
 
-def find_prepared(paths: Iterable[str]) -> dict[str, list[Held] | None]:
+def find_prepared(paths: Iterable[str]) -> dict[str, list[ScratchFile] | None]:
     """Of all shards with compressed files, the decompressed forms, where all are there."""
     return {path: _find(files) for path in paths if (files := _compressed(path))}
 
 
-def _find(files: Mapping[str, FileIdentity]) -> list[Held] | None:
+def _find(files: Mapping[str, FileIdentity]) -> list[ScratchFile] | None:
     forms = [find(*each) for each in files.items()]
     there = [form for form in forms if form is not None]
     return there if len(there) == len(forms) else None
@@ -59,7 +59,7 @@ def _compressed(path: str) -> dict[str, FileIdentity]:
 
 def prepare_shards(
     paths: Sequence[str], when: Decompress, place: Callable[[str], str], executor: Executor | None, progress: Progress
-) -> Iterator[tuple[str, list[Held] | Notice]]:
+) -> Iterator[tuple[str, list[ScratchFile] | Notice]]:
     """Decompress shards, or write of each a catalog that says why that is not done, at its `place` with a suffix.
 
     `progress` is told the compressed bytes that are done.
@@ -77,7 +77,7 @@ def prepare_shards(
 
 def _prepare_all(
     paths: Sequence[str], executor: Executor | None, progress: Progress
-) -> Iterator[list[Held] | TouchfsError]:
+) -> Iterator[list[ScratchFile] | TouchfsError]:
     sized = [(path, sum(identity.size for identity in _compressed(path).values())) for path in paths]
     if executor is None or len(paths) == 1:
         yield from jobs.run_sized(_prepare, sized, progress=progress)
@@ -86,7 +86,7 @@ def _prepare_all(
     yield from (error or _prepare(path) for path, error in zip(paths, errors, strict=True))
 
 
-def _prepare(path: str) -> list[Held] | TouchfsError:
+def _prepare(path: str) -> list[ScratchFile] | TouchfsError:
     forms = []
     try:
         files = compressed_files(path)
@@ -139,7 +139,7 @@ def is_waiting(shard: Shard) -> bool:
     return bool(shard.report) and not shard.files and bool(_compressed(shard.path))
 
 
-def hold(dataset: Dataset, held: Iterable[list[Held] | None]) -> None:
+def hold(dataset: Dataset, held: Iterable[list[ScratchFile] | None]) -> None:
     """Keep from being evicted what a dataset needs, as long as it lives in this process, or until `release`."""
     _held[dataset] = [form for forms in held for form in forms or ()]
 

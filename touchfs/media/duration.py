@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from touchfs.extent import Buffer, Plan
+from touchfs.extent import Buffer, Reads
 from touchfs.format import flac, wav
 
 # What is asked for first. Any part of it will do that is not shorter than USUAL_SIZE.
@@ -19,7 +19,7 @@ _WAVE_FMT_16 = b"WAVEfmt " + struct.pack("<I", 16)
 _SIZE_MAX = 0x7FFF0000  # above are those that stand for "not known yet"
 
 
-class Sound(NamedTuple):
+class AudioInfo(NamedTuple):
     """`frames` is the number of samples of each channel, `rate` in Hz."""
 
     rate: int
@@ -27,7 +27,7 @@ class Sound(NamedTuple):
     frames: int
 
 
-def scan(size: int) -> Plan[Sound | None]:
+def scan(size: int) -> Reads[AudioInfo | None]:
     """Of a file of this size; None where it does not tell. The first answer may be shorter than what was asked for.
 
     Raises FormatError for what is damaged, or neither WAV nor FLAC.
@@ -37,7 +37,7 @@ def scan(size: int) -> Plan[Sound | None]:
         return usual
     if head[: len(flac.MAGIC)] == flac.MAGIC:
         told = flac.parse_stream_info(head)
-        return Sound(*told) if told.frames else None
+        return AudioInfo(*told) if told.frames else None
     plan = wav.scan(size)
     next(plan)
     try:
@@ -47,10 +47,10 @@ def scan(size: int) -> Plan[Sound | None]:
     except StopIteration as end:
         found: wav.Wav = end.value
     width = found.bits // 8 * found.channels
-    return Sound(found.rate, found.channels, found.data_size // width) if width else None
+    return AudioInfo(found.rate, found.channels, found.data_size // width) if width else None
 
 
-def usual_wav(head: Buffer, size: int) -> Sound | None:
+def usual_wav(head: Buffer, size: int) -> AudioInfo | None:
     """Of a WAV file of this size, if its first `USUAL_SIZE` bytes are the usual ones."""
     riff, wave_fmt, channels, rate, width, bits, data, length = _USUAL.unpack_from(head)
     if (
@@ -63,5 +63,5 @@ def usual_wav(head: Buffer, size: int) -> Sound | None:
         and width
         and rate
     ):
-        return Sound(rate, channels, length // width)
+        return AudioInfo(rate, channels, length // width)
     return None

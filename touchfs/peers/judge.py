@@ -24,7 +24,7 @@ import numpy as np
 from touchfs.errors import FormatError, NotFoundError
 from touchfs.extent import Source
 from touchfs.format import jsonl
-from touchfs.format.idx.offsets import OFFSET, Offsets, find_stranger, parse
+from touchfs.format.idx.offsets import OFFSET, Offsets, foreign_format, parse
 from touchfs.format.idx.wds_v2 import parse_companion
 from touchfs.format.tar import members as tar
 from touchfs.format.tar.grouping import COMPANION_SUFFIX, WDS_V2_SUFFIX, Dialect, Grouping, grouping
@@ -116,7 +116,7 @@ def is_tar(source: LocalFile, size: int) -> bool:
 
 
 def _judge_unparsed(index: str, stored: bytes, size: int, error: FormatError) -> Verdict:
-    if find_stranger(stored) is None and len(stored) and len(stored) % OFFSET.itemsize == 0:
+    if foreign_format(stored) is None and len(stored) and len(stored) % OFFSET.itemsize == 0:
         swapped = np.frombuffer(stored, OFFSET.newbyteorder())
         if (swapped[1:] >= swapped[:-1]).all() and swapped[-1] <= size:
             return Verdict(index, State.DAMAGED, "its numbers are big-endian, which nobody reads")
@@ -173,7 +173,7 @@ class _Candidate:
     def see(self, member: tar.Member, offsets: Offsets) -> None:
         offset = member.header_offset
         try:
-            begins = self.grouping.begins(member.name, offset, member.kind is tar.Kind.FILE)
+            begins = self.grouping.begins(member.name, offset, member.kind is tar.MemberType.FILE)
         except FormatError as error:
             self.wrong = str(error)
             return
@@ -204,7 +204,7 @@ def _judge_tar(index: str, offsets: Offsets, source: LocalFile, size: int) -> Ve
     for number, member in enumerate(tar.members(source.read, size)):
         if number % _REPORT_EVERY == 0:
             reached(member.offset, size)
-        if member.kind is tar.Kind.GARBAGE:
+        if member.kind is tar.MemberType.GARBAGE:
             raise FormatError("what follows the end of the archive is no tar", offset=member.offset)
         for candidate in live:
             candidate.see(member, offsets)
@@ -255,7 +255,7 @@ def _judge_strict(index: str, stored: bytes, source: LocalFile, size: int) -> Ve
 def _strict_starts(group: Grouping, source: LocalFile, size: int) -> Iterator[int]:
     try:
         for member in tar.members(source.read, size):
-            if group.begins(member.name, member.header_offset, member.kind is tar.Kind.FILE):
+            if group.begins(member.name, member.header_offset, member.kind is tar.MemberType.FILE):
                 yield member.header_offset
         group.finish()
     except FormatError as error:

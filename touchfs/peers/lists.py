@@ -65,20 +65,20 @@ def _judge_pack(path: str) -> Iterator[Verdict]:
     file = LocalFile(path)
     pack = drive(idxpack.scan_pack(file.size), file)
     for segment, (name, row) in enumerate(zip(pack.paths, pack.segments, strict=True)):
-        content = idxpack.Content(int(row["flags"]))
+        content = idxpack.SegmentContent(int(row["flags"]))
         try:
             numbers = drive(idxpack.scan_segment(pack, segment), file)
         except FormatError as error:
             yield Verdict(path, State.DAMAGED, f"{name or f'array {segment}'}: {error}")
             continue
-        if content is idxpack.Content.ARRAY:
+        if content is idxpack.SegmentContent.ARRAY:
             yield Verdict(path, State.FITS, f"array {segment}: {len(numbers)} numbers, whose CRC is right")
             continue
         size = int(numbers[-1]) if len(numbers) else None
         shard = _open_listed(path, name, size)
         if isinstance(shard, Verdict):
             yield shard
-        elif content is idxpack.Content.PATHS:
+        elif content is idxpack.SegmentContent.PATHS:
             yield Verdict(path, State.FITS, f"{name}: is there")
         else:
             yield _of_shard(path, name, judge_offsets(path, numbers, shard, shard.size))
@@ -119,7 +119,7 @@ def _wids_shard(told: dict[str, Any], base: str) -> tuple[str, int, int | None]:
 def _count(shard: LocalFile, dialect: Dialect) -> int:
     group = grouping(dialect)
     return sum(
-        group.begins(member.name, member.header_offset, member.kind is tar.Kind.FILE)
+        group.begins(member.name, member.header_offset, member.kind is tar.MemberType.FILE)
         for member in tar.members(shard.read, shard.size)
     )
 
@@ -189,7 +189,7 @@ def _energon_samples(shard: LocalFile) -> Iterator[tuple[str, int, tuple[int, in
     key, offset, end, parts = "", 0, 0, list[_Place]()
     last = 0
     for member in tar.members(shard.read, shard.size):
-        found = webdataset_key(member.name) if member.kind is tar.Kind.FILE else ""
+        found = webdataset_key(member.name) if member.kind is tar.MemberType.FILE else ""
         if found and found != key:
             if key:
                 yield key, offset, (end, member.header_offset), parts

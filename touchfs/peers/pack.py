@@ -20,7 +20,7 @@ import numpy as np
 
 from touchfs import jobs
 from touchfs.errors import UsageError
-from touchfs.format.idx.idxpack_build import Spec, build_pack
+from touchfs.format.idx.idxpack_build import CollectionSpec, build_pack
 from touchfs.format.idx.offsets import Offsets
 from touchfs.format.tar.grouping import Dialect
 from touchfs.peers.write import identify, offset_blocks
@@ -55,7 +55,7 @@ def write_pack(
         declared = [source for source in sources if source.endswith(".tar") is is_tar]
         if declared:
             paths = [path for source in declared for path in expand(source)]
-            specs.append(Spec(role, kind, declared[0] if len(declared) == 1 else declared, paths))
+            specs.append(CollectionSpec(role, kind, declared[0] if len(declared) == 1 else declared, paths))
     paths = list(dict.fromkeys(path for spec in specs for path in spec.paths))
     sized = [(path, identify(path).size) for path in paths]
     found = jobs.run_sized(partial(_offsets, dialect=dialect), sized, executor, progress=progress)

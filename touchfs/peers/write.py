@@ -78,7 +78,7 @@ def write_index(data: str, index: str, dialect: Dialect | None) -> Report:
             last = block[-1:]
         source.open()  # says so if it was changed meanwhile
     if digest is not None:
-        files = sum(member.kind is tar.Kind.FILE for member in tar.members(source.read, identity.size))
+        files = sum(member.kind is tar.MemberType.FILE for member in tar.members(source.read, identity.size))
         with atomic_file(index + COMPANION_SUFFIX) as file:
             file.write(_companion(data, identity, files, written - 1, digest.hexdigest()))
     return Report(written - 1, remark)
@@ -125,7 +125,11 @@ def _pieces(source: LocalFile, size: int) -> Iterator[Buffer]:
 
 def _tar_blocks(source: LocalFile, size: int, dialect: Dialect) -> Iterator[Offsets]:
     group = grouping(dialect)
-    begins, file, garbage = group.begins, tar.Kind.FILE, tar.Kind.GARBAGE  # an enumeration's attributes are slow
+    begins, file, garbage = (
+        group.begins,
+        tar.MemberType.FILE,
+        tar.MemberType.GARBAGE,
+    )  # an enumeration's attributes are slow
     block: list[int] = []
     member = None
     for member in tar.members(source.read, size):

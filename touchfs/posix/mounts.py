@@ -11,7 +11,7 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
-class Mounted:
+class Mount:
     """One mount: its number (`mnt_id`), what is mounted, and the device number, which no other mount has meanwhile."""
 
     number: str
@@ -21,14 +21,14 @@ class Mounted:
     source: str
 
 
-def mounts() -> Iterator[Mounted]:
+def mounts() -> Iterator[Mount]:
     """All mounts, a later one over an earlier one. Raises OSError where there is no /proc."""
     with open("/proc/self/mountinfo", "rb") as lines:  # as bytes: a carriage return in a path ends no line
         for line in lines:
             before, _, after = line.partition(b" - ")
             number, _, device, _, point, *_ = before.split(b" ")
             kind, source, *_ = after.split(b" ")
-            yield Mounted(*map(_text, (number, device, point, kind, source)))
+            yield Mount(*map(_text, (number, device, point, kind, source)))
 
 
 def _text(field: bytes) -> str:

@@ -12,7 +12,7 @@ def system() -> tuple[str, str]:
     return boot, os.readlink("/proc/self/ns/pid")
 
 
-def start_of(pid: int) -> str:
+def start_time(pid: int) -> str:
     """When a process began, in ticks since boot. One that only waits for its parent to hear of its end has ended."""
     try:
         told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()

@@ -10,14 +10,14 @@ import os
 from collections.abc import Mapping
 
 from touchfs.errors import FormatError, SourceError
-from touchfs.sample import Sample, Samples
+from touchfs.sample import Samples, StoredSample
 from touchfs.shard.jsonl import JsonlShard
 from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.shard.single import fingerprint
 from touchfs.shard.tar import TarShard
 from touchfs.source.decompressed import DecompressedFile, decompressed, find
 from touchfs.source.local import FileIdentity
-from touchfs.source.scratch import Held
+from touchfs.source.scratch import ScratchFile
 
 TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
 JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")
@@ -50,7 +50,7 @@ class CompressedShard(Samples):
     def __len__(self) -> int:
         return len(self._shard)
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         return self._shard.sample(ordinal)
 
 
@@ -59,7 +59,7 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Deco
     return DecompressedFile(path, files[os.path.basename(path)])
 
 
-def held(path: str, identity: FileIdentity, when: Decompress) -> Held:
+def held(path: str, identity: FileIdentity, when: Decompress) -> ScratchFile:
     """The decompressed form of a file, made now or else only found. Raises SourceError where it is not there."""
     if when is Decompress.NOW:
         return decompressed(path, identity)

@@ -16,7 +16,7 @@ from touchfs.extent import Buffer
 from touchfs.format.jsonl import line_offsets, value_span
 from touchfs.limits import too_long
 from touchfs.progress import reached
-from touchfs.sample import Field, Sample, Samples
+from touchfs.sample import Field, Samples, StoredSample
 from touchfs.shard.options import Options
 from touchfs.shard.single import fingerprint, open_source
 from touchfs.source.local import FileIdentity, LocalFile
@@ -47,12 +47,12 @@ class JsonlShard(Samples):
     def __len__(self) -> int:
         return len(self._lines)
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         offset, size = self._lines[ordinal].tolist()
         fields = {"json": Field("json", self._name, offset, size, "bytes", "json")}
         parsed, problem = read_line(self._file, offset, size, self._limit)
         key = key_of(parsed)
-        return Sample(key or f"{ordinal:08d}", ordinal, fields, problem=problem, is_keyed=key is not None)
+        return StoredSample(key or f"{ordinal:08d}", ordinal, fields, problem=problem, is_keyed=key is not None)
 
 
 def lines(file: LocalFile) -> np.ndarray[Any, np.dtype[np.int64]]:

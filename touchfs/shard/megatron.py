@@ -34,10 +34,10 @@ from touchfs.errors import FormatError, NotFoundError, SourceError
 from touchfs.format import magic
 from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import Entries, damage_text
-from touchfs.sample import Field, Sample, Samples
+from touchfs.sample import Field, Samples, StoredSample
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
-from touchfs.source.concat import Pieces, StoredFile
+from touchfs.source.concat import SplitFile, StoredFile
 from touchfs.source.local import FileIdentity, LocalFile
 
 TOKENS, IMAGE = "tokens", "image"
@@ -129,7 +129,7 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Stor
         return LocalFile(os.path.join(directory, name), files[name])
     pieces = {os.path.join(directory, each): identity for each, identity in files.items() if each != index}
     _check_pieces(list(pieces), path)
-    return Pieces(pieces)
+    return SplitFile(pieces)
 
 
 def _check_pieces(names: Sequence[str], path: str) -> None:
@@ -146,7 +146,7 @@ def _check_pieces(names: Sequence[str], path: str) -> None:
         raise FormatError(f"has no {found[0][1]}-{missing:05d}-of-{count:05d}.bin beside it", path=path)
 
 
-def check_pieces_size(pieces: Pieces, last: Entries, width: int) -> None:
+def check_pieces_size(pieces: SplitFile, last: Entries, width: int) -> None:
     """Raises FormatError when the pieces are shorter than the index says. `last` are the entries of its last two
     sequences, or of the only one, with elements of `width` bytes.
 
@@ -172,7 +172,7 @@ class MegatronShard(Samples):
         self.index_size = self.files[os.path.basename(path)].size
         self.size = sum(identity.size for identity in self.files.values()) - self.index_size
         index = read_index(path, self.files[os.path.basename(path)], self.size)
-        if isinstance(self.data, Pieces):
+        if isinstance(self.data, SplitFile):
             check_pieces_size(self.data, index.entries[-2:], index.dtype.itemsize)
         self.problems = [] if mmidx.has_sound_documents(index) else [_DOCUMENTS_DAMAGED.format(os.path.basename(path))]
         if self.size and not len(index):
@@ -193,12 +193,12 @@ class MegatronShard(Samples):
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         if damage := self._damage[ordinal]:
             problem = damage_text(damage, self.data_name.removesuffix(DATA_SUFFIX))
-            return Sample(self._key(ordinal), ordinal, {}, problem=problem, is_keyed=False)
+            return StoredSample(self._key(ordinal), ordinal, {}, problem=problem, is_keyed=False)
         field = self._field(ordinal)
-        return Sample(self._key(ordinal), ordinal, {field.name: field}, is_keyed=False)
+        return StoredSample(self._key(ordinal), ordinal, {field.name: field}, is_keyed=False)
 
     def _key(self, ordinal: int) -> str:
         starts = self._starts

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from touchfs.errors import SourceError
 from touchfs.posix.links import check_links
-from touchfs.sample import Sample
+from touchfs.sample import StoredSample
 from touchfs.shard import compressed, jsonl, megatron, single, tar
 from touchfs.shard import touchnet as touch
 from touchfs.shard.options import DEFAULT, Options
@@ -56,9 +56,9 @@ class Shard(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __iter__(self) -> Iterator[Sample]: ...
+    def __iter__(self) -> Iterator[StoredSample]: ...
 
-    def sample(self, ordinal: int) -> Sample: ...
+    def sample(self, ordinal: int) -> StoredSample: ...
 
     def close(self) -> None: ...
 

@@ -22,17 +22,17 @@ from touchfs.errors import FormatError
 from touchfs.format import holes
 from touchfs.format.tar.header import BLOCK
 from touchfs.format.tar.links import link_targets
-from touchfs.format.tar.members import Kind, Member, ReadAhead, scan
-from touchfs.media.duration import Sound
+from touchfs.format.tar.members import Member, MemberType, ReadAhead, scan
+from touchfs.media.duration import AudioInfo
 from touchfs.progress import reached
-from touchfs.sample import Field, Recording, Sample, Samples
+from touchfs.sample import Field, Recording, Samples, StoredSample
 from touchfs.shard.options import FIRST_DOT, Options
 from touchfs.shard.single import fingerprint, open_source
 from touchfs.shard.tar_sound import SUFFIXES, measure
 from touchfs.source.local import FileIdentity
 
 _REPORT_EVERY = 256
-_LINKS = (Kind.HARD_LINK, Kind.SYMBOLIC_LINK)
+_LINKS = (MemberType.HARD_LINK, MemberType.SYMBOLIC_LINK)
 
 
 def split_name(name: str, key_rule: str = FIRST_DOT) -> tuple[str, str]:
@@ -55,7 +55,7 @@ class TarShard(Samples):
         self.size = self.files[self._name].size
         self._file = open_source(path, self._name, self.files)
         self.problems: list[str] = []
-        self._sounds: dict[int, Sound] = {}  # by the offset of the data
+        self._sounds: dict[int, AudioInfo] = {}  # by the offset of the data
         self._members = self._scan()
         self._samples = self._group(options.key_rule)
 
@@ -66,10 +66,10 @@ class TarShard(Samples):
     def __len__(self) -> int:
         return len(self._samples)
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         key, fields = self._samples[ordinal]
         shown = {name: self._field(key, name, member) for name, member in fields.items()}
-        return Sample(key, ordinal, shown, recording=self._recording(fields, shown))
+        return StoredSample(key, ordinal, shown, recording=self._recording(fields, shown))
 
     def _recording(self, members: Mapping[str, Member], fields: Mapping[str, Field]) -> Recording | None:
         """The first of which it is known how long it is."""
@@ -101,15 +101,15 @@ class TarShard(Samples):
             self.problems.append(f"{error.at(self.path)}; what comes after it cannot be found")
         else:
             end = found[-1].end if found else 0
-            if self.size - end < BLOCK and not (found and found[-1].kind is Kind.GARBAGE):
+            if self.size - end < BLOCK and not (found and found[-1].kind is MemberType.GARBAGE):
                 self.problems.append(f"the archive has no end mark: it may have been cut (at byte {end})")
         targets = link_targets(found) if any(member.kind in _LINKS for member in found) else {}
         shown = []
         for position, member in enumerate(found):
             target = found[place] if (place := targets.get(position)) is not None else member
-            if target.kind is Kind.FILE:
+            if target.kind is MemberType.FILE:
                 shown.append(member if target is member else target._replace(name=member.name))
-            elif target.kind is not Kind.DIRECTORY or member.kind in _LINKS:
+            elif target.kind is not MemberType.DIRECTORY or member.kind in _LINKS:
                 self.problems.append(f"{_told(member)} (at byte {member.header_offset})")
         return shown
 
@@ -128,7 +128,7 @@ class TarShard(Samples):
 
 def _told(member: Member) -> str:
     name = os.fsencode(member.name).decode("utf-8", "replace")
-    if member.kind is Kind.GARBAGE:
+    if member.kind is MemberType.GARBAGE:
         return f"{member.size} bytes after the end of the archive are no tar"
     if member.kind in _LINKS:
         return f"{name!r} is a {member.kind.value} to {member.link!r}, which is no file of the archive: not shown"

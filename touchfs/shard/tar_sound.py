@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from touchfs.errors import FormatError, SourceError
 from touchfs.extent import Buffer
-from touchfs.format.tar.members import Kind, Member, ReadAhead
+from touchfs.format.tar.members import Member, MemberType, ReadAhead
 from touchfs.media import duration
 from touchfs.source.drive import drive
 
@@ -12,9 +12,9 @@ from touchfs.source.drive import drive
 SUFFIXES = (".wav", ".flac", ".WAV", ".FLAC")
 
 
-def measure(member: Member, ahead: ReadAhead) -> duration.Sound | None:
+def measure(member: Member, ahead: ReadAhead) -> duration.AudioInfo | None:
     """Of the member that was read last; None if it does not say, or is damaged: that is not the tar's trouble."""
-    if member.kind is not Kind.FILE or member.pieces is not None:
+    if member.kind is not MemberType.FILE or member.pieces is not None:
         return None
     head = ahead.peek(member.offset, duration.USUAL_SIZE)
     if len(head) == duration.USUAL_SIZE and (usual := duration.usual_wav(head, member.size)) is not None:

@@ -8,8 +8,8 @@ Samples at the same position of each index belong together. What a modality mean
     others          one-dimensional arrays (token ids): `MODALITY.npy`
 
 A shard whose index is no index, or whose modalities have unequal numbers of samples, cannot be opened. One whose index
-contradicts itself, or its .bin, in some samples can: `Sample.problem` says what is wrong with them, and the others are
-served.
+contradicts itself, or its .bin, in some samples can: `StoredSample.problem` says what is wrong with them, and the others
+are served.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from touchfs.format import magic
 from touchfs.format.idx.mmidx_entries import damage_text
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import too_long
-from touchfs.sample import NO_METAINFO, Field, Sample, Samples
+from touchfs.sample import NO_METAINFO, Field, Samples, StoredSample
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
 from touchfs.shard.single import identity_of
@@ -113,7 +113,7 @@ class TouchShard(Samples):
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         metainfo, problems, fields = NO_METAINFO, [], {}
         told = self._metainfo
         if told is not None and not told.damage[ordinal]:
@@ -129,7 +129,7 @@ class TouchShard(Samples):
                 problems.append(damage_text(damage, column.modality))
             else:
                 fields[column.modality] = column.field(ordinal, metainfo.rate)
-        return Sample(
+        return StoredSample(
             metainfo.key or f"{ordinal:08d}",
             ordinal,
             fields,

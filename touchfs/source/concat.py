@@ -14,7 +14,7 @@ from touchfs.extent import Buffer, Extent, Rope, Source
 from touchfs.source.local import FileIdentity, LocalFile
 
 
-class Pieces:
+class SplitFile:
     """The files at some paths, in this order. Each must still be what its identity says."""
 
     __slots__ = ("_files", "_identities", "_rope", "path", "size")
@@ -60,14 +60,14 @@ class Pieces:
         return data if data is not None and len(data) == length else None
 
     def __repr__(self) -> str:
-        return f"Pieces({list(self._identities)!r})"
+        return f"SplitFile({list(self._identities)!r})"
 
-    def __reduce__(self) -> tuple[type[Pieces], tuple[dict[str, FileIdentity]]]:
-        return Pieces, (self._identities,)
+    def __reduce__(self) -> tuple[type[SplitFile], tuple[dict[str, FileIdentity]]]:
+        return SplitFile, (self._identities,)
 
 
 # What a shard's files are opened as.
-StoredFile = LocalFile | Pieces
+StoredFile = LocalFile | SplitFile
 
 if TYPE_CHECKING:
-    _: type[Source] = Pieces
+    _: type[Source] = SplitFile

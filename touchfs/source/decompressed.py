@@ -28,7 +28,7 @@ from touchfs.extent import Buffer
 from touchfs.posix.trust import open_alone
 from touchfs.progress import Progress
 from touchfs.source.local import FileIdentity, LocalFile
-from touchfs.source.scratch import Held, Scratch
+from touchfs.source.scratch import Scratch, ScratchFile
 
 BLOCK_SIZE = 1 << 20
 STEP_SIZE = 1 << 12
@@ -156,12 +156,12 @@ def _step(codec: Codec, member: Decompressor, data: bytes, offset: int, size: in
         raise FormatError(told, offset=offset) from error
 
 
-def find(path: str, identity: FileIdentity) -> Held | None:
+def find(path: str, identity: FileIdentity) -> ScratchFile | None:
     """The decompressed form of the file at a path that is `identity`, if it is in the scratch store."""
     return Scratch.configured().find(scratch_name(path, identity))
 
 
-def decompressed(path: str, identity: FileIdentity, progress: Progress = lambda done, total: None) -> Held:
+def decompressed(path: str, identity: FileIdentity, progress: Progress = lambda done, total: None) -> ScratchFile:
     """The decompressed form of a file, made if need be. `progress` is told the bytes of the file that are done."""
     codec = codec_of(path)
     file = LocalFile(path, identity)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from touchfs.extent import Plan, Source
+from touchfs.extent import Reads, Source
 
 T = TypeVar("T")
 
 
-def drive(plan: Plan[T], source: Source) -> T:
+def drive(plan: Reads[T], source: Source) -> T:
     """The plan's result. Errors of the plan and of the source pass through."""
     try:
         offset, length = next(plan)

@@ -23,7 +23,7 @@ _LINE_MAX = 1 << 30  # of lines in states of version 0.1, which had no other lim
 _BLOCK = 1 << 20
 
 
-class LinePlace(NamedTuple):
+class LinePosition(NamedTuple):
     """Behind a line: where it ends, its size and CRC-32. The start is behind an empty one."""
 
     offset: int = 0
@@ -31,10 +31,12 @@ class LinePlace(NamedTuple):
     crc: int = 0
 
 
-START = LinePlace()
+START = LinePosition()
 
 
-def lines_after(path: str, place: LinePlace = START, limit: int = LIMITS.json) -> Iterator[tuple[LinePlace, bytes]]:
+def lines_after(
+    path: str, place: LinePosition = START, limit: int = LIMITS.json
+) -> Iterator[tuple[LinePosition, bytes]]:
     """Each line behind a place, with its line feed, and the place behind it.
 
     A line must fit into memory, and a small .gz may have one of any size: raises FormatError for one of over `limit`
@@ -47,7 +49,7 @@ def lines_after(path: str, place: LinePlace = START, limit: int = LIMITS.json) -
             if len(line) > limit:
                 raise FormatError(too_long("a line", limit), path=path, offset=offset)
             offset += len(line)
-            yield LinePlace(offset, len(line), zlib.crc32(line)), line
+            yield LinePosition(offset, len(line), zlib.crc32(line)), line
 
 
 @contextmanager
@@ -82,7 +84,7 @@ def _command(path: str) -> Iterator[BinaryIO]:
         raise SourceError(told, path=path)
 
 
-def _go_behind(file: BinaryIO, place: LinePlace, path: str, limit: int) -> None:
+def _go_behind(file: BinaryIO, place: LinePosition, path: str, limit: int) -> None:
     longest = min(place.offset, max(limit, _LINE_MAX))
     if place != START and not (0 < place.size <= longest and place.offset < 1 << 62):
         raise FormatError(f"there is no line of {place.size} bytes before byte {place.offset}", path=path)

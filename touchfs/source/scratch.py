@@ -6,7 +6,7 @@
 
 Any number of processes share it, and nothing is written down: all that must be known ends with the process it is about.
 Who makes a file holds it locked (flock, exclusive), so one that can be locked is left from a process that was killed,
-and whoever makes something next removes it. Who uses a file holds it locked too (shared), as a `Held`.
+and whoever makes something next removes it. Who uses a file holds it locked too (shared), as a `ScratchFile`.
 
 One limit counts for all files together. Where it would be passed, files that nobody holds go, the least recently used
 first (an opening is a use; its time is the file's access time). If that is not enough, nothing goes, and what was to be
@@ -54,7 +54,7 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-class Held:
+class ScratchFile:
     """A file of the store, which is not evicted while this object or a copy of it in a forked process lives."""
 
     __slots__ = ("_descriptor", "path")
@@ -104,10 +104,10 @@ class Scratch:
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name + _SUFFIX)
 
-    def find(self, name: str) -> Held | None:
+    def find(self, name: str) -> ScratchFile | None:
         """The file of this name, held; None where it is not there, or is not believed."""
         try:
-            held = Held(self.path(name), open_alone(self.path(name), os.O_RDWR))
+            held = ScratchFile(self.path(name), open_alone(self.path(name), os.O_RDWR))
             # Who has it locked for himself is about to remove it, which takes no time.
             fcntl.flock(held._descriptor, fcntl.LOCK_SH)
             if not held.is_there:
@@ -131,7 +131,7 @@ class Scratch:
         with ExitStack() as until_seen:
             return not _locked(path, until_seen)
 
-    def make(self, name: str, pieces: Iterable[Buffer], at_least: int = 0) -> Held:
+    def make(self, name: str, pieces: Iterable[Buffer], at_least: int = 0) -> ScratchFile:
         """The file of this name, held; if it is not there, made of `pieces`, which are `at_least` so many bytes.
 
         If another process is making it, that is waited for. Raises SourceError where there is no room for it; then, and
@@ -172,7 +172,7 @@ class Scratch:
         finally:
             os.close(descriptor)
 
-    def _write(self, descriptor: int, name: str, pieces: Iterable[Buffer], at_least: int) -> Held:
+    def _write(self, descriptor: int, name: str, pieces: Iterable[Buffer], at_least: int) -> ScratchFile:
         os.ftruncate(descriptor, 0)  # what a process left that was killed
         room, size = self._set_aside(descriptor, at_least), 0
         with open(descriptor, "wb", AHEAD_SIZE, closefd=False) as file:
@@ -184,7 +184,7 @@ class Scratch:
         os.ftruncate(descriptor, size)
         os.fsync(descriptor)
         os.rename(self._unfinished(name), self.path(name))
-        held = Held(self.path(name), os.dup(descriptor))
+        held = ScratchFile(self.path(name), os.dup(descriptor))
         fcntl.flock(descriptor, fcntl.LOCK_SH)  # of both numbers, as they are one open file
         if not held.is_there:
             raise SourceError("was evicted as soon as it was made: --scratch-size raises the limit", path=held.path)

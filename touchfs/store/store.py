@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from touchfs.errors import StateError
-from touchfs.posix.processes import start_of, system
+from touchfs.posix.processes import start_time, system
 from touchfs.store.database import Database
 from touchfs.store.open_table import ID_BITS
 
@@ -139,7 +139,7 @@ class StateStore(Database):
 def add_mount(connection: sqlite3.Connection, pid: int) -> int:
     _delete_ended_mounts(connection)
     boot, pids = system()
-    row = pid, start_of(pid), boot, pids
+    row = pid, start_time(pid), boot, pids
     where = "pid = ? AND started = ? AND boot = ? AND pids = ?"
     found = connection.execute(f"SELECT id FROM mount WHERE {where}", row).fetchone()
     if found is not None:
@@ -167,7 +167,7 @@ def _delete_ended_mounts(connection: sqlite3.Connection) -> None:
     boot, pids = system()
     for mount, pid, started, its_boot, its_pids in connection.execute("SELECT * FROM mount").fetchall():
         # Of a process in another container, which we cannot see, only a reboot tells that it has ended.
-        if its_boot != boot or (its_pids == pids and start_of(pid) != started):
+        if its_boot != boot or (its_pids == pids and start_time(pid) != started):
             _delete_mount(connection, mount)
 
 

@@ -1,6 +1,6 @@
 """JSON lines as they come: `NAME.jsonl`, `NAME.jsonl.gz`, `pipe:COMMAND`.
 
-Each line that is not blank is a sample. A place is how many there were, and behind which line (`LinePlace`).
+Each line that is not blank is a sample. A place is how many there were, and behind which line (`LinePosition`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownSample, no_p
 from touchfs.extent import Memory
 from touchfs.format.jsonl import value_span
 from touchfs.shard.jsonl import key_of, parse_line
-from touchfs.source.lines import START, LinePlace, lines_after, stream_identity
+from touchfs.source.lines import START, LinePosition, lines_after, stream_identity
 from touchfs.stream.base import VIEW, Made, Place, numbers_of
 
 # A longer line is not blank, or is taken for a sample that is not JSON, which is told.
@@ -30,7 +30,7 @@ class LineStream:
 
     def samples(self, place: Place) -> Iterator[Made]:
         ordinal, *last = numbers_of(place, 1 + len(START))
-        for behind, line in lines_after(self.path, LinePlace(*last), self._limit):
+        for behind, line in lines_after(self.path, LinePosition(*last), self._limit):
             offset = behind.offset - behind.size
             if not is_blank(line, offset):
                 ordinal += 1

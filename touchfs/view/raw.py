@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from touchfs.sample import Sample
+from touchfs.sample import StoredSample
 from touchfs.view.file import File
 
 
-def files(sample: Sample) -> list[File]:
+def files(sample: StoredSample) -> list[File]:
     """The files of a sample, in the order of its fields. Of fields with one extension, the later ones are named too:
     `<key>.<field>.<extension>`."""
     shown: dict[str | None, File] = {}

@@ -22,7 +22,7 @@ from typing import Any
 from touchfs.format.lhotse import Supervision
 from touchfs.format.metainfo import AnySegment
 from touchfs.names import quote
-from touchfs.sample import Recording, Sample
+from touchfs.sample import Recording, StoredSample
 from touchfs.view.file import File
 from touchfs.view.form import piece, recording_of
 
@@ -35,7 +35,7 @@ NO_RECORDING = "the cut has no recording"
 NOTE = "not all that the segment asks for: its .json says why"
 
 
-def files(sample: Sample) -> list[File]:
+def files(sample: StoredSample) -> list[File]:
     """The files of all segments of a sample, named by `File.extension`: `0000.wav`, …"""
     recording = recording_in(sample) if sample.metainfo.segments else None
     shown = []
@@ -58,7 +58,7 @@ def files(sample: Sample) -> list[File]:
     return shown
 
 
-def recording_in(sample: Sample) -> Recording | None:
+def recording_in(sample: StoredSample) -> Recording | None:
     """The recording of a sample: its first field of PCM, unless it says another one."""
     return sample.recording or next(filter(None, map(recording_of, sample.fields.values())), None)
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 
 from touchfs.errors import MountError
-from touchfs.posix.mounts import Mounted, mounts
+from touchfs.posix.mounts import Mount, mounts
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def resolve(path: str) -> str:
     return candidate if mounted_at(candidate) else os.path.realpath(candidate)
 
 
-def mounted_at(path: str) -> Mounted | None:
+def mounted_at(path: str) -> Mount | None:
     """The topmost mount at exactly this path, or None."""
     found = None
     for mounted in mounts():

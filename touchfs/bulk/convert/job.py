@@ -28,8 +28,8 @@ from touchfs.bulk.data_list import check_output
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.extent import Buffer, Extent
 from touchfs.limits import too_large
-from touchfs.progress import Progress, Sum, listening, reached, stage
-from touchfs.sample import Sample
+from touchfs.progress import Progress, ProgressTotal, listening, reached, stage
+from touchfs.sample import StoredSample
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import Shard, fingerprint, open_shard, open_source
 from touchfs.shard.options import DEFAULT, Options
@@ -137,7 +137,7 @@ def _work(paths: list[str], progress: Progress) -> Iterator[Callable[[str], Abst
     """Work on all shards. Yields a function that begins with the shard at a path."""
     sizes = {path: _size(path) for path in paths}
     total = sum(sizes[path] for path in paths)
-    with Sum(progress, total) as done, listening(done.add, total):
+    with ProgressTotal(progress, total) as done, listening(done.add, total):
         yield lambda path: stage(sizes[path] / max(total, 1))
 
 
@@ -199,7 +199,7 @@ class _Job:
                             self.converted.add(Position(number, found[0].ordinal + 1, samples))
         return Position(len(self.paths), 0, samples)
 
-    def _add(self, writer: Writer, path: str, sample: Sample, files: _Files) -> bool:
+    def _add(self, writer: Writer, path: str, sample: StoredSample, files: _Files) -> bool:
         """Whether it is no bad one."""
         try:
             if sample.problem:
@@ -215,7 +215,7 @@ class _Job:
             return False
         return True
 
-    def _skip(self, path: str, sample: Sample | None, error: TouchfsError) -> None:
+    def _skip(self, path: str, sample: StoredSample | None, error: TouchfsError) -> None:
         reason = str(error)
         if not self.skip_bad:
             place = "" if sample is None else f"sample {sample.ordinal} ({sample.key!r}): "
@@ -242,7 +242,7 @@ class _Job:
 
 def _samples(
     path: str, options: Options, leave_out: Collection[str], first: int
-) -> Iterator[tuple[Sample, _Files] | FormatError | NotFoundError]:
+) -> Iterator[tuple[StoredSample, _Files] | FormatError | NotFoundError]:
     """Those of a shard from the `first` on, and at its end what else of it cannot be read."""
     try:
         with stage(_OPENING):
@@ -271,7 +271,7 @@ class _Files:
         for source in self._sources.values():
             source.close()
 
-    def of(self, sample: Sample) -> list[File]:
+    def of(self, sample: StoredSample) -> list[File]:
         return [file for file in raw.files(sample) if file.label not in self._leave_out]
 
     def read(self, file: File) -> Buffer:

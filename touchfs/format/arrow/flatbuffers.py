@@ -51,7 +51,7 @@ Fields = Mapping[int, "Value"]
 Value = Scalar | Structs | str | Fields | Sequence[Fields]
 
 
-class Table:
+class FlatTable:
     """A table to read from."""
 
     __slots__ = ("_data", "_position", "_region", "_size", "_slots", "_slots_end")
@@ -85,16 +85,16 @@ class Table:
         except UnicodeDecodeError as error:
             raise FormatError("a text of the metadata is not UTF-8", offset=start) from error
 
-    def table(self, slot: int) -> Table:
+    def table(self, slot: int) -> FlatTable:
         position = self._find(slot, _STEP.size)
         if position is None:
             raise FormatError(f"the metadata lacks a table (slot {slot})", offset=self._position)
-        return Table(self._region, position + _STEP.unpack_from(self._data, position)[0])
+        return FlatTable(self._region, position + _STEP.unpack_from(self._data, position)[0])
 
-    def tables(self, slot: int) -> Iterator[Table]:
+    def tables(self, slot: int) -> Iterator[FlatTable]:
         start, count = self._vector(slot, _STEP.size)
         for position in range(start, start + count * _STEP.size, _STEP.size):
-            yield Table(self._region, position + _STEP.unpack_from(self._data, position)[0])
+            yield FlatTable(self._region, position + _STEP.unpack_from(self._data, position)[0])
 
     def structs(self, slot: int, layout: struct.Struct) -> list[tuple[int, ...]]:
         start, count = self._vector(slot, layout.size)
@@ -153,10 +153,10 @@ class _Region:
         return FormatError("the metadata refers outside itself", offset=min(max(position, self._start), self._end))
 
 
-def root(data: memoryview, offset: int, length: int) -> Table:
+def root(data: memoryview, offset: int, length: int) -> FlatTable:
     """The root table of the buffer at this range, which must lie inside the data."""
     region = _Region(data, offset, length)
-    return Table(region, offset + region.unpack(_STEP, offset)[0])
+    return FlatTable(region, offset + region.unpack(_STEP, offset)[0])
 
 
 def build(fields: Fields) -> bytes:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.arrow import flatbuffers
-from touchfs.format.arrow.flatbuffers import I16, I32, I64, U8, Fields, Scalar, Structs, Table
+from touchfs.format.arrow.flatbuffers import I16, I32, I64, U8, Fields, FlatTable, Scalar, Structs
 
 Integers = NDArray[np.integer[Any]]
 
@@ -112,13 +112,13 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class File:
+class ArrowFile:
     columns: dict[str, ColumnType]
     metadata: dict[str, str]
     batches: tuple[Batch, ...]
 
 
-def parse_file(data: Buffer) -> File:
+def parse_file(data: Buffer) -> ArrowFile:
     view = memoryview(data)
     if view[: len(_HEAD)] != _HEAD:
         raise FormatError("not an Arrow IPC file: it does not begin with ARROW1", offset=0)
@@ -155,7 +155,7 @@ def parse_file(data: Buffer) -> File:
             raise FormatError(f"an Arrow batch is said to be at byte {offset}", offset=start)
         batches.append(_parse_batch(view, offset, metadata_size, body_size, columns))
         end = offset + metadata_size + body_size
-    return File(columns, metadata, tuple(batches))
+    return ArrowFile(columns, metadata, tuple(batches))
 
 
 def _check_version(version: int, offset: int) -> None:
@@ -163,7 +163,7 @@ def _check_version(version: int, offset: int) -> None:
         raise FormatError(f"Arrow metadata version V{version + 1}, only V4 and V5 are read", offset=offset)
 
 
-def _parse_type(field: Table, name: str, offset: int) -> ColumnType:
+def _parse_type(field: FlatTable, name: str, offset: int) -> ColumnType:
     kind = field.scalar(_FIELD_KIND, U8)
     if _FIELD_DICTIONARY in field:
         raise FormatError(f"column {name!r} is dictionary-encoded", offset=offset)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
-from touchfs.extent import Plan
+from touchfs.extent import Reads
 
 MAGIC = b"IDXPACK2"
 VERSION, ARRAY_VERSION = 2, 3
@@ -71,7 +71,7 @@ OFFSET, _NUMBER = np.dtype("<u8"), np.dtype("<u4")
 COUNT = struct.Struct("<Q")
 
 
-class Content(enum.IntEnum):
+class SegmentContent(enum.IntEnum):
     """The flags of segments and collections; where a collection has shards, theirs count."""
 
     OFFSETS = 0
@@ -80,7 +80,7 @@ class Content(enum.IntEnum):
 
 
 # What the digest says of them
-_DIGEST_FLAG = {Content.OFFSETS: b"\1", Content.PATHS: b"\0", Content.ARRAY: b"\2"}
+_DIGEST_FLAG = {SegmentContent.OFFSETS: b"\1", SegmentContent.PATHS: b"\0", SegmentContent.ARRAY: b"\2"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +89,7 @@ class Collection:
 
     key: bytes
     kind: str
-    content: Content
+    content: SegmentContent
     segments: NDArray[np.int64]
     ends: NDArray[np.int64]
 
@@ -101,7 +101,7 @@ class Pack:
     segments: NDArray[Any]  # as stored
 
 
-def scan_pack(size: int) -> Plan[Pack]:
+def scan_pack(size: int) -> Reads[Pack]:
     """All but the payload, of a file of this size."""
     if size < HEADER_SIZE:
         raise FormatError(f"the index pack ends inside its header of {HEADER_SIZE} bytes", offset=size)
@@ -142,7 +142,7 @@ def _parse_tables(tables: bytes, version: int, places: Sequence[int], stored_dig
     if (sequences["segment"] >= len(segments)).any():
         _refuse("a shard has a segment that is not there", sequences_at)
     used = sequences["segment"].astype(np.int64)
-    if (np.bincount(used, minlength=len(segments))[segments["flags"] == Content.ARRAY] != 1).any():
+    if (np.bincount(used, minlength=len(segments))[segments["flags"] == SegmentContent.ARRAY] != 1).any():
         _refuse("an array is not of exactly one shard", sequences_at)
     if segments["path_size"].sum() > 2 * strings_size:  # a path may be there with its offsets, and alone
         _refuse("its paths overlap", segments_at)
@@ -156,7 +156,7 @@ def _parse_tables(tables: bytes, version: int, places: Sequence[int], stored_dig
             _refuse(f"the shards of collection {at} cannot be {shards}", offset)
         own = slice(first, first + shards)
         content = _content(row["flags"], segments["flags"][used[own]], version, offset)
-        samples = segments["count"][used[own]].astype(np.int64) - (content is not Content.ARRAY)
+        samples = segments["count"][used[own]].astype(np.int64) - (content is not SegmentContent.ARRAY)
         ends = np.cumsum(samples)
         if (ends != sequences["samples"][own]).any() or row["samples"] != samples.sum():
             _refuse(f"the counts of collection {at} do not add up", offset)
@@ -175,8 +175,10 @@ def _parse_tables(tables: bytes, version: int, places: Sequence[int], stored_dig
 
 def _check_segments(segments: NDArray[Any], version: int, payload_at: int, payload_size: int) -> None:
     flags, counts = segments["flags"], segments["count"]
-    is_array, is_path = flags == Content.ARRAY, flags == Content.PATHS
-    wrong = (flags > (Content.ARRAY if version == ARRAY_VERSION else Content.PATHS)) | (counts > payload_size)
+    is_array, is_path = flags == SegmentContent.ARRAY, flags == SegmentContent.PATHS
+    wrong = (flags > (SegmentContent.ARRAY if version == ARRAY_VERSION else SegmentContent.PATHS)) | (
+        counts > payload_size
+    )
     wrong |= (counts != 1) & is_path | (counts == 0) & ~is_array
     wrong |= (segments["source_size"] != 0) & (is_array | is_path) | (segments["source_size"] >= 2**63)
     wrong |= (segments["path_size"] != 0) & is_array | (segments["has_size"] > is_path)
@@ -191,51 +193,51 @@ def _check_segments(segments: NDArray[Any], version: int, payload_at: int, paylo
         _refuse("its payload is not all of its segments", payload_at)
 
 
-def _content(declared: int, contents: NDArray[np.uint32], version: int, offset: int) -> Content:
+def _content(declared: int, contents: NDArray[np.uint32], version: int, offset: int) -> SegmentContent:
     """Of a collection. Before it was declared, a collection was of paths when its segments were."""
-    if declared > (Content.ARRAY if version == ARRAY_VERSION else Content.PATHS):
+    if declared > (SegmentContent.ARRAY if version == ARRAY_VERSION else SegmentContent.PATHS):
         _refuse(f"a collection with flags of {declared}", offset)
-    content = Content(int(contents[0])) if len(contents) else Content(int(declared))
+    content = SegmentContent(int(contents[0])) if len(contents) else SegmentContent(int(declared))
     if (
         (contents != content).any()
-        or declared not in (content, Content.OFFSETS)
-        or Content.ARRAY == content != declared
+        or declared not in (content, SegmentContent.OFFSETS)
+        or SegmentContent.ARRAY == content != declared
     ):
         _refuse("a collection and its shards are not of the same content", offset)
     return content
 
 
-def digest(collections: Iterable[tuple[bytes, Content, Sequence[bytes]]]) -> bytes:
+def digest(collections: Iterable[tuple[bytes, SegmentContent, Sequence[bytes]]]) -> bytes:
     """Of keys, contents, and paths (or an array's counts, packed)."""
     found = hashlib.sha256()
     for key, content, shards in collections:
         found.update(key + _DIGEST_FLAG[content] + COUNT.pack(len(shards)))
         for shard in shards:
-            found.update(shard if content is Content.ARRAY else COUNT.pack(len(shard)) + shard)
+            found.update(shard if content is SegmentContent.ARRAY else COUNT.pack(len(shard)) + shard)
     return found.digest()
 
 
 def _pack_digest(pack: Pack) -> bytes:
     counts = [COUNT.pack(count) for count in pack.segments["count"].tolist()]
     paths = [path.encode() for path in pack.paths]
-    shards = {Content.OFFSETS: paths, Content.PATHS: paths, Content.ARRAY: counts}
+    shards = {SegmentContent.OFFSETS: paths, SegmentContent.PATHS: paths, SegmentContent.ARRAY: counts}
     return digest(
         (collection.key, collection.content, [shards[collection.content][i] for i in collection.segments.tolist()])
         for collection in pack.collections
     )
 
 
-def scan_segment(pack: Pack, segment: int) -> Plan[NDArray[np.int64]]:
+def scan_segment(pack: Pack, segment: int) -> Reads[NDArray[np.int64]]:
     """Its numbers: offsets, the last being the source's size; of a path alone that size, or none; or an array's."""
     row = pack.segments[segment]
     at, size = int(row["payload"]), int(row["payload_size"])
     data = (yield at, size) if size else b""
     if len(data) != size or crc32(data) != row["crc"]:
         _refuse(f"the checksum of segment {segment} is wrong", at)
-    if row["flags"] == Content.ARRAY:
+    if row["flags"] == SegmentContent.ARRAY:
         return np.frombuffer(data, _NUMBER).astype(np.int64)
     stored = np.frombuffer(data, OFFSET)
-    if row["flags"] == Content.PATHS:
+    if row["flags"] == SegmentContent.PATHS:
         if stored[0] >= 2**63 or (stored[0] and not row["has_size"]):
             _refuse(f"the size of the source of segment {segment} cannot be {stored[0]}", at)
         return stored[: int(row["has_size"])].astype(np.int64)

@@ -22,20 +22,20 @@ from touchfs.format.idx.idxpack import (
     SEGMENT,
     SEQUENCE,
     VERSION,
-    Content,
+    SegmentContent,
     digest,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class CollectionSpec:
     """A collection to be written. `source_spec` is how its paths were declared: anything that JSON can say."""
 
     role: str
     kind: str
     source_spec: object
     paths: Sequence[str]
-    content: Content = Content.OFFSETS  # or PATHS
+    content: SegmentContent = SegmentContent.OFFSETS  # or PATHS
 
     @property
     def key(self) -> bytes:
@@ -44,9 +44,9 @@ class Spec:
         return hashlib.sha256(text.encode()).digest()
 
 
-def build_pack(specs: Sequence[Spec], offsets: Mapping[str, NDArray[np.int64]]) -> Iterator[bytes]:
+def build_pack(specs: Sequence[CollectionSpec], offsets: Mapping[str, NDArray[np.int64]]) -> Iterator[bytes]:
     """A pack of version 2, in pieces. `offsets` has each indexed path's, with the size of its file as the last."""
-    if len({spec.key for spec in specs}) != len(specs) or any(spec.content is Content.ARRAY for spec in specs):
+    if len({spec.key for spec in specs}) != len(specs) or any(spec.content is SegmentContent.ARRAY for spec in specs):
         raise FormatError("an index pack of version 2 has each key once, and no arrays", offset=0)
     strings = bytearray()
     places: dict[bytes, int] = {}
@@ -58,7 +58,7 @@ def build_pack(specs: Sequence[Spec], offsets: Mapping[str, NDArray[np.int64]]) 
             strings.extend(encoded)
         return places[encoded], len(encoded)
 
-    ordinals: dict[tuple[str, Content], int] = {}
+    ordinals: dict[tuple[str, SegmentContent], int] = {}
     payloads: list[bytes] = []
     sequences: list[tuple[int, int]] = []
     collections = []
@@ -67,7 +67,9 @@ def build_pack(specs: Sequence[Spec], offsets: Mapping[str, NDArray[np.int64]]) 
         for path in spec.paths:
             segment = ordinals.setdefault((path, spec.content), len(ordinals))
             if segment == len(payloads):
-                payloads.append(COUNT.pack(0) if spec.content is Content.PATHS else _payload(path, offsets[path]))
+                payloads.append(
+                    COUNT.pack(0) if spec.content is SegmentContent.PATHS else _payload(path, offsets[path])
+                )
             samples += len(payloads[segment]) // OFFSET.itemsize - 1
             sequences.append((segment, samples))
         collections.append((spec.key, first, len(spec.paths), samples, *place(spec.kind), int(spec.content)))

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Plan, T
+from touchfs.extent import Buffer, Reads, T
 from touchfs.format.idx.mmidx_entries import Entries, float_width, judge_entries
 
 # What is written. 6 and 7 are what Megatron-LM has meant by them since 2023.
@@ -95,7 +95,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class IndexHeader:
     """What an index begins with: enough to know how many samples there are, and where each one's entry is."""
 
     dtype: np.dtype[Any]  # of codes 6 and 7 a guess, see `scan_header`
@@ -105,7 +105,7 @@ class Header:
     has_modes: bool = False
 
 
-def parse_header(data: Buffer, size: int) -> Header:
+def parse_header(data: Buffer, size: int) -> IndexHeader:
     """From the first HEADER_SIZE bytes (or more) of an index file of `size` bytes."""
     for magic, refusal in _STRANGERS.items():
         if data[: len(magic)] == magic:
@@ -121,7 +121,7 @@ def parse_header(data: Buffer, size: int) -> Header:
         raise FormatError(f"unknown dtype code {code}", offset=_CODE_OFFSET)
     entries = count * (_LENGTH.itemsize + _OFFSET.itemsize)
     if size == _FAIRSEQ_HEADER.size + entries:  # which all others exceed
-        return Header(_FAIRSEQ_DTYPES[code], count, 0, _FAIRSEQ_HEADER.size)
+        return IndexHeader(_FAIRSEQ_DTYPES[code], count, 0, _FAIRSEQ_HEADER.size)
     if len(data) < HEADER_SIZE:
         raise FormatError(f"the index ends inside its header of {HEADER_SIZE} bytes", offset=len(data))
     *_, documents = _HEADER.unpack_from(data)
@@ -131,7 +131,7 @@ def parse_header(data: Buffer, size: int) -> Header:
             f"an index of {count} samples and {documents} documents has {expected} bytes, this has {size}",
             offset=_COUNTS_OFFSET,
         )
-    return Header(_KNOWN_DTYPES[code], count, documents, has_modes=size > expected)
+    return IndexHeader(_KNOWN_DTYPES[code], count, documents, has_modes=size > expected)
 
 
 def parse_index(data: Buffer, bin_size: int) -> Index:
@@ -150,7 +150,7 @@ def parse_index(data: Buffer, bin_size: int) -> Index:
     return Index(header.dtype, Entries(*map(np.concatenate, columns)), documents, modes)
 
 
-def _run(plan: Plan[T], data: memoryview) -> T:
+def _run(plan: Reads[T], data: memoryview) -> T:
     try:
         offset, length = next(plan)
         while True:
@@ -182,7 +182,7 @@ def document_starts(index: Index) -> NDArray[np.int64] | None:
     return None if np.array_equal(starts, np.arange(count + 1)) else starts
 
 
-def scan_header(header: Header, bin_size: int) -> Plan[Header]:
+def scan_header(header: IndexHeader, bin_size: int) -> Reads[IndexHeader]:
     """The header with what only entries tell: the true dtype, where the code leaves a doubt.
 
     Reads a few bytes at both ends of the arrays, and of floats a block. Raises FormatError when the counts in the
@@ -195,7 +195,7 @@ def scan_header(header: Header, bin_size: int) -> Plan[Header]:
     return header
 
 
-def _scan_float(header: Header, bin_size: int) -> Plan[Header]:
+def _scan_float(header: IndexHeader, bin_size: int) -> Reads[IndexHeader]:
     """By the first block of samples that tells."""
     for first in range(0, header.count, _SCANNED):
         lengths, offsets = yield from _scan(header, first, min(first + _SCANNED, header.count))
@@ -206,7 +206,7 @@ def _scan_float(header: Header, bin_size: int) -> Plan[Header]:
     return header
 
 
-def _check_layout(header: Header, bin_size: int) -> Plan[None]:
+def _check_layout(header: IndexHeader, bin_size: int) -> Reads[None]:
     """One damaged number contradicts one of three facts: the first sample begins at 0, the last one ends with the .bin,
     and documents are from 0 to N. A damaged count moves the arrays, and contradicts more of them.
     """
@@ -228,7 +228,7 @@ def _check_layout(header: Header, bin_size: int) -> Plan[None]:
         raise FormatError(f"its entries are not those of {count} samples", offset=_COUNTS_OFFSET)
 
 
-def scan_entries(header: Header, first: int, count: int, bin_size: int) -> Plan[Entries]:
+def scan_entries(header: IndexHeader, first: int, count: int, bin_size: int) -> Reads[Entries]:
     """The entries of the samples `[first, first + count)`, and nothing read but these and their neighbours'.
 
     `header` is that of `scan_header`.
@@ -239,7 +239,7 @@ def scan_entries(header: Header, first: int, count: int, bin_size: int) -> Plan[
     return entries[before : before + count]
 
 
-def _scan(header: Header, first: int, end: int) -> Plan[tuple[NDArray[np.int32], NDArray[np.int64]]]:
+def _scan(header: IndexHeader, first: int, end: int) -> Reads[tuple[NDArray[np.int32], NDArray[np.int64]]]:
     """Lengths and offsets of the samples `[first, end)` as stored, and one more offset if there is one."""
     beyond = int(end < header.count)
     lengths = np.frombuffer((yield _lengths_at(header, first), (end - first) * _LENGTH.itemsize), _LENGTH)
@@ -248,11 +248,11 @@ def _scan(header: Header, first: int, end: int) -> Plan[tuple[NDArray[np.int32],
     return lengths, offsets
 
 
-def _lengths_at(header: Header, sample: int) -> int:
+def _lengths_at(header: IndexHeader, sample: int) -> int:
     return header.size + sample * _LENGTH.itemsize
 
 
-def _offsets_at(header: Header, sample: int) -> int:
+def _offsets_at(header: IndexHeader, sample: int) -> int:
     return _lengths_at(header, header.count) + sample * _OFFSET.itemsize
 
 

@@ -42,11 +42,11 @@ _STRANGERS = (
     (b"ARROW1\0\0", "Arrow"),
 )
 _DALI = re.compile(rb"v1\.[0-9]+ [0-9]")
-# How many bytes `find_stranger` wants to see
+# How many bytes `foreign_format` wants to see
 MAGIC_SIZE = 16
 
 
-def find_stranger(head: Buffer) -> str | None:
+def foreign_format(head: Buffer) -> str | None:
     """The name of an index that begins like this and is not made of bare offsets."""
     start = bytes(head[:MAGIC_SIZE])
     if _DALI.match(start):
@@ -56,7 +56,7 @@ def find_stranger(head: Buffer) -> str | None:
 
 def parse(data: Buffer, size: int) -> Offsets:
     """All the numbers, whatever the last one means, of an index of a file of `size` bytes."""
-    if (name := find_stranger(data)) is not None:
+    if (name := foreign_format(data)) is not None:
         raise FormatError(f"not an index of bare offsets but of the kind {name}", offset=0)
     if len(data) == 0 or len(data) % OFFSET.itemsize:
         raise FormatError(f"an index of {len(data)} bytes is not made of 64-bit offsets", offset=len(data))

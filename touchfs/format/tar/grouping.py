@@ -58,7 +58,7 @@ def grouping(dialect: Dialect) -> Grouping:
     return _GROUPINGS[dialect]()
 
 
-class Pairs:
+class PairGrouping:
     __slots__ = ("_first", "_is_open", "_offset", "_stem")
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Pairs:
             raise FormatError(f"{self._first!r}, the last member, has no pair, as Lhotse needs", offset=self._offset)
 
 
-class Runs:
+class RunGrouping:
     """A file without a key is in no sample, and does not end one."""
 
     __slots__ = ("_key", "_last")
@@ -106,7 +106,7 @@ class Runs:
         pass
 
 
-class Members:
+class MemberGrouping:
     __slots__ = ()
 
     def begins(self, name: str, offset: int, is_file: bool) -> bool:
@@ -116,7 +116,7 @@ class Members:
         pass
 
 
-class StrictRuns:
+class StrictRunGrouping:
     __slots__ = ("_key", "_keys", "_names", "_offset")
 
     def __init__(self) -> None:
@@ -178,10 +178,10 @@ def _strict_key(name: str, offset: int) -> str:
 
 
 _GROUPINGS: dict[Dialect, Callable[[], Grouping]] = {
-    Dialect.LHOTSE: Pairs,
-    Dialect.ENERGON: lambda: Runs(webdataset_key),
-    Dialect.NEMO: lambda: Runs(_base_stem),
-    Dialect.WDS_V2: StrictRuns,
-    Dialect.WIDS: lambda: Runs(_wids_key),
-    Dialect.MEMBERS: Members,
+    Dialect.LHOTSE: PairGrouping,
+    Dialect.ENERGON: lambda: RunGrouping(webdataset_key),
+    Dialect.NEMO: lambda: RunGrouping(_base_stem),
+    Dialect.WDS_V2: StrictRunGrouping,
+    Dialect.WIDS: lambda: RunGrouping(_wids_key),
+    Dialect.MEMBERS: MemberGrouping,
 }

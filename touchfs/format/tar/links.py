@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from touchfs.format.tar.members import Kind, Member
+from touchfs.format.tar.members import Member, MemberType
 
 # Linux's limits for one path: links on the way, bytes of a link's text; and more parts than a real path has
 _LINKS_MAX = 40
@@ -28,13 +28,13 @@ def link_targets(members: Iterable[Member]) -> dict[int, int | None]:
     directories: dict[int, str] = {}  # that the links are in
     for position, member in enumerate(members):
         path = _normal(member.name)
-        if member.kind is Kind.HARD_LINK:
+        if member.kind is MemberType.HARD_LINK:
             link = _normal(member.link)
             target = None if link is None else places.get(link)
             hard[position] = target if target is None else hard.get(target, target)
-        elif member.kind is Kind.SYMBOLIC_LINK:
+        elif member.kind is MemberType.SYMBOLIC_LINK:
             symbolic[position] = member.link
-        elif member.kind is Kind.GARBAGE:
+        elif member.kind is MemberType.GARBAGE:
             continue
         if position in hard or position in symbolic:
             directories[position] = member.name.rstrip("/").rpartition("/")[0]

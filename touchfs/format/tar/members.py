@@ -43,7 +43,7 @@ _SECONDS_MAX = 2**63 // _SECOND_NS - 1  # later times, and as long before 1970, 
 _DIGITS_MAX = 20
 
 
-class Kind(enum.Enum):
+class MemberType(enum.Enum):
     FILE = "file"
     DIRECTORY = "directory"
     HARD_LINK = "hard link"
@@ -52,17 +52,21 @@ class Kind(enum.Enum):
     GARBAGE = "garbage"
 
 
-_FILE_KIND, _DIRECTORY, _OTHER = Kind.FILE, Kind.DIRECTORY, Kind.OTHER  # an enumeration's attributes are slow
-_LINKS = (Kind.HARD_LINK, Kind.SYMBOLIC_LINK)
+_FILE_KIND, _DIRECTORY, _OTHER = (
+    MemberType.FILE,
+    MemberType.DIRECTORY,
+    MemberType.OTHER,
+)  # an enumeration's attributes are slow
+_LINKS = (MemberType.HARD_LINK, MemberType.SYMBOLIC_LINK)
 _KINDS = {
-    _FILE: Kind.FILE,
-    b"7": Kind.FILE,
-    _OLD_FILE: Kind.FILE,
-    _OLD_SPARSE: Kind.FILE,
-    b"1": Kind.HARD_LINK,
-    b"2": Kind.SYMBOLIC_LINK,
-    b"5": Kind.DIRECTORY,
-    b"D": Kind.DIRECTORY,
+    _FILE: MemberType.FILE,
+    b"7": MemberType.FILE,
+    _OLD_FILE: MemberType.FILE,
+    _OLD_SPARSE: MemberType.FILE,
+    b"1": MemberType.HARD_LINK,
+    b"2": MemberType.SYMBOLIC_LINK,
+    b"5": MemberType.DIRECTORY,
+    b"D": MemberType.DIRECTORY,
 }
 
 
@@ -70,13 +74,13 @@ class Member(NamedTuple):
     """Bytes that are not UTF-8 are escaped in `name` and `link` as in file names, and a directory has no last slash."""
 
     name: str
-    kind: Kind
+    kind: MemberType
     header_offset: int  # of the first block that belongs to it
     offset: int  # of its data
     size: int  # of the file; of a sparse one, with its holes
     link: str
     mtime_ns: int
-    pieces: tar_sparse.Pieces | None = None  # of a sparse file: (offset in the file, size), stored end to end
+    pieces: tar_sparse.SparseMap | None = None  # of a sparse file: (offset in the file, size), stored end to end
 
     @property
     def stored(self) -> int:
@@ -147,7 +151,7 @@ def scan(source: ReadAhead) -> Iterator[Member]:
     if left > 0 and (left >= BLOCK or any(ahead(offset, left))):
         if not ended:
             raise FormatError("the tar ends inside a header", offset=offset)
-        yield Member("", Kind.GARBAGE, offset, offset, left, "", 0)
+        yield Member("", MemberType.GARBAGE, offset, offset, left, "", 0)
 
 
 def _extension(kind: bytes, data: bytes, offset: int) -> dict[bytes, bytes]:
@@ -186,7 +190,7 @@ def _member(
         raise FormatError(f"member {text!r} should have {stored} bytes and is cut short after {left}", offset=first)
     if (
         fields
-        and kind is Kind.FILE
+        and kind is MemberType.FILE
         and (sparse := tar_sparse.scan_pax(fields, read, offset, offset + stored)) is not None
     ):
         pieces, size, start = sparse

@@ -18,7 +18,7 @@ from touchfs.errors import FormatError
 from touchfs.format.tar.header import BLOCK, SIZE_LIMIT, parse_number
 
 # Offset and size of the pieces, in order
-Pieces = tuple[tuple[int, int], ...]
+SparseMap = tuple[tuple[int, int], ...]
 Read = Callable[[int, int], bytes]
 
 # 40 thousand pieces, in the longest way of writing them
@@ -39,7 +39,7 @@ _BLOCK_PAIRS, _BLOCK_MORE_AT = 21, 504
 _NUMBER = 12
 
 
-def scan_old(block: bytes, read: Read, offset: int, end: int) -> tuple[Pieces, int, int]:
+def scan_old(block: bytes, read: Read, offset: int, end: int) -> tuple[SparseMap, int, int]:
     """The map, the file's size and where its data begins, of a header that stands before `offset`."""
     start = offset - BLOCK
     numbers = _old_numbers(block, _PAIRS_AT, 2 * _PAIRS, start)
@@ -62,7 +62,7 @@ def _old_numbers(block: bytes, at: int, count: int, offset: int) -> list[int]:
         raise FormatError(f"the map of a sparse file: {error}", offset=offset) from error
 
 
-def scan_pax(fields: Mapping[bytes, bytes], read: Read, offset: int, end: int) -> tuple[Pieces, int, int] | None:
+def scan_pax(fields: Mapping[bytes, bytes], read: Read, offset: int, end: int) -> tuple[SparseMap, int, int] | None:
     """The same of a member that has these PAX records and whose stored data is `[offset, end)`, if it is sparse."""
     size = fields.get(b"GNU.sparse.realsize") or fields.get(b"GNU.sparse.size")
     if fields.get(b"GNU.sparse.major") == b"1":
@@ -97,12 +97,12 @@ def _decimal(digits: bytes, offset: int) -> int:
     return int(digits)
 
 
-def _pieces(numbers: list[int]) -> Pieces:
+def _pieces(numbers: list[int]) -> SparseMap:
     pairs = zip(numbers[::2], numbers[1::2], strict=False)
     return tuple((offset, size) for offset, size in pairs if size)
 
 
-def check(pieces: Pieces, size: int, stored: int, header_offset: int) -> None:
+def check(pieces: SparseMap, size: int, stored: int, header_offset: int) -> None:
     """That the pieces make up a file of `size` bytes, of which `stored` are there."""
     position = 0
     for offset, length in pieces:

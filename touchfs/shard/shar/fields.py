@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from touchfs.errors import FormatError
 from touchfs.format import magic
 from touchfs.format.lhotse import find_value
-from touchfs.format.tar.members import Kind, Member, members
+from touchfs.format.tar.members import Member, MemberType, members
 from touchfs.limits import Limits
 from touchfs.media import lilcom
 from touchfs.progress import reached
@@ -131,10 +131,10 @@ class TarValues:
             for number, member in enumerate(members(self.file.read, size)):
                 if number % _REPORT_EVERY == 0:
                     reached(member.offset, size)
-                if member.kind is Kind.DIRECTORY:
+                if member.kind is MemberType.DIRECTORY:
                     continue
                 key, extension = _split(member.name)
-                if member.kind is not Kind.FILE or member.pieces is not None or not extension:
+                if member.kind is not MemberType.FILE or member.pieces is not None or not extension:
                     self._tell(member, "is no value of a cut")
                 elif extension not in (_MANIFEST, _NO_MANIFEST):
                     self._add(value)

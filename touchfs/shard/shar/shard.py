@@ -25,7 +25,7 @@ from touchfs.format import magic, wav
 from touchfs.format.lhotse import parse_cut, parse_recording
 from touchfs.format.metainfo import Metainfo
 from touchfs.progress import stage
-from touchfs.sample import Field, Recording, Sample, Samples
+from touchfs.sample import Field, Recording, Samples, StoredSample
 from touchfs.shard import single
 from touchfs.shard.compressed import held
 from touchfs.shard.jsonl import lines, read_line
@@ -111,7 +111,7 @@ class SharShard(Samples):
     def __len__(self) -> int:
         return len(self._lines)
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         offset, size = self._lines[ordinal].tolist()
         fields = {CUTS: Field(CUTS, self._name, offset, size, "bytes", "json")}
         parsed, problem = read_line(self._file, offset, size, self._limits.json)
@@ -119,7 +119,7 @@ class SharShard(Samples):
         self._ids.see(ordinal, cut.key)
         if cut.key is None:
             problem = problem or "a cut without an id"
-            return Sample(f"{ordinal:08d}", ordinal, fields, problem=problem, metainfo_field=CUTS, is_keyed=False)
+            return StoredSample(f"{ordinal:08d}", ordinal, fields, problem=problem, metainfo_field=CUTS, is_keyed=False)
         recording, problems = None, []
         for name, values in self._fields.items():
             try:
@@ -131,7 +131,7 @@ class SharShard(Samples):
             except FormatError as error:
                 problems.append(str(error))
         metainfo = Metainfo(cut.key, cut.text, None, cut.supervisions)
-        return Sample(cut.key, ordinal, fields, metainfo, "; ".join(problems), CUTS, recording=recording)
+        return StoredSample(cut.key, ordinal, fields, metainfo, "; ".join(problems), CUTS, recording=recording)
 
     def _recording(self, field: Field, values: TarValues, ordinal: int, key: str) -> Recording:
         """PCM of 16 bits as it lies in its WAV; of any other coding, what its manifest tells."""
