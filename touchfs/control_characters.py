@@ -1,4 +1,4 @@
-"""Control characters in names: they end a line of a list, or command a terminal, so neither gets them as they are."""
+"""Escape control characters in names, as they could break lists of lines or send commands to a terminal."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ import re
 from types import TracebackType
 
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
-# Those of ASCII and of Latin-1, and what else Python and JavaScript take for the end of a line.
+# The control characters of ASCII and Latin-1, and the other line ends of Python and JavaScript.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def has_control(text: str) -> bool:
+    """Return whether a text contains a control character or a Unicode line separator."""
     return _CONTROL.search(text) is not None
 
 
 def one_line(text: str) -> str:
-    """The text with control characters spelled out (`\\n`, `\\x1b`). Bytes that are not UTF-8 stay what they are."""
+    """Return the text with control characters escaped (`\\n`, `\\x1b`). Surrogate-escaped bytes stay unchanged."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class LineFormatter(logging.Formatter):
-    """Has a message on one line, and a traceback on lines of its own."""
+    """A log formatter that writes a message on one line, and each line of a traceback on its own line."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # as logging calls it
+    def formatMessage(self, record: logging.LogRecord) -> str:  # the name that logging calls
+        """Format the message, with control characters escaped."""
         return one_line(super().formatMessage(record))
 
     def formatException(self, ei: _ExceptionInfo) -> str:
+        """Format the traceback, with control characters escaped in each line."""
         return "\n".join(map(one_line, super().formatException(ei).split("\n")))

@@ -1,4 +1,4 @@
-"""What can go wrong, one class for each thing a person can do about it.
+"""Errors of touchfs: one class for each action that a person can take.
 
     TouchfsError
     ├── UsageError        a command, option or value is wrong: change it
@@ -7,15 +7,15 @@
     ├── ChangedError      a file is no longer the one that was indexed or opened: index again, mount again
     ├── SourceError       the bytes cannot be had now: permissions, disk, network
     │   ├── SourceTimeoutError
-    │   ├── UntrustedError    somebody else may have written a file of ours: remove it, or believe them (`--trust`)
+    │   ├── UntrustedError    somebody else may have written a file of ours: remove it, or trust them (`--trust`)
     │   └── UnwritableError   we may not write there: get the permission, or name another place
     ├── StateError        the state store cannot be used: name another directory for it
     │   └── FullError     there is no room for more: remove some
     ├── MissingExtraError an optional package is not installed: install it
     └── MountError        the mount cannot be made or undone; carries the exit status of `touchfs mount`
 
-Every error says where it happened, as far as that is known (`path`, the byte `offset` in it, the sample's `key`),
-and `str()` of it is one line for a person.
+Every error carries its location as far as it is known: `path`, the byte `offset` in it, the sample's `key`. `str()` of
+it is one line for a person.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TouchfsError(Exception):
         return where + self.message + place + sample
 
     def at(self, path: str) -> TouchfsError:
-        """The same error, told where: a codec knows offsets but no paths, so whoever opened the file adds it."""
+        """Set the path if it is not set, and return the error. Codecs know offsets but no paths; their callers do."""
         if self.path is None:
             self.path = path
         return self
@@ -63,15 +63,15 @@ class ChangedError(TouchfsError):
 
 
 class SourceError(TouchfsError):
-    """The bytes cannot be had now."""
+    """The bytes cannot be read now."""
 
 
 class SourceTimeoutError(SourceError):
-    """The bytes did not come in time."""
+    """The read timed out."""
 
 
 class UntrustedError(SourceError):
-    """Somebody whom we do not believe may have written a file of our own."""
+    """Somebody whom we do not trust may have written a file of our own."""
 
 
 class UnwritableError(SourceError):
@@ -83,7 +83,7 @@ class StateError(TouchfsError):
 
 
 class FullError(StateError):
-    """There is no room for more."""
+    """A limit of the state store is reached."""
 
 
 class MissingExtraError(TouchfsError):
@@ -91,7 +91,7 @@ class MissingExtraError(TouchfsError):
 
 
 class MountError(TouchfsError):
-    """The mount cannot be made or undone."""
+    """The mount cannot be made or undone. `exit_status` is that of `touchfs mount`."""
 
     def __init__(self, message: str, *, path: str | None = None, exit_status: int = 1) -> None:
         super().__init__(message, path=path)

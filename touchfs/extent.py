@@ -1,12 +1,12 @@
-"""Content: "these bytes", with a size that is known before any of them is read.
+"""Content: bytes with random access, whose size is known before any of them is read.
 
-A *source* is somewhere with random access to bytes (a file, a remote object, memory). The usual content is an
-`Extent`, a byte range of a source; a `Rope` is several contents end to end. Nothing here decodes or copies ahead:
-a WAV view of headerless PCM is `Rope(Memory(header), Extent(pcm))`.
+A *source* gives random access to bytes (a file, a remote object, memory). The usual content is an `Extent`, a byte
+range of a source; a `Rope` is several contents end to end. Nothing here decodes or copies ahead: a WAV view of
+headerless PCM is `Rope(Memory(header), Extent(pcm))`.
 
-Reading has one rule everywhere: `read(offset, length)` returns the bytes of `[offset, offset + length)` that lie
-inside the content, so fewer only at its end, or raises. `read_nowait` does the same when that takes no waiting,
-and returns None when it would: a daemon tries it on its event loop and takes a thread only after None.
+Reading has one rule everywhere: `read(offset, length)` returns the bytes of `[offset, offset + length)` that lie inside
+the content, so fewer only at its end, or raises. `read_nowait` does the same if it need not wait, and returns None if
+it would have to: a daemon tries it on its event loop and uses a thread only after None.
 """
 
 from __future__ import annotations
@@ -19,31 +19,41 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 Buffer = bytes | bytearray | memoryview
 
 T = TypeVar("T")
-# What a codec needs that must jump about: it yields (offset, length), is sent those bytes, and returns a value.
+# A codec that needs random access: a generator that yields (offset, length), is sent those bytes, and returns a value.
 Reads = Generator[tuple[int, int], Buffer, T]
 
 
 class Source(Protocol):
     """Random access to bytes. Unlike a content's, a source's reads are exact: all of `length` bytes, or an error."""
 
-    def read(self, offset: int, length: int) -> Buffer: ...
+    def read(self, offset: int, length: int) -> Buffer:
+        """Return exactly the bytes `[offset, offset + length)`, or raise."""
+        ...
 
-    def read_nowait(self, offset: int, length: int) -> Buffer | None: ...
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """As `read`, but return None where that would have to wait."""
+        ...
 
 
 class Content(Protocol):
-    """What a file shows."""
+    """The bytes of a file that is shown."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Size in bytes."""
+        ...
 
-    def read(self, offset: int, length: int) -> Buffer: ...
+    def read(self, offset: int, length: int) -> Buffer:
+        """Return the bytes `[offset, offset + length)`, fewer only at the end, or raise."""
+        ...
 
-    def read_nowait(self, offset: int, length: int) -> Buffer | None: ...
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """As `read`, but return None where that would have to wait."""
+        ...
 
 
 class Extent:
-    """`size` bytes of a source, from `offset` on."""
+    """A content: `size` bytes of a source, starting at `offset`."""
 
     __slots__ = ("offset", "size", "source")
 
@@ -53,10 +63,12 @@ class Extent:
         self.size = size
 
     def read(self, offset: int, length: int) -> Buffer:
+        """See `Content.read`."""
         length = min(length, self.size - offset)
         return self.source.read(self.offset + offset, length) if length > 0 else b""
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Content.read_nowait`."""
         left = self.size - offset
         if length > left:
             if left <= 0:
@@ -69,7 +81,7 @@ class Extent:
 
 
 class Memory:
-    """Bytes already at hand: a header, or something rendered."""
+    """A content of bytes in memory: a header, or a rendered text."""
 
     __slots__ = ("data", "size")
 
@@ -78,6 +90,7 @@ class Memory:
         self.size = len(data)
 
     def read(self, offset: int, length: int) -> Buffer:
+        """See `Content.read`."""
         return self.data[offset : offset + length]
 
     read_nowait = read
@@ -87,7 +100,7 @@ class Memory:
 
 
 class Rope:
-    """Contents end to end. A read inside one of them costs a bisection; only one that crosses a seam is joined."""
+    """Contents end to end. A read inside one of them costs a bisection; only a read that crosses a seam copies."""
 
     __slots__ = ("_parts", "_starts", "size")
 
@@ -96,10 +109,12 @@ class Rope:
         *self._starts, self.size = accumulate((part.size for part in self._parts), initial=0)
 
     def read(self, offset: int, length: int) -> Buffer:
+        """See `Content.read`."""
         pieces = [part.read(start, count) for part, start, count in self._pieces(offset, length)]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Content.read_nowait`."""
         pieces = []
         for part, start, count in self._pieces(offset, length):
             piece = part.read_nowait(start, count)

@@ -1,8 +1,8 @@
 """Bulk work over any `concurrent.futures.Executor`: threads, processes, a Dask or MPI cluster, or none at all.
 
-Tasks are drawn only a little ahead of what is finished, so a million of them cost no memory, and results come in the
-order of the tasks. The first error stops it all: what has not begun is cancelled, what runs is waited for, so nothing
-is still writing somewhere when the caller learns of it.
+Tasks are submitted only a little ahead of finished ones, so a million of them cost no memory. Results come in the order
+of the tasks. The first error stops the job: pending tasks are cancelled and running ones are waited for, so no task is
+still writing when the caller gets the error.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from touchfs.progress import Listener, Progress, ProgressTotal, RemoteListener, 
 Task = TypeVar("Task")
 T = TypeVar("T")
 
-# Tasks submitted and not yet yielded: several for each worker of a big machine.
+# Maximum number of tasks submitted and not yet yielded: several for each worker of a big machine.
 AHEAD = 256
-# How often a report of what other processes do is asked for.
+# Interval at which the progress of other processes is polled.
 POLL_SECONDS = 0.2
 
 
@@ -33,9 +33,11 @@ def run(
     done: Callable[[T], None] | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> Iterator[T]:
-    """The function's results in the order of the tasks. `done` hears of each task that succeeds as soon as it does,
-    even of those that do so after another has failed. Without an executor, the work is done here. `meanwhile` is called
-    a few times a second while there is an executor to wait for.
+    """Yield the function's results in the order of the tasks. Without an executor, tasks run in this process.
+
+    `done` is called with each result as soon as its task succeeds, even after another task has failed. `meanwhile` is
+    called a few times a second while waiting for an executor. Raises the first error of a task, and TouchfsError if a
+    worker process dies.
     """
     done = done or (lambda result: None)
     if executor is None:
@@ -80,8 +82,8 @@ def run_sized(
     done: Callable[[T], None] | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[T]:
-    """As `run`, for tasks with sizes in any unit. `progress` hears how much of all sizes is done: what tasks at work
-    report (`touchfs.progress`) is part of it.
+    """As `run`, for pairs of a task and its size in any unit. `progress` is called with the size done and the total
+    size, which includes what running tasks report (`touchfs.progress`).
     """
     if not tasks:
         return

@@ -1,15 +1,15 @@
-"""How far work has come, reported by those who do it, wherever that is, to whoever shows it.
+"""Progress of work, reported by the code that does it to the code that shows it, also across processes.
 
-Work calls `advance` or `reached`; whether anybody listens is not its concern. So no parameter goes through all that is
-between the two. Whoever starts work listens, and divides it into stages, each a share of the whole:
+Work calls `advance` or `reached` whether or not anybody listens, so no parameter is passed through the calls between.
+The caller that starts work listens, and divides it into stages, each a share of the whole:
 
     with listening(print, 1000):
         with stage(0.3):
-            reached(offset, size)  # of a file that is read
+            reached(offset, size)  # while reading a file
         with stage(0.7, of=len(samples)):
             advance(1)
 
-A stage that ends counts as done, also if an exception ends it.
+A stage that ends counts as done, even if an exception ends it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from time import monotonic
 from typing import Self, TypeVar
 
 T = TypeVar("T")
-# It hears how much is done, and how much there is.
+# A callback that gets the amount done and the total.
 Progress = Callable[[int, int], None]
-# It hears how much more is done.
+# A callback that gets the amount done since the last call.
 Listener = Callable[[int], None]
 
 _EVERY = 256
@@ -35,7 +35,7 @@ _COUNT = struct.Struct("<q")
 
 
 class _Stage:
-    """`report` hears which part of it is done, from 0 to 1."""
+    """A stage of work. `report` is called with the part that is done, from 0 to 1."""
 
     __slots__ = ("_of", "_report", "count", "part")
 
@@ -60,21 +60,21 @@ _current: ContextVar[_Stage | None] = ContextVar("stage", default=None)
 
 
 def advance(count: int) -> None:
-    """So many more of what the stage at work counts are done."""
+    """Add `count` to the units done in the current stage."""
     current = _current.get()
     if current is not None:
         current.advance(count)
 
 
 def reached(done: float, total: float) -> None:
-    """So much of the stage at work is done in all."""
+    """Report that `done` of `total` units of the current stage are done."""
     current = _current.get()
     if current is not None and total:
         current.reach(done / total)
 
 
 def each(items: Iterable[T]) -> Iterator[T]:
-    """The items. One is done when the next is asked for."""
+    """Yield the items, and count each as done when the next one is requested."""
     for number, item in enumerate(items, 1):
         yield item
         if number % _EVERY == 0:
@@ -83,7 +83,7 @@ def each(items: Iterable[T]) -> Iterator[T]:
 
 @contextmanager
 def stage(share: float, of: int = 1) -> Iterator[None]:
-    """A share, from 0 to 1, of the stage at work, in which `of` is how many `advance` will count."""
+    """Run a part of the current stage: `share` is its share, from 0 to 1, and `of` the sum of its `advance` calls."""
     outer = _current.get()
     if outer is None:
         yield
@@ -95,7 +95,7 @@ def stage(share: float, of: int = 1) -> Iterator[None]:
 
 @contextmanager
 def listening(listener: Listener, worth: int) -> Iterator[None]:
-    """Work that counts for so much to a listener."""
+    """Report the progress of the work inside to a listener, which gets `worth` units in all."""
     heard = 0
 
     def report(part: float) -> None:
@@ -120,7 +120,7 @@ def _entered(entered: _Stage) -> Iterator[None]:
 
 
 class ProgressTotal:
-    """What tasks have done, in this process or in others, as one number that `progress` hears."""
+    """Sums the progress of tasks in this process and in others, and passes the sum to `progress`."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress = progress
@@ -139,20 +139,21 @@ class ProgressTotal:
             os.unlink(self._path)
 
     def add(self, count: int) -> None:
-        """For work in this process."""
+        """Add progress made in this process."""
         self._done += count
         if self._total:
             self._progress(self._done, self._total)
 
     def remote(self) -> RemoteListener:
-        """For work in other processes, to which it is sent. `poll` adds what they report."""
+        """Return a listener to send to other processes. `poll` adds what they report."""
         try:
             self._descriptor, self._path = tempfile.mkstemp(prefix="touchfs-progress-")
-        except OSError:  # no directory for it: then nothing is shown
+        except OSError:  # no temporary directory: progress is not shown
             return RemoteListener(os.devnull)
         return RemoteListener(self._path)
 
     def poll(self) -> None:
+        """Add the progress that other processes reported since the last call."""
         if self._descriptor >= 0:
             data = os.pread(self._descriptor, 1 << 16, self._read)
             whole = len(data) // _COUNT.size * _COUNT.size
@@ -161,7 +162,7 @@ class ProgressTotal:
 
 
 class RemoteListener:
-    """A listener that appends what it hears to a file, a few times a second at most."""
+    """A listener that appends progress to a file that `ProgressTotal.poll` reads, a few times a second at most."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -174,9 +175,10 @@ class RemoteListener:
             self.flush()
 
     def flush(self) -> None:
+        """Write the progress since the last call."""
         count, self._count = self._count, 0
         self._next = monotonic() + _SECONDS
-        with suppress(OSError):  # on another machine there is no such file
+        with suppress(OSError):  # the file does not exist on other machines
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             try:
                 os.write(descriptor, _COUNT.pack(count))

@@ -1,16 +1,16 @@
-"""A sample: one training example of a shard, a key and named fields.
+"""A stored sample: one training example of a shard, with a key and named fields.
 
-A field does not hold bytes, only where they are (`source`, a file of the shard; `offset`, `size`) and what they are
-(`form`). Everything that shows or computes a file's bytes is made from that, so a sample costs no IO.
+A field holds no bytes, only their location (`source`, a file of the shard; `offset`, `size`) and their encoding
+(`form`). A file's content is computed from these, so creating a sample costs no IO.
 
 Forms are short strings, because catalogs store them:
 
     bytes                    the bytes are the file
-    wav/RATE[/CHANNELS]      headerless PCM, 16 bit little-endian, mono unless said
+    wav/RATE[/CHANNELS]      headerless PCM, 16-bit little-endian, mono by default
     npy/DTYPE                elements of a NumPy dtype, one-dimensional
-    sparse                   pieces of a file with holes, end to end; the detail says where they belong (`shard.holes`)
-    decoded/RATE/CHANNELS    a recording in any coding; the file is a WAV of the samples that the detail names
-    lilcom/N[/M…]            an array of this shape by lilcom; the file is its .npy of 32-bit floats
+    sparse                   pieces of a file with holes, end to end; `detail` maps them to offsets (`format.holes`)
+    decoded/RATE/CHANNELS    a recording in any coding; the file is a WAV of the samples that `detail` names
+    lilcom/N[/M…]            an array of this shape compressed by lilcom; the file is its .npy of 32-bit floats
     inline                   the catalog holds the bytes, which were computed from the field
 """
 
@@ -28,11 +28,11 @@ NO_METAINFO = Metainfo(key=None, text=None, rate=None, segments=())
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`extension` is without its dot; None is none at all, where "" is a dot that nothing follows.
+    """A field of a stored sample. `offset` and `size` are bytes in the shard's file `source`.
 
-    `note` says why a field has this form and not a better one; it is shown as `user.touchfs.reason`.
-
-    `detail` is what differs from field to field of one form, for forms that need more than a range.
+    `extension` has no dot; None means no extension, and "" a trailing dot. `note` says why the field does not have a
+    better form; it is shown as `user.touchfs.reason`. `detail` has the parameters of a form that needs more than a byte
+    range and that differ from field to field.
     """
 
     name: str
@@ -47,7 +47,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What segments are cut from: `length` samples at `rate` Hz of each channel, PCM (`wav/…`) or coded (`bytes`)."""
+    """The recording that segments are cut from: `length` samples per channel at `rate` Hz, PCM (`wav/…`) or coded
+    (`bytes`).
+    """
 
     field: Field
     rate: int
@@ -56,18 +58,19 @@ class Recording:
 
 
 class _WithOrigin:
-    """Room for the token that an iterator hangs on a sample. It is no field, so it is never saved."""
+    """A slot for the token that an iterator attaches to a sample. It is not a dataclass field, so it is never saved."""
 
     __slots__ = ("_graph_origin",)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSample(_WithOrigin):
-    """`key` is never empty: a sample without one (`is_keyed` is False) is named by where it is, as `00000012`.
+    """A sample as it is stored in a shard.
 
-    `metainfo` was read from the field `metainfo_field`, if it tells anything. `problem` says what is wrong with a
-    sample of a damaged shard; the fields it has can be served all the same. Where `recording` is None, it is the first
-    field of PCM.
+    `key` is never empty: a sample without a key (`is_keyed` is False) is named by its ordinal, as `00000012`.
+    `metainfo` is parsed from the field `metainfo_field`, and is `NO_METAINFO` if there is none. `problem` describes the
+    damage of a sample in a damaged shard; its `fields` can be served nevertheless. If `recording` is None, the
+    recording is the first PCM field.
     """
 
     key: str
@@ -81,16 +84,16 @@ class StoredSample(_WithOrigin):
 
 
 class Samples(Sequence[StoredSample]):
-    """All that a sequence of samples has, where a kind of shard says how many there are, and each one."""
+    """Base class for the samples of a shard. Subclasses define `__len__` and `sample`."""
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What a user should know of these samples though all of them can be shown, a line each."""
+        """Warnings for the user about samples that can all be shown, one line each."""
         return ()
 
     @abstractmethod
     def sample(self, ordinal: int) -> StoredSample:
-        """The sample at an ordinal that is surely there."""
+        """Return the sample at an ordinal, which must be in `range(len(self))`."""
 
     @overload
     def __getitem__(self, ordinal: int) -> StoredSample: ...

@@ -1,9 +1,10 @@
 """Tokens and states as JSON.
 
 A *token* rebuilds one sample: an integer, a string, or a tuple of tokens. A *state* resumes an iteration: a dict of
-what JSON can hold exactly. Both have one spelling, so equal ones are equal as text: sorted keys, no spaces, ASCII.
+values that JSON represents exactly. Both have one canonical text (sorted keys, no spaces, ASCII), so equal values are
+equal as text.
 
-JSON has no tuples, so a token comes back from it with lists inside; `normalize_graph_token` undoes that.
+JSON has no tuples, so a parsed token contains lists; `normalize_graph_token` turns them into tuples.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from touchfs.errors import FormatError, UsageError
 Token: TypeAlias = "int | str | tuple[Token, ...]"
 State: TypeAlias = dict[str, Any]
 
-# Far deeper than any graph; far from the interpreter's limit of recursion, which hostile nesting would reach.
+# Far deeper than any graph, and far below the interpreter's recursion limit, which hostile nesting would reach.
 MOST_NESTED = 100
 
 
 def normalize_graph_token(token: Any) -> Token:
-    """The token as it was before JSON: lists are tuples again, NumPy's integers are plain ones."""
+    """Return the token with lists as tuples and NumPy integers as plain ones. Raises TypeError if it is not a token."""
     return token if type(token) is int else _normalize(token, MOST_NESTED)
 
 
 def _normalize(token: Any, levels: int) -> Token:
     if isinstance(token, str):
         return str(token)
-    if isinstance(token, (list, tuple)):  # `list | tuple` would be made anew each time
+    if isinstance(token, (list, tuple)):  # `list | tuple` would create a union at each call
         if not levels:
             raise TypeError(f"a token is nested at most {MOST_NESTED} deep")
         return tuple([part if type(part) is int else _normalize(part, levels - 1) for part in token])
@@ -46,12 +47,13 @@ def _normalize(token: Any, levels: int) -> Token:
 
 
 def to_json(value: Any) -> str:
-    """The one spelling of a token or state."""
+    """Return the canonical JSON text of a token or state. Raises UsageError for a value that JSON changes."""
     _check_plain(value, "", MOST_NESTED)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def from_json(text: str | bytes) -> Any:
+    """Parse a token or state; tokens have lists in place of tuples. Raises FormatError."""
     try:
         return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -59,7 +61,7 @@ def from_json(text: str | bytes) -> Any:
 
 
 def _check_plain(value: Any, where: str, levels: int) -> None:
-    """json.dumps would take NaN, infinity and keys that are no strings, and they would not come back."""
+    """Raise UsageError for a value that JSON changes: json.dumps accepts NaN, infinity and keys of other types."""
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return
     if isinstance(value, dict) and levels and all(isinstance(key, str) for key in value):

@@ -66,7 +66,7 @@ def test_made_once_and_found(tmp_path: Path) -> None:
     again = store.make(name(1), iter(()))
     assert again.path == held.path == store.path(name(1))
     found = store.find(name(1))
-    assert found is not None and found.is_there
+    assert found is not None and found.exists
     assert os.stat(tmp_path / "deep/store").st_mode & 0o777 == 0o700
 
 
@@ -98,10 +98,10 @@ def test_what_is_held_stays(tmp_path: Path) -> None:
     for refused in ({"pieces": [bytes(200)]}, {"pieces": iter(()), "at_least": 101}, {"pieces": (), "at_least": 1001}):
         with pytest.raises(SourceError, match=r"takes .* bytes or more .*--scratch-size"):
             store.make(name(9), **refused)  # type: ignore[arg-type]
-        assert all(each.is_there for each in held)
+        assert all(each.exists for each in held)
         assert len(stored(tmp_path)) == 3
     held.pop(1).close()
-    assert store.make(name(9), [bytes(200)]).is_there
+    assert store.make(name(9), [bytes(200)]).exists
     assert stored(tmp_path) == [f"{name(number)}.scratch" for number in (0, 2, 9)]
 
 
@@ -131,7 +131,7 @@ def test_a_fork_holds_too(tmp_path: Path) -> None:
         store.make(name(2), [bytes(600)])
     os.close(writing)
     os.waitpid(child, 0)
-    assert store.make(name(2), [bytes(600)]).is_there
+    assert store.make(name(2), [bytes(600)]).exists
 
 
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
@@ -158,14 +158,14 @@ def test_the_limit_is_never_passed(steps: list[tuple[str, int, int]]) -> None:
             if action == "make":
                 with suppress(SourceError):
                     made = store.make(name(number), [bytes(size)])
-                    assert made.is_there
+                    assert made.exists
             elif action == "hold" and (found := store.find(name(number))) is not None:
                 held[number] = found
             elif action == "let go":
                 held.pop(number, None)
             names = stored(Path(directory))
             assert sum(os.path.getsize(os.path.join(directory, each)) for each in names) <= 1000
-            assert all(f"{name(number)}.scratch" in names and each.is_there for number, each in held.items())
+            assert all(f"{name(number)}.scratch" in names and each.exists for number, each in held.items())
             assert not any(each.startswith(".touchfs-tmp-") for each in names)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from touchfs.names import NAME_MAX, assign, flat, plain_path, quote, shorten, shown_extension, suffix_size
+from touchfs.names import NAME_MAX, assign, flat_name, plain_path, quote, shorten, shown_extension, suffix_size
 
 # Whatever may stand in JSON, with what is special more often than elsewhere.
 CHARACTERS = st.sampled_from("ab/.%~2F\n\0\x7fé你😀\ud800\udc80\udfff") | st.characters()
@@ -169,8 +169,8 @@ def test_an_extension_that_leaves_no_room_is_shortened_like_a_name() -> None:
     assert re.fullmatch(r"a\.é+%~[0-9a-f]{16}", first[0])
     assert shown_extension("é" * 200) == first[0][2:], "what a sample calls it is what the tree does"
     assert named("a", extensions=["e" * 199]) == ["a." + "e" * 199]
-    assert len(flat("k" * 300, b"." + b"~" * 199, 12)) <= NAME_MAX
-    assert flat("k", b"." + b"~" * 199, 2) != flat("k", b"." + b"~" * 198, 2)
+    assert len(flat_name("k" * 300, b"." + b"~" * 199, 12)) <= NAME_MAX
+    assert flat_name("k", b"." + b"~" * 199, 2) != flat_name("k", b"." + b"~" * 198, 2)
 
 
 def test_what_means_nothing_in_a_path_of_an_archive() -> None:

@@ -191,7 +191,7 @@ def write_catalog(
 ) -> None:
     """Write a catalog, atomically. `kinds` excludes the directory, so an entry's kind 1 is `kinds[0]`."""
     schema, stored, omitted = omit(list(tables.values()))
-    told = {
+    header = {
         "version": VERSION,
         # By view how many children its directory has: the parent of them is row 0, as it is its own.
         "views": {view: int(np.count_nonzero(np.asarray(table["parent"]) == 0)) - 1 for view, table in tables.items()},
@@ -200,7 +200,7 @@ def write_catalog(
         **asdict(facts),
     }
     with own_file(path) as file:
-        for piece in arrow_ipc.build_file(schema, stored, {"touchfs": json.dumps(told)}):
+        for piece in arrow_ipc.build_file(schema, stored, {"touchfs": json.dumps(header)}):
             file.write(piece)
 
 
@@ -223,20 +223,20 @@ class Catalog:
             raise SourceError(error.strerror or str(error), path=path) from error
         try:
             parsed = arrow_ipc.parse_file(data)
-            told = json.loads(parsed.metadata["touchfs"])
-            if told.pop("version") != VERSION:
+            header = json.loads(parsed.metadata["touchfs"])
+            if header.pop("version") != VERSION:
                 raise ChangedError("the catalog is of another version of touchfs: index the dataset again", path=path)
-            tops = {view: operator.index(top) for view, top in told.pop("views").items()}
+            tops = {view: operator.index(top) for view, top in header.pop("views").items()}
             views = zip(tops.items(), parsed.batches, strict=True)
-            omitted = told.pop("omitted")
-            self.kinds = [FileKind(**kind) for kind in told.pop("kinds")]
+            omitted = header.pop("omitted")
+            self.kinds = [FileKind(**kind) for kind in header.pop("kinds")]
             for kind in self.kinds:
                 *texts, rate = astuple(kind)
                 if type(rate) is not int or rate < 0 or not all(isinstance(text, str) for text in texts):
                     raise TypeError("a kind is not of strings and a rate")
-            files = {name: FileIdentity(**identity) for name, identity in told.pop("files").items()}
-            endings = parse_endings(told.pop("endings"))
-            self.facts = Facts(files=files, **told, endings=endings)
+            files = {name: FileIdentity(**identity) for name, identity in header.pop("files").items()}
+            endings = parse_endings(header.pop("endings"))
+            self.facts = Facts(files=files, **header, endings=endings)
             paths = self.facts.keys_are_paths
             self.tables = {view: Table(batch, top, omitted, paths, path) for (view, top), batch in views}
         except FormatError as error:

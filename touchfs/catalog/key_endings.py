@@ -25,9 +25,9 @@ class Endings(NamedTuple):
     clashing: bool
 
 
-def parse_endings(told: Any) -> Endings:
+def parse_endings(value: Any) -> Endings:
     """From what JSON made of it. Raises TypeError or ValueError."""
-    suffixes, dotted, clashing = told
+    suffixes, dotted, clashing = value
     return Endings(tuple(map(str, suffixes)), dotted=bool(dotted), clashing=bool(clashing))
 
 

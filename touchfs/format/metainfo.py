@@ -17,7 +17,7 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 
 RATE_MAX = 2**31 - 1
-_TOLD_MAX = 80
+_SHOWN_MAX = 80
 _decode = json.JSONDecoder().decode
 
 
@@ -60,7 +60,7 @@ class Segment:
             start, end = float(self.start), float(self.end)
             first, last = int(start * rate), int(end * rate)
         except (TypeError, ValueError, OverflowError):  # no number, NaN, infinite
-            return 0, 0, f"{_told(self.start)} to {_told(self.end)} is not a time"
+            return 0, 0, f"{_shown(self.start)} to {_shown(self.end)} is not a time"
         if end == -1:
             last = length
         if first >= length:
@@ -79,12 +79,12 @@ class Segment:
         return first, last - first, "; ".join(problems) or None
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     try:
-        told = repr(value)
+        text = repr(value)
     except (RecursionError, ValueError):  # nested too deep
-        told = type(value).__name__
-    return told if len(told) <= _TOLD_MAX else told[:_TOLD_MAX] + "…"
+        text = type(value).__name__
+    return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
 
 
 @dataclass(frozen=True, slots=True)

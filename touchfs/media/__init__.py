@@ -1,1 +1,1 @@
-"""Decoding of what samples hold: from a recording's own format to plain PCM."""
+"""Decoding of media: recordings to plain PCM, their duration, and lilcom matrices."""

@@ -1,19 +1,18 @@
-"""Any recording as mono 16-bit PCM at one rate: byte for byte what this command writes with the same libav,
+"""Decode any recording to mono 16-bit PCM at one rate: byte for byte as this command does with the same libav,
 
     ffmpeg -ss 0.0 -i FILE -f s16le -ac 1 -acodec pcm_s16le -ar RATE -
 
-which is how TouchNet's make_data decodes. So everything is as there: the stream chosen, the seek to the start, what
-lies before time 0 trimmed, and the filters. Two things differ:
+which is how TouchNet's make_data decodes. The choice of the stream, the seek to the start, the trimming of samples
+before time 0 and the filters are the same. Two things differ:
 
-- ffmpeg goes on after damage and leaves a part out. Here damage is an error: a packet that cannot be decoded, one the
-  demuxer marks, or fewer samples than a format that counts them says. What a format does not tell (an Ogg that lacks
-  pages, an MP3 cut between two frames) is not noticed.
-- Of a Matroska file in which the sound begins before the picture, ffmpeg's seek loses the first packet (20 ms). It is
-  kept here.
+- ffmpeg continues after damage and leaves a part out. Here damage is an error: a packet that cannot be decoded, one the
+  demuxer marks, or fewer samples than the header counts. Damage that a format does not show (an Ogg that lacks pages,
+  an MP3 cut between two frames) is not noticed.
+- If a Matroska file's sound begins before its picture, ffmpeg's seek loses the first packet (20 ms). It is kept here.
 
-Sources of 16 bits are resampled and mixed in 16 bits by libswresample of ffmpeg 5.1 and older, in float by that of 6.1
-and newer, which PyAV holds; the results differ by up to 6 (of 32768). `arithmetic` says which is wanted. Sources of
-more bits always were computed in float.
+For sources of 16 bits, libswresample of ffmpeg 5.1 and older resamples and mixes in 16 bits; that of 6.1 and newer,
+which PyAV includes, uses float. The results differ by up to 6 (of 32768). `arithmetic` selects one. Sources of more
+bits always use float.
 """
 
 from __future__ import annotations
@@ -34,16 +33,20 @@ if TYPE_CHECKING:
 
 Arithmetic = Literal["s16", "float"]
 
-# Formats whose header has the exact count of samples, by their demuxers' names
+# Demuxers of formats whose header has the exact count of samples
 _COUNTED = frozenset({"aiff", "ape", "flac", "tta", "wv"})
 _SEEK_TO_PTS = 0x4000000  # AVFMT_SEEK_TO_PTS
 _MICROSECOND = Fraction(1, 1_000_000)
-# What ffmpeg goes back by, in microseconds, where it must allow for frames out of order: three of 23 frames a second.
+# ffmpeg seeks earlier by this many microseconds to allow for reordered frames: three frames at 23 frames a second.
 _REORDERING = 3 * 1_000_000 // 23
 
 
 def decode(path: str, rate: int, arithmetic: Arithmetic = "s16", limit: int = LIMITS.decoded) -> bytearray:
-    """The samples, in memory: raises FormatError where they have over `limit` bytes."""
+    """Decode a whole recording. Returns 16-bit little-endian mono samples at `rate` Hz.
+
+    Raises FormatError if it cannot be decoded, is damaged, or decodes to over `limit` bytes; NotFoundError,
+    SourceError; MissingExtraError without PyAV.
+    """
     try:
         import av
     except ImportError as error:
@@ -54,7 +57,7 @@ def decode(path: str, rate: int, arithmetic: Arithmetic = "s16", limit: int = LI
         ) from error
     pcm = bytearray()
     try:
-        # file: says that a name with a colon is a name. Tags are of no use here, so need not be UTF-8.
+        # The prefix file: keeps a colon in a name from being a protocol. Tags are not used, so need not be UTF-8.
         with av.open(f"file:{path}", metadata_errors="replace") as container:
             stream = _choose(container.streams.audio, path)
             start = container.start_time or 0
@@ -73,7 +76,7 @@ def decode(path: str, rate: int, arithmetic: Arithmetic = "s16", limit: int = LI
 
 
 def _choose(streams: Iterable[AudioStream], path: str) -> AudioStream:
-    """As ffmpeg: one marked as the default, then the one of most channels, then the first."""
+    """Choose as ffmpeg does: a stream marked as default, then the one with most channels, then the first."""
     from av.stream import Disposition
 
     decodable = [stream for stream in streams if stream.codec_context is not None]
@@ -90,12 +93,12 @@ def _seek(container: InputContainer, start: int) -> None:
     reordered = any(video.codec_context and video.codec_context.has_b_frames for video in container.streams.video)
     if reordered and not int(container.format.flags) & _SEEK_TO_PTS:
         start -= _REORDERING
-    with suppress(av.FFmpegError):  # a format that cannot: then it is at its start
+    with suppress(av.FFmpegError):  # a format that cannot seek stays at its start
         container.seek(start)
 
 
 def _frames(container: InputContainer, stream: AudioStream, start: int, path: str) -> Iterator[AudioFrame]:
-    """With times as ffmpeg counts them: in samples, 0 where the container starts."""
+    """Yield decoded frames with ffmpeg's timestamps: in samples, 0 at the start of the container."""
     count = 0
     offset = Fraction(0)
     for packet in container.demux(stream):
@@ -115,7 +118,7 @@ def _frames(container: InputContainer, stream: AudioStream, start: int, path: st
 
 
 def _alike(frames: Iterator[AudioFrame]) -> Iterator[Iterator[AudioFrame]]:
-    """Runs of frames of one kind: the graph is made anew where a stream changes its rate or channels."""
+    """Group consecutive frames of one format: a stream that changes its rate or channels needs a new filter graph."""
     for _, run in groupby(frames, lambda frame: (frame.format.name, frame.layout.name, frame.sample_rate)):
         yield run
 
@@ -154,7 +157,7 @@ def _graph(frame: AudioFrame, rate: int, arithmetic: Arithmetic) -> Graph:
 
 
 def _drain(graph: Graph) -> Iterator[memoryview]:
-    """Blocking: it wants more first. End of file: that was all."""
+    """Yield the frames that are ready. BlockingIOError means that the graph needs more input, EOFError its end."""
     while True:
         try:
             frame = cast("AudioFrame", graph.pull())

@@ -1,6 +1,6 @@
-"""How long a recording is, by its first bytes: of WAV and FLAC.
+"""The duration of a recording from its first bytes, for WAV and FLAC.
 
-Nearly every WAV file has the 44 bytes that are usual before its data, so they are looked at first, at once.
+Nearly every WAV file begins with the usual header of 44 bytes, so that is tried first, in one step.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import NamedTuple
 from touchfs.extent import Buffer, Reads
 from touchfs.format import flac, wav
 
-# What is asked for first. Any part of it will do that is not shorter than USUAL_SIZE.
+# Size of the first read. A shorter answer is enough if it has at least USUAL_SIZE bytes.
 HEAD_SIZE, USUAL_SIZE = 512, 44
 # RIFF, size, WAVE; "fmt ", 16, codec, channels, rate, bytes a second, bytes a frame, bits; data, size
 _USUAL = struct.Struct("<4s4x12s2xHI4xHH4sI")
 _WAVE_FMT_16 = b"WAVEfmt " + struct.pack("<I", 16)
-_SIZE_MAX = 0x7FFF0000  # above are those that stand for "not known yet"
+_SIZE_MAX = 0x7FFF0000  # larger values mean "not known yet"
 
 
 class AudioInfo(NamedTuple):
-    """`frames` is the number of samples of each channel, `rate` in Hz."""
+    """The format of a recording: `rate` in Hz, and `frames`, the number of samples per channel."""
 
     rate: int
     channels: int
@@ -28,22 +28,23 @@ class AudioInfo(NamedTuple):
 
 
 def scan(size: int) -> Reads[AudioInfo | None]:
-    """Of a file of this size; None where it does not tell. The first answer may be shorter than what was asked for.
+    """Read the format of a file of `size` bytes; None if its header does not have it. The answer to the first read may
+    be shorter than requested.
 
-    Raises FormatError for what is damaged, or neither WAV nor FLAC.
+    Raises FormatError if the file is damaged, or neither WAV nor FLAC.
     """
     head = yield 0, min(size, HEAD_SIZE)
     if len(head) >= USUAL_SIZE and (usual := usual_wav(head, size)) is not None:
         return usual
     if head[: len(flac.MAGIC)] == flac.MAGIC:
-        told = flac.parse_stream_info(head)
-        return AudioInfo(*told) if told.frames else None
-    plan = wav.scan(size)
-    next(plan)
+        info = flac.parse_stream_info(head)
+        return AudioInfo(*info) if info.frames else None
+    reads = wav.scan(size)
+    next(reads)
     try:
-        wanted = plan.send(head)
+        request = reads.send(head)
         while True:
-            wanted = plan.send((yield wanted))
+            request = reads.send((yield request))
     except StopIteration as end:
         found: wav.Wav = end.value
     width = found.bits // 8 * found.channels
@@ -51,7 +52,7 @@ def scan(size: int) -> Reads[AudioInfo | None]:
 
 
 def usual_wav(head: Buffer, size: int) -> AudioInfo | None:
-    """Of a WAV file of this size, if its first `USUAL_SIZE` bytes are the usual ones."""
+    """Parse a WAV file of `size` bytes from its first `USUAL_SIZE` bytes; None if they are not the usual header."""
     riff, wave_fmt, channels, rate, width, bits, data, length = _USUAL.unpack_from(head)
     if (
         data == b"data"

@@ -1,4 +1,4 @@
-"""Matrices that lilcom compressed."""
+"""Decompress matrices that lilcom compressed."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, MissingExtraError
 
-# Its header has up to 15 dimensions, of a few bytes each.
+# The header has up to 15 dimensions of a few bytes each.
 HEAD_SIZE = 128
 
 
 def is_installed() -> bool:
+    """Return whether the package lilcom is installed."""
     from importlib.util import find_spec
 
     return find_spec("lilcom") is not None
 
 
 def shape(head: bytes) -> tuple[int, ...]:
-    """That of the matrix whose compressed bytes begin so: of HEAD_SIZE bytes, or all that there are."""
+    """Return the shape of a matrix from the first HEAD_SIZE of its compressed bytes, or all of them if fewer.
+
+    Raises FormatError, and MissingExtraError without lilcom.
+    """
     try:
         import lilcom
     except ImportError as error:
@@ -31,6 +35,7 @@ def shape(head: bytes) -> tuple[int, ...]:
 
 
 def decompress(data: bytes) -> NDArray[Any]:
+    """Decompress a matrix of 32-bit floats. Raises FormatError, and MissingExtraError without lilcom."""
     try:
         import lilcom
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""A piece of a coded recording as 16-bit PCM, by libsndfile: WAV of any width, FLAC, Ogg, Opus, MP3.
+"""Decode a piece of a coded recording to 16-bit PCM with libsndfile: WAV of any width, FLAC, Ogg, Opus, MP3.
 
-libsndfile seeks to the piece and reads what it needs, so neither the recording nor what it decodes to is in memory as a
-whole. Where it seeks in an MP3, samples may differ by 1 from those of a decode from the start; all others are the same.
+libsndfile seeks to the piece and reads only what it needs, so neither the recording nor its PCM is in memory as a
+whole. After a seek in an MP3, samples may differ by 1 from a decode from the start; other formats decode the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ _READ_SIZE = 1 << 16
 
 
 def decode_piece(recording: Content, first: int, length: int, channels: int) -> bytes:
-    """Interleaved samples `[first, first + length)`, all of them. Raises what reading the recording raises."""
+    """Return the interleaved 16-bit samples `[first, first + length)` of all channels; `length` is per channel.
+
+    Raises FormatError if the recording cannot be decoded, MissingExtraError without soundfile, and the errors of
+    `recording.read`.
+    """
     try:
         import soundfile
     except ImportError as error:
@@ -34,12 +38,12 @@ def decode_piece(recording: Content, first: int, length: int, channels: int) -> 
             raise FormatError(f"the recording cannot be decoded: {error.error_string}") from error
     if raw.failure is not None:
         raise raw.failure
-    # MP3 and Opus may have a few samples fewer than their shard says: the rest is silence.
+    # MP3 and Opus may have a few samples fewer than their shard declares: the rest is silence.
     return pcm.ljust(2 * channels * length, b"\0")
 
 
 class _Reader(io.RawIOBase):
-    """A content as a file. No exception passes through libsndfile: the first is kept, and then the file ends."""
+    """A content as a file. libsndfile cannot pass exceptions on: the first one is kept, and the file ends there."""
 
     def __init__(self, content: Content) -> None:
         self.failure: TouchfsError | None = None

@@ -1,1 +1,1 @@
-"""The operating system: files that appear whole, mounts, links, whose a file is. Nothing of data."""
+"""The operating system: atomic files, mounts, symbolic links, file ownership. Nothing here knows data formats."""

@@ -1,8 +1,8 @@
 """Files and directories that appear whole or not at all, whatever kills the process or the machine.
 
-Everything is made under a temporary name beside its place, flushed to the disk, renamed into place, and then the
-directory that holds it is flushed. So a reader sees the old or the new, never a part; what a killed process leaves
-behind begins with `.touchfs-tmp-` and may be deleted by anyone.
+A file is written under a temporary name in the target directory, flushed to the disk and renamed; then the directory is
+flushed. So a reader sees the old file or the new one, never a part. The name of a file that a killed process leaves
+behind begins with `.touchfs-tmp-`; anyone may delete it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from typing import BinaryIO
 from touchfs.errors import SourceError, UnwritableError, UsageError
 
 TEMPORARY_PREFIX = ".touchfs-tmp-"
-# Of a directory that is about to take another one's place (`touchfs.bulk.swapped`): only who swaps may delete it.
+# Prefix of a directory that is about to replace another one (`touchfs.bulk.swapped`). Only the swapping job may delete
+# it.
 SWAP_PREFIX = f"{TEMPORARY_PREFIX}swap-"
-# Where nothing can be written, whatever is deleted. A directory that is in the way is one that we may not replace.
+# Errors that mean that no file can be written, however much is deleted. EISDIR: a directory has the name of the file,
+# and we may not replace it.
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO}
 )
@@ -29,9 +31,10 @@ _REFUSED = frozenset(
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A new file to write to, which takes the place of any old one at the end, unless an exception comes first.
+    """Open a new file for writing that replaces the file at `path` on success; an exception discards it.
 
-    A symbolic link stays, and the file it leads to is replaced. What is no file, as `/dev/stdout`, is refused.
+    A symbolic link stays, and its target is replaced. Raises SourceError if the path exists and is not a regular file
+    (`/dev/stdout`), otherwise as `replacement`.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -42,9 +45,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
-    """A new file of this mode, as far as the umask allows, that takes the place of whatever is at the path at the end.
+    """Open a new file with this mode (less the umask) that replaces whatever is at the path on success.
 
-    A symbolic link is replaced too. Raises UnwritableError where we have no permission, else SourceError.
+    A symbolic link is replaced too. Raises UnwritableError without permission to write, and SourceError otherwise.
     """
     temporary = _beside(path)
     try:
@@ -64,7 +67,10 @@ def replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
 
 @contextmanager
 def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A directory to fill, which becomes `path` at the end, unless an exception comes first. `path` must be new."""
+    """Create a directory to fill, which is renamed to `path` on success; an exception discards it.
+
+    Raises UsageError if `path` exists, otherwise as `replacement`.
+    """
     path = Path(path)
     if os.path.lexists(path):
         raise UsageError("already exists: remove it, or choose another path", path=str(path))
@@ -86,7 +92,7 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _beside(path: Path) -> Path:
-    # 64 random bits rather than the process id, which is not unique over the machines that share a file system.
+    # 64 random bits instead of the process id, which is not unique across machines that share a file system.
     return path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
 
 
@@ -99,6 +105,6 @@ def _sync(path: Path) -> None:
 
 
 def unwritable(error: OSError, problem: str, path: str | os.PathLike[str]) -> SourceError:
-    """Our error for one of writing: UnwritableError where nothing can be written."""
+    """Convert an OSError from writing: UnwritableError if nothing can be written at `path`, else SourceError."""
     kind = UnwritableError if error.errno in _REFUSED else SourceError
     return kind(problem, path=os.fspath(path))

@@ -1,6 +1,6 @@
-"""Two files or directories swapped in one step: Linux's `renameat2` with RENAME_EXCHANGE, which Python does not offer.
+"""Swap two files or directories atomically: Linux's `renameat2` with RENAME_EXCHANGE, which Python does not offer.
 
-Neither path is ever without one of the two, where two renames would leave a moment in which nothing is there.
+Both paths exist at every moment. Two renames would leave a moment in which one path is missing.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from touchfs.errors import SourceError
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# The manual names EINVAL; kernels and FUSE daemons that are older than the call have the others.
+# The manual names EINVAL; kernels and FUSE daemons older than the call return the others.
 _UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 def exchange(first: str, second: str) -> None:
-    """Swap what is at two paths of one file system. The swap is on the disk when their directories are flushed."""
+    """Swap two paths of one file system. The swap is durable once their directories are flushed. Raises SourceError."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:

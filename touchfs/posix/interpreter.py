@@ -1,8 +1,8 @@
-"""Python interpreters that we start: they never import from the current directory.
+"""Start Python interpreters that never import from the current directory.
 
-`python -c` has the current directory first in `sys.path`, and multiprocessing starts its processes so. That directory
-is often the dataset's, where others may write: a file `json.py` in it would be run. `-I` would hide what is installed
-with `pip install --user`, so it is `-P`, or for multiprocessing, which takes no options, PYTHONSAFEPATH.
+`python -c` puts the current directory first in `sys.path`, and multiprocessing starts its processes that way. That
+directory is often the dataset's, where others may write: a file `json.py` in it would be run. `-I` would hide packages
+installed with `pip install --user`, so we use `-P`; multiprocessing takes no options, so there it is PYTHONSAFEPATH.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _VARIABLE = "PYTHONSAFEPATH"
 
 
 def command(code: str) -> list[str]:
-    """The command that runs this code in a new interpreter."""
+    """Return the command that runs this code in a new interpreter."""
     return [sys.executable, "-P", "-c", code]
 
 
 @contextmanager
 def safe_path() -> Iterator[None]:
-    """What multiprocessing starts meanwhile does not import from the current directory.
+    """Within this context, processes started by multiprocessing do not import from the current directory.
 
-    Only meanwhile: the variable would change what scripts do that a user has us run (`pipe:`).
+    The variable is set only here, because it would change the scripts that a user has us run (`pipe:`).
     """
     before = user_setting()
     os.environ[_VARIABLE] = "1"
@@ -35,11 +35,12 @@ def safe_path() -> Iterator[None]:
 
 
 def user_setting() -> str | None:
-    """The user's own value of the variable, for `restore` in a process that was started under `safe_path`."""
+    """Return the user's own value of PYTHONSAFEPATH, for `restore` in a process started under `safe_path`."""
     return os.environ.get(_VARIABLE)
 
 
 def restore(value: str | None) -> None:
+    """Set PYTHONSAFEPATH to a value from `user_setting`; None unsets it."""
     if value is None:
         os.environ.pop(_VARIABLE, None)
     else:

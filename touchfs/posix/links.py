@@ -1,9 +1,9 @@
-"""Symbolic links in data, when root serves them to others: each is followed only where its owner could read the target.
+"""Follow symbolic links in data safely when root serves it to others: only if the link's owner can read the target.
 
-Root can read everything. So a user who may write to the data could show `/etc/shadow` to all by a link to it, if root
-mounts these with `--allow-other`. From `guard` on, for this process and all that it starts, what is reached through
-links is opened with the rights of their owners, of each of them in turn; links of root are root's own choice. The
-rights are this thread's alone (setfsuid(2)), so nothing else that runs here notices.
+Root can read everything. If root mounts data with `--allow-other`, a user who may write to the data could publish
+`/etc/shadow` through a link. After `guard`, in this process and all its children, a file reached through links is
+opened with the rights of each link's owner in turn; links that root owns are trusted. setfsuid(2) changes the rights of
+this thread only, so other threads are not affected.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _VARIABLE = "TOUCHFS_GUARD_LINKS"
-_LINKS_MAX = 40  # as the kernel follows
-# glibc's setgroups is for all threads of a process; the system call is for one.
+_LINKS_MAX = 40  # the kernel's limit
+# glibc's setgroups changes all threads of a process; the system call changes one.
 _SETGROUPS = {"x86_64": 116, "aarch64": 159, "riscv64": 159}.get(platform.machine())
 _ROOT = 0
 _UNKNOWN_GROUP = 65534
 
 
 def guard() -> None:
-    """From now on, look whose links are followed."""
+    """Check the owners of links from now on, in this process and its children."""
     os.environ[_VARIABLE] = "1"
 
 
 def open_data(path: str, flags: int) -> int:
-    """A descriptor of a file of the data. Raises OSError."""
+    """Open a data file and return its descriptor. Raises OSError, with EACCES if a link's owner may not read it."""
     if _VARIABLE not in os.environ:
         return os.open(path, flags)
     target, owners = _resolve(path)
@@ -41,20 +41,20 @@ def open_data(path: str, flags: int) -> int:
             os.close(descriptor)
         with _rights_of(owner, path):
             descriptor = os.open(target, flags | os.O_NOFOLLOW)
-    if os.readlink(f"/proc/self/fd/{descriptor}") != target:  # somebody changed links meanwhile
+    if os.readlink(f"/proc/self/fd/{descriptor}") != target:  # a link changed since `_resolve`
         os.close(descriptor)
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
     return descriptor
 
 
 def check_links(path: str) -> None:
-    """Whether `open_data` would open a file or directory for reading. Raises OSError."""
+    """Check that `open_data` would open a file or directory for reading. Raises OSError otherwise."""
     if _VARIABLE in os.environ and _resolve(path)[1]:
         os.close(open_data(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK))
 
 
 def _resolve(path: str) -> tuple[str, list[int]]:
-    """Where a path leads to, and the owners of the links on the way, without root."""
+    """Return the path without links, and the owners of the links on the way except root."""
     at, left = "/", os.path.abspath(path).split("/")[::-1]
     owners: dict[int, None] = {}
     links = 0
@@ -82,7 +82,7 @@ def _resolve(path: str) -> tuple[str, list[int]]:
 
 @contextmanager
 def _rights_of(user: int, path: str) -> Iterator[None]:
-    """This thread opens files as a user meanwhile. Raises OSError where we cannot, and for what the user may not."""
+    """Give this thread the file access rights of a user. An error of permission inside becomes EACCES for `path`."""
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.getgroups()
     try:

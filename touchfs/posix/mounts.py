@@ -1,4 +1,4 @@
-"""What is mounted in this mount namespace, from /proc/self/mountinfo."""
+"""The mounts of this mount namespace, read from /proc/self/mountinfo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One mount: its number (`mnt_id`), what is mounted, and the device number, which no other mount has meanwhile."""
+    """One mount: its id (`mnt_id`), device number (unique while it is mounted), mount point, type and source."""
 
     number: str
     device: str
@@ -22,8 +22,8 @@ class Mount:
 
 
 def mounts() -> Iterator[Mount]:
-    """All mounts, a later one over an earlier one. Raises OSError where there is no /proc."""
-    with open("/proc/self/mountinfo", "rb") as lines:  # as bytes: a carriage return in a path ends no line
+    """Yield all mounts; a later one hides an earlier one at the same point. Raises OSError without /proc."""
+    with open("/proc/self/mountinfo", "rb") as lines:  # as bytes: a carriage return in a path does not end a line
         for line in lines:
             before, _, after = line.partition(b" - ")
             number, _, device, _, point, *_ = before.split(b" ")
@@ -32,5 +32,5 @@ def mounts() -> Iterator[Mount]:
 
 
 def _text(field: bytes) -> str:
-    """Space, tab, newline and backslash are written as three octal digits."""
+    """Decode a field: space, tab, newline and backslash are written as three octal digits."""
     return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), field))

@@ -1,18 +1,17 @@
-"""Files of our own: whose they are, and whether we believe them.
+"""Decide whether to trust files that touchfs itself wrote: catalogs, keys, dataset files, scratch files, states, logs.
 
-Catalogs, keys, dataset files, scratch files, states and logs may lie where others write too: beside the data, or in a
-directory that many share. So none is opened through a link, and each is believed only if it is a file of its own,
-which nobody can have written but
+They may lie where others can write too: beside the data, or in a shared directory. So touchfs never opens them through
+a symbolic link, and trusts only a regular file that nobody else can have written than
 
-    root, and us: our user, or the one that files get which we make in that directory (NFS and FAT name others)
+    root, and we: our user, or the owner that new files of ours get in that directory (NFS and FAT name another one)
     users named by TOUCHFS_TRUST, which is `--trust`
-    in `.touchfs-index/`, beside the data: the owner of the data, who could as well change these
+    in `.touchfs-index/`, beside the data: the owner of the data, who could change the data as well
 
-The same holds for the directory that it is in, unless that is sticky, as /tmp is: there nobody can put another file
-under the name of one that we believe. A directory may be a link, if that is one of theirs. What is above the directory
-is not looked at: who can rename it can show us only what one of them made.
+The same rule applies to the directory of the file, unless it is sticky, as /tmp is: there nobody can replace a file
+that we trust. The directory may be a link if a trusted user owns the link. Directories above are not checked: a user
+who can rename them can only show us files that a trusted user made.
 
-What we make is for us alone (0600 in directories of 0700), and in `.touchfs-index/` for all whom the umask allows.
+Files that we create are private (0600 in directories of 0700); in `.touchfs-index/` the umask decides.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from touchfs.posix.atomic import TEMPORARY_PREFIX, replacement
 
 INDEX_DIRECTORY = ".touchfs-index"
 TRUST_VARIABLE = "TOUCHFS_TRUST"
-# Nothing that is planted makes us wait (a pipe), or becomes our terminal.
+# A planted pipe cannot block us, and a planted terminal does not become ours.
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def parse_users(names: Iterable[str]) -> str:
-    """The value of TOUCHFS_TRUST for users, given by name or number. Raises UsageError for one that there is not."""
+    """Return the value of TOUCHFS_TRUST for users given by name or number. Raises UsageError for an unknown name."""
     numbers = []
     for name in names:
         try:
@@ -50,9 +49,10 @@ def parse_users(names: Iterable[str]) -> str:
 
 
 def open_own(path: str, data: str | None = None, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a file of ours. `data` is the shard or source that it is about, for `.touchfs-index/`.
+    """Open a file that touchfs wrote and return its descriptor. `data` is the shard or dataset that the file describes:
+    in `.touchfs-index/` its owner is trusted.
 
-    Raises UntrustedError for what is not believed, and OSError.
+    Raises UntrustedError if the file is not trusted, and OSError.
     """
     directory, name = os.path.split(path)
     holder = _open_directory(directory or ".", data)
@@ -75,7 +75,7 @@ def open_own(path: str, data: str | None = None, flags: int = os.O_RDONLY) -> in
 
 
 def open_alone(path: str, flags: int = os.O_RDONLY) -> int:
-    """The same for a file whose bytes do not show that it is what it is called: it must have no other name."""
+    """As `open_own`, for a file whose content cannot be verified: it must also have no other hard link."""
     descriptor = open_own(path, None, flags)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
@@ -84,16 +84,16 @@ def open_alone(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def check_file(path: str, data: str | None = None) -> os.stat_result:
-    """The status of a file of ours, without opening it; its directory is not looked at. Raises as `open_own`."""
+    """Return the status of a file that touchfs wrote, without checking its directory. Raises as `open_own`."""
     found = os.lstat(path)
     _check_file(path, found, data)
     return found
 
 
 def open_to_change(path: str, flags: int) -> int:
-    """A file of ours to write into, made if it is not there. It has no other name, or that file would change, too.
+    """Open a file of ours for writing, creating it if missing. A hard link is refused: it would change another file.
 
-    What is not believed is removed and made anew. Raises UntrustedError where that cannot be done, and OSError.
+    An untrusted file is removed and created again. Raises UntrustedError if it cannot be removed, and OSError.
     """
     while True:
         with suppress(FileExistsError):
@@ -116,18 +116,18 @@ def open_to_change(path: str, flags: int) -> int:
 
 
 def check_directory(path: str, data: str | None = None) -> None:
-    """Whether files in a directory can be believed. Raises UntrustedError, and OSError where there is none."""
+    """Check that files in a directory can be trusted. Raises UntrustedError if not, and OSError if it is missing."""
     os.close(_open_directory(path, data))
 
 
 def make_directory(path: str) -> None:
-    """A directory for files of ours. One that is there keeps its mode. Raises OSError."""
+    """Create a directory for files of ours. An existing one keeps its mode. Raises OSError."""
     shared = _is_index_in_place(path)
     os.makedirs(path, 0o755 if shared else 0o700, exist_ok=True)
 
 
 def tighten(path: str) -> None:
-    """Let nobody else look into a directory that is ours by its name."""
+    """Make a directory of ours private (mode 0700) if we own it and others have access."""
     found = os.lstat(path)
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
         os.chmod(path, 0o700)
@@ -135,8 +135,8 @@ def tighten(path: str) -> None:
 
 @contextmanager
 def own_file(path: str) -> Iterator[BinaryIO]:
-    """A new file of ours to write to, which takes the place of whatever is there at the end: of a link, not of what it
-    leads to. Raises as `atomic_file`.
+    """Open a new file of ours for writing that replaces whatever is at the path on success; a link itself is replaced,
+    not its target. Raises as `replacement`.
     """
     shared = _is_index_in_place(os.path.dirname(path))
     with replacement(Path(path), 0o644 if shared else 0o600) as file:
@@ -150,7 +150,7 @@ def _is_index_in_place(directory: str) -> bool:
 
 
 def _open_directory(path: str, data: str | None) -> int:
-    """A descriptor of a directory, with which only names can be looked up."""
+    """Return a path-only descriptor (O_PATH) of a trusted directory."""
     link = os.lstat(path)
     if stat.S_ISLNK(link.st_mode) and not _is_believed(link.st_uid, path, data, os.path.dirname(path) or "."):
         raise UntrustedError(f"is a symbolic link of {_name(link.st_uid)}", path=path)
@@ -179,7 +179,9 @@ def _check_file(path: str, found: os.stat_result, data: str | None) -> None:
 
 
 def _is_believed(user: int, index: str, data: str | None, directory: str) -> bool:
-    """Whether we believe what a user wrote in a directory; `index` may be one in place, of `data`."""
+    """Return whether files that this user wrote in `directory` are trusted. `index` may be a `.touchfs-index/`, whose
+    files the owner of `data` may write.
+    """
     if user in (0, os.geteuid()) or str(user) in os.environ.get(TRUST_VARIABLE, "").split(","):
         return True
     if data is not None and _is_index_in_place(index):
@@ -190,7 +192,7 @@ def _is_believed(user: int, index: str, data: str | None, directory: str) -> boo
 
 
 def _user_in(directory: str) -> int | None:
-    """Whose a file is that we make in a directory; None where we can make none."""
+    """Return the owner that a new file of ours gets in a directory; None if we cannot create one."""
     path = os.path.join(directory, TEMPORARY_PREFIX + secrets.token_hex(8))
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o600)
@@ -212,7 +214,7 @@ def _others_write(found: os.stat_result) -> bool:
 
 @cache
 def _is_group_of_one(user: int, group: int) -> bool:
-    """Whether a group is the one that many systems make for each user, who then has files that it may write to."""
+    """Return whether a group is a user private group: many systems make one per user and files group-writable."""
     try:
         person, members = pwd.getpwuid(user), grp.getgrgid(group)
     except KeyError:

@@ -8,8 +8,8 @@ Samples at the same position of each index belong together. What a modality mean
     others          one-dimensional arrays (token ids): `MODALITY.npy`
 
 A shard whose index is no index, or whose modalities have unequal numbers of samples, cannot be opened. One whose index
-contradicts itself, or its .bin, in some samples can: `StoredSample.problem` says what is wrong with them, and the others
-are served.
+contradicts itself, or its .bin, in some samples can: `StoredSample.problem` says what is wrong with them, and the
+others are served.
 """
 
 from __future__ import annotations

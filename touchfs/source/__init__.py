@@ -1,1 +1,1 @@
-"""Where bytes come from, and how files are put on disk so that nobody ever sees half of one."""
+"""Sources of bytes: local files, split and compressed files, lines, and the scratch store."""

@@ -1,7 +1,7 @@
 """A file that was split into pieces: several local files end to end, as one source.
 
-A piece is opened when bytes of it are first wanted. All are opened and verified by `open`, so that one that is gone or
-changed is known before the first read.
+Each piece is opened at its first read. `open` opens and verifies all of them, so that a missing or changed piece is
+noticed before the first read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from touchfs.source.local import FileIdentity, LocalFile
 
 
 class SplitFile:
-    """The files at some paths, in this order. Each must still be what its identity says."""
+    """A source of several files end to end, in the order of `identities`. Each must still match its identity."""
 
     __slots__ = ("_files", "_identities", "_rope", "path", "size")
 
@@ -25,37 +25,41 @@ class SplitFile:
         sizes = [identity.size for identity in identities.values()]
         self._rope = Rope([Extent(file, 0, size) for file, size in zip(self._files, sizes, strict=True)])
         self.size = self._rope.size
-        self.path = next(reversed(self._identities), "")  # the last one's, where the bytes come to an end
+        self.path = next(reversed(self._identities), "")  # the last piece, for errors about the end of the data
 
     @property
     def expected_size(self) -> int:
+        """Size in bytes, as indexed."""
         return self.size
 
     def open(self) -> None:
+        """Open and verify all pieces now. Raises ChangedError, NotFoundError or SourceError."""
         for file in self._files:
             file.open()
 
     @property
     def is_verified(self) -> bool:
-        """Whether all were within the last second."""
+        """Whether all pieces were verified within the last second."""
         return all(file.is_verified for file in self._files)
 
     def close(self) -> None:
-        """Give the descriptors up; a further read opens the files again."""
+        """Close the descriptors; a later read opens the files again."""
         for file in self._files:
             file.close()
 
     def read(self, offset: int, length: int) -> Buffer:
+        """See `Source.read`. Raises SourceError if the last piece ends before the data does."""
         data = self._rope.read(offset, length)
         if len(data) < length:
             raise SourceError("the last piece ends here, before the data that the index names", path=self.path)
         return data
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill a view of bytes."""
+        """Fill a view of bytes with the data at `offset`."""
         buffer[:] = self.read(offset, len(buffer))
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Source.read_nowait`."""
         data = self._rope.read_nowait(offset, length)
         return data if data is not None and len(data) == length else None
 
@@ -66,7 +70,7 @@ class SplitFile:
         return SplitFile, (self._identities,)
 
 
-# What a shard's files are opened as.
+# The types of source that a shard's files are opened as.
 StoredFile = LocalFile | SplitFile
 
 if TYPE_CHECKING:

@@ -1,16 +1,15 @@
-"""Compressed files: gzip, Zstandard, xz and bzip2, told by the suffix.
+"""Compressed files: gzip, Zstandard, xz and bzip2, recognised by the suffix.
 
-No byte range is ever read from one. It is decompressed once, from its beginning to its end, into the scratch store,
-where its name is a hash of its path and of what the file was (`FileIdentity`): so one that has changed is another one,
-and a `DecompressedFile` that was opened for the old one says so.
+No byte range is read from a compressed file. It is decompressed once, from its beginning to its end, into the scratch
+store. Its name there is a hash of its path and its `FileIdentity`, so a changed file gets a new name, and a
+`DecompressedFile` of the old version raises ChangedError.
 
 All four formats may have several members (frames, streams) end to end, and zeros after them, as tapes are padded.
-Anything else that follows is damage. So is an end within a member: what came before it is not served, as nobody can
-know whether it is all right.
+Other trailing data is damage. So is an end within a member: the data before it is not served, as it may be wrong.
 
-Decompressors are given little at a time, so what comes out of it fits into memory, whatever it claims: 4 KiB become
-4 MiB (gzip), 30 MiB (xz), 80 MiB (bzip2) or 128 MiB (Zstandard) at most. How much comes out in all is bounded by the
-store's limit; a size that is known before is refused before.
+Decompressors get little input at a time, so their output fits into memory, whatever it claims: 4 KiB become 4 MiB
+(gzip), 30 MiB (xz), 80 MiB (bzip2) or 128 MiB (Zstandard) at most. The store's limit bounds the total output; if the
+size is known in advance and too large, the file is refused at once.
 """
 
 from __future__ import annotations
@@ -38,19 +37,27 @@ _XZ_INDEX_MAX = 1 << 20
 
 
 class Decompressor(Protocol):
-    """That of one member."""
+    """A decompressor of one member, with the interface of `bz2.BZ2Decompressor`."""
 
     @property
-    def eof(self) -> bool: ...
+    def eof(self) -> bool:
+        """Whether the end of the member was reached."""
+        ...
 
     @property
-    def unused_data(self) -> bytes: ...
+    def unused_data(self) -> bytes:
+        """The input after the end of the member."""
+        ...
 
-    def decompress(self, data: Buffer, /) -> bytes: ...
+    def decompress(self, data: Buffer, /) -> bytes:
+        """Return the output for more input. Raises one of `Codec.errors`."""
+        ...
 
 
 class Codec(NamedTuple):
-    """A format. `size_at_least` is what a file says, at its beginning or end, of the size of its decompressed form."""
+    """A compression format. `member` makes a decompressor; `errors` are those that it raises. `size_at_least` reads a
+    lower bound of the decompressed size from the file's header or footer; 0 if it has none.
+    """
 
     name: str
     member: Callable[[], Decompressor]
@@ -64,7 +71,7 @@ def _gzip_size(file: LocalFile) -> int:
 
 
 def _xz_size(file: LocalFile) -> int:
-    """What the index of the last stream adds up to."""
+    """Return the sum of the sizes in the index of the last stream."""
     end = file.size - 12
     footer = file.read(end, 12) if end >= 0 else b""
     size = 4 * (int.from_bytes(footer[4:8], "little") + 1)
@@ -75,7 +82,7 @@ def _xz_size(file: LocalFile) -> int:
 
 
 def _xz_numbers(data: Buffer) -> Iterator[int]:
-    """The count of blocks, then of each its size in the file and decompressed; 7 bits a byte, the lowest first."""
+    """Yield the number of blocks, then each block's compressed and decompressed size; 7 bits a byte, lowest first."""
     number = shift = 0
     for byte in data:
         number |= (byte & 0x7F) << shift
@@ -91,7 +98,7 @@ def _zstd() -> Codec:
     import zstandard
 
     def size_at_least(file: LocalFile) -> int:
-        """What the first frame says."""
+        """Return the content size of the first frame."""
         try:
             size = zstandard.get_frame_parameters(file.read(0, min(file.size, 18))).content_size
         except zstandard.ZstdError:
@@ -117,16 +124,19 @@ _BY_SUFFIX: dict[str, Callable[[], Codec]] = {
 
 
 def codec_of(path: str) -> Codec:
-    """Raises MissingExtraError where there is no decompressor for it."""
+    """Return the codec for a path's suffix. Raises MissingExtraError if its decompressor is not installed."""
     try:
         return _BY_SUFFIX[os.path.splitext(path)[1]]()
     except ImportError as error:
-        told = "decompressing it needs the zstd extra: `pip install 'touchfs[zstd]'`"
-        raise MissingExtraError(told, path=path) from error
+        message = "decompressing it needs the zstd extra: `pip install 'touchfs[zstd]'`"
+        raise MissingExtraError(message, path=path) from error
 
 
 def decompress(codec: Codec, steps: Iterable[bytes]) -> Iterator[bytes]:
-    """The decompressed bytes of a file, given in steps of at most `STEP_SIZE`. Raises FormatError, with the offset."""
+    """Yield the decompressed bytes of a file whose bytes come in steps of at most `STEP_SIZE`.
+
+    Raises FormatError with the offset in the compressed file.
+    """
     member: Decompressor | None = None
     is_empty = True
     offset = size = 0
@@ -152,17 +162,20 @@ def _step(codec: Codec, member: Decompressor, data: bytes, offset: int, size: in
     try:
         return member.decompress(data)
     except codec.errors as error:
-        told = f"its {codec.name} data cannot be decompressed further than to {size:,} bytes: {error}"
-        raise FormatError(told, offset=offset) from error
+        message = f"its {codec.name} data cannot be decompressed further than to {size:,} bytes: {error}"
+        raise FormatError(message, offset=offset) from error
 
 
 def find(path: str, identity: FileIdentity) -> ScratchFile | None:
-    """The decompressed form of the file at a path that is `identity`, if it is in the scratch store."""
+    """Return the decompressed form of the file at a path with this identity, if the scratch store has it."""
     return Scratch.configured().find(scratch_name(path, identity))
 
 
 def decompressed(path: str, identity: FileIdentity, progress: Progress = lambda done, total: None) -> ScratchFile:
-    """The decompressed form of a file, made if need be. `progress` is told the bytes of the file that are done."""
+    """Return the decompressed form of a file, made if necessary. `progress` gets the compressed bytes done and total.
+
+    Raises FormatError, ChangedError, SourceError or MissingExtraError.
+    """
     codec = codec_of(path)
     file = LocalFile(path, identity)
 
@@ -171,7 +184,7 @@ def decompressed(path: str, identity: FileIdentity, progress: Progress = lambda 
             progress(offset, identity.size)
             block = file.read(offset, min(BLOCK_SIZE, identity.size - offset))
             yield from (block[start : start + STEP_SIZE] for start in range(0, len(block), STEP_SIZE))
-        file.open()  # it must still be what it was when we began
+        file.open()  # verify that the file did not change meanwhile
         progress(identity.size, identity.size)
 
     try:
@@ -185,13 +198,13 @@ def decompressed(path: str, identity: FileIdentity, progress: Progress = lambda 
 
 
 def scratch_name(path: str, identity: FileIdentity) -> str:
-    """The name in the scratch store of the decompressed form of a file."""
-    told = f"{os.path.realpath(path)}\0{identity.size}\0{identity.mtime_ns}\0{identity.inode}"
-    return hashlib.blake2b(told.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    """Return the name in the scratch store of the decompressed form of a file."""
+    text = f"{os.path.realpath(path)}\0{identity.size}\0{identity.mtime_ns}\0{identity.inode}"
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 class DecompressedFile(LocalFile):
-    """The decompressed form of a file, as a source. Opening it verifies that the file is still the same."""
+    """The decompressed form of a file, as a source. Opening it verifies that the compressed file is unchanged."""
 
     __slots__ = ("_compressed", "_compressed_identity")
 
@@ -201,6 +214,7 @@ class DecompressedFile(LocalFile):
         self._compressed_identity = identity
 
     def open(self) -> None:
+        """Open and verify now. Raises ChangedError if the compressed file changed, and SourceError."""
         try:
             same = self._compressed_identity.matches(os.stat(self._compressed))
         except OSError as error:
@@ -218,8 +232,8 @@ class DecompressedFile(LocalFile):
     def _failed(self, error: OSError, offset: int) -> SourceError | NotFoundError | ChangedError:
         failure = super()._failed(error, offset)
         if isinstance(failure, NotFoundError | ChangedError):
-            told = "its decompressed form was evicted from the scratch store: `touchfs reload`, or mount again"
-            return SourceError(told, path=self._compressed)
+            message = "its decompressed form was evicted from the scratch store: `touchfs reload`, or mount again"
+            return SourceError(message, path=self._compressed)
         return failure
 
     def __reduce__(self) -> tuple[type[DecompressedFile], tuple[str, FileIdentity]]:

@@ -1,4 +1,4 @@
-"""Runs a codec's plan over a source."""
+"""Run a codec's reads over a source."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from touchfs.extent import Reads, Source
 T = TypeVar("T")
 
 
-def drive(plan: Reads[T], source: Source) -> T:
-    """The plan's result. Errors of the plan and of the source pass through."""
+def drive(reads: Reads[T], source: Source) -> T:
+    """Perform the reads that a codec requests, and return its result. Errors of codec and source propagate."""
     try:
-        offset, length = next(plan)
+        offset, length = next(reads)
         while True:
-            offset, length = plan.send(source.read(offset, length))
+            offset, length = reads.send(source.read(offset, length))
     except StopIteration as end:
         result: T = end.value
         return result

@@ -1,8 +1,7 @@
-"""The lines of a file, of a file compressed by gzip (`.gz`), or of what a command writes (`pipe:COMMAND`), in order.
+"""The lines of a file, of a gzip file (`.gz`), or of the output of a command (`pipe:COMMAND`), in order.
 
-Reading can go on behind a line: in a plain file at once, else by reading what comes before it again, unparsed. Whether
-that line is still what it was is told by its CRC-32, so another file, or a command that writes something else the
-second time, is an error.
+Reading can continue after any line: a plain file seeks there, other streams are read again up to there, unparsed. The
+line's CRC-32 verifies that it is unchanged, so a different file, or a command with different output, is an error.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
 from touchfs.limits import LIMITS, too_long
 
 PIPE = "pipe:"
-_LINE_MAX = 1 << 30  # of lines in states of version 0.1, which had no other limit
+_LINE_MAX = 1 << 30  # longest line in states of version 0.1, which had no other limit
 _BLOCK = 1 << 20
 
 
 class LinePosition(NamedTuple):
-    """Behind a line: where it ends, its size and CRC-32. The start is behind an empty one."""
+    """A position after a line: the line's end offset in bytes, its size and its CRC-32. `START` has an empty line."""
 
     offset: int = 0
     size: int = 0
@@ -35,16 +34,16 @@ START = LinePosition()
 
 
 def lines_after(
-    path: str, place: LinePosition = START, limit: int = LIMITS.json
+    path: str, position: LinePosition = START, limit: int = LIMITS.json
 ) -> Iterator[tuple[LinePosition, bytes]]:
-    """Each line behind a place, with its line feed, and the place behind it.
+    """Yield each line after `position`, with its line feed, and the position after it.
 
-    A line must fit into memory, and a small .gz may have one of any size: raises FormatError for one of over `limit`
-    bytes.
+    Raises FormatError for a line of over `limit` bytes: a line must fit into memory, and a small .gz may have one of
+    any size. Raises ChangedError if another line ends at `position`, and NotFoundError or SourceError.
     """
     with open_stream(path) as file:
-        _go_behind(file, place, path, limit)
-        offset = place.offset
+        _skip_to(file, position, path, limit)
+        offset = position.offset
         while line := file.readline(limit + 1):
             if len(line) > limit:
                 raise FormatError(too_long("a line", limit), path=path, offset=offset)
@@ -54,7 +53,7 @@ def lines_after(
 
 @contextmanager
 def open_stream(path: str) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed, or those that a command writes. Raises SourceError when the command fails."""
+    """Open the bytes of a file, decompressed, or the output of a command. Raises SourceError if the command fails."""
     if path.startswith(PIPE):
         with _command(path) as output:
             yield output
@@ -76,41 +75,44 @@ def _command(path: str) -> Iterator[BinaryIO]:
     with subprocess.Popen(command, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         try:
             yield cast(BinaryIO, process.stdout)
-        except BaseException:  # also when nobody wants the rest
+        except BaseException:  # also GeneratorExit, when the caller stops early
             process.terminate()
             raise
     if process.returncode:
-        told = f"the command ended with status {process.returncode}, so there may be less than all of it"
-        raise SourceError(told, path=path)
+        message = f"the command ended with status {process.returncode}, so there may be less than all of it"
+        raise SourceError(message, path=path)
 
 
-def _go_behind(file: BinaryIO, place: LinePosition, path: str, limit: int) -> None:
-    longest = min(place.offset, max(limit, _LINE_MAX))
-    if place != START and not (0 < place.size <= longest and place.offset < 1 << 62):
-        raise FormatError(f"there is no line of {place.size} bytes before byte {place.offset}", path=path)
-    before = place.offset - place.size
+def _skip_to(file: BinaryIO, position: LinePosition, path: str, limit: int) -> None:
+    longest = min(position.offset, max(limit, _LINE_MAX))
+    if position != START and not (0 < position.size <= longest and position.offset < 1 << 62):
+        raise FormatError(f"there is no line of {position.size} bytes before byte {position.offset}", path=path)
+    before = position.offset - position.size
     if path.startswith(PIPE):
         for _ in _blocks(file, before):
             pass
     else:
         file.seek(before)
     size = crc = 0
-    for block in _blocks(file, place.size):
+    for block in _blocks(file, position.size):
         size, crc = size + len(block), zlib.crc32(block, crc)
-    if size != place.size or crc != place.crc:
-        told = "another line ends here than when the state was saved: this is not what it was"
-        raise ChangedError(told, path=path, offset=place.offset)
+    if size != position.size or crc != position.crc:
+        message = "another line ends here than when the state was saved: this is not what it was"
+        raise ChangedError(message, path=path, offset=position.offset)
 
 
 def _blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The next bytes of a file, fewer at its end."""
+    """Yield the next `size` bytes of a file in blocks, fewer at its end."""
     while size and (block := file.read(min(size, _BLOCK))):
         yield block
         size -= len(block)
 
 
 def stream_identity(path: str) -> tuple[str, int | None]:
-    """What tells a stream from others wherever it lies. Of what a command will write nothing is known."""
+    """Return the file name and size in bytes, which identify a stream; `("pipe:", None)` for a command.
+
+    Raises NotFoundError or SourceError.
+    """
     if path.startswith(PIPE):
         return PIPE, None
     try:

@@ -1,16 +1,16 @@
 """Local files as sources: read with pread, verified to be the same file, on few descriptors.
 
-- Never mapped: a file that is truncated while it is mapped kills the reader with SIGBUS; pread only comes up short.
-- `read_nowait` is `preadv2(RWF_NOWAIT)`, which gives what the page cache holds and otherwise fails at once. File
-  systems in memory (tmpfs) do not know the flag, but have nothing to wait for, and are read directly; of others that
-  do not know it (network ones), nothing is known to be there without waiting.
-- A file is what it was when it was indexed or first opened: size, mtime and inode are compared at open, after a short
-  read, and at most once a second in between. Another file under the name is a `ChangedError`, never other bytes. To
-  compare them may wait, on a file system that does not answer for ever: so `read_nowait` never does.
-- Descriptors are a pool over all sources of the process, of at most half of RLIMIT_NOFILE, less where that is below 96.
-  The one whose use was least lately noticed (uses are noticed when files are verified) is closed, and opened anew when
-  it is read again. Reads hold a reference while they run, so none is closed under them (a number that was closed might
-  already be another file). To close a file may wait, too (FUSE asks the file system), so a thread of its own does it.
+- Files are not mapped: truncating a mapped file kills its reader with SIGBUS; pread returns fewer bytes.
+- `read_nowait` is `preadv2(RWF_NOWAIT)`, which returns data from the page cache or fails at once. File systems in
+  memory (tmpfs) lack the flag but never block, so they are read directly. On others that lack it (network file
+  systems) any read may block, so `read_nowait` returns None.
+- A file must stay the one that was indexed or first opened: size, mtime and inode are compared at open, after a short
+  read, and at most once a second in between. A replaced file is a `ChangedError`, never wrong bytes. The comparison
+  may block for ever on a file system that does not answer, so `read_nowait` does not do it.
+- All sources of the process share a pool of descriptors, at most half of RLIMIT_NOFILE, less where that is below 96.
+  The least recently verified one is closed, and opened again at its next read. Reads hold a reference while they run,
+  so their descriptor stays open (its number might otherwise become another file). Closing may block too (FUSE asks the
+  file system), so a separate thread does it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ VERIFY_SECONDS = 1.0
 CLOSE_SECONDS = 0.1
 UNZEROED_SIZE = 1 << 15
 DESCRIPTORS_MAX = 2**16  # where RLIMIT_NOFILE sets no limit
-# A worker of a mount has some 25 besides, and its threads one for each file that they read just when it is evicted.
+# A worker of a mount uses about 25 others, and each of its threads one for a file that is evicted while it is read.
 DESCRIPTORS_ELSE = 48
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # only Linux has it
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
@@ -46,7 +46,9 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """What tells a file from a later one of the same name. The inode is None where only a listing was kept."""
+    """Identifies a file among later ones of the same name: size in bytes, mtime and inode. `inode` is None if only a
+    directory listing was stored.
+    """
 
     size: int
     mtime_ns: int
@@ -54,9 +56,11 @@ class FileIdentity:
 
     @classmethod
     def of(cls, stat: os.stat_result) -> FileIdentity:
+        """Return the identity of a file with this status."""
         return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
     def matches(self, stat: os.stat_result) -> bool:
+        """Return whether a file with this status is the same file, unchanged."""
         return (
             stat.st_size == self.size
             and stat.st_mtime_ns == self.mtime_ns
@@ -65,7 +69,7 @@ class FileIdentity:
 
 
 class _Descriptor:
-    """An open file, closed when the last reader lets go of it."""
+    """An open file, closed when its last reference is dropped."""
 
     __slots__ = ("number",)
 
@@ -78,12 +82,12 @@ class _Descriptor:
 
 
 def _share_of(limit: int) -> int:
-    """How many of the process's descriptors are for sources: half, if enough is left for all else."""
+    """Return the number of descriptors for sources: half of the limit, if enough is left for other uses."""
     return max(min(limit // 2, limit - DESCRIPTORS_ELSE), 16)
 
 
 class _Closer:
-    """Lets go of descriptors in a thread. That is waited for a moment: it may not fall behind, unless it hangs."""
+    """Closes descriptors in a thread. `close` waits a moment, so that the thread cannot fall behind unless it hangs."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[_Descriptor | None, threading.Event]] = SimpleQueue()
@@ -109,7 +113,7 @@ class _Closer:
 
 
 class _Pool:
-    """The sources that hold a descriptor, the least lately verified first."""
+    """The sources with an open descriptor, the least recently verified first."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, LocalFile] = OrderedDict()
@@ -144,7 +148,7 @@ _pool = _Pool()
 
 
 class LocalFile:
-    """A local file as a source. `identity` is what it must still be; by default, what it is at the first open."""
+    """A local file as a source. It must match `identity`; by default, its identity at the first open."""
 
     __slots__ = ("_descriptor", "_identity", "_nowait", "_verify_at", "path")
 
@@ -157,26 +161,30 @@ class LocalFile:
 
     @property
     def size(self) -> int:
-        """In bytes. Opens and verifies the file."""
-        descriptor = self._verified()  # held: the pool may drop it at any time
+        """Size in bytes. Opens and verifies the file; raises as `open`."""
+        descriptor = self._verified()  # keep a reference: the pool may evict it at any time
         return os.fstat(descriptor.number).st_size
 
     @property
     def expected_size(self) -> int:
-        """In bytes, as it was indexed; the file is only opened where that is not known."""
+        """Size in bytes, as indexed; the file is opened only if its identity is not known."""
         return self.size if self._identity is None else self._identity.size
 
     def open(self) -> None:
-        """Open and verify now, so that a file that is gone or changed is known before the first read."""
+        """Open and verify the file now, so that a missing or changed file is noticed before the first read.
+
+        Raises ChangedError, NotFoundError or SourceError.
+        """
         self._verify_at = 0.0
         self._verified()
 
     def close(self) -> None:
-        """Give the descriptor up; a further read opens the file again."""
+        """Close the descriptor; a later read opens the file again."""
         self._descriptor = None
         _pool.remove(self)
 
     def read(self, offset: int, length: int) -> bytes:
+        """See `Source.read`. Raises as `open`, and SourceError if the file ends before the data does."""
         descriptor = self._descriptor
         if descriptor is None or monotonic() >= self._verify_at:
             descriptor = self._verified()
@@ -192,7 +200,7 @@ class LocalFile:
         return data
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill a view of bytes: `read` for whoever has the memory already."""
+        """Fill a view of bytes with the data at `offset`: `read` into existing memory."""
         descriptor = self._verified()
         try:
             done = os.preadv(descriptor.number, (buffer,), offset)
@@ -206,14 +214,15 @@ class LocalFile:
 
     @property
     def is_verified(self) -> bool:
-        """Whether it was within the last second, so that nothing has to be waited for to know that it is the same."""
+        """Whether the file was verified within the last second, so that `read` need not verify it again."""
         return self._descriptor is not None and monotonic() < self._verify_at
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Source.read_nowait`. Returns None also if the file has to be verified first."""
         descriptor = self._descriptor
         if descriptor is None or monotonic() >= self._verify_at:
             return None
-        # A bytearray is zeroed first: of 128 KiB that is a sixth of the whole read, of 1 MiB two fifths.
+        # A bytearray is zeroed first: for 128 KiB that takes a sixth of the whole read, for 1 MiB two fifths.
         buffer = bytearray(length) if length < UNZEROED_SIZE else np.empty(length, np.uint8).data
         try:
             count = os.preadv(descriptor.number, (buffer,), offset, self._nowait)
@@ -226,7 +235,7 @@ class LocalFile:
         return buffer if count == length else None
 
     def _verified(self) -> _Descriptor:
-        """The descriptor, opened when there is none, of a file that is still the one we know."""
+        """Return the descriptor of the verified file; opens the file if necessary."""
         now = monotonic()
         descriptor = self._descriptor
         if descriptor is not None and now < self._verify_at:
@@ -254,12 +263,12 @@ class LocalFile:
         return descriptor
 
     def _open(self) -> int:
-        # O_NONBLOCK: if a pipe is there by now, opening it must not wait for a writer.
+        # O_NONBLOCK: if the path is a pipe by now, opening it must not wait for a writer.
         return open_data(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
 
     def _short(self, end: int) -> SourceError | ChangedError:
         self._verify_at = 0.0
-        self._verified()  # says so when the file is another one by now
+        self._verified()  # raises ChangedError if the file was replaced
         return SourceError("the file ends here, before the data that its index names", path=self.path, offset=end)
 
     def _failed(self, error: OSError, offset: int) -> SourceError | NotFoundError | ChangedError:
@@ -279,7 +288,7 @@ class LocalFile:
 
 @cache
 def _is_in_memory(device: int) -> bool:
-    """Whether a mounted device is a file system in memory."""
+    """Return whether a device is a file system in memory."""
     number = f"{os.major(device)}:{os.minor(device)}"
     try:
         return any(mounted.device == number and mounted.kind in _IN_MEMORY for mounted in mounts())

@@ -1,7 +1,7 @@
-"""Files mapped into memory without holding a descriptor each, as Python's `mmap` does before 3.13.
+"""Map files into memory without keeping a descriptor open for each, as Python's `mmap` does before 3.13.
 
-A dataset has as many catalogs as shards, and a process may have 64 descriptors. What is mapped is only ever replaced by
-a rename, never cut: reading behind the end of a file that was cut would kill the process.
+A dataset has as many catalogs as shards, and a process may have only 64 descriptors. Mapped files are replaced by a
+rename and never truncated: reading beyond the end of a truncated file would kill the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def map_file(descriptor: int) -> memoryview:
-    """Map a whole file to read it. It stays mapped as long as a view of it lives. Raises OSError."""
+    """Map a whole file for reading. It stays mapped as long as a view of it exists. Raises OSError."""
     size = os.fstat(descriptor).st_size
     if not size:
         return memoryview(b"")

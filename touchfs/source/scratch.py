@@ -1,16 +1,16 @@
-"""The scratch store: a directory for what can be made again, as the decompressed form of a shard.
+"""The scratch store: a directory for files that can be made again, such as decompressed shards.
 
-    <32 hex digits>.scratch                whole, and never changed: its name says what is in it
-    .touchfs-tmp-<32 hex digits>.scratch   in the making; with its size goes what is set aside for it
-    .touchfs-scratch.lock                  held by who counts and removes
+    <32 hex digits>.scratch                complete and immutable: its name is a hash that identifies its content
+    .touchfs-tmp-<32 hex digits>.scratch   being written; its size includes the space reserved for it
+    .touchfs-scratch.lock                  locked while a process counts and removes files
 
-Any number of processes share it, and nothing is written down: all that must be known ends with the process it is about.
-Who makes a file holds it locked (flock, exclusive), so one that can be locked is left from a process that was killed,
-and whoever makes something next removes it. Who uses a file holds it locked too (shared), as a `ScratchFile`.
+Any number of processes share the store. Its only state is file locks, which end with the process that holds them. A
+writer holds an exclusive lock (flock) on its file, so an unfinished file that can be locked was left by a killed
+process, and the next writer removes it. A reader holds a shared lock, as a `ScratchFile`.
 
-One limit counts for all files together. Where it would be passed, files that nobody holds go, the least recently used
-first (an opening is a use; its time is the file's access time). If that is not enough, nothing goes, and what was to be
-made is refused. Other files in the directory are neither counted nor touched.
+One limit applies to the total size of all files. A file that would exceed it evicts unlocked files, the least recently
+used first (opening a file sets its access time). If that does not free enough, nothing is evicted and the new file is
+refused. Other files in the directory are neither counted nor changed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from touchfs.posix.atomic import TEMPORARY_PREFIX
 from touchfs.posix.trust import check_directory, check_file, make_directory, open_alone, open_to_change
 
 DIRECTORY_VARIABLE, SIZE_VARIABLE = "TOUCHFS_SCRATCH_DIR", "TOUCHFS_SCRATCH_SIZE"
-# Unless a limit is given: so much, but never more than half of what the disk has for the store.
+# Default limit in bytes; never more than half of the disk space available to the store.
 SIZE_DEFAULT = 50 * 10**9
-# Set aside beyond what is needed, where there is room: else each block written would be counted by itself.
+# Space reserved beyond what is needed, if there is room: otherwise each written block would need its own reservation.
 AHEAD_SIZE = 1 << 20
 
 _SUFFIX = ".scratch"
@@ -47,7 +47,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def parse_size(text: str) -> int:
-    """Bytes, where `text` is as 800M, 50G or 1.5T. Raises UsageError."""
+    """Parse a size in bytes such as 800M, 50G or 1.5T (decimal units). Raises UsageError."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"no size: {text!r}; expected bytes, or a number with k, M, G or T")
@@ -55,7 +55,7 @@ def parse_size(text: str) -> int:
 
 
 class ScratchFile:
-    """A file of the store, which is not evicted while this object or a copy of it in a forked process lives."""
+    """A locked file of the store. It is not evicted while this object, or its copy in a forked process, exists."""
 
     __slots__ = ("_descriptor", "path")
 
@@ -64,11 +64,12 @@ class ScratchFile:
         self._descriptor = descriptor
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
+        """Whether the file is still in the store."""
         return os.fstat(self._descriptor).st_nlink > 0
 
     def close(self) -> None:
-        """It may be evicted from now on."""
+        """Release the lock, so that the file may be evicted."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -83,85 +84,86 @@ class _File:
     stat: os.stat_result
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return not os.path.basename(self.path).startswith(TEMPORARY_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The store in a directory. A name is 32 hexadecimal digits, a hash of all that what is called so depends on."""
+    """The store in a directory. A file's name is 32 hexadecimal digits: a hash of all inputs of its content."""
 
     directory: str
     limit: int | None = None
 
     @classmethod
     def configured(cls) -> Scratch:
-        """The store of this process: its environment says where."""
-        told, size = os.environ.get(DIRECTORY_VARIABLE), os.environ.get(SIZE_VARIABLE)
-        directory = told or os.path.join(platformdirs.user_cache_dir("touchfs"), "scratch")
+        """Return the store that the environment configures. Raises UsageError for a bad size."""
+        directory, size = os.environ.get(DIRECTORY_VARIABLE), os.environ.get(SIZE_VARIABLE)
+        directory = directory or os.path.join(platformdirs.user_cache_dir("touchfs"), "scratch")
         return cls(os.path.abspath(directory), parse_size(size) if size else None)
 
     def path(self, name: str) -> str:
+        """Return the path of the complete file of this name."""
         return os.path.join(self.directory, name + _SUFFIX)
 
     def find(self, name: str) -> ScratchFile | None:
-        """The file of this name, held; None where it is not there, or is not believed."""
+        """Return the locked file of this name, or None if it does not exist or is not trusted. Raises SourceError."""
         try:
-            held = ScratchFile(self.path(name), open_alone(self.path(name), os.O_RDWR))
-            # Who has it locked for himself is about to remove it, which takes no time.
-            fcntl.flock(held._descriptor, fcntl.LOCK_SH)
-            if not held.is_there:
+            file = ScratchFile(self.path(name), open_alone(self.path(name), os.O_RDWR))
+            # An exclusive holder is about to unlink it, so this wait is short.
+            fcntl.flock(file._descriptor, fcntl.LOCK_SH)
+            if not file.exists:
                 return None
-            os.utime(held._descriptor, ns=(time.time_ns(), os.fstat(held._descriptor).st_mtime_ns))
+            os.utime(file._descriptor, ns=(time.time_ns(), os.fstat(file._descriptor).st_mtime_ns))
         except (FileNotFoundError, UntrustedError):
             return None
         except OSError as error:
             raise self._failed(error) from error
-        return held
+        return file
 
     def stored(self) -> list[str]:
-        """The paths of all files that are whole."""
+        """Return the paths of all complete files, sorted."""
         try:
-            return sorted(file.path for file in self._files() if file.is_whole)
+            return sorted(file.path for file in self._files() if file.is_complete)
         except FileNotFoundError:
             return []
 
     def is_used(self, path: str) -> bool:
-        """Somebody holds this file."""
-        with ExitStack() as until_seen:
-            return not _locked(path, until_seen)
+        """Return whether a process holds a lock on this file."""
+        with ExitStack() as stack:
+            return not _try_lock_path(path, stack)
 
     def make(self, name: str, pieces: Iterable[Buffer], at_least: int = 0) -> ScratchFile:
-        """The file of this name, held; if it is not there, made of `pieces`, which are `at_least` so many bytes.
+        """Return the locked file of this name. If it is missing, write it from `pieces`, of at least `at_least` bytes.
 
-        If another process is making it, that is waited for. Raises SourceError where there is no room for it; then, and
-        after an error of `pieces`, nothing of it stays.
+        Waits if another process is writing it. Raises SourceError if there is no room. Then, and after an error of
+        `pieces`, the partial file is removed.
         """
         try:
             make_directory(self.directory)
             check_directory(self.directory)
-            while (held := self.find(name)) is None:
-                with self._claimed(name) as descriptor:
+            while (file := self.find(name)) is None:
+                with self._unfinished_file(name) as descriptor:
                     if descriptor is None:
                         time.sleep(_POLL_SECONDS)
-                    elif (held := self.find(name)) is None:  # which another may have made since we looked
+                    elif (file := self.find(name)) is None:  # another process may have made it since the last look
                         return self._write(descriptor, name, pieces, at_least)
         except UntrustedError as error:
-            told = f"{error.message}: see to that, or name another --scratch-dir"
-            raise SourceError(told, path=error.path) from error
+            message = f"{error.message}: see to that, or name another --scratch-dir"
+            raise SourceError(message, path=error.path) from error
         except OSError as error:
             raise self._failed(error) from error
-        return held
+        return file
 
     @contextmanager
-    def _claimed(self, name: str) -> Iterator[int | None]:
-        """The file in the making, locked for us, and removed at the end if it is not whole by then; None if it is
-        another process's.
+    def _unfinished_file(self, name: str) -> Iterator[int | None]:
+        """Open the unfinished file of this name, locked, and remove it at the end if it was not completed. Yields None
+        if another process is writing it.
         """
         path = self._unfinished(name)
         descriptor = open_to_change(path, os.O_RDWR)
         try:
-            if not _lock(descriptor) or not _is_at(descriptor, path):
+            if not _try_lock(descriptor) or not _is_at(descriptor, path):
                 yield None
                 return
             try:
@@ -173,37 +175,38 @@ class Scratch:
             os.close(descriptor)
 
     def _write(self, descriptor: int, name: str, pieces: Iterable[Buffer], at_least: int) -> ScratchFile:
-        os.ftruncate(descriptor, 0)  # what a process left that was killed
-        room, size = self._set_aside(descriptor, at_least), 0
+        os.ftruncate(descriptor, 0)  # a killed process may have left data
+        room, size = self._reserve(descriptor, at_least), 0
         with open(descriptor, "wb", AHEAD_SIZE, closefd=False) as file:
             for piece in pieces:
                 size += len(piece)
                 if size > room:
-                    room = self._set_aside(descriptor, size)
+                    room = self._reserve(descriptor, size)
                 file.write(piece)
         os.ftruncate(descriptor, size)
         os.fsync(descriptor)
         os.rename(self._unfinished(name), self.path(name))
-        held = ScratchFile(self.path(name), os.dup(descriptor))
-        fcntl.flock(descriptor, fcntl.LOCK_SH)  # of both numbers, as they are one open file
-        if not held.is_there:
-            raise SourceError("was evicted as soon as it was made: --scratch-size raises the limit", path=held.path)
-        return held
+        scratch_file = ScratchFile(self.path(name), os.dup(descriptor))
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # both descriptors share one open file, so they share its lock
+        if not scratch_file.exists:
+            message = "was evicted as soon as it was made: --scratch-size raises the limit"
+            raise SourceError(message, path=scratch_file.path)
+        return scratch_file
 
-    def _set_aside(self, descriptor: int, needed: int) -> int:
-        """Make room for a file in the making of `needed` bytes or more. Returns how many it may have."""
-        with self._alone(), ExitStack() as going:
+    def _reserve(self, descriptor: int, needed: int) -> int:
+        """Reserve room for an unfinished file of at least `needed` bytes. Returns the size that it may have."""
+        with self._exclusive(), ExitStack() as locks:
             own = os.fstat(descriptor)
             files = list(self._files())
             others = [file for file in files if file.stat.st_ino != own.st_ino]
-            others.sort(key=lambda file: (file.is_whole, file.stat.st_atime_ns))
+            others.sort(key=lambda file: (file.is_complete, file.stat.st_atime_ns))
             used = sum(file.stat.st_size for file in others)
             limit = self._limit(files)
             evicted = []
             for file in others if needed <= limit else []:
-                if file.is_whole and used + needed <= limit:
+                if file.is_complete and used + needed <= limit:
                     break
-                if _locked(file.path, going):
+                if _try_lock_path(file.path, locks):
                     evicted.append(file.path)
                     used -= file.stat.st_size
             if used + needed > limit:
@@ -233,7 +236,7 @@ class Scratch:
                         yield _File(entry.path, check_file(entry.path))
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         descriptor = open_to_change(os.path.join(self.directory, _LOCK), os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -245,14 +248,14 @@ class Scratch:
         return os.path.join(self.directory, TEMPORARY_PREFIX + name + _SUFFIX)
 
     def _failed(self, error: OSError) -> SourceError:
-        told = "--scratch-dir names another place"
+        advice = "--scratch-dir names another place"
         if error.errno in _FULL:
-            told = f"free some space there, or {told}"
-        return SourceError(f"the scratch store cannot be used: {error.strerror}; {told}", path=self.directory)
+            advice = f"free some space there, or {advice}"
+        return SourceError(f"the scratch store cannot be used: {error.strerror}; {advice}", path=self.directory)
 
 
-def _lock(descriptor: int) -> bool:
-    """Lock for us alone, if nobody else has it."""
+def _try_lock(descriptor: int) -> bool:
+    """Take an exclusive lock if the file is not locked; return whether it succeeded."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -260,18 +263,18 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _locked(path: str, until: ExitStack) -> bool:
-    """Lock a file for us alone until then, if nobody else has it."""
+def _try_lock_path(path: str, stack: ExitStack) -> bool:
+    """Take an exclusive lock on a file until `stack` closes, if it is not locked; return whether it succeeded."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
-    until.callback(os.close, descriptor)
-    return _lock(descriptor) and _is_at(descriptor, path)
+    stack.callback(os.close, descriptor)
+    return _try_lock(descriptor) and _is_at(descriptor, path)
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    """Whether a path still is that of an open file."""
+    """Return whether a path still names an open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:

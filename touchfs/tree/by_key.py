@@ -24,7 +24,7 @@ from touchfs.catalog.keys import Keys
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, STORED, UNKEYED, Table
 from touchfs.errors import ChangedError, FormatError, UsageError
 from touchfs.extent import Content
-from touchfs.names import HASH_DIGITS, NAME_MAX, flat, hash_of, quote
+from touchfs.names import HASH_DIGITS, NAME_MAX, flat_name, hash_of, quote
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, pack, unpack
 from touchfs.tree.open_shards import OpenShard, OpenShards
@@ -61,7 +61,7 @@ class _Sample(NamedTuple):
         return self.names_of(self.key, number)
 
     def names_of(self, key: str, number: int) -> list[bytes]:
-        return [flat(key, self.suffix(row), number) for row in self.rows]
+        return [flat_name(key, self.suffix(row), number) for row in self.rows]
 
 
 class ByKey:
@@ -148,7 +148,7 @@ class ByKey:
                 if not number:
                     continue
             if not is_plain or number > 1 or len(name) > NAME_MAX:
-                name = flat(table.shown_key(row), suffix, number)
+                name = flat_name(table.shown_key(row), suffix, number)
             yield name, Entry(inode + row, stat.S_IFLNK, before + len(path), mtime_ns), place + row
 
     def _numbers(self, shard: OpenShard) -> Callable[[int, bytes], int] | None:

@@ -74,8 +74,8 @@ class PairGrouping:
             self._is_open = False
             if stem == self._stem:
                 return False
-            told = f"{name!r} is not the pair of {self._first!r} before it, as Lhotse takes it to be"
-            raise FormatError(told, offset=offset)
+            message = f"{name!r} is not the pair of {self._first!r} before it, as Lhotse takes it to be"
+            raise FormatError(message, offset=offset)
         if stem == self._stem and name != self._first:
             raise FormatError(f"{name!r} is one more than the two members of Lhotse's samples", offset=offset)
         self._first, self._offset, self._stem, self._is_open = name, offset, stem, True
@@ -144,8 +144,8 @@ class StrictRunGrouping:
         metadata = sum(name.endswith(_METADATA) for name in self._names)
         if self._names and (metadata != 1 or len(self._names) == 1):
             others = len(self._names) - metadata
-            told = f"sample {self._key!r} has {metadata} {_METADATA} and {others} others, and NeMo wants 1 and some"
-            raise FormatError(told, offset=self._offset)
+            message = f"sample {self._key!r} has {metadata} {_METADATA} and {others} others, and NeMo wants 1 and some"
+            raise FormatError(message, offset=self._offset)
 
 
 def webdataset_key(name: str) -> str:

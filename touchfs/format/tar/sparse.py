@@ -79,16 +79,16 @@ def scan_pax(fields: Mapping[bytes, bytes], read: Read, offset: int, end: int) -
 def _text_numbers(read: Read, offset: int, end: int) -> tuple[list[int], int]:
     """How many pairs, then the pairs."""
     blocks: list[bytes] = []
-    at, lines, wanted = offset, 0, 1
-    while lines < wanted:
+    at, lines, expected = offset, 0, 1
+    while lines < expected:
         if at - offset > MAP_SIZE_MAX or at + BLOCK > end:
             raise FormatError("the map of a sparse file does not end", offset=offset)
         blocks.append(read(at, BLOCK))
         if at == offset:
-            wanted += 2 * _decimal(blocks[0].partition(b"\n")[0], offset)
+            expected += 2 * _decimal(blocks[0].partition(b"\n")[0], offset)
         lines += blocks[-1].count(b"\n")
         at += BLOCK
-    return [_decimal(number, offset) for number in b"".join(blocks).split(b"\n")[1:wanted]], at
+    return [_decimal(number, offset) for number in b"".join(blocks).split(b"\n")[1:expected]], at
 
 
 def _decimal(digits: bytes, offset: int) -> int:
