@@ -1,1 +1,1 @@
-"""Catalogs: every file of a shard as tables that are mapped and never loaded, and the index of keys."""
+"""Catalogs: tables of all files of a shard, mapped and never loaded, and the index of keys."""

@@ -1,8 +1,8 @@
-"""The catalog of a shard: every file and directory that its views show, as tables that are mapped and never loaded.
+"""The catalog of a shard: tables of every file and directory that its views show, mapped and never loaded.
 
-A catalog is an uncompressed Arrow IPC file with one record batch a view. `touchfs.catalog.table` describes its columns,
-and `touchfs.catalog.columns` says which of them are stored. The metadata key `touchfs` holds the columns that were left
-out, and what is known of the shard as a whole.
+A catalog is an uncompressed Arrow IPC file with one record batch per view. `touchfs.catalog.table` describes the
+columns, and `touchfs.catalog.columns` decides which of them are stored. The metadata key `touchfs` holds the omitted
+columns and facts about the whole shard, as JSON.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ KINDS_MAX = 2**16 - 1
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What files of one kind are: a field of a sample, the file of the shard it lies in, and its form.
+    """A kind of file: the field of a sample that it shows, the shard's file that holds it (`source`), and its form.
 
-    `rate` is that of recordings, in Hz, whose lengths are in the column `frames`; 0 for all other files.
+    `rate` is the sample rate in Hz of recordings, whose lengths are in the column `frames`; 0 for all other files.
     """
 
     field: str
@@ -51,11 +51,12 @@ _NUMBERS = struct.Struct(f"{len(_NUMBER_COLUMNS)}q")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a catalog says of its shard as a whole. `report` is the text of ERROR.txt, empty when all is well.
+    """Facts about a whole shard that its catalog stores. `size` and `index_size` are bytes; `samples` and `damaged`
+    count samples. `report` is the text of ERROR.txt, empty if the shard has no damage.
 
-    `seconds` is how long the recordings of `timed` samples are together; of the others it is not known. With
-    `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `digest` is of pieces of the files
-    (`touchfs.catalog.ends`); empty where there is none.
+    `seconds` is the total duration of the recordings of `timed` samples; the duration of others is not known. With
+    `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `digest` is the digest of pieces of the
+    files (`touchfs.catalog.ends`), or empty.
     """
 
     files: Mapping[str, FileIdentity]
@@ -72,7 +73,7 @@ class Facts:
 
 
 def encode_key(key: str) -> bytes:
-    """A raw key as catalogs keep it: what is not UTF-8 in a name as it was, half a surrogate pair as UTF-8 would be."""
+    """Encode a raw key as catalogs store it: escaped bytes as they were, a lone surrogate as UTF-8 would encode it."""
     try:
         return key.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -84,7 +85,7 @@ class TableBuilder:
 
     def __init__(self, *, keys_are_paths: bool = False) -> None:
         self._keys_are_paths = keys_are_paths
-        self._numbers = bytearray()  # 64 bytes a file, where a tuple of ints would take 320
+        self._numbers = bytearray()  # 64 bytes per file; a tuple of ints would take 320
         self._keys: list[bytes] = []
         self._inlines: list[bytes] = []
 
@@ -101,7 +102,7 @@ class TableBuilder:
         inline: bytes = b"",
         frames: int = 0,
     ) -> None:
-        """A file, its columns as in the module. Files are added by sample, in the order that `order` keeps."""
+        """Add a file. `touchfs.catalog.table` describes the columns. Files are added by sample, in the view's order."""
         self._numbers += _NUMBERS.pack(kind, ordinal, part, offset, length, size, frames, suffix)
         self._keys.append(key)
         self._inlines.append(inline)
@@ -110,16 +111,17 @@ class TableBuilder:
         return len(self._keys)
 
     def _stored(self, key: bytes, path: bytes, suffix: int) -> int:
-        """How it is said that a key is stored."""
+        """Return the value of the column `keyed` for a key in the column `key`."""
         if not self._keys_are_paths:
             return STORED
         shown = plain_path(key.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         return SHOWN if path[: len(path) - suffix] == shown else STORED
 
     def columns(self, paths: Iterable[tuple[bytes, bytes]]) -> dict[str, arrow_ipc.Column]:
-        """The rows. `paths` has for each file, in the order they were added, its directory and name.
+        """Return the columns of the table. `paths` has the directory and name of each file, in the order of `add`.
 
-        Directories are `/`-separated, relative to the shard. They and all names in them are unique.
+        Directories are `/`-separated paths relative to the shard. Paths are unique. Raises FormatError for more than
+        `ROWS_MAX` rows.
         """
         tree = _Tree(len(self))
         files = np.frombuffer(self._numbers, np.int64).reshape(len(self), len(_NUMBER_COLUMNS))
@@ -133,7 +135,7 @@ class TableBuilder:
         nodes, parents, spans = tree.lay_out()
         if len(nodes) > ROWS_MAX:
             raise FormatError(f"{len(nodes)} files in one shard; at most {ROWS_MAX} fit")
-        spans[0] = spans[0][0], 0  # `Table` is told how many children the first directory has
+        spans[0] = spans[0][0], 0  # `Table` gets the number of children of the first directory as `top`
         directories = np.array([(DIRECTORY, NO_SAMPLE, 0, first, count, 0, 0, 0) for first, count in spans], np.int64)
         keys, inlines = keys + [b""] * len(spans), self._inlines + [b""] * len(spans)
         columns: dict[str, arrow_ipc.Column] = {
@@ -151,7 +153,7 @@ class TableBuilder:
 
 
 class _Tree:
-    """The directories of a view. Its nodes are numbers: files first, in the order they come, then directories."""
+    """The directory tree of a view. Nodes are numbers: first the files in the order of `add`, then directories."""
 
     def __init__(self, files: int) -> None:
         self.names: list[bytes] = []
@@ -172,12 +174,12 @@ class _Tree:
         self.names.append(name)
 
     def lay_out(self) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-        """For each row its node and the row of its parent; for each directory its first child's row, and how many."""
+        """Return each row's node and parent row; for each directory its first child's row and number of children."""
         self.names += self._directory_names
         lists = list(self._children.values())
         spans = [(0, 0)] * len(lists)
         nodes, parents = [self._files], [0]
-        for row, node in enumerate(nodes):  # which grow meanwhile: level by level
+        for row, node in enumerate(nodes):  # `nodes` grows during the loop, level by level
             if node >= self._files:
                 children = sorted(lists[node - self._files], key=self.names.__getitem__)
                 spans[node - self._files] = len(nodes), len(children)
@@ -189,11 +191,11 @@ class _Tree:
 def write_catalog(
     path: str, tables: Mapping[str, Mapping[str, arrow_ipc.Column]], kinds: Sequence[FileKind], facts: Facts
 ) -> None:
-    """Write a catalog, atomically. `kinds` excludes the directory, so an entry's kind 1 is `kinds[0]`."""
+    """Write a catalog atomically. `kinds` excludes the directory, so kind 1 in a table is `kinds[0]`."""
     schema, stored, omitted = omit(list(tables.values()))
     header = {
         "version": VERSION,
-        # By view how many children its directory has: the parent of them is row 0, as it is its own.
+        # By view, the number of children of its directory: their parent is row 0, which is also its own parent.
         "views": {view: int(np.count_nonzero(np.asarray(table["parent"]) == 0)) - 1 for view, table in tables.items()},
         "omitted": omitted,
         "kinds": [asdict(kind) for kind in kinds],
@@ -205,9 +207,10 @@ def write_catalog(
 
 
 class Catalog:
-    """A mapped catalog. The file is replaced by rename only, so what is mapped stays as it was.
+    """A mapped catalog. The file is only ever replaced by a rename, so the mapping does not change.
 
-    `shard` is the path of the shard that it is of, whose owner is believed where the catalog is beside the data.
+    `shard` is the path of its shard; its owner is trusted if the catalog is beside the data. Raises ChangedError if the
+    catalog is missing or of another version, FormatError if it is damaged, and UntrustedError or SourceError.
     """
 
     __slots__ = ("facts", "kinds", "path", "tables")

@@ -1,10 +1,10 @@
-"""How the columns of a catalog's tables are stored: what follows from something else is left out.
+"""Compact storage for the columns of a catalog's tables: a column that can be computed is omitted.
 
-A column is left out where all its values are equal, or where a rule gives them (`_RULES`), in all tables of a catalog,
-as they share a schema. Directories have no samples and no files, so what stands there does not count. Numbers take as
-few bytes as the largest one needs. So JSON lines in the order of their keys cost a name, an offset and a length each.
+A column is omitted if all its values are equal or follow from a rule (`_RULES`) in all tables of a catalog, as they
+share a schema. For columns about files, the values of directories do not count. Numbers take as few bytes as the
+largest one needs. So JSON lines in the order of their keys cost a name, an offset and a length each.
 
-What is left out takes no memory either: it is read as a view of one number, or as a `range`.
+An omitted column takes no memory either: it is read as a view of one number, or as a `range`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from touchfs.errors import FormatError
 from touchfs.format.arrow import ipc as arrow_ipc
 
-# The row of a file's directory, and so on: as in `touchfs.catalog.table`.
+# `touchfs.catalog.table` describes these columns.
 NUMBERS = ("parent", "kind", "ordinal", "part", "offset", "length", "size", "frames", "suffix", "keyed", "order")
 TEXTS = ("name", "key", "inline")
-# Rows, numbers of kinds and the like. Never negative: such a one would count from the end.
+# Columns of indexes. They are never negative: a negative index would count from the end.
 _NATURAL = frozenset({"parent", "kind", "ordinal", "part", "suffix", "keyed", "order"})
 _OF_FILES = frozenset({"part", "size", "frames", "suffix", "keyed"})
 
 TableColumns: TypeAlias = Mapping[str, arrow_ipc.Column]
 Numbers: TypeAlias = Sequence[int]  # a memoryview or a range
-# By column the number that all values are, or the name of a rule; "" for texts that are all empty.
+# By omitted column, its constant value or the name of its rule; "" for texts that are all empty.
 Omitted: TypeAlias = dict[str, int | str]
 
 _TYPES = ("<u1", "<u2", "<u4", "<i8")
@@ -44,18 +44,18 @@ def _size_is_length(table: TableColumns) -> bool:
 
 
 def _order_is_rows(table: TableColumns) -> bool:
-    """One directory, and the files by sample, as the rows are."""
+    """Whether the table has one directory, and its rows are in the order of the samples."""
     order = np.asarray(table["order"])
     return np.count_nonzero(~_files(table)) == 1 and np.array_equal(order[:-1], np.arange(1, len(order)))
 
 
 def _ordinal_is_row(table: TableColumns) -> bool:
-    """One directory, and in it a file a sample, in order."""
+    """Whether the table has one directory with one file per sample, in order."""
     ordinals = np.asarray(table["ordinal"])
     return _order_is_rows(table) and np.array_equal(ordinals[1:], np.arange(len(ordinals) - 1))
 
 
-# By column the rules: a name, whether it holds, and what the values are, from the number of rows and other columns.
+# Rules by column: the name, a test whether the rule holds, and the values from the number of rows and other columns.
 _RULES: Mapping[str, tuple[str, Callable[[TableColumns], bool], Callable[[int, Mapping[str, Numbers]], Numbers]]] = {
     "size": ("length", _size_is_length, lambda rows, columns: columns["length"]),
     "order": ("rows", _order_is_rows, lambda rows, columns: range(1, rows)),
@@ -64,7 +64,7 @@ _RULES: Mapping[str, tuple[str, Callable[[TableColumns], bool], Callable[[int, M
 
 
 def omit(tables: Sequence[TableColumns]) -> tuple[dict[str, str], list[dict[str, arrow_ipc.Column]], Omitted]:
-    """The columns to be stored with their types, the tables with these columns only, and what was left out."""
+    """Return the types of the columns to store, the tables with these columns only, and the omitted columns."""
     omitted: Omitted = {}
     schema: dict[str, str] = {}
     for name in TEXTS:
@@ -95,32 +95,33 @@ def _narrowed(table: TableColumns, name: str, kind: str) -> arrow_ipc.Column:
 
 
 def restore(batch: arrow_ipc.Batch, omitted: Omitted) -> tuple[dict[str, Numbers], dict[str, arrow_ipc.BinaryColumn]]:
-    """All columns of a table: numbers and texts. Raises FormatError."""
+    """Return all columns of a table: numbers and texts. Raises FormatError if one is missing or invalid."""
     numbers: dict[str, Numbers] = {}
     for name in NUMBERS:
-        what = omitted.get(name)
-        if what is None:
+        value = omitted.get(name)
+        if value is None:
             column = _numbers(batch.columns, name)
             if name in _NATURAL and column.dtype.kind != "u":
                 raise FormatError(f"column {name!r} of the catalog may have negative numbers")
             numbers[name] = _view(column)
-        elif type(what) is int and (0 if name in _NATURAL else -(2**63)) <= what < 2**63:
-            numbers[name] = _repeated(what, batch.rows).data
-        elif name not in _RULES or what != _RULES[name][0]:
+        elif type(value) is int and (0 if name in _NATURAL else -(2**63)) <= value < 2**63:
+            numbers[name] = _repeated(value, batch.rows).data
+        elif name not in _RULES or value != _RULES[name][0]:
             raise FormatError(f"column {name!r} of the catalog is left out by an unknown rule")
-    for name, what in omitted.items():
-        if name in _RULES and what == _RULES[name][0]:
+    for name, value in omitted.items():
+        if name in _RULES and value == _RULES[name][0]:
             numbers[name] = _RULES[name][2](batch.rows, numbers)
     empty = arrow_ipc.BinaryColumn(_repeated(0, batch.rows + 1), memoryview(b""))
     return numbers, {name: empty if omitted.get(name) == "" else _text(batch.columns, name) for name in TEXTS}
 
 
 def take(column: Numbers, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The values at these places."""
+    """Return the values at these places, shape `places.shape`."""
     return places + column.start if isinstance(column, range) else np.asarray(column)[places].astype(np.int64)
 
 
 def as_array(column: Numbers) -> NDArray[np.integer[Any]]:
+    """Return a column as a one-dimensional array; a stored column is not copied."""
     return np.arange(column.start, column.stop) if isinstance(column, range) else np.asarray(column)
 
 
@@ -139,12 +140,12 @@ def _text(columns: TableColumns, name: str) -> arrow_ipc.BinaryColumn:
 
 
 def _repeated(number: int, count: int) -> NDArray[np.int64]:
-    """As `np.broadcast_to`, which takes eight times as long."""
+    """Return a constant array, as `np.broadcast_to` does, which takes eight times as long."""
     return np.ndarray(count, np.int64, number.to_bytes(8, "little", signed=True), strides=(0,))
 
 
 def _view(array: NDArray[Any]) -> memoryview[int]:
-    """The same numbers as a memoryview, which gives ints at a quarter of NumPy's time."""
+    """Return an array as a memoryview: indexing it takes a quarter of NumPy's time."""
     if not array.flags.aligned:
         raise FormatError("a column of the catalog is not aligned")
     return array.data

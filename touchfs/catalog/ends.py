@@ -1,7 +1,7 @@
-"""A short text that differs when the content of a shard's files does, told from pieces of them.
+"""A digest of pieces of a shard's files, to detect changed content.
 
-Size, time and inode of a file say that it is the one that was indexed; but inodes are used again, and times can be set.
-So before an index is taken over for files at another path, these pieces are compared too.
+Size, mtime and inode identify the file that was indexed; but inodes are used again, and times can be set. So before an
+index is reused for files at another path, these digests are compared too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ PIECE_SIZE = 1 << 16
 
 
 def digest_ends(path: str, files: Mapping[str, FileIdentity]) -> str:
-    """The digest of the head, the middle and the tail of each file of the shard at a path: 192 KiB of a large one.
+    """Return the hexadecimal BLAKE2b digest of the head, middle and tail of each file of the shard at a path: 192 KiB
+    of a large file.
 
-    Raises what reading a file raises, ChangedError among it.
+    Raises ChangedError if a file does not match its identity, and the other errors of `LocalFile.read`.
     """
     directory = path if os.path.isdir(path) else os.path.dirname(path)
     digest = hashlib.blake2b(digest_size=16)

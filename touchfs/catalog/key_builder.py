@@ -1,10 +1,10 @@
-"""Makes the index of keys: sorted runs, merged part by part of the range of hashes.
+"""Build the index of keys: an external merge sort, partitioned by ranges of hashes.
 
-Each task reads the catalogs of some shards and writes the entries of their keys, sorted, to a file of its own: a *run*.
-The index there was is a run, too, once the positions of its shards are what they are now, so an index that grows by a
-shard reads only that one's catalog. Then the range of hashes is cut into parts of about `PART_ENTRIES`, and each task
-takes its part of every run, sorts it, and writes it where it belongs. Both steps run on an executor, and no process
-holds more than one part or the keys of one group of shards.
+Each task reads the catalogs of some shards and writes the sorted entries of their keys to its own file, a *run*. The
+previous index becomes a run too, with the new positions of its shards, so adding a shard reads only the catalog of that
+shard. Then the hashes are divided into ranges of about `PART_ENTRIES` entries. Each task takes one range of every run,
+sorts it, and writes it to its place in the index. Both steps run on an executor, and a process holds at most one range
+or the keys of one group of shards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from touchfs import jobs
 from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.columns import as_array
-from touchfs.catalog.keys import HASHES, HEADER, IDENTITY_SIZE, MAGIC, VERSION, Keys, joined
+from touchfs.catalog.keys import HASHES, HEADER, IDENTITY_SIZE, MAGIC, VERSION, Keys, join_identities
 from touchfs.catalog.table import NO_SAMPLE
 from touchfs.errors import FormatError
 from touchfs.names import hash_of, quote
@@ -39,8 +39,8 @@ _GONE = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class KeyedShard:
-    """A shard whose keys are to be found: its identity (32 hexadecimal digits), its samples, the paths of its catalog
-    and of the shard.
+    """A shard to index by key: its identity (32 hexadecimal digits), its number of samples, the path of its catalog,
+    and its own path.
     """
 
     identity: str
@@ -51,7 +51,7 @@ class KeyedShard:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Shards of one task, by their positions in the dataset, and where its run goes."""
+    """The shards of one task with their positions in the dataset, and the path of its run."""
 
     shards: list[tuple[int, KeyedShard]]
     run: str
@@ -72,14 +72,14 @@ class _Run:
         return np.memmap(self.path, _ENTRY, "r", self.offset + first * _ENTRY.itemsize, (count,))
 
     def places(self, bounds: Sequence[int]) -> list[int]:
-        """The place of the first entry at or after each of these hashes."""
+        """Return the index of the first entry at or after each of these hashes."""
         words = self.load().view("<u8")
         return [bisect_left(range(self.entries), bound, key=lambda i: int(words[2 * i])) for bound in bounds]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """A range of each run, to be merged into the file at `path`, at an offset."""
+class _HashRange:
+    """A range of hashes: its entries in each run, and the offset in the file at `path` where they are written."""
 
     ranges: list[tuple[_Run, int, int]]
     path: str
@@ -87,8 +87,8 @@ class _Part:
 
 
 def build_keys(path: str, shards: Sequence[KeyedShard], known: Keys | None, executor: Executor | None = None) -> None:
-    """Write the index of keys of a dataset's shards, atomically. `known` is the one there was. Raises SourceError,
-    and FormatError if that one is damaged.
+    """Write the index of keys of a dataset's shards atomically. `known` is the previous index. Raises FormatError if
+    `known` is damaged, and SourceError.
     """
     directory = os.path.dirname(path)
     try:
@@ -103,7 +103,7 @@ def build_keys(path: str, shards: Sequence[KeyedShard], known: Keys | None, exec
 
 
 def _compare(known: Keys | None, shards: Sequence[KeyedShard]) -> tuple[NDArray[np.uint32], list[int]]:
-    """For each shard of the known index the position it has now, `_GONE` if none; and the positions of new shards."""
+    """Return the new position of each shard of the known index, `_GONE` if removed; and the positions of new shards."""
     positions = defaultdict[bytes, deque[int]](deque)  # a dataset may list a shard twice
     for position, shard in enumerate(shards):
         positions[bytes.fromhex(shard.identity)].append(position)
@@ -116,7 +116,7 @@ def _compare(known: Keys | None, shards: Sequence[KeyedShard]) -> tuple[NDArray[
 
 
 def _renumber(known: Keys, positions: NDArray[np.uint32], path: str) -> _Run:
-    """The known index as a run, its entries those of shards that are still there. Raises FormatError."""
+    """Return the known index as a run without the entries of removed shards. Raises FormatError."""
     run = _Run(known.path, HEADER.size + len(known.identities), len(known))
     if np.array_equal(positions, np.arange(len(positions))):
         return run
@@ -134,7 +134,7 @@ def _renumber(known: Keys, positions: NDArray[np.uint32], path: str) -> _Run:
 
 
 def _grouped(shards: Sequence[KeyedShard], positions: Sequence[int]) -> Iterator[list[tuple[int, KeyedShard]]]:
-    """Shards by tasks of about `GROUP_SAMPLES`."""
+    """Yield groups of shards of about `GROUP_SAMPLES` samples each."""
     group: list[tuple[int, KeyedShard]] = []
     samples = 0
     for position in positions:
@@ -174,17 +174,17 @@ def _merge(path: str, shards: Sequence[KeyedShard], runs: Sequence[_Run], execut
     sizes = [sum(each[i + 1] - each[i] for each in places) for i in range(count)]
     with own_file(path) as file:
         file.write(HEADER.pack(MAGIC, VERSION, len(shards), entries))
-        start = file.write(joined([shard.identity for shard in shards])) + HEADER.size
+        start = file.write(join_identities([shard.identity for shard in shards])) + HEADER.size
         file.flush()
         parts = []
         for i, before in zip(range(count), accumulate(sizes, initial=0), strict=False):
             ranges = [(run, each[i], each[i + 1]) for run, each in zip(runs, places, strict=True)]
-            parts.append(_Part(ranges, file.name, start + before * _ENTRY.itemsize))
+            parts.append(_HashRange(ranges, file.name, start + before * _ENTRY.itemsize))
         for _ in jobs.run(_write_part, parts, executor):
             pass
 
 
-def _write_part(part: _Part) -> None:
+def _write_part(part: _HashRange) -> None:
     entries = np.concatenate([np.empty(0, _ENTRY), *(run.load(first, last) for run, first, last in part.ranges)])
     with open(part.path, "r+b") as file:
         file.seek(part.offset)

@@ -1,9 +1,9 @@
-"""Whether two keys can make one name in `by-key/`, without a look at any key.
+"""Decide whether two keys of a dataset can have the same file name in `by-key/`, without reading the keys.
 
-There a sample's files are called by its key and their suffixes. The file of the shorter of two keys has the name that a
-file of the longer one has, or could have, only if the longer key ends in the suffix of the shorter one's file, or in
-what is before one of its dots: `a` with `.b.wav`, and `a.b` with `.wav`. So it is enough to know of each shard its
-suffixes, and whether a key ends like one of them. Nearly always none does, and listing `by-key/` need not check names.
+There the name of a file is its sample's key and a suffix. Files of two keys can have the same name only if the longer
+key ends in the suffix of the shorter key's file, or in the part of that suffix before one of its dots: `a` with
+`.b.wav`, and `a.b` with `.wav`. So each shard stores its suffixes, and whether a key ends like one of them. Nearly
+always none does, and listing `by-key/` need not check names.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 from touchfs.names import SUFFIX_MAX
 
-# A tar may have as many as it has members; from here on they are not compared.
+# A tar may have as many suffixes as members; more than this are not compared.
 _SUFFIXES_MAX = 64
 
 
 class Endings(NamedTuple):
-    """Of one shard. `dotted`: a key has a dot at all. `clashing`: one ends like a suffix of the same shard."""
+    """Endings in one shard: its suffixes; whether a key has a dot (`dotted`), or ends like a suffix of the same shard
+    (`clashing`).
+    """
 
     suffixes: tuple[str, ...]
     dotted: bool
@@ -26,7 +28,7 @@ class Endings(NamedTuple):
 
 
 def parse_endings(value: Any) -> Endings:
-    """From what JSON made of it. Raises TypeError or ValueError."""
+    """Convert endings from their JSON value. Raises TypeError or ValueError."""
     suffixes, dotted, clashing = value
     return Endings(tuple(map(str, suffixes)), dotted=bool(dotted), clashing=bool(clashing))
 
@@ -35,7 +37,7 @@ NO_ENDINGS = Endings((), dotted=False, clashing=False)
 
 
 def endings_of(keys: Iterable[str], extensions: Iterable[str | None]) -> Endings:
-    """Of the keys that samples are shown under, and all extensions there are."""
+    """Return the endings of a shard from the keys that its samples are shown under, and its extensions."""
     suffixes = sorted(f".{extension}" for extension in set(extensions) if extension is not None)
     dotted = [key for key in keys if "." in key]
     if len(suffixes) > _SUFFIXES_MAX or any(len(suffix.encode(errors="replace")) > SUFFIX_MAX for suffix in suffixes):
@@ -45,12 +47,14 @@ def endings_of(keys: Iterable[str], extensions: Iterable[str | None]) -> Endings
 
 
 def _ends(suffix: str) -> list[int]:
-    """Where it can end: before each of its dots but the first one, and at its end."""
+    """Return the offsets at which a suffix can end: before each of its dots except the first, and its length."""
     return [*(i for i, character in enumerate(suffix) if character == "." and i), len(suffix)]
 
 
 def may_clash(shards: Iterable[Endings]) -> bool:
-    """Of a whole dataset. Where shards have other suffixes than each other, any dot will do."""
+    """Return whether names in `by-key/` of a dataset with these shards may clash. If shards differ in their suffixes,
+    any key with a dot may.
+    """
     found = set(shards)
     if not any(each.dotted for each in found):
         return False

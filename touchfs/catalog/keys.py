@@ -1,15 +1,15 @@
-"""The index of keys: which sample of a dataset has this key.
+"""The index of keys: it finds the samples of a dataset that have a key.
 
-One mapped file over all shards, 16 bytes a sample with a key, sorted:
+One mapped file over all shards, with 16 bytes per sample that has a key, sorted:
 
     0       8s  "TOUCHKEY"   u32 version   u32 shards   u64 entries   zeros up to 64
-    64      16 bytes a shard: its identity, in dataset order
-    then    entries: u64 hash of the key, u32 ordinal, u32 position of the shard (so as one u64: by shard, by ordinal)
+    64      16 bytes per shard: its identity, in dataset order
+    then    entries: u64 hash of the key, u32 ordinal, u32 position of the shard (as one u64: by shard, then by ordinal)
 
-All little-endian. The hash is `names.hash_of` of the whole quoted key that the sample is shown under, the one that cut
-file names end in. As hashes are spread evenly, where one is can be guessed; a guess is off by about the root of what is
-left, so a few probes find it among a hundred million. Different keys may have one hash: whoever finds an entry compares
-the key itself.
+All little-endian. The hash is `names.hash_of` of the whole quoted key that the sample is shown under, the same as at
+the end of cut file names. Hashes are evenly distributed, so interpolation search works: a guess is off by about the
+square root of the remaining range, so a few probes find an entry among a hundred million. Different keys may have one
+hash, so callers compare the key itself.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ VERSION = 1
 IDENTITY_SIZE = 16
 ENTRY_SIZE = 16
 HASHES = 1 << 64
-# Eight megabytes of them.
+# Eight megabytes of hashes.
 REPEATED_MAX = 1 << 20
 _CHUNK = 1 << 20
-# A run of probes this short is bisected: guessing costs more than it saves.
+# A range this short is bisected: interpolation costs more than it saves.
 _SHORT = 64
 
 
@@ -47,8 +47,8 @@ class Holder(NamedTuple):
 
 
 class Keys:
-    """A mapped index of keys, of the dataset at `source`. Raises NotFoundError if there is none, FormatError if it is
-    damaged, UntrustedError if somebody else wrote it.
+    """The mapped index of keys of the dataset at `source`. Raises NotFoundError if there is none, FormatError if it is
+    damaged, UntrustedError if somebody else may have written it, SourceError if it cannot be read.
     """
 
     __slots__ = ("_repeated", "_source", "_words", "identities", "path", "size")
@@ -81,11 +81,13 @@ class Keys:
         return len(self._words) // 2
 
     def hash(self, place: int) -> int:
-        """The hash of the entry at a place, 0 to `len`."""
+        """Return the hash of the entry at a place in `range(len(self))`."""
         return self._words[2 * place]
 
     def holder(self, place: int) -> Holder:
-        """Raises FormatError for one in a shard that there is not. The ordinal is not checked."""
+        """Return the sample of the entry at a place. Raises FormatError if its shard does not exist; the ordinal is not
+        checked.
+        """
         word = self._words[2 * place + 1]
         position = word >> 32
         if position * IDENTITY_SIZE >= len(self.identities):
@@ -93,7 +95,7 @@ class Keys:
         return Holder(position, word & 0xFFFFFFFF)
 
     def find(self, hash_: int) -> range:
-        """The places of a hash: of all samples whose key has it, in dataset order."""
+        """Return the places of all entries with this hash, in dataset order."""
         first = self._first(hash_)
         last, count, words = first, len(self), self._words
         while last < count and words[2 * last] == hash_:
@@ -101,7 +103,7 @@ class Keys:
         return range(first, last)
 
     def is_repeated(self, hash_: int) -> bool:
-        """Whether several samples have this hash, or there are too many such hashes to know."""
+        """Return whether several samples have this hash; True if there are more than `REPEATED_MAX` such hashes."""
         repeated = self.repeated
         if len(repeated) > REPEATED_MAX:
             return True
@@ -110,9 +112,9 @@ class Keys:
 
     @property
     def repeated(self) -> memoryview[int]:
-        """The hashes that several samples have, ascending; some more than `REPEATED_MAX` where there are many.
+        """The hashes that several samples have, ascending; the list stops a little beyond `REPEATED_MAX` of them.
 
-        The first time all hashes are gone through, which takes some 10 ms a million.
+        The first use scans all hashes, which takes about 10 ms per million.
         """
         if self._repeated is None:
             found, count = [np.empty(0, np.uint64)], 0
@@ -127,7 +129,7 @@ class Keys:
         return self._repeated
 
     def _first(self, hash_: int) -> int:
-        """The place of the first entry whose hash is at least this."""
+        """Return the place of the first entry whose hash is at least this one."""
         words = self._words
         low, high = 0, len(self)
         floor, ceiling = 0, HASHES
@@ -144,7 +146,7 @@ class Keys:
                 floor, ceiling = words[2 * left], words[2 * right]
                 low, high = left + 1, right
             if 2 * (high - low) > before:
-                break  # not spread evenly: somebody chose these keys
+                break  # not evenly distributed: somebody chose these keys
         while low < high:
             middle = (low + high) // 2
             if words[2 * middle] < hash_:
@@ -155,13 +157,13 @@ class Keys:
 
 
 def _map_again(path: str, source: str | None, identities: bytes) -> Keys:
-    """In another process. Raises ChangedError for the index of other shards, which was made meanwhile."""
+    """Map an index in another process. Raises ChangedError if it was replaced by one of other shards."""
     keys = Keys(path, source)
     if keys.identities != identities:
         raise ChangedError("was made anew for other shards", path=path)
     return keys
 
 
-def joined(identities: Iterable[str]) -> bytes:
-    """The identities of a dataset's shards as an index of keys has them."""
+def join_identities(identities: Iterable[str]) -> bytes:
+    """Return the identities of a dataset's shards, in hexadecimal, as the bytes stored in an index of keys."""
     return bytes.fromhex("".join(identities))

@@ -1,26 +1,26 @@
-"""A view of a shard as a table of its catalog: every file and directory of it, mapped and never loaded. The columns:
+"""A view of a shard as a table of its catalog, with a row per file and directory, mapped and never loaded. The columns:
 
-    name     one component of its path
-    parent   the row of its directory
-    kind     what it is: 0 is a directory, others number `Catalog.kinds`
-    ordinal  the sample it shows, part: which piece of it (a segment's number)
-    offset, length   where its bytes are in the kind's source; of a directory: its first child's row, and how many
-    size     the file's size in bytes
-    frames   of a recording whose form does not tell its length: how many samples it has, at the `rate` of its kind
-    suffix   how many bytes at the end of its path do not come from the key: those of `.wav`, or of `/0000.wav`
-    order    apart from the other columns: the rows of all files, by sample, and a sample's files as its view has them
-    keyed    where the raw key of its sample is: `UNKEYED` if it has none and was named by us, `IN_PATH` if its path is
-             the key and the suffix, `STORED` if it is in the column `key`, `SHOWN` if it is there, but the path is the
-             one that it is shown under and the suffix
-    key      the raw key where it is stored (half a surrogate pair, which JSON can spell, as UTF-8 would have it)
-    inline   the bytes themselves, where they are not a range of the shard but computed from it (a transcript)
+    name     last component of the path
+    parent   row of the directory that contains it
+    kind     0 for a directory; otherwise an index, from 1, into `Catalog.kinds`
+    ordinal  ordinal of the sample that the file belongs to; part: number of the segment within the sample
+    offset, length   byte range in the kind's source; for a directory, its first child's row and number of children
+    size     size of the file in bytes
+    frames   number of samples, at the `rate` of its kind, of a recording whose form does not imply it
+    suffix   number of bytes at the end of the path that are not part of the key: those of `.wav`, or of `/0000.wav`
+    order    unlike the other columns, the rows of all files sorted by sample and, within it, in the order of the view
+    keyed    where the raw key of the sample is: `UNKEYED` if it has none and touchfs named it, `IN_PATH` if the path is
+             key and suffix, `STORED` if it is in the column `key`, `SHOWN` if it is in the column `key` and the path is
+             `plain_path` of the key and suffix
+    key      raw key if it is stored; a lone surrogate, which JSON can contain, as UTF-8 would encode it
+    inline   content that is computed and not a range of the shard (a transcript)
 
-Row 0 is the view's directory of the shard. Rows go level by level, and within a directory by name, so a directory's
-children are one run of rows: a look-up is a binary search, a listing a walk, and the row is the inode number's lower
-half and the place in a listing. (Rows sorted by whole path would make children contiguous too, but with every
-grandchild between them.)
+Row 0 is the view's directory of the shard. Rows are sorted level by level, and by name within a directory, so the
+children of a directory are contiguous: a lookup is a binary search, a listing is a scan, and the row is the lower half
+of the inode number and the position in a listing. (Rows sorted by whole path would put all descendants between two
+children.)
 
-A catalog stores not all of them (`touchfs.catalog.columns`).
+A catalog omits columns that can be computed (`touchfs.catalog.columns`).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ UNKEYED, IN_PATH, STORED, SHOWN = range(4)
 class Table:
     """One view of one shard. All accessors take a row that came from this table.
 
-    `top` is how many children the view's directory has, which no column tells: it would be the largest of all lengths.
+    `top` is the number of children of the view's directory. No column has it: it would be the largest of all lengths.
 
-    What a row says of others is checked where it is used, so that a damaged catalog (at `path`) is a FormatError and
-    never an endless walk: a parent is above its child, and children are below their directory and in the table.
+    References between rows are checked when they are used, so that a damaged catalog (at `path`) raises FormatError and
+    never causes an endless loop: a parent's row is before its child's, and children are after it and in the table.
     """
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Table:
         self.keyed = numbers["keyed"]
         self.order = numbers["order"]
         self._first_of_parts: NDArray[np.integer[Any]] | None = None
-        # Of samples: the report, which is of none, and directories come last.
+        # The number of files of samples: ERROR.txt and directories, which belong to no sample, come last.
         self._files = bisect_left(self.order, NO_SAMPLE, key=self.ordinal.__getitem__)
         self._samples = self.ordinal[self.order[self._files - 1]] + 1 if self._files else 0
 
@@ -110,18 +110,19 @@ class Table:
         return FormatError("the order of the catalog is damaged: index with --force", path=self.path_of_catalog)
 
     def name(self, row: int) -> bytes:
+        """Return the last component of a row's path."""
         start, end = self._starts[row], self._starts[row + 1]
         if not 0 <= start <= end <= len(self._data):
             raise self._damaged(row)
         return bytes(self._data[start:end])
 
     def ending(self, row: int, size: int) -> str:
-        """The last bytes of a name, as `os.fsdecode` has them."""
+        """Return the last `size` bytes of a name, decoded as by `os.fsdecode`."""
         end = self._starts[row + 1]
         return str(self._data[end - size : end], "utf-8", "surrogateescape")
 
     def path(self, row: int) -> bytes:
-        """The path of a row from the view's directory of the shard, which is row 0."""
+        """Return the path of a row relative to row 0, the view's directory of the shard."""
         parents = self.parent
         path = self.name(row)
         while parent := parents[row]:
@@ -132,7 +133,7 @@ class Table:
         return path
 
     def key(self, row: int) -> str:
-        """The raw key of a file's sample, or what we named the sample. What is not UTF-8 in it as in `os.fsdecode`."""
+        """Return the raw key of a file's sample, or the name that touchfs gave it, decoded as by `os.fsdecode`."""
         key = self._keys[row] if self.keyed[row] >= STORED else self._stem(row)
         return key.decode("utf-8", "surrogateescape")
 
@@ -141,18 +142,18 @@ class Table:
         return path[: len(path) - self.suffix[row]]
 
     def shown_key(self, row: int) -> str:
-        """The key that a file's sample is shown under."""
+        """Return the key that a file's sample is shown under."""
         return plain_path(self.key(row)) if self._are_paths else self.key(row)
 
     def own_key(self, row: int) -> bytes:
-        """The raw key of a file's sample as bytes; empty where we named the sample."""
+        """Return the raw key of a file's sample as bytes; empty if it has none and touchfs named it."""
         keyed = self.keyed[row]
         return self._keys[row] if keyed >= STORED else self._stem(row) if keyed == IN_PATH else b""
 
     def files(self, ordinal: int) -> list[int]:
-        """The rows of a sample's files, as the view has them."""
+        """Return the rows of a sample's files, in the order of the view."""
         order, ordinals = self.order, self.ordinal
-        # Nearly always all samples have as many files.
+        # Nearly always all samples have the same number of files.
         first = ordinal * self._files // self._samples if self._files else 0
         try:
             if (
@@ -169,7 +170,7 @@ class Table:
         return list(order[first:last])
 
     def first_files(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of each sample the first of `files`, or -1 where it has none."""
+        """Return the first of `files` of each sample, or -1 if it has none; shape `ordinals.shape`."""
         if not self._files:
             return np.full(len(ordinals), -1)
         guesses = np.minimum(ordinals * self._files // self._samples, self._files - 1)
@@ -185,8 +186,9 @@ class Table:
         return rows
 
     def first_files_of_parts(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of each part of a sample the first file. Parts are counted through, over all samples. The first time all are
-        looked for, which takes some 10 ns a file.
+        """Return the row of the first file of each part, where `numbers` count the parts of all samples.
+
+        The first call finds all parts, which takes about 10 ns per file.
         """
         try:
             if self._first_of_parts is None:
@@ -200,7 +202,7 @@ class Table:
             raise self._disordered() from error
 
     def paths(self, rows: NDArray[np.int64], prefix: bytes) -> list[bytes]:
-        """Those of `path`, with a prefix."""
+        """Return `prefix + path(row)` for each row."""
         starts, data = np.asarray(self._starts), self._data
         try:
             directories = np.asarray(self.parent)[rows]
@@ -217,17 +219,18 @@ class Table:
         return [before[parent] + data[begin:end] for parent, begin, end in spans]
 
     def inline(self, row: int) -> bytes:
+        """Return the content of a file that the catalog stores itself; empty for other files."""
         return self._inline[row]
 
     def children(self, row: int) -> range:
-        """The rows in a directory, in name order."""
+        """Return the rows of a directory's children, in name order. Raises FormatError."""
         first, count = self.offset[row], self.length[row] if row else self._top
         if not (row < first and 0 <= count <= self.rows - first):
             raise self._damaged(row)
         return range(first, first + count)
 
     def find(self, row: int, name: bytes) -> int | None:
-        """The child of a directory with this name."""
+        """Return the row of a directory's child with this name, or None."""
         starts, data = self._starts, self._data
         children = self.children(row)
         low, high = children.start, children.stop

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from touchfs import jobs
 from touchfs.catalog.catalog import VERSION, Catalog, Facts
 from touchfs.catalog.key_builder import KeyedShard, build_keys
-from touchfs.catalog.keys import Keys, joined
+from touchfs.catalog.keys import Keys, join_identities
 from touchfs.dataset import Dataset, Shard, counted
 from touchfs.errors import (
     FormatError,
@@ -204,7 +204,7 @@ def _open_keys(
             distrusted.append(str(error))
         except (NotFoundError, FormatError, SourceError):
             known = None
-    if known is None or known.identities != joined(identities):
+    if known is None or known.identities != join_identities(identities):
         named = zip(identities, shards, strict=True)
         keyed = [KeyedShard(identity, shard.samples, shard.catalog, shard.path) for identity, shard in named]
         try:
