@@ -62,7 +62,7 @@ def plain(file: ArrowFile) -> list[dict[str, list[Any]]]:
     ]
 
 
-def written_by_pyarrow(table: pa.FlatTable, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
+def written_by_pyarrow(table: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
     made = io.BytesIO()
     with pa.ipc.new_file(made, table.schema, options=options) as writer:
         writer.write_table(table)
@@ -163,7 +163,7 @@ def test_compression_is_named() -> None:
 
 
 def test_two_columns_of_one_name() -> None:
-    table = pa.FlatTable.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
     with pytest.raises(FormatError, match="two columns"):
         parse_file(written_by_pyarrow(table))
 

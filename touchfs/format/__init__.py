@@ -1,3 +1,5 @@
-"""Codecs of the file formats touchfs reads and writes: bytes in, values out, and back. None of them opens anything; one
-that must jump about in a file is a generator of `(offset, length)` requests that is sent the bytes (`extent.Reads`).
+"""Codecs of the file formats that touchfs reads and writes, without IO: they convert between bytes and values.
+
+A codec that needs random access to a file is a generator: it yields `(offset, length)` and is sent those bytes
+(`extent.Reads`).
 """

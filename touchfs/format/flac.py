@@ -1,4 +1,4 @@
-"""What the beginning of a FLAC file says of it: the block STREAMINFO, which is always first.
+"""The header of a FLAC file: the block STREAMINFO, which is always first.
 
 Source: RFC 9639, sections 8.1 and 8.2.
 """
@@ -20,7 +20,7 @@ _LAST_BLOCK, _BLOCK_SIZE = 1 << 31, 34
 
 
 class StreamInfo(NamedTuple):
-    """`frames` is the number of samples of each channel, 0 if whoever wrote it did not know."""
+    """The format of a FLAC file: `rate` in Hz, and `frames`, the samples per channel; 0 if the writer did not know."""
 
     rate: int
     channels: int
@@ -28,7 +28,7 @@ class StreamInfo(NamedTuple):
 
 
 def parse_stream_info(head: Buffer) -> StreamInfo:
-    """From the first `HEAD_SIZE` bytes, or more."""
+    """Parse STREAMINFO from the first `HEAD_SIZE` bytes of a file, or more. Raises FormatError."""
     if len(head) < HEAD_SIZE:
         raise FormatError("too short for a FLAC file", offset=len(head))
     magic, block, numbers = _BEGIN.unpack_from(head)

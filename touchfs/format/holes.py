@@ -1,4 +1,4 @@
-"""A file with holes as a catalog keeps it (form `sparse`): its size, and where each of its pieces belongs.
+"""The map of a file with holes, as a catalog stores it (form `sparse`): the file's size and the ranges of its pieces.
 
 `u64 size`, then for each piece `u64 offset, u64 size`, little-endian; the pieces are stored end to end.
 """
@@ -14,7 +14,7 @@ from touchfs.extent import Content, Extent, Rope
 
 
 class Hole:
-    """Zeros."""
+    """A content of `size` zero bytes."""
 
     __slots__ = ("size",)
 
@@ -22,21 +22,24 @@ class Hole:
         self.size = size
 
     def read(self, offset: int, length: int) -> bytes:
+        """See `Content.read`."""
         return bytes(max(min(length, self.size - offset), 0))
 
     read_nowait = read
 
 
 def pack(size: int, pieces: Iterable[tuple[int, int]]) -> bytes:
+    """Encode the map of a file of `size` bytes whose pieces are `(offset, size)`, in order."""
     return np.array([size, *(number for piece in pieces for number in piece)], "<u8").tobytes()
 
 
 def size_of(detail: bytes) -> int:
+    """Return the size in bytes of the file that a map describes."""
     return int.from_bytes(detail[:8], "little")
 
 
 def present(extent: Extent, detail: bytes) -> Content:
-    """The file whose pieces are in an extent."""
+    """Return the content of a file whose pieces are end to end in an extent. Raises FormatError for a damaged map."""
     size, *numbers = np.frombuffer(detail, "<u8").tolist()
     parts: list[Content] = []
     at = stored = 0

@@ -1,8 +1,8 @@
-"""Where the lines of a JSONL file are.
+"""Find the lines of a JSONL file, and the JSON value in a line.
 
-A line ends with a line feed or with the file, and begins where the one before it ends: so says Lhotse, whose index has
-every line, empty ones too. What is a JSON value in a line is another question: not the line's end (CR LF as well), nor
-blanks, nor the byte order mark that some editors put before the first line.
+A line ends with a line feed or at the end of the file. This is Lhotse's definition; its index has every line, including
+empty ones. The JSON value of a line excludes the line end (LF or CR LF), blanks, and the byte order mark that some
+editors put before the first line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LINE_FEED = ord("\n")
 
 
 def line_offsets(blocks: Iterable[Buffer]) -> Iterator[NDArray[np.int64]]:
-    """From a file's bytes in blocks of any size: where its lines begin, and at the end its size. Nothing is kept."""
+    """Yield the offsets at which lines begin, and at the end the file's size, from its bytes in blocks of any size."""
     start, last = 0, 0
     yield np.zeros(1, np.int64)
     for block in blocks:
@@ -36,7 +36,9 @@ def line_offsets(blocks: Iterable[Buffer]) -> Iterator[NDArray[np.int64]]:
 
 
 def value_span(line: Buffer, offset: int = 0) -> tuple[int, int]:
-    """Offset and length of the value in a line that begins at `offset` of its file. A blank line has length 0."""
+    """Return the offset and length in bytes of the value in a line that begins at `offset` of its file; a blank line
+    has length 0.
+    """
     data = bytes(line).rstrip(_BLANKS)
     start = len(BOM) if offset == 0 and data.startswith(BOM) else 0
     value = data[start:].lstrip(_BLANKS)

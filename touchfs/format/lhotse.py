@@ -1,15 +1,15 @@
-"""Cuts of Lhotse, as the JSON objects of its manifests: of a recording, what a cut covers and what is said when.
+"""Lhotse cuts, as the JSON objects of its manifests. A cut is a piece of a recording with timed transcripts.
 
     {"id": "…", "start": 0, "duration": 9.5, "channel": 0, "type": "MonoCut",
      "supervisions": [{"id": "…", "start": 0.5, "duration": 2.25, "text": "…", …}, …],
      "recording": {…}, "features": {…}, "custom": {…}}
 
-Times are seconds. A cut's start counts in its recording; a supervision's in its cut, and it may begin before the cut
-and end after it. Lhotse counts samples by rounding each time on its own: first to 8 decimals of a sample, for the sake
-of floats that should have been a half, then to the nearest one, halves away from zero. So a segment has as many samples
-as its duration alone says, wherever it starts.
+Times are seconds. A cut's start is relative to its recording; a supervision's start is relative to its cut, and it may
+begin before the cut and end after it. Lhotse converts each time to samples separately: it rounds to 8 decimals of a
+sample, because of floats that should be exactly a half, and then to the nearest integer, halves away from zero. So the
+number of samples of a segment depends only on its duration.
 
-What Lhotse stores beside the bytes of a recording in a Shar:
+In a Shar, Lhotse stores this object beside the bytes of a recording:
 
     {"id": "…", "sources": [{"type": "shar", "channels": [0], "source": ""}], "sampling_rate": 16000,
      "num_samples": 152000, "duration": 9.5, "channel_ids": [0]}
@@ -37,16 +37,16 @@ _decode = json.JSONDecoder().raw_decode
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """What is said in a piece of a cut, as stored in `fields`. `cut` is the start and duration of that."""
+    """A transcript of a piece of a cut. `fields` is the stored object, `cut` the start and duration of the cut."""
 
     text: str | None
     fields: dict[str, Any]
     cut: tuple[Any, Any]
 
     def span(self, rate: int, length: int) -> tuple[int, int, str | None]:
-        """`(offset, length, problem)` in samples of the cut's recording, which has `length`.
+        """Return `(offset, length, problem)` in samples of the cut's recording, which has `length` samples.
 
-        The samples that Lhotse loads for the cut trimmed to this supervision. Never others than the cut's.
+        These are the samples that Lhotse loads for the cut trimmed to this supervision, limited to the cut.
         """
         begin, end = _window(self.cut, rate, length)
         start, duration = self.fields.get("start"), self.fields.get("duration")
@@ -71,7 +71,7 @@ class Supervision:
 
 
 class ParsedCut(NamedTuple):
-    """`text` is all that is said, in the order of time."""
+    """The parts of a cut that touchfs uses. `text` joins the texts of all supervisions, in the order of time."""
 
     key: str | None
     text: str | None
@@ -79,7 +79,7 @@ class ParsedCut(NamedTuple):
 
 
 def parse_cut(fields: Mapping[str, Any]) -> ParsedCut:
-    """What touchfs uses of a cut. What cannot be used is treated as absent."""
+    """Parse the JSON object of a cut. Values that cannot be used are treated as absent."""
     key, stored = fields.get("id"), fields.get("supervisions")
     window = fields.get("start"), fields.get("duration")
     supervisions = tuple(
@@ -94,9 +94,10 @@ def parse_cut(fields: Mapping[str, Any]) -> ParsedCut:
 
 
 def find_value(line: Buffer, name: str) -> tuple[Any, int, int] | None:
-    """Of a field of the JSON object in a line: its value, and offset and length of what it is written as.
+    """Find a field of the JSON object in a line: its value, and the offset and length in bytes of the value's text.
 
-    None where there is no such field. As in all JSON readers, of several fields with one name the last counts.
+    Returns None if there is no such field. As in all JSON readers, the last of several fields with one name counts.
+    Raises FormatError if the line is not a JSON object in UTF-8.
     """
     try:
         text = str(line, "utf-8")
@@ -120,7 +121,7 @@ def find_value(line: Buffer, name: str) -> tuple[Any, int, int] | None:
 
 
 def parse_recording(fields: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    """Rate, channels, and samples of each, or None where they are of no use."""
+    """Return the sample rate in Hz, the number of channels and the samples per channel; None if any is invalid."""
     rate, channels, length = (fields.get(name) for name in ("sampling_rate", "channel_ids", "num_samples"))
     if type(rate) is not int or type(length) is not int or not isinstance(channels, list):
         return None
@@ -130,7 +131,7 @@ def parse_recording(fields: Mapping[str, Any]) -> tuple[int, int, int] | None:
 
 
 def _window(cut: tuple[Any, Any], rate: int, length: int) -> tuple[int, int]:
-    """The first sample of a cut, and the first after it. All of the recording where the cut does not tell."""
+    """Return the sample range of a cut; the whole recording if the cut's times are not valid."""
     try:
         first, duration = (_samples_in(time, rate) for time in cut)
     except (ValueError, OverflowError):
@@ -140,20 +141,20 @@ def _window(cut: tuple[Any, Any], rate: int, length: int) -> tuple[int, int]:
 
 
 def _samples_in(seconds: Any, rate: int) -> int:
-    """Raises ValueError or OverflowError where it is no time, or a NaN or infinite one."""
+    """Convert seconds to samples as Lhotse does. Raises ValueError or OverflowError if it is not a finite number."""
     if type(seconds) not in (int, float):
         raise ValueError
     return int(Decimal(round(seconds * rate, _DECIMALS)).to_integral_value(ROUND_HALF_UP))
 
 
 def _start(supervision: Supervision) -> float:
-    """What is at no time comes last."""
+    """Return the sort key of a supervision: one without a valid start comes last."""
     start: Any = supervision.fields.get("start")
     return float(start) if type(start) in (int, float) and abs(start) < inf else inf
 
 
 def _next(text: str, at: int) -> int:
-    """The first that is no blank."""
+    """Return the index of the first character from `at` on that is not blank."""
     while text[at] in _BLANKS:
         at += 1
     return at

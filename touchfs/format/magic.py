@@ -1,10 +1,10 @@
-"""The usual extension of opaque bytes, told from how they begin."""
+"""The usual extension of a file, recognised by its first bytes."""
 
 from __future__ import annotations
 
 from touchfs.extent import Buffer
 
-# How many bytes of a file `extension` wants to see.
+# Number of bytes that `extension` needs.
 MAGIC_SIZE = 36
 
 _PREFIXES = (
@@ -36,13 +36,13 @@ _PREFIXES = (
 )
 _RIFF_KINDS = {b"WAVE": "wav", b"AVI ": "avi", b"WEBP": "webp"}
 _FORM_KINDS = {b"AIFF": "aiff", b"AIFC": "aiff"}
-# The first page of an Ogg file holds the first header of its stream, and no more.
+# The first page of an Ogg file has only the first header of its stream.
 _OGG_STREAM, _OPUS = 28, b"OpusHead"
 _FTYP_BRANDS = {b"qt  ": "mov", b"M4A ": "m4a", b"avif": "avif", b"heic": "heic"}
 
 
 def extension(head: Buffer) -> str:
-    """The extension without a dot; `bin` for what is not known."""
+    """Return the extension, without a dot, of a file that begins with `head`; `bin` if it is not recognised."""
     start = bytes(head[:MAGIC_SIZE])
     if start[:4] in (b"RIFF", b"RF64"):
         return _RIFF_KINDS.get(start[8:12], "bin")

@@ -1,10 +1,10 @@
-"""TouchNet's metainfo: one JSON object per sample, UTF-8, as TouchNet's make_data writes it.
+"""TouchNet's metainfo: one JSON object per sample in UTF-8, as TouchNet's make_data writes it.
 
     {"key": "…", "wav": "…", "txt": "…", "sample_rate": 16000,
      "info": {"segments": [{"start": 0.0, "end": 1.2, "txt": "…"}, …]}}
 
-Everything in it came from a user, so every field may be missing or of another type. A key may be an integer, a time
-anything that `float()` takes. What cannot be used is treated as absent; the stored bytes themselves are never touched.
+All values come from users, so every field may be missing or of another type. A key may be an integer, and a time
+anything that `float()` accepts. Values that cannot be used are treated as absent; the stored bytes are never changed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ _decode = json.JSONDecoder().decode
 
 
 class AnySegment(Protocol):
-    """A segment of a recording, whatever rule its times follow."""
+    """A segment of a recording, with TouchNet's or Lhotse's rule for times."""
 
     @property
-    def text(self) -> str | None: ...
+    def text(self) -> str | None:
+        """The transcript, if any."""
+        ...
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -33,13 +35,13 @@ class AnySegment(Protocol):
         ...
 
     def span(self, rate: int, length: int) -> tuple[int, int, str | None]:
-        """`(offset, length, problem)` in samples of a recording with `length` samples, and never outside of it."""
+        """Return `(offset, length, problem)` in samples, always inside a recording of `length` samples at `rate` Hz."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a recording. `start` and `end` are as stored; `fields` is the whole stored object."""
+    """A piece of a recording. `start` and `end`, in seconds, are as stored; `fields` is the whole stored object."""
 
     start: Any
     end: Any
@@ -48,13 +50,14 @@ class Segment:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Segment:
+        """Return the segment that a stored object describes."""
         return cls(fields.get("start"), fields.get("end"), _text(fields), fields)
 
     def span(self, rate: int, length: int) -> tuple[int, int, str | None]:
-        """`(offset, length, problem)` in samples of a recording with `length` samples.
+        """Return `(offset, length, problem)` in samples of a recording with `length` samples.
 
-        Truncates like TouchNet (`int(float(t) * rate)` at either end), but never leaves the recording: TouchNet's
-        reader goes on into the next one. An end of -1 is the recording's end.
+        Truncates as TouchNet does (`int(float(t) * rate)` at either end), but stays inside the recording, where
+        TouchNet's reader continues into the next one. An end of -1 means the end of the recording.
         """
         try:
             start, end = float(self.start), float(self.end)
@@ -89,7 +92,7 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Metainfo:
-    """The fields that touchfs uses. None: absent, or of no use."""
+    """The fields that touchfs uses, `rate` in Hz. None means absent or invalid."""
 
     key: str | None
     text: str | None
@@ -98,7 +101,7 @@ class Metainfo:
 
 
 def parse_object(data: Buffer) -> dict[str, Any]:
-    """All fields as stored. Raises FormatError when the bytes are not the UTF-8 of one JSON object."""
+    """Return all fields as stored. Raises FormatError if the bytes are not one JSON object in UTF-8."""
     try:
         fields = _decode(str(data, "utf-8"))
     except UnicodeDecodeError as error:
@@ -115,7 +118,7 @@ def parse_object(data: Buffer) -> dict[str, Any]:
 
 
 def parse_metainfo(data: Buffer) -> Metainfo:
-    """The fields that touchfs uses. Raises FormatError as `parse_object` does."""
+    """Return the fields that touchfs uses. Raises FormatError as `parse_object` does."""
     fields = parse_object(data)
     rate = fields.get("sample_rate")
     info = fields.get("info")

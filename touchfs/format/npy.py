@@ -1,7 +1,7 @@
-"""The header that makes raw elements a .npy file: version 1.0, C order, the very bytes `numpy.save` writes.
+"""Headers of .npy files: version 1.0, C order, byte for byte as `numpy.save` writes them.
 
-After the magic comes a Python literal, padded so that the elements begin at a multiple of 64. NumPy leaves room in it
-for the first dimension to grow to 21 digits, so that appending to a file can rewrite its header in place.
+The magic is followed by a Python literal, padded so that the elements begin at a multiple of 64. NumPy leaves room in
+it for the first dimension to grow to 21 digits, so that appending to a file can rewrite its header in place.
 
 Source: numpy/lib/format.py.
 """
@@ -22,6 +22,7 @@ _GROWTH_DIGITS = 21
 
 
 def build_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return the header of an array with this dtype and shape. Raises FormatError if version 1.0 cannot express it."""
     if dtype.hasobject:
         raise FormatError(f"a .npy file of {dtype.str} would hold pickles", offset=0)
     descr = dtype.str if dtype.names is None else np.lib.format.dtype_to_descr(dtype)

@@ -1,10 +1,10 @@
-"""WAV headers: where a file's PCM lies and what it is, and a header to put before PCM that has none.
+"""WAV headers: find the format and the PCM of a file, and build a header for raw PCM.
 
-A WAV is a RIFF file: chunks of (name, size, bytes, padding to an even size), of which `fmt ` and `data` matter and
-any others may come before. Sizes are 32 bits; a bigger file says RF64 in front and gives 64-bit sizes in `ds64`.
-A writer that cannot seek back leaves a placeholder as the size of `data`, which then is the rest of the file.
+A WAV is a RIFF file: chunks of (name, size, bytes, padding to an even size). Only `fmt ` and `data` matter; other
+chunks may come before `data`. Sizes are 32 bits; a bigger file begins with RF64 and has 64-bit sizes in `ds64`. A
+writer that cannot seek back leaves a placeholder as the size of `data`, which then extends to the end of the file.
 
-The scan asks for the first page, which nearly always has it all, and after that only for chunk headers.
+The scan reads the first page, which nearly always has everything, and after that only chunk headers.
 
 Source: Microsoft's Multimedia Programming Interface 1.0 (1991), mmreg.h, EBU Tech 3306 (RF64).
 """
@@ -36,16 +36,18 @@ _DS64 = struct.Struct("<QQQI")
 _UINT32_MAX = 2**32 - 1
 _BEFORE_DATA = _RIFF.size + _CHUNK.size + _FMT.size + _CHUNK.size
 _BEFORE_DATA_RF64 = _BEFORE_DATA + _CHUNK.size + _DS64.size
-# What stands for "not known yet": a header never filled in, ffmpeg, SoX, a ds64 never filled in
+# Placeholders for a size that is not known yet: a header never filled in, ffmpeg, SoX, a ds64 never filled in
 _STREAMED = (0, _UINT32_MAX, 0x7FFFF000, 2**64 - 1)
 
 _FIRST_READ = 4096
-# Real files have a handful before `data`; a hostile one could have half a thousand million empty ones.
+# Real files have a handful of chunks before `data`; a hostile one could have 500 million empty ones.
 _CHUNKS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Wav:
+    """The format of a WAV file (`rate` in Hz, `codec` as in mmreg.h) and the byte range of its data."""
+
     rate: int
     channels: int
     bits: int
@@ -55,11 +57,12 @@ class Wav:
 
 
 def header_size(data_size: int) -> int:
+    """Return the size in bytes of the header that `build_header` makes for this much data."""
     return _BEFORE_DATA_RF64 if _needs_rf64(data_size) else _BEFORE_DATA
 
 
 def build_header(data_size: int, rate: int, channels: int = 1, bits: int = 16) -> bytes:
-    """The header of a PCM file whose other bytes are the data."""
+    """Return the header of a PCM file with `data_size` bytes of data. Raises FormatError for impossible values."""
     frame_size = channels * bits // 8
     if not (
         0 <= data_size < 2**63
@@ -81,7 +84,7 @@ def build_header(data_size: int, rate: int, channels: int = 1, bits: int = 16) -
 
 
 def scan(size: int) -> Reads[Wav]:
-    """Find format and data in a WAV file of this size."""
+    """Find the format and the data in a WAV file of `size` bytes. Raises FormatError."""
     if size < _RIFF.size:
         raise FormatError("too short for a WAV file", offset=size)
     head = yield 0, min(size, _FIRST_READ)
@@ -101,7 +104,7 @@ def scan(size: int) -> Reads[Wav]:
             if length == _UINT32_MAX and long_size is not None:
                 length = long_size
             left = size - start
-            finished = length == 0 and riff_size == size - _CHUNK.size  # not streamed: it has no samples
+            finished = length == 0 and riff_size == size - _CHUNK.size  # not streamed: the file has no samples
             if length in _STREAMED and not finished:
                 length = left
             if length > left:
@@ -116,7 +119,7 @@ def scan(size: int) -> Reads[Wav]:
 
 
 def _format(offset: int, length: int, head: Buffer, size: int) -> Reads[tuple[int, int, int, int]]:
-    """Rate, channels, bits, codec."""
+    """Read the `fmt ` chunk: rate, channels, bits, codec."""
     if length < _FMT.size:
         raise FormatError(f"a format of {length} bytes, it has at least {_FMT.size}", offset=offset)
     codec, channels, rate, _, _, bits = yield from _unpack(_FMT, offset, head, size)
@@ -130,7 +133,7 @@ def _format(offset: int, length: int, head: Buffer, size: int) -> Reads[tuple[in
 
 
 def _unpack(layout: struct.Struct, offset: int, head: Buffer, size: int) -> Reads[tuple[Any, ...]]:
-    """From the head when it reaches so far."""
+    """Unpack a structure at an offset, from `head` if it contains it."""
     end = offset + layout.size
     if end > size:
         raise FormatError("the WAV file ends before its data", offset=size)

@@ -1,1 +1,1 @@
-"""Arrow IPC files, as far as catalogs need them."""
+"""Arrow IPC files: the subset that catalogs use."""

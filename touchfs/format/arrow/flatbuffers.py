@@ -1,12 +1,13 @@
-"""FlatBuffers by hand, as much of them as Arrow's metadata needs.
+"""A minimal FlatBuffers reader and writer: the subset that Arrow's metadata needs.
 
-A buffer begins with the step to its root table. A table begins with the step *back* to its vtable, which says where
-each field lies in the table by the field's number, its *slot*; 0 is a field left out, which has its default. Strings,
-vectors and other tables lie elsewhere, and the field holds the unsigned step forward to them.
+A buffer begins with the offset of its root table. A table begins with the *backward* offset of its vtable, which has
+the position of each field in the table, indexed by the field's number, its *slot*; 0 means an omitted field, which has
+its default. Strings, vectors and other tables are outside the table; the field has the unsigned forward offset to them.
+All offsets are relative.
 
-Reading is lazy, a slot at a time, in place, and every step is checked. Steps may meet, so a small hostile buffer could
-show a big string a thousand times: what is read of a buffer is added up and may not come to more than a few times its
-size. Writing is depth first, a table before what it refers to, whose steps are filled in afterwards.
+Reading is lazy and in place, a slot at a time, and every offset is checked. Offsets may share targets, so a small
+hostile buffer could refer to a big string a thousand times. So all bytes read from a buffer are counted, and may be at
+most a few times its size. Writing is depth first, a table before its children, and then the offsets are filled in.
 
 Source: flatbuffers.dev/internals.
 """
@@ -29,19 +30,21 @@ _BACK = struct.Struct("<i")
 _SLOT = struct.Struct("<H")
 # size of the vtable, size of the table; the slots follow
 _VTABLE = struct.Struct("<HH")
-# The most any field asks for
+# The largest alignment of any field
 _ALIGNMENT = 8
 # Sharing is legal, though Arrow's writers do not share; anything linear bounds the work.
 _SHARING_MAX = 4
 
 
 class Scalar(NamedTuple):
+    """A number to write, with its layout."""
+
     layout: struct.Struct
     value: int
 
 
 class Structs(NamedTuple):
-    """A vector of structs; `layout` has its padding."""
+    """A vector of structs to write; `layout` includes the padding of a struct."""
 
     layout: struct.Struct
     values: Sequence[tuple[int, ...]]
@@ -52,14 +55,14 @@ Value = Scalar | Structs | str | Fields | Sequence[Fields]
 
 
 class FlatTable:
-    """A table to read from."""
+    """A table of a FlatBuffer, for reading. All methods raise FormatError for damaged data."""
 
     __slots__ = ("_data", "_position", "_region", "_size", "_slots", "_slots_end")
 
     def __init__(self, region: _Region, position: int) -> None:
         vtable = position - region.unpack(_BACK, position)[0]
         vtable_size, self._size = region.unpack(_VTABLE, vtable)
-        # From here on slots and fields are known to lie in the buffer.
+        # From here on, slots and fields are known to be inside the buffer.
         region.charge(vtable, vtable_size)
         region.charge(position, self._size)
         self._region = region
@@ -72,6 +75,7 @@ class FlatTable:
         return self._find(slot, 0) is not None
 
     def scalar(self, slot: int, layout: struct.Struct) -> int:
+        """Return the number in a slot; 0 if omitted."""
         position = self._find(slot, layout.size)
         if position is None:
             return 0
@@ -79,6 +83,7 @@ class FlatTable:
         return value
 
     def string(self, slot: int) -> str:
+        """Return the string in a slot; empty if omitted."""
         start, length = self._vector(slot, 1)
         try:
             return str(self._data[start : start + length], "utf-8")
@@ -86,22 +91,25 @@ class FlatTable:
             raise FormatError("a text of the metadata is not UTF-8", offset=start) from error
 
     def table(self, slot: int) -> FlatTable:
+        """Return the table in a slot. Raises FormatError if omitted."""
         position = self._find(slot, _STEP.size)
         if position is None:
             raise FormatError(f"the metadata lacks a table (slot {slot})", offset=self._position)
         return FlatTable(self._region, position + _STEP.unpack_from(self._data, position)[0])
 
     def tables(self, slot: int) -> Iterator[FlatTable]:
+        """Yield the tables of the vector in a slot; none if omitted."""
         start, count = self._vector(slot, _STEP.size)
         for position in range(start, start + count * _STEP.size, _STEP.size):
             yield FlatTable(self._region, position + _STEP.unpack_from(self._data, position)[0])
 
     def structs(self, slot: int, layout: struct.Struct) -> list[tuple[int, ...]]:
+        """Return the structs of the vector in a slot, unpacked; none if omitted."""
         start, count = self._vector(slot, layout.size)
         return list(layout.iter_unpack(self._data[start : start + count * layout.size]))
 
     def count(self, slot: int) -> int:
-        """Of a vector of anything."""
+        """Return the number of elements of the vector in a slot."""
         return self._vector(slot, 1)[1]
 
     def _find(self, slot: int, width: int) -> int | None:
@@ -116,7 +124,7 @@ class FlatTable:
         return self._position + step
 
     def _vector(self, slot: int, width: int) -> tuple[int, int]:
-        """Where the elements begin, and how many they are: all inside the buffer. One left out is empty."""
+        """Return the position and number of a vector's elements, all inside the buffer. An omitted vector is empty."""
         position = self._find(slot, _STEP.size)
         if position is None:
             return 0, 0
@@ -127,7 +135,7 @@ class FlatTable:
 
 
 class _Region:
-    """The bytes of one buffer inside a file. Positions are those in the file, for errors."""
+    """The bytes of one buffer inside a file. Positions are offsets in the file, for errors."""
 
     __slots__ = ("_end", "_left", "_start", "data")
 
@@ -154,13 +162,13 @@ class _Region:
 
 
 def root(data: memoryview, offset: int, length: int) -> FlatTable:
-    """The root table of the buffer at this range, which must lie inside the data."""
+    """Return the root table of the buffer at this range, which must be inside the data. Raises FormatError."""
     region = _Region(data, offset, length)
     return FlatTable(region, offset + region.unpack(_STEP, offset)[0])
 
 
 def build(fields: Fields) -> bytes:
-    """A buffer of which this is the root table; it wants to begin at a multiple of 8."""
+    """Return a buffer with this root table. It must be stored at a multiple of 8. Raises FormatError for bad text."""
     data = bytearray(_STEP.size)
     _STEP.pack_into(data, 0, _put_table(data, fields))
     return bytes(data)
@@ -209,5 +217,5 @@ def _put(data: bytearray, value: Structs | str | Fields | Sequence[Fields]) -> i
 
 
 def _align(data: bytearray, alignment: int, before: int = 0) -> None:
-    """So that what follows after `before` more bytes is aligned."""
+    """Pad so that the position after `before` more bytes is aligned."""
     data += bytes(-(len(data) + before) % alignment)

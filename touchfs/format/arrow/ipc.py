@@ -1,13 +1,13 @@
-"""Arrow IPC files, the part of them that can be mapped and used where it lies: our catalogs.
+"""Arrow IPC files that can be mapped and used in place, as catalogs are.
 
-A file is a stream of messages (the schema, then batches of rows, each a metadata flatbuffer and a body of buffers)
-between magics, and after it a footer that repeats the schema and says where each batch is. Columns are integers or
-`binary`, uncompressed and without nulls; any Arrow library reads what is written here, and what one writes within
-those limits is read here.
+A file has a magic, a stream of messages (the schema, then batches of rows, each a metadata flatbuffer and a body of
+buffers), and a footer that repeats the schema and has the position of each batch. Columns are integers or `binary`,
+uncompressed and without nulls. Any Arrow library reads the files written here, and files of others within these limits
+are read here.
 
-Parsing trusts nothing but touches no body: it costs the same for a hundred rows and a hundred million, and every
-column is a view into the file. So the offsets of a binary column are only checked at their ends, and each value again
-when it is asked for.
+Parsing validates everything but reads no body: it costs the same for a hundred rows and a hundred million, and every
+column is a view into the file. So only the first and last offset of a binary column are checked, and the offsets of
+each value when it is read.
 
 Source: arrow.apache.org/docs/format/Columnar.html, and format/{File,Message,Schema}.fbs beside it.
 """
@@ -39,7 +39,7 @@ _TAIL = struct.Struct("<i6s")
 _PREFIX = struct.Struct("<Ii")
 _CONTINUATION = 0xFFFFFFFF
 _END_OF_STREAM = _PREFIX.pack(_CONTINUATION, 0)
-# Arrow asks for 8; 64 is a cache line and the widest vector register, and costs nothing here.
+# Arrow requires 8; 64 is a cache line and the widest vector register, and costs nothing here.
 _ALIGNMENT = 64
 
 # Slots of the tables, in order
@@ -52,12 +52,12 @@ _PAIR_KEY, _PAIR_VALUE = range(2)
 _BATCH_ROWS, _BATCH_NODES, _BATCH_BUFFERS, _BATCH_COMPRESSION = range(4)
 # offset of the message, size of its metadata with prefix and padding, size of its body
 _BLOCK = struct.Struct("<qi4xq")
-# rows, nulls: one for each column
+# rows, nulls: one per column
 _NODE = struct.Struct("<qq")
 # offset in the body, length: validity and values for integers; validity, offsets and bytes for binary
 _BUFFER = struct.Struct("<qq")
 
-# Version 4 differs in unions only, which are not read here.
+# Version 4 differs only in unions, which are not read here.
 _VERSION4, _VERSION5 = 3, 4
 _MESSAGE_SCHEMA, _MESSAGE_BATCH = 1, 3
 _Type = IntEnum(
@@ -73,14 +73,15 @@ _OFFSET = np.dtype("<i4")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinaryColumn:
-    """Value i is `data[offsets[i]:offsets[i + 1]]`, if the offsets are sound."""
+    """A column of bytes. Value i is `data[offsets[i]:offsets[i + 1]]`; FormatError if these offsets are invalid."""
 
     offsets: NDArray[np.signedinteger[Any]]
     data: memoryview
-    place: int = 0  # of the offsets in the file, for errors
+    place: int = 0  # position of the offsets in the file, for errors
 
     @classmethod
     def of(cls, values: Iterable[bytes]) -> BinaryColumn:
+        """Return a column of these values. Raises FormatError for 2 GiB or more."""
         values = list(values)
         offsets = np.fromiter(accumulate(map(len, values), initial=0), np.int64, len(values) + 1)
         if offsets[-1] >= 2**31:
@@ -107,18 +108,23 @@ ColumnType = str | np.dtype[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
+    """A record batch: the number of rows, and columns by name."""
+
     rows: int
     columns: dict[str, Column]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrowFile:
+    """A parsed file: column types by name, the schema's metadata, and the batches."""
+
     columns: dict[str, ColumnType]
     metadata: dict[str, str]
     batches: tuple[Batch, ...]
 
 
 def parse_file(data: Buffer) -> ArrowFile:
+    """Parse a whole file; its columns are views into `data`. Raises FormatError."""
     view = memoryview(data)
     if view[: len(_HEAD)] != _HEAD:
         raise FormatError("not an Arrow IPC file: it does not begin with ARROW1", offset=0)
@@ -202,13 +208,13 @@ def _parse_batch(
     for (name, kind), (_, nulls) in zip(columns.items(), nodes, strict=True):
         if nulls:
             raise FormatError(f"column {name!r} has nulls", offset=offset)
-        body.next()  # validity, which says nothing when there are no nulls
+        body.next()  # the validity buffer, which is not needed without nulls
         parsed[name] = body.integers(rows, kind) if isinstance(kind, np.dtype) else body.binary(rows)
     return Batch(rows, parsed)
 
 
 class _Body(NamedTuple):
-    """The buffers of a batch, one after the other."""
+    """The buffers of a batch, in order."""
 
     view: memoryview
     offset: int
@@ -216,7 +222,7 @@ class _Body(NamedTuple):
     buffers: Iterator[tuple[int, ...]]
 
     def next(self) -> tuple[int, int]:
-        """Offset in the file, length."""
+        """Return the next buffer's offset in the file and its length."""
         offset, length = next(self.buffers, (-1, -1))
         if offset < 0 or length < 0 or offset + length > self.size:
             raise FormatError("a column lies outside its Arrow batch", offset=self.offset)
@@ -231,7 +237,7 @@ class _Body(NamedTuple):
     def binary(self, count: int) -> BinaryColumn:
         offset, length = self.next()
         if count == length == 0:
-            offsets = np.zeros(1, _OFFSET)  # the format lets an empty column leave its only offset out
+            offsets = np.zeros(1, _OFFSET)  # the format allows an empty column to omit its only offset
         elif length < (count + 1) * _OFFSET.itemsize:
             raise FormatError(f"a binary column of {count} values has only {length} bytes of offsets", offset=offset)
         else:
@@ -245,7 +251,10 @@ class _Body(NamedTuple):
 def build_file(
     columns: Mapping[str, ColumnType], batches: Iterable[Mapping[str, Column]], metadata: Mapping[str, str]
 ) -> Iterator[Buffer]:
-    """The file in pieces, no batch held longer than it takes to write it."""
+    """Yield the bytes of a file in pieces. Each batch is released once it is written.
+
+    Raises FormatError if a batch does not have these columns.
+    """
     dtypes = {name: _dtype(name, kind) for name, kind in columns.items()}
     schema: Fields = {
         _SCHEMA_FIELDS: [_build_field(name, dtype) for name, dtype in dtypes.items()],
@@ -303,7 +312,7 @@ def _build_field(name: str, dtype: np.dtype[Any] | None) -> Fields:
 
 
 def _build_message(kind: int, header: Fields, body_size: int, position: int) -> bytes:
-    """With its prefix, and padded so that the body after it is aligned in the file."""
+    """Return a message with its prefix, padded so that the body after it is aligned in the file."""
     metadata = flatbuffers.build(
         {
             _MESSAGE_VERSION: Scalar(I16, _VERSION5),
@@ -318,7 +327,7 @@ def _build_message(kind: int, header: Fields, body_size: int, position: int) -> 
 
 
 def _flatten(batch: Mapping[str, Column], dtypes: Mapping[str, np.dtype[Any] | None]) -> tuple[int, list[Buffer]]:
-    """The rows of a batch, and its buffers in the format's order."""
+    """Return the number of rows of a batch, and its buffers in the format's order."""
     if batch.keys() != dtypes.keys() or len({len(column) for column in batch.values()}) > 1:
         sizes = ", ".join(f"{name} ({len(column)})" for name, column in batch.items())
         raise FormatError(f"a batch does not have the columns {', '.join(dtypes)}, or not as long: {sizes}", offset=0)

@@ -1,1 +1,1 @@
-"""Offset indexes: of MMIDIDX files, of Lhotse and of NeMo."""
+"""Index formats of other tools: MMIDIDX, Lhotse's, Energon's and NeMo's."""

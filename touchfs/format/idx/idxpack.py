@@ -1,16 +1,16 @@
 """Lhotse's .idxpack: the offset indexes of many shards in one file, read in place.
 
-    header         256 bytes: where the sections are, and a SHA-256 over keys, kinds of content and paths
-    collections    shards that belong together, under a key: what they are for, their kind, how they were declared
-    sequences      a collection's shards in order: a segment, and how many samples there are up to its end
+    header         256 bytes: positions of the sections, and a SHA-256 of keys, types of content and paths
+    collections    shards that belong together, under a key: a hash of their role, kind and declaration
+    sequences      a collection's shards in order: a segment, and the number of samples up to its end
     segments       one source file: its path, its size, its offsets and their CRC-32
     strings        paths, kinds
-    payload        the offsets of each segment, the size of the source as the last one, as in a loose `.idx`
+    payload        the offsets of each segment, with the size of the source as the last one, as in a separate `.idx`
 
-A segment may be of a path alone, whose only number is the file's size, if that is known; in version 3 also an array
-of 32-bit numbers, without a path. A collection has segments of one content. Everything is judged before it is believed:
-the tables when they are read, offsets with their CRC whenever they are, which Lhotse does only when asked to.
-The text of a kind is what no checksum covers. `idxpack_build` writes version 2.
+A segment may have a path and no offsets; its only number is the file's size, if known. In version 3 it may also be an
+array of 32-bit numbers without a path. All segments of a collection have one type of content. Everything is validated:
+the tables when they are read, and the CRC of offsets at each read, which Lhotse checks only on request. No checksum
+covers the text of a kind. `idxpack_build` writes version 2.
 
 Source: lhotse/index_pack.py of 2.0.0a7.
 """
@@ -34,7 +34,7 @@ from touchfs.extent import Reads
 MAGIC = b"IDXPACK2"
 VERSION, ARRAY_VERSION = 2, 3
 HEADER_SIZE = 256
-# Far beyond real ones, so that a small file cannot name many big ones that overlap
+# Far beyond real strings; it keeps a small file from naming many big strings that overlap
 STRING_SIZE_MAX = 2**13
 
 # magic, version, size of the header, (offset, count) of collections, sequences and segments, (offset, size) of strings
@@ -62,7 +62,7 @@ SEGMENT = np.dtype(
         ("source_size", "<u8"),
         ("payload_size", "<u8"),
         ("crc", "<u4"),
-        ("has_size", "<u4"),  # of a path alone: its number is the size
+        ("has_size", "<u4"),  # only for PATHS: its number is the size of the file
     ]
 )
 _SECTIONS = ("collections", "sequences", "segments", "strings", "payload")
@@ -72,20 +72,22 @@ COUNT = struct.Struct("<Q")
 
 
 class SegmentContent(enum.IntEnum):
-    """The flags of segments and collections; where a collection has shards, theirs count."""
+    """The content of a segment or collection, stored as flags. The flags of its shards override a collection's."""
 
     OFFSETS = 0
     PATHS = 1
     ARRAY = 2
 
 
-# What the digest says of them
+# The byte that the digest has for each
 _DIGEST_FLAG = {SegmentContent.OFFSETS: b"\1", SegmentContent.PATHS: b"\0", SegmentContent.ARRAY: b"\2"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collection:
-    """`segments` and `ends` have an entry a shard; `ends` is how many samples there are up to its end."""
+    """A collection of shards. `segments` and `ends`, of shape (shards,), have each shard's segment and the number of
+    samples up to its end.
+    """
 
     key: bytes
     kind: str
@@ -96,13 +98,15 @@ class Collection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pack:
+    """A parsed pack without its payload."""
+
     collections: tuple[Collection, ...]
-    paths: tuple[str, ...]  # by segment; an array has none
-    segments: NDArray[Any]  # as stored
+    paths: tuple[str, ...]  # by segment; empty for an array
+    segments: NDArray[Any]  # dtype SEGMENT, as stored
 
 
 def scan_pack(size: int) -> Reads[Pack]:
-    """All but the payload, of a file of this size."""
+    """Read everything except the payload of a file of `size` bytes. Raises FormatError."""
     if size < HEADER_SIZE:
         raise FormatError(f"the index pack ends inside its header of {HEADER_SIZE} bytes", offset=size)
     magic, version, header_size, *places, stored_digest = HEADER.unpack_from((yield 0, HEADER_SIZE))
@@ -144,7 +148,7 @@ def _parse_tables(tables: bytes, version: int, places: Sequence[int], stored_dig
     used = sequences["segment"].astype(np.int64)
     if (np.bincount(used, minlength=len(segments))[segments["flags"] == SegmentContent.ARRAY] != 1).any():
         _refuse("an array is not of exactly one shard", sequences_at)
-    if segments["path_size"].sum() > 2 * strings_size:  # a path may be there with its offsets, and alone
+    if segments["path_size"].sum() > 2 * strings_size:  # a path may have one segment with offsets and one without
         _refuse("its paths overlap", segments_at)
     paths = tuple(string(at, size) for at, size in segments[["path", "path_size"]].tolist())
     found: list[Collection] = []
@@ -194,7 +198,7 @@ def _check_segments(segments: NDArray[Any], version: int, payload_at: int, paylo
 
 
 def _content(declared: int, contents: NDArray[np.uint32], version: int, offset: int) -> SegmentContent:
-    """Of a collection. Before it was declared, a collection was of paths when its segments were."""
+    """Return the content of a collection. Old packs do not declare it; then that of its segments counts."""
     if declared > (SegmentContent.ARRAY if version == ARRAY_VERSION else SegmentContent.PATHS):
         _refuse(f"a collection with flags of {declared}", offset)
     content = SegmentContent(int(contents[0])) if len(contents) else SegmentContent(int(declared))
@@ -208,7 +212,7 @@ def _content(declared: int, contents: NDArray[np.uint32], version: int, offset: 
 
 
 def digest(collections: Iterable[tuple[bytes, SegmentContent, Sequence[bytes]]]) -> bytes:
-    """Of keys, contents, and paths (or an array's counts, packed)."""
+    """Return the SHA-256 of the collections: key, content, and paths (or an array's counts, packed)."""
     found = hashlib.sha256()
     for key, content, shards in collections:
         found.update(key + _DIGEST_FLAG[content] + COUNT.pack(len(shards)))
@@ -228,7 +232,9 @@ def _pack_digest(pack: Pack) -> bytes:
 
 
 def scan_segment(pack: Pack, segment: int) -> Reads[NDArray[np.int64]]:
-    """Its numbers: offsets, the last being the source's size; of a path alone that size, or none; or an array's."""
+    """Read the numbers of a segment: for OFFSETS, offsets in bytes, of which the last is the source's size; for PATHS,
+    that size or nothing; for ARRAY, its numbers. Raises FormatError.
+    """
     row = pack.segments[segment]
     at, size = int(row["payload"]), int(row["payload_size"])
     data = (yield at, size) if size else b""

@@ -1,4 +1,4 @@
-"""Writes an .idxpack of version 2, byte for byte as Lhotse would of the same indexes. Its layout is in `idxpack`."""
+"""Write an .idxpack of version 2, byte for byte as Lhotse does for the same indexes. `idxpack` describes its layout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from touchfs.format.idx.idxpack import (
 
 @dataclass(frozen=True, slots=True)
 class CollectionSpec:
-    """A collection to be written. `source_spec` is how its paths were declared: anything that JSON can say."""
+    """A collection to write. `source_spec` is the declaration of its paths: any JSON value."""
 
     role: str
     kind: str
@@ -39,13 +39,18 @@ class CollectionSpec:
 
     @property
     def key(self) -> bytes:
+        """The SHA-256 of kind, role and declaration, as Lhotse computes it."""
         identity = {"kind": self.kind, "role": self.role, "source_spec": self.source_spec}
         text = json.dumps(identity, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         return hashlib.sha256(text.encode()).digest()
 
 
 def build_pack(specs: Sequence[CollectionSpec], offsets: Mapping[str, NDArray[np.int64]]) -> Iterator[bytes]:
-    """A pack of version 2, in pieces. `offsets` has each indexed path's, with the size of its file as the last."""
+    """Yield the bytes of a pack of version 2 in pieces. `offsets` has the offsets of each indexed path; the last one is
+    the size of its file.
+
+    Raises FormatError for repeated keys, arrays, or offsets that do not ascend.
+    """
     if len({spec.key for spec in specs}) != len(specs) or any(spec.content is SegmentContent.ARRAY for spec in specs):
         raise FormatError("an index pack of version 2 has each key once, and no arrays", offset=0)
     strings = bytearray()

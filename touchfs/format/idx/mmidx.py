@@ -1,16 +1,16 @@
 """The index of a .bin file: MMIDIDX version 1, as TouchNet, Megatron-LM and fairseq write it.
 
-The .bin is the samples' elements end to end, with nothing between them. Beside it the .idx says of which type the
-elements are, how many each sample has, at which byte it begins, and where documents (runs of samples) begin.
+The .bin has the samples' elements end to end, with nothing between them. The .idx has the type of the elements, the
+number of elements and first byte of each sample, and the first samples of documents (runs of samples).
 
     TouchNet, Megatron-LM       34-byte header, lengths, offsets, documents
-    Megatron-LM, multimodal     the same, then a mode (int8) a sample: 0 text, 1 an image
+    Megatron-LM, multimodal     the same, then a mode (int8) per sample: 0 text, 1 image
     fairseq                     26-byte header without the count of documents, lengths, offsets
 
-Nothing in the header tells them apart, but their sizes do: so the file must be exactly as long as its counts say, and
-its entries must begin and end as those of such a file do: one of Megatron-LM cut off can be as long as one of fairseq.
-Codes 6 and 7 are float32 in one tool and float64 in another: the byte offsets tell which. Where lengths and offsets
-contradict each other, the samples are damaged (`touchfs.format.idx.mmidx_entries`). Of the .bin only the size is used.
+The header does not distinguish them, but the file's size does: it must match the counts exactly. The first and last
+entries are checked too, because a truncated Megatron-LM index can have the size of a fairseq one. Codes 6 and 7 are
+float32 in one tool and float64 in another: the byte offsets decide. Samples whose lengths and offsets contradict each
+other are damaged (`touchfs.format.idx.mmidx_entries`). Of the .bin only the size is used.
 
 Source: `IndexWriter` in megatron/core/datasets/indexed_dataset.py and in touchnet/data/dataset.py,
 `MMapIndexedDataset` in fairseq/data/indexed_dataset.py.
@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Reads, T
-from touchfs.format.idx.mmidx_entries import Entries, float_width, judge_entries
+from touchfs.format.idx.mmidx_entries import Entries, check_entries, float_width
 
-# What is written. 6 and 7 are what Megatron-LM has meant by them since 2023.
+# The codes that are written. 6 and 7 have the meaning that Megatron-LM has used since 2023.
 DTYPES: Mapping[int, np.dtype[Any]] = {
     1: np.dtype("u1"),
     2: np.dtype("i1"),
@@ -41,14 +41,14 @@ DTYPES: Mapping[int, np.dtype[Any]] = {
     7: np.dtype("<f4"),
     8: np.dtype("<u2"),
 }
-# What is read, too: fairseq has them, and DeepSpeed under Megatron-LM's header.
+# The codes that are read: fairseq has the additional ones, and DeepSpeed too, with Megatron-LM's header.
 _KNOWN_DTYPES = {**DTYPES, 9: np.dtype("<u4"), 10: np.dtype("<u8")}
 _FAIRSEQ_DTYPES = {**_KNOWN_DTYPES, 7: np.dtype("<f8")}
 
 MAGIC = b"MMIDIDX\0\0"
 VERSION = 1
 
-# magic, version, dtype code, count of samples N; and, but for fairseq, entries of the document array M
+# magic, version, dtype code, number of samples N; and, except in fairseq, number of entries of the document array M
 _FAIRSEQ_HEADER = struct.Struct("<9sQBQ")
 _HEADER = struct.Struct("<9sQBQQ")
 HEADER_SIZE = _HEADER.size
@@ -65,12 +65,12 @@ _MODE = np.dtype("i1")
 LENGTH_LIMIT = 2**31
 _WRAP = 2**32
 
-# How many entries are read at a time to tell a float's size: nearly always the first sample does.
+# Number of entries read at a time to find the size of a float: nearly always the first sample decides.
 _SCANNED = 1024
-# And how many of a whole index are judged at a time, so that what that takes stays small beside the index.
+# Number of entries of a whole index checked at a time, so that this takes little memory compared to the index.
 _PARSED = 1 << 16
 
-_STRANGERS = {
+_FOREIGN = {
     b"TNTIDX\0\0": "this is a legacy TNTIDX index, which Megatron-LM dropped in 2023: convert it with an old version",
     b"v1.": "this is a DALI index of a tar (text), not the index of a .bin",
 }
@@ -78,7 +78,7 @@ _STRANGERS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """`entries` has one entry a sample; `documents` the ordinal of the first sample of each document, then N."""
+    """A whole index of N samples. `documents` has the ordinal of the first sample of each document, then N."""
 
     dtype: np.dtype[Any]
     entries: Entries
@@ -87,7 +87,7 @@ class Index:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """In bytes; of a damaged sample nothing that can be believed."""
+        """Sizes of the samples in bytes, shape (N,); not reliable for damaged samples."""
         return self.entries.lengths.astype(np.int64) * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -96,9 +96,9 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class IndexHeader:
-    """What an index begins with: enough to know how many samples there are, and where each one's entry is."""
+    """The header of an index: the number of samples, and enough to locate the entry of each."""
 
-    dtype: np.dtype[Any]  # of codes 6 and 7 a guess, see `scan_header`
+    dtype: np.dtype[Any]  # a guess for codes 6 and 7, see `scan_header`
     count: int
     documents: int  # entries of the document array
     size: int = HEADER_SIZE
@@ -106,8 +106,8 @@ class IndexHeader:
 
 
 def parse_header(data: Buffer, size: int) -> IndexHeader:
-    """From the first HEADER_SIZE bytes (or more) of an index file of `size` bytes."""
-    for magic, refusal in _STRANGERS.items():
+    """Parse the first HEADER_SIZE bytes (or more) of an index file of `size` bytes. Raises FormatError."""
+    for magic, refusal in _FOREIGN.items():
         if data[: len(magic)] == magic:
             raise FormatError(refusal, offset=0)
     if data[: len(MAGIC)] != MAGIC[: len(data)]:
@@ -120,7 +120,7 @@ def parse_header(data: Buffer, size: int) -> IndexHeader:
     if code not in _KNOWN_DTYPES:
         raise FormatError(f"unknown dtype code {code}", offset=_CODE_OFFSET)
     entries = count * (_LENGTH.itemsize + _OFFSET.itemsize)
-    if size == _FAIRSEQ_HEADER.size + entries:  # which all others exceed
+    if size == _FAIRSEQ_HEADER.size + entries:  # all other formats are larger
         return IndexHeader(_FAIRSEQ_DTYPES[code], count, 0, _FAIRSEQ_HEADER.size)
     if len(data) < HEADER_SIZE:
         raise FormatError(f"the index ends inside its header of {HEADER_SIZE} bytes", offset=len(data))
@@ -135,7 +135,10 @@ def parse_header(data: Buffer, size: int) -> IndexHeader:
 
 
 def parse_index(data: Buffer, bin_size: int) -> Index:
-    """A whole index, over a .bin of `bin_size` bytes. Samples of which it contradicts itself are marked as damaged."""
+    """Parse a whole index of a .bin of `bin_size` bytes. Samples with contradictory entries are marked as damaged.
+
+    Raises FormatError if it is not an index.
+    """
     data = memoryview(data)
     header = _run(scan_header(parse_header(data, len(data)), bin_size), data)
     blocks = [
@@ -150,27 +153,27 @@ def parse_index(data: Buffer, bin_size: int) -> Index:
     return Index(header.dtype, Entries(*map(np.concatenate, columns)), documents, modes)
 
 
-def _run(plan: Reads[T], data: memoryview) -> T:
+def _run(reads: Reads[T], data: memoryview) -> T:
     try:
-        offset, length = next(plan)
+        offset, length = next(reads)
         while True:
-            offset, length = plan.send(data[offset : offset + length])
+            offset, length = reads.send(data[offset : offset + length])
     except StopIteration as end:
         result: T = end.value
         return result
 
 
 def has_sound_documents(index: Index) -> bool:
-    """Whether the document array is what writers write: ascending from 0 to N; or says nothing, as [0] does."""
+    """Return whether the document array is valid: ascending from 0 to N, or without information, as [0]."""
     starts = index.documents
     return len(starts) < 2 or bool(starts[0] == 0 and starts[-1] == len(index) and (starts[1:] >= starts[:-1]).all())
 
 
 def document_starts(index: Index) -> NDArray[np.int64] | None:
-    """The ordinal of the first sample of each document, then N; None where each sample is a document of its own.
+    """Return the ordinal of the first sample of each document, then N; None if each sample is its own document.
 
-    So it is where the array tells nothing: there is none, it is [0], or is no ascending list of ordinals. A part of
-    the samples before its first or behind its last entry is a document, too. Documents may be empty.
+    None is also returned if the array has no information: it is missing, [0], or not an ascending list of ordinals.
+    Samples before its first or after its last entry are a document too. Documents may be empty.
     """
     starts, count = index.documents, len(index)
     if len(starts) == 0 or (starts[:1] == starts).all() or starts[0] < 0 or starts[-1] > count:
@@ -183,10 +186,10 @@ def document_starts(index: Index) -> NDArray[np.int64] | None:
 
 
 def scan_header(header: IndexHeader, bin_size: int) -> Reads[IndexHeader]:
-    """The header with what only entries tell: the true dtype, where the code leaves a doubt.
+    """Complete the header from the entries: the true dtype, if the code is ambiguous.
 
-    Reads a few bytes at both ends of the arrays, and of floats a block. Raises FormatError when the counts in the
-    header cannot be those of the arrays.
+    Reads a few bytes at both ends of the arrays, and for floats a block. Raises FormatError if the counts in the header
+    do not match the arrays.
     """
     if header.dtype.kind == "f":
         header = yield from _scan_float(header, bin_size)
@@ -196,7 +199,7 @@ def scan_header(header: IndexHeader, bin_size: int) -> Reads[IndexHeader]:
 
 
 def _scan_float(header: IndexHeader, bin_size: int) -> Reads[IndexHeader]:
-    """By the first block of samples that tells."""
+    """Decide the size of a float by the first block of samples that is not ambiguous."""
     for first in range(0, header.count, _SCANNED):
         lengths, offsets = yield from _scan(header, first, min(first + _SCANNED, header.count))
         bounds = np.append(offsets, bin_size) if len(offsets) == len(lengths) else offsets
@@ -207,13 +210,14 @@ def _scan_float(header: IndexHeader, bin_size: int) -> Reads[IndexHeader]:
 
 
 def _check_layout(header: IndexHeader, bin_size: int) -> Reads[None]:
-    """One damaged number contradicts one of three facts: the first sample begins at 0, the last one ends with the .bin,
-    and documents are from 0 to N. A damaged count moves the arrays, and contradicts more of them.
+    """Check that the counts in the header match the arrays. A valid index has three properties: the first sample begins
+    at 0, the last one ends with the .bin, and documents are from 0 to N. A single damaged number violates one of them;
+    a wrong count shifts the arrays and violates more.
     """
     count = header.count
     lengths, offsets = yield from _scan(header, 0, 2 if count > 1 else 1)
     if header.size == _FAIRSEQ_HEADER.size and count > 1 and lengths[0] and lengths[1] == offsets[1] == 0:
-        # Its first two lengths are the count of documents, its second offset is the first one.
+        # Its first two lengths are Megatron-LM's number of documents, and its second offset is the first one there.
         raise FormatError("the index is cut off: it has the size of fairseq's, and entries of Megatron-LM's")
     last_length, last_offset = yield from _scan(header, count - 1, count)
     gap = bin_size - last_offset.item()
@@ -229,18 +233,18 @@ def _check_layout(header: IndexHeader, bin_size: int) -> Reads[None]:
 
 
 def scan_entries(header: IndexHeader, first: int, count: int, bin_size: int) -> Reads[Entries]:
-    """The entries of the samples `[first, first + count)`, and nothing read but these and their neighbours'.
+    """Read the entries of the samples `[first, first + count)`, and only these and their neighbours'.
 
-    `header` is that of `scan_header`.
+    `header` must come from `scan_header`.
     """
     before = min(first, 1)
     stored, offsets = yield from _scan(header, first - before, min(first + count + 1, header.count))
-    entries = judge_entries(stored, offsets, header.dtype.itemsize, bin_size, is_start=first == before)
+    entries = check_entries(stored, offsets, header.dtype.itemsize, bin_size, is_start=first == before)
     return entries[before : before + count]
 
 
 def _scan(header: IndexHeader, first: int, end: int) -> Reads[tuple[NDArray[np.int32], NDArray[np.int64]]]:
-    """Lengths and offsets of the samples `[first, end)` as stored, and one more offset if there is one."""
+    """Read the lengths and offsets of the samples `[first, end)` as stored, and one more offset if there is one."""
     beyond = int(end < header.count)
     lengths = np.frombuffer((yield _lengths_at(header, first), (end - first) * _LENGTH.itemsize), _LENGTH)
     offsets_size = (end - first + beyond) * _OFFSET.itemsize
@@ -261,7 +265,9 @@ def build_index(
     lengths: Sequence[int] | NDArray[np.integer[Any]],
     documents: Sequence[int] | NDArray[np.integer[Any]] | None = None,
 ) -> bytes:
-    """The index of samples end to end. By default each is a document of its own, as in TouchNet."""
+    """Return the index of samples that are end to end. `lengths` is in elements, shape (N,). By default each sample is
+    its own document, as in TouchNet. Raises FormatError if a value does not fit the format.
+    """
     code = dtype if isinstance(dtype, int) else dtype_code(dtype)
     if code not in DTYPES:
         raise FormatError(f"unknown dtype code {code}", offset=_CODE_OFFSET)
@@ -284,6 +290,7 @@ def build_index(
 
 
 def dtype_code(dtype: np.dtype[Any]) -> int:
+    """Return the code of a dtype. Raises FormatError if a .bin cannot have it."""
     for code, known in DTYPES.items():
         if known == dtype:
             return code

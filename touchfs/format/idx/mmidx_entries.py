@@ -1,11 +1,11 @@
-"""The entries of a .bin's index: where samples are, and which of these entries can be believed.
+"""The entries of a .bin's index: the positions of samples, and which entries are consistent.
 
-Every writer lays samples end to end: the first begins at byte 0, each one where the one before it ends, and the last
-one ends with the .bin. (So it is in Megatron-LM, TouchNet, fairseq, metaseq, DeepSpeed, GPT-NeoX and datatrove; samples
-of length 0 are legal.) Lengths and offsets therefore say the same thing twice. Where they contradict each other, nobody
-knows which one is wrong, so both samples at that seam are damaged. All others can be served.
+Every writer puts samples end to end: the first begins at byte 0, each one at the end of the previous one, and the last
+one ends with the .bin. (This holds for Megatron-LM, TouchNet, fairseq, metaseq, DeepSpeed, GPT-NeoX and datatrove;
+samples of length 0 are legal.) So lengths and offsets are redundant. If they contradict each other, it is unknown which
+one is wrong, so both samples at that boundary are damaged. All others can be served.
 
-A length is an int32. NumPy before version 2 wrote a longer one modulo 2**32; the offsets say how long it really is.
+A length is an int32. NumPy before version 2 wrote a longer one modulo 2**32; the offsets give the true length.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Flags of damage: the .bin is too short; the seam with the sample before; that with the one behind, or with the end.
+# Flags of damage: BEYOND, the .bin is too short; BEGIN and END, the boundary with the previous and the next sample is
+# contradictory; REST, the boundary of the last sample with the end of the .bin is.
 BEYOND, BEGIN, END, REST = 1, 2, 4, 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entries:
-    """Those of adjacent samples."""
+    """The entries of adjacent samples; all arrays have one value per sample."""
 
-    lengths: NDArray[np.signedinteger[Any]]  # in elements; of a damaged sample as stored
-    offsets: NDArray[np.int64]  # in bytes, into the .bin
-    damage: NDArray[np.uint8]  # 0 where a sample can be served, else flags; see `damage_text`
+    lengths: NDArray[np.signedinteger[Any]]  # in elements; as stored if the sample is damaged
+    offsets: NDArray[np.int64]  # in bytes, in the .bin
+    damage: NDArray[np.uint8]  # 0 if the sample can be served, else flags; see `damage_text`
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -35,19 +36,19 @@ class Entries:
         return Entries(self.lengths[samples], self.offsets[samples], self.damage[samples])
 
 
-def judge_entries(
+def check_entries(
     stored: NDArray[np.int32], offsets: NDArray[np.int64], width: int, bin_size: int, *, is_start: bool
 ) -> Entries:
     """Compare the stored lengths of adjacent samples with their offsets. `width` is the size of an element in bytes.
 
-    `offsets` has one more, that of the next sample, unless the last sample of all is among them; `is_start` says
-    whether the first one is.
+    `offsets` also has the offset of the next sample, unless the last sample of the index is among them. `is_start` is
+    whether the first sample of the index is among them.
     """
     is_end = len(offsets) == len(stored)
     bounds = np.append(offsets, bin_size) if is_end else offsets
     offsets = offsets[: len(stored)]
     gaps = bounds[1:] - bounds[:-1]
-    # Nearly always all is well, which is known in a third of the time.
+    # Fast path: nearly always all entries are consistent, and this check takes a third of the time.
     if (gaps == np.multiply(stored, width, dtype=np.int64)).all() and stored.min(initial=0) >= 0:
         first, last = bounds[0].item(), bounds[-1].item()
         if 0 <= first <= last <= bin_size and not (is_start and first):
@@ -65,20 +66,20 @@ def _find_damage(
 ) -> Entries:
     lengths, rest = np.divmod(gaps, width)
     fits = (lengths.astype(stored.dtype) == stored) & (rest == 0) & (gaps >= 0)
-    # Such a length is the offsets' alone: it cannot be believed beside a seam that contradicts the same offset.
+    # Only the offsets give such a length, so it is not reliable if the next boundary contradicts the same offset.
     overflowed = fits & (lengths != stored)
     doubtful = overflowed & np.append(~fits[1:], False)
     lengths = np.where(fits, lengths, stored)
     damage = np.where(fits & ~doubtful, 0, END).astype(np.uint8)
     damage[1:] |= np.where(fits[:-1], 0, BEGIN).astype(np.uint8)
     damage[offsets < 0] |= BEGIN
-    # Subtracted rather than added: a hostile offset plus a length may pass 2**63.
+    # Subtract instead of adding: a hostile offset plus a length may exceed 2**63.
     damage[offsets > bin_size - lengths * width] |= BEYOND
     return Entries(lengths, offsets, damage)
 
 
 def damage_text(damage: int, stem: str) -> str:
-    """One line about a damaged sample of STEM.bin and STEM.idx."""
+    """Return one line about a damaged sample of STEM.bin and STEM.idx."""
     if damage & END:
         return f"{stem}.idx says that this sample does not end where the next one begins"
     if damage & BEYOND:
@@ -89,7 +90,7 @@ def damage_text(damage: int, stem: str) -> str:
 
 
 def float_width(stored: NDArray[np.int32], gaps: NDArray[np.int64]) -> int | None:
-    """4 or 8, whichever size of an element explains more of the gaps between the samples; None if neither does."""
+    """Return 4 or 8, the element size that matches more of the gaps between samples; None if both match equally."""
     counts = stored[: len(gaps)].astype(np.int64)
     four, eight = (int(np.count_nonzero((counts > 0) & (gaps == width * counts))) for width in (4, 8))
     return None if four == eight else 4 if four > eight else 8

@@ -1,17 +1,17 @@
-"""Offset indexes: where each sample of a file begins, as bare 64-bit numbers, and nothing that says of which file.
+"""Offset indexes: the offset of each sample of a file as bare 64-bit numbers, without a header.
 
-Lhotse, Megatron-Energon and NeMo all write them beside the data as `<its name>.idx`. They agree on the numbers (`<u8`,
-of a tar the first header block of a sample, extension headers included) and on little else:
+Lhotse, Megatron-Energon and NeMo all write them beside the data as `<its name>.idx`. They agree on the numbers (`<u8`;
+in a tar, the offset of a sample's first header block, including extension headers) and on little else:
 
-    Lhotse      a line of JSONL; of a tar, every second member (data, metadata). Then the size of the file, or of what
-                was read of it: 10240 bytes less where tar's end marker straddles two of its records.
-    Energon     a run of members with the same key, up to the first dot. Then the end of the last member.
-    NeMo        a run of members with the same stem, up to the last dot, directories aside. Then the size of the file;
-                from older tools nothing, or where the zero blocks at the end begin.
+    Lhotse      a line of JSONL; in a tar, every second member (data, metadata). Then the size of the file, or of the
+                part that was read: 10240 bytes less if tar's end marker straddles two of its records.
+    Energon     consecutive members with the same key, up to the first dot. Then the end of the last member.
+    NeMo        consecutive members with the same stem, up to the last dot, without directories. Then the size of the
+                file; from older tools nothing, or the start of the zero blocks at the end.
 
-So of a tar the last number is never believed, and which of them wrote the others is told by the tar's own members
-(`touchfs.format.tar.grouping`).
-What is written are the bytes that Lhotse writes, but always with the true size, which all of them can read.
+So the last number of a tar's index is not trusted, and the tar's own members decide which tool's rule the others follow
+(`touchfs.format.tar.grouping`). The index written here is Lhotse's, but always with the true size, which all of them
+can read.
 
 Source: lhotse/indexing.py, Megatron-Energon's itar.py, NeMo's nemo/collections/common/data/lhotse/indexed_adapters.py.
 """
@@ -32,8 +32,8 @@ Offsets = NDArray[np.int64]
 
 OFFSET = np.dtype("<u8")
 
-# What else is called .idx or lies in its place, by how it begins
-_STRANGERS = (
+# Other formats that are named .idx or are at the same path, by their first bytes
+_FOREIGN = (
     (b"MMIDIDX\0", "MMIDIDX"),  # the index of a .bin
     (b"TNTIDX\0\0", "TNTIDX"),  # the same before 2023
     (b"IDXPACK", "IDXPACK"),  # many offset indexes in one file
@@ -42,20 +42,23 @@ _STRANGERS = (
     (b"ARROW1\0\0", "Arrow"),
 )
 _DALI = re.compile(rb"v1\.[0-9]+ [0-9]")
-# How many bytes `foreign_format` wants to see
+# Number of bytes that `foreign_format` needs
 MAGIC_SIZE = 16
 
 
 def foreign_format(head: Buffer) -> str | None:
-    """The name of an index that begins like this and is not made of bare offsets."""
+    """Return the name of the format of an index that begins like this; None if it may be bare offsets."""
     start = bytes(head[:MAGIC_SIZE])
     if _DALI.match(start):
         return "DALI"
-    return next((name for magic, name in _STRANGERS if start.startswith(magic)), None)
+    return next((name for magic, name in _FOREIGN if start.startswith(magic)), None)
 
 
 def parse(data: Buffer, size: int) -> Offsets:
-    """All the numbers, whatever the last one means, of an index of a file of `size` bytes."""
+    """Return all numbers of an index of a file of `size` bytes; the meaning of the last one depends on the writer.
+
+    Raises FormatError if they are not ascending offsets in the file.
+    """
     if (name := foreign_format(data)) is not None:
         raise FormatError(f"not an index of bare offsets but of the kind {name}", offset=0)
     if len(data) == 0 or len(data) % OFFSET.itemsize:
@@ -70,7 +73,7 @@ def parse(data: Buffer, size: int) -> Offsets:
 
 
 def build(starts: Iterable[int] | Offsets, size: int) -> bytes:
-    """The index of samples that begin there, in a file of `size` bytes."""
+    """Return the index of samples that begin at `starts` in a file of `size` bytes. Raises FormatError."""
     offsets = np.append(np.fromiter(starts, np.int64), np.int64(size))
     if (place := _first((offsets[1:] < offsets[:-1]) | (offsets[:-1] < 0))) is not None:
         _refuse(f"offset {offsets[place]} cannot be followed by {offsets[place + 1]}", place)

@@ -1,10 +1,10 @@
-"""The companion of an offset index in NeMo's second version for WebDataset: JSON that says what it is the index of.
+"""The companion of an offset index in NeMo's second version for WebDataset: JSON that identifies the indexed tar.
 
-    x.tar.wds-v2.idx             where each sample begins, then the size of the tar; see `offsets`
+    x.tar.wds-v2.idx             the offset of each sample, then the size of the tar; see `offsets`
     x.tar.wds-v2.idx.meta.json   the tar's path, size, mtime and identity, counts, and the hash of the other file
 
-A sample is a run of files with the same key, up to the first dot. NeMo itself takes the pair only if all of it is
-right, down to the spelling of the JSON, and so does this.
+A sample is a run of files with the same key, up to the first dot. NeMo accepts the pair only if everything is valid,
+including the exact text of the JSON, and so does this module.
 
 Source: NeMo's nemo/collections/common/data/lhotse/indexed_adapters.py.
 """
@@ -41,7 +41,10 @@ _SOURCE_SHAPE = {"path": (str,), "size_bytes": (int,), "mtime_ns": (int,), "obje
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """`identity` is an object store's version or ETag, and None of a local file, whose `mtime_ns` counts."""
+    """A parsed companion: path, size in bytes, mtime and identity of the tar, and its numbers of files and samples.
+
+    `identity` is an object store's version or ETag; it is None for a local file, which `mtime_ns` identifies.
+    """
 
     path: str
     size: int
@@ -52,7 +55,10 @@ class Companion:
 
 
 def parse_companion(data: Buffer, index: Buffer) -> Companion:
-    """Judged with its offset index. Whether the tar is still the one it tells of is for who can see the tar."""
+    """Parse a companion and check it against the bytes of its offset index. Raises FormatError.
+
+    The caller checks that the tar is still the one described.
+    """
     try:
         value = json.loads(str(data, "utf-8"))
         canonical = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()

@@ -1,1 +1,1 @@
-"""Tar archives: headers, members, sparse files, links, and which members are one sample."""
+"""Tar archives: headers, members, sparse files, links, and grouping of members into samples."""

@@ -1,13 +1,13 @@
-"""Which members of a tar are a sample, as those see it who index tars. It is told while the members go by.
+"""Group the members of a tar into samples by the rules of the tools that index tars, in one pass.
 
-    Lhotse       every two members. It does not look at their names, so one member too many makes wrong pairs of all
-                 that follow; here both must be files that differ in the suffix only.
-    Energon      a run of files with the same key: up to the first dot of what is behind the directories.
-    NeMo         a run of files with the same stem: without the directories, up to the last dot.
-    NeMo's v2    as Energon, but nothing may be out of order: every file has a key, no key comes back, and a sample is
-                 one .json and something more. To know that, it keeps the keys.
-    wids         as Energon, but files with a dot in front count.
-    members      every file by itself.
+    Lhotse       every two members. It ignores their names, so one extra member shifts all pairs after it; here both
+                 must be files whose names differ only in the suffix.
+    Energon      consecutive files with the same key: the path up to the first dot of its last component.
+    NeMo         consecutive files with the same stem: the last component up to its last dot.
+    NeMo's v2    as Energon, but strict: every file has a key, no key comes again later, and a sample is one .json and
+                 at least one other file. To check this, it keeps the keys.
+    wids         as Energon, but files that begin with a dot count.
+    members      every file is a sample.
 
 Source: lhotse/indexing.py, Megatron-Energon's prepare.py, wids/wids.py, NeMo's
 nemo/collections/common/data/lhotse/indexed_adapters.py.
@@ -22,10 +22,10 @@ from typing import Protocol
 
 from touchfs.errors import FormatError
 
-# Where an index is: beside its tar or JSONL file, as <its name> and
+# An index is beside its tar or JSONL file, with the file's name and one of these suffixes.
 INDEX_SUFFIX = ".idx"
 WDS_V2_SUFFIX = ".wds-v2.idx"
-COMPANION_SUFFIX = ".meta.json"  # after that
+COMPANION_SUFFIX = ".meta.json"  # appended to the name of the index
 
 _KEY = re.compile(r"((?:.*/)?[^./]+)\.[^/]*", re.DOTALL)
 _WIDS_KEY = re.compile(r"((?:.*/)?[^./]*)\.[^/]*", re.DOTALL)
@@ -34,7 +34,7 @@ _METADATA = ".json"
 
 
 class Dialect(enum.Enum):
-    """Who says what a sample is."""
+    """The tool or rule that defines a sample."""
 
     LHOTSE = "lhotse"
     ENERGON = "energon"
@@ -45,26 +45,35 @@ class Dialect(enum.Enum):
 
 
 class Grouping(Protocol):
-    """Is shown all members in order, and then told that they are all. Raises FormatError where they make no samples."""
+    """Groups members into samples. Call `begins` for all members in order, then `finish`.
+
+    Both raise FormatError if the members do not form samples.
+    """
 
     def begins(self, name: str, offset: int, is_file: bool) -> bool:
-        """Whether a sample begins with this member, whose first header is at `offset`."""
+        """Return whether a sample begins with this member, whose first header is at `offset`."""
         ...
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """Check the last sample after all members."""
+        ...
 
 
 def grouping(dialect: Dialect) -> Grouping:
+    """Return a new grouping by the rule of a dialect."""
     return _GROUPINGS[dialect]()
 
 
 class PairGrouping:
+    """Every two members are a sample, and must be files of one stem."""
+
     __slots__ = ("_first", "_is_open", "_offset", "_stem")
 
     def __init__(self) -> None:
         self._first, self._offset, self._stem, self._is_open = "", 0, "", False
 
     def begins(self, name: str, offset: int, is_file: bool) -> bool:
+        """See `Grouping.begins`."""
         if not is_file:
             raise FormatError(f"{name!r} is no file, and Lhotse's samples are pairs of files", offset=offset)
         stem, _, suffix = name.rpartition(".")  # `_stem` without a call, which would take a tenth of all indexing
@@ -82,12 +91,13 @@ class PairGrouping:
         return True
 
     def finish(self) -> None:
+        """See `Grouping.finish`."""
         if self._is_open:
             raise FormatError(f"{self._first!r}, the last member, has no pair, as Lhotse needs", offset=self._offset)
 
 
 class RunGrouping:
-    """A file without a key is in no sample, and does not end one."""
+    """Consecutive files with one key are a sample. A file without a key belongs to no sample and does not end one."""
 
     __slots__ = ("_key", "_last")
 
@@ -96,6 +106,7 @@ class RunGrouping:
         self._last = ""
 
     def begins(self, name: str, offset: int, is_file: bool) -> bool:
+        """See `Grouping.begins`."""
         key = self._key(name) if is_file else ""
         if not key or key == self._last:
             return False
@@ -103,28 +114,34 @@ class RunGrouping:
         return True
 
     def finish(self) -> None:
-        pass
+        """See `Grouping.finish`."""
 
 
 class MemberGrouping:
+    """Every file is a sample."""
+
     __slots__ = ()
 
     def begins(self, name: str, offset: int, is_file: bool) -> bool:
+        """See `Grouping.begins`."""
         return is_file
 
     def finish(self) -> None:
-        pass
+        """See `Grouping.finish`."""
 
 
 class StrictRunGrouping:
+    """Consecutive files with one key are a sample, checked as NeMo's second version does."""
+
     __slots__ = ("_key", "_keys", "_names", "_offset")
 
     def __init__(self) -> None:
         self._key, self._offset = "", 0
         self._keys: set[str] = set()
-        self._names: set[str] = set()  # of the sample at hand
+        self._names: set[str] = set()  # of the current sample
 
     def begins(self, name: str, offset: int, is_file: bool) -> bool:
+        """See `Grouping.begins`."""
         if not is_file:
             return False
         key = _strict_key(name, offset)
@@ -141,6 +158,7 @@ class StrictRunGrouping:
         return True
 
     def finish(self) -> None:
+        """See `Grouping.finish`."""
         metadata = sum(name.endswith(_METADATA) for name in self._names)
         if self._names and (metadata != 1 or len(self._names) == 1):
             others = len(self._names) - metadata
@@ -149,7 +167,7 @@ class StrictRunGrouping:
 
 
 def webdataset_key(name: str) -> str:
-    """Empty: in no sample."""
+    """Return the key of a file by WebDataset's rule; empty if the file belongs to no sample."""
     found = None if _PRIVATE.match(name) else _KEY.fullmatch(name)
     return found[1] if found else ""
 
@@ -160,7 +178,7 @@ def _wids_key(name: str) -> str:
 
 
 def _stem(name: str) -> str:
-    """Up to the last dot of what is behind the directories. A dot in front is no such dot."""
+    """Return the path up to the last dot of its last component. A leading dot does not count."""
     stem, _, extension = name.rpartition(".")
     return name if "/" in extension or not stem or stem.endswith("/") else stem
 

@@ -1,8 +1,8 @@
-"""The headers of a tar: blocks of 512 bytes of text fields, and PAX records for what does not fit in them.
+"""The headers of a tar: blocks of 512 bytes with text fields, and PAX records for values that do not fit in them.
 
 A block has a name, numbers in octal (or, marked by the highest bit, in base 256) and the sum of its own bytes. PAX puts
-records "LENGTH KEYWORD=VALUE\\n" before it, as the data of a member of type x, which replace its fields. What is built
-here is the PAX dialect of Python's tarfile, byte for byte, because that is how Lhotse and webdataset write tars.
+records "LENGTH KEYWORD=VALUE\\n" before it, as the data of a member of type x; they replace fields of the block. The
+headers built here are those of Python's tarfile in PAX format, byte for byte, as Lhotse and webdataset use it.
 
 Source: pax in POSIX.1-2017, tar(5) of libarchive, "Basic Tar Format" in GNU tar's manual, Lib/tarfile.py.
 """
@@ -19,11 +19,11 @@ BLOCK = 512
 SIZE_LIMIT = 2**63
 _OCTAL_LIMIT = 8**11
 _SHORT_NAME = 100
-_ARCHIVE_UNIT = 20 * BLOCK  # tar's blocking factor: what it wrote to a tape at once
+_ARCHIVE_UNIT = 20 * BLOCK  # tar's blocking factor: the unit in which it writes to a tape
 
 # name, mode, user, group, size, mtime, checksum, type, link, magic and version, names of user and group, device, prefix
 _LAYOUT = struct.Struct("<100s8s8s8s12s12s8sc100s8s32s32s16s155s12x")
-# Of these what is read: name, size, mtime, checksum, type, link, magic, prefix
+# The fields that are read: name, size, mtime, checksum, type, link, magic, prefix
 _READ = struct.Struct("<100s24x12s12s8sc100s6s82x155s12x")
 _USTAR = b"ustar\0" + b"00"
 _NO_CHECKSUM = b" " * 8
@@ -32,12 +32,13 @@ _LOW_16 = 0xFFFF
 _DIGITS_MAX = 20
 
 
-# Name (with the ustar prefix) and link as stored, size, mtime, type. Fields are not judged; they may be negative.
+# Name (with the ustar prefix) and link as stored, size in bytes, mtime in seconds, type. Numbers are not checked, and
+# may be negative.
 Header = tuple[bytes, bytes, int, int, bytes]
 
 
 def parse_header(block: bytes, offset: int) -> Header:
-    """From 512 bytes, which begin at `offset` of the tar and whose checksum must be right."""
+    """Parse a block of 512 bytes at `offset` of the tar. Raises FormatError for a wrong checksum or number."""
     name, size, mtime, checksum, kind, link, magic, prefix = _READ.unpack(block)
     try:
         if adler32(block) & _LOW_16 != _expected_adler(checksum) and not _sums_signed(block, checksum):
@@ -46,14 +47,17 @@ def parse_header(block: bytes, offset: int) -> Header:
     except ValueError as error:
         raise FormatError(f"not a tar header: {error}", offset=offset) from error
     name = name.partition(b"\0")[0]
-    if prefix[0] and magic == b"ustar\0":  # GNU tar has other things there, and "ustar "
+    if prefix[0] and magic == b"ustar\0":  # GNU tar, whose magic is "ustar ", has other fields there
         name = prefix.partition(b"\0")[0] + b"/" + name
     return name, link.partition(b"\0")[0] if link[0] else b"", length, seconds, kind
 
 
-@lru_cache(maxsize=2**12)  # a tar has few sums and times, and many sizes more than once
+@lru_cache(maxsize=2**12)  # a tar has few distinct sums and times, and many sizes repeat
 def parse_number(field: bytes) -> int:
-    """Octal between spaces and up to a NUL; or base 256, which may be negative. An empty field is 0."""
+    """Parse octal digits between spaces and up to a NUL, or base 256, which may be negative. An empty field is 0.
+
+    Raises ValueError.
+    """
     digits = field.partition(b"\0")[0].strip(b" ")
     if digits.isdigit():
         return int(digits, 8)
@@ -68,21 +72,21 @@ def parse_number(field: bytes) -> int:
 
 @lru_cache(maxsize=2**12)
 def _expected_adler(checksum: bytes) -> int:
-    """The lower half of the Adler-32 of a block that has this checksum, itself counted as spaces.
+    """Return the lower half of the Adler-32 of a block with this checksum, where the checksum field counts as spaces.
 
-    It is one plus the sum of all bytes, modulo 65521, and found ten times faster than a sum.
+    It is one plus the sum of all bytes, modulo 65521. zlib computes Adler-32 ten times faster than Python a sum.
     """
     return (1 + parse_number(checksum) - sum(_NO_CHECKSUM) + sum(checksum)) % _ADLER_BASE
 
 
 def _sums_signed(block: bytes, checksum: bytes) -> bool:
-    """As SunOS and some others once computed it, with bytes of -128 to 127."""
+    """Compare the checksum with the sum of signed bytes, which SunOS and some others once used."""
     total = sum(memoryview(block).cast("b")) - sum(memoryview(checksum).cast("b")) + sum(_NO_CHECKSUM)
     return total == parse_number(checksum)
 
 
 def parse_pax(data: bytes, offset: int) -> list[tuple[bytes, bytes]]:
-    """Keywords and values, of data that begins at `offset` of the tar."""
+    """Parse PAX records, from data at `offset` of the tar, to keywords and values. Raises FormatError."""
     records = []
     at = 0
     while at < len(data):
@@ -91,7 +95,7 @@ def parse_pax(data: bytes, offset: int) -> list[tuple[bytes, bytes]]:
         end = at + int(digits) if digits.isdigit() else 0
         keyword, equals, value = data[space + 1 : max(end - 1, 0)].partition(b"=")
         if not (keyword and equals) or data[end - 1 : end] != b"\n":
-            if not data.rstrip(b"\0")[at:]:  # padding that the size includes
+            if not data.rstrip(b"\0")[at:]:  # the size includes padding
                 break
             raise FormatError(f"not a PAX record: {data[at : at + 40]!r}", offset=offset + at)
         records.append((keyword, value))
@@ -100,7 +104,10 @@ def parse_pax(data: bytes, offset: int) -> list[tuple[bytes, bytes]]:
 
 
 def build_header(name: str, size: int, mtime: int = 0) -> bytes:
-    """The header of a file of this size, with a PAX header before it where it must be."""
+    """Return the header of a file of `size` bytes with `mtime` in seconds, after a PAX header if one is needed.
+
+    Raises FormatError if a tar cannot hold so many bytes.
+    """
     if not 0 <= size < SIZE_LIMIT:
         raise FormatError(f"a tar cannot hold a file of {size} bytes", offset=0)
     records = []
@@ -122,12 +129,12 @@ def build_header(name: str, size: int, mtime: int = 0) -> bytes:
 
 
 def padding(size: int) -> bytes:
-    """What comes after data of this size."""
+    """Return the padding after data of `size` bytes."""
     return bytes(-size % BLOCK)
 
 
 def end_of_archive(offset: int) -> bytes:
-    """What comes after the last member, which ends at `offset`, with its padding."""
+    """Return the end of an archive whose last member ends, with its padding, at `offset`."""
     return bytes(2 * BLOCK + -(offset + 2 * BLOCK) % _ARCHIVE_UNIT)
 
 
@@ -141,7 +148,7 @@ def _build_block(name: bytes, size: int, mtime: int, kind: bytes, mode: int = 0o
 
 
 def _pax_record(keyword: bytes, value: bytes) -> bytes:
-    """The length counts its own digits, too."""
+    """Return a PAX record. Its length includes its own digits."""
     rest = b" " + keyword + b"=" + value + b"\n"
     length = len(rest)
     while length != (longer := len(rest) + len(str(length))):

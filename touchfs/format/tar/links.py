@@ -1,8 +1,8 @@
-"""Which member a link in a tar leads to.
+"""Resolve the links in a tar to members.
 
-A hard link names an earlier member; of several with that name, the last one before it. A symbolic link is a path from
-its own directory, and means what is there once everything is unpacked: the last member of that name, through links
-that stand for directories on the way. A link that leaves the archive, leads nowhere or in circles has no target.
+A hard link names an earlier member; if several have that name, the last one before the link. A symbolic link is a path
+relative to its own directory. It is resolved as in the unpacked tree: to the last member of that name, following links
+to directories on the way. A link that leaves the archive, is dangling or forms a loop has no target.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Iterable, Mapping
 
 from touchfs.format.tar.members import Member, MemberType
 
-# Linux's limits for one path: links on the way, bytes of a link's text; and more parts than a real path has
+# Linux's limits for one path: links on the way, bytes of a link's text; and a limit of components beyond real paths
 _LINKS_MAX = 40
 _LINK_SIZE_MAX = 4096
 _PARTS_MAX = 1000
 
 
 def link_targets(members: Iterable[Member]) -> dict[int, int | None]:
-    """By a link's position among the members, the position of what is no link: a file, a directory or something else.
+    """Return, for each link's position among the members, the position of the non-link member that it resolves to.
 
-    Of the members only names and positions are kept.
+    None means no target. Only names and positions of the members are kept in memory.
     """
     places: dict[str, int] = {}  # by path, the last member there
     hard: dict[int, int | None] = {}
     symbolic: dict[int, str] = {}
-    directories: dict[int, str] = {}  # that the links are in
+    directories: dict[int, str] = {}  # by link, the directory that contains it
     for position, member in enumerate(members):
         path = _normal(member.name)
         if member.kind is MemberType.HARD_LINK:
@@ -50,7 +50,7 @@ def link_targets(members: Iterable[Member]) -> dict[int, int | None]:
 
 
 def _normal(name: str) -> str | None:
-    """Without what means nothing, a slash in front included; None if it leaves the archive."""
+    """Normalize a path, without a leading slash; None if it leaves the archive."""
     parts: list[str] = []
     for part in name.split("/"):
         if part == "..":
@@ -69,11 +69,11 @@ def _follow(
     hard: Mapping[int, int | None],
     symbolic: Mapping[int, str],
 ) -> int | None:
-    """Walk part by part, as `..` after a link means what is above the link's target."""
+    """Resolve a symbolic link part by part: `..` after a link means the parent of the link's target."""
     if link.startswith("/") or len(link) > _LINK_SIZE_MAX:
         return None
     ahead = f"{directory}/{link}".split("/")[::-1]
-    walked = [""]  # the root, and each directory down to here
+    walked = [""]  # the root, and each directory down to the current one
     links = 1
     for _ in range(_PARTS_MAX):
         if not ahead:

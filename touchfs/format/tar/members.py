@@ -1,12 +1,12 @@
-"""The members of a tar, found by reading headers only: each tells where the next one is.
+"""The members of a tar, found by reading headers only: each header gives the offset of the next one.
 
-`members` is given a function that reads rather than being a plan. A plan gives its result at the end, and that would be
-all the members of a tar, of which there can be millions; so they come out one by one, and nothing is kept of them.
+`members` takes a read function and is not a codec of the type `Reads`. That would return its result at the end, all
+members of a tar at once, and there can be millions; so they are yielded one by one and not kept.
 
-All that tar is called is understood: the old one of 1979, ustar, PAX, GNU's long names, big numbers and sparse files,
-and archives that were strung together (zero blocks end an archive, but another one may follow). There need be no zero
-blocks at the end. The rest of a file after the end of an archive that does not begin with a header is given out as a
-last member of the kind GARBAGE. Anything else out of order raises FormatError, after all members before it.
+All dialects of tar are understood: the format of 1979, ustar, PAX, GNU's long names, big numbers and sparse files, and
+concatenated archives (zero blocks end an archive, but another one may follow). Zero blocks at the end may be missing.
+Data after the end of an archive that does not begin with a header is yielded as a last member of type GARBAGE. Any
+other error raises FormatError, after all members before it.
 
 Source: pax in POSIX.1-2017, tar(5) of libarchive, GNU tar's manual, Lib/tarfile.py.
 """
@@ -26,9 +26,9 @@ from touchfs.format.tar.header import BLOCK, Header, parse_header, parse_pax
 Read = Callable[[int, int], Buffer]
 _Read = Callable[[int, int], bytes]
 
-# Of all the headers and records before one member. Linux allows 64 KiB for each extended attribute.
+# Limit for all extension headers and records of one member. Linux allows 64 KiB for each extended attribute.
 EXTENSION_SIZE_MAX = 2**20
-# From little more than the headers of a pair, to as much as still fits a processor's own cache.
+# From a little more than the headers of a pair to a size that fits a processor's own cache.
 _READ_MIN, _READ_MAX = 2**11, 2**16
 
 _ZEROS = bytes(BLOCK)
@@ -39,17 +39,19 @@ _WITHOUT_DATA = frozenset((b"1", b"2", b"3", b"4", b"5", b"6"))  # whatever thei
 _KEYWORDS = frozenset((b"path", b"linkpath", b"size", b"mtime")) | tar_sparse.PAX_KEYWORDS
 _TIME = re.compile(rb"(-?)([0-9]{1,11})(?:\.([0-9]*))?")
 _SECOND_NS = 10**9
-_SECONDS_MAX = 2**63 // _SECOND_NS - 1  # later times, and as long before 1970, do not fit 64 bits, and are cut to this
+_SECONDS_MAX = 2**63 // _SECOND_NS - 1  # times farther from 1970 do not fit 64 bits, and are clamped to this
 _DIGITS_MAX = 20
 
 
 class MemberType(enum.Enum):
+    """The type of a member."""
+
     FILE = "file"
     DIRECTORY = "directory"
     HARD_LINK = "hard link"
     SYMBOLIC_LINK = "symbolic link"
-    OTHER = "other"  # a device, a pipe, or something of one tar's own
-    GARBAGE = "garbage"
+    OTHER = "other"  # a device, a pipe, or an extension of one tar program
+    GARBAGE = "garbage"  # data after the end of the archive
 
 
 _FILE_KIND, _DIRECTORY, _OTHER = (
@@ -71,40 +73,46 @@ _KINDS = {
 
 
 class Member(NamedTuple):
-    """Bytes that are not UTF-8 are escaped in `name` and `link` as in file names, and a directory has no last slash."""
+    """A member of a tar. `name` and `link` are decoded as by `os.fsdecode`; a directory's name has no final slash."""
 
     name: str
     kind: MemberType
-    header_offset: int  # of the first block that belongs to it
-    offset: int  # of its data
-    size: int  # of the file; of a sparse one, with its holes
+    header_offset: int  # of the member's first block
+    offset: int  # of the data
+    size: int  # of the file in bytes; a sparse one with its holes
     link: str
     mtime_ns: int
     pieces: tar_sparse.SparseMap | None = None  # of a sparse file: (offset in the file, size), stored end to end
 
     @property
     def stored(self) -> int:
-        """How many bytes of data there are in the tar."""
+        """Number of bytes of data in the tar."""
         return self.size if self.pieces is None else sum(size for _, size in self.pieces)
 
     @property
     def end(self) -> int:
-        """Where the next header is, if there is one."""
+        """Offset of the next header, if there is one."""
         return self.offset + _padded(self.stored)
 
 
 def members(read: Read, size: int) -> Iterator[Member]:
-    """In the order of a tar of `size` bytes. `read(offset, length)` gives all of these bytes or raises."""
+    """Yield the members of a tar of `size` bytes in order. `read(offset, length)` returns all of these bytes or raises.
+
+    Raises FormatError after the members before the error.
+    """
     return scan(ReadAhead(read, size))
 
 
 def scan(source: ReadAhead) -> Iterator[Member]:
-    """In the order of a tar. When a member comes out, much of what `source` has read last are its first bytes."""
+    """Yield the members of a tar in order. When a member is yielded, `source.peek` often has its first bytes.
+
+    Raises FormatError after the members before the error.
+    """
     ahead, size = source.read, source.size
     new = tuple.__new__
-    common: dict[bytes, bytes] = {}  # PAX records for all that follows
-    own: dict[bytes, bytes] = {}  # and for the next member
-    first = None  # where the headers that come before its own begin
+    common: dict[bytes, bytes] = {}  # PAX records for all following members
+    own: dict[bytes, bytes] = {}  # PAX records for the next member
+    first = None  # offset of the first extension header before the member's own header
     ended = False
     offset = 0
     while offset + BLOCK <= size:
@@ -125,7 +133,8 @@ def scan(source: ReadAhead) -> Iterator[Member]:
         offset += BLOCK
         plain = kind == _FILE and first is None and not common
         if plain and 0 <= length <= size - offset and 0 <= mtime <= _SECONDS_MAX:
-            # As nearly all are: without this branch, and Member's own constructor instead, it takes half as long again.
+            # Nearly all members are plain: without this branch, or with Member's constructor, scanning takes 1.5 times
+            # as long.
             text = name.decode("utf-8", "surrogateescape")
             yield new(Member, (text, _FILE_KIND, start, offset, length, "", mtime * _SECOND_NS, None))
             offset += length + -length % BLOCK
@@ -169,7 +178,9 @@ def _extension(kind: bytes, data: bytes, offset: int) -> dict[bytes, bytes]:
 def _member(
     header: Header, block: bytes, fields: Mapping[bytes, bytes], first: int, offset: int, tar_size: int, read: _Read
 ) -> Member:
-    """`fields` are what came before its header, which ends at `offset`. An empty one counts as absent."""
+    """Return a member from its header, which ends at `offset`, and the `fields` of its extension headers; an empty
+    field counts as absent.
+    """
     name, link, stored, mtime, header_type = header
     mtime_ns = min(max(mtime, -_SECONDS_MAX), _SECONDS_MAX) * _SECOND_NS
     if fields:
@@ -211,7 +222,7 @@ def _size(fields: Mapping[bytes, bytes], default: int, offset: int) -> int:
 
 
 def _mtime_ns(fields: Mapping[bytes, bytes], default: int) -> int:
-    """Where the record makes no sense, the header's is kept: no one is refused a file for its time."""
+    """Return the mtime of a PAX record; if that is missing or invalid, the header's, as a time is no reason to fail."""
     time = _TIME.fullmatch(fields.get(b"mtime", b""))
     if time is None:
         return default
@@ -225,7 +236,7 @@ def _padded(size: int) -> int:
 
 
 class ReadAhead:
-    """Reads ahead, and the farther, the closer together what is asked for stands. `size` is that of all there is."""
+    """Reads ahead, adaptively: the closer the reads are to each other, the farther ahead. `size` is the tar's size."""
 
     __slots__ = ("_data", "_length", "_read", "_start", "size")
 
@@ -235,17 +246,18 @@ class ReadAhead:
         self._start, self._data, self._length = 0, b"", _READ_MIN
 
     def read(self, offset: int, length: int) -> bytes:
+        """Return all of these bytes. Raises FormatError if the tar is shorter."""
         at = offset - self._start
         data = self._data[at : at + length] if at >= 0 else b""
         return data if len(data) == length else self._fill(offset, length)
 
     def peek(self, offset: int, length: int) -> bytes:
-        """As many of these bytes as have been read already."""
+        """Return as many of these bytes as are in memory, without reading."""
         at = offset - self._start
         return self._data[at : at + length] if at >= 0 else b""
 
     def _fill(self, offset: int, length: int) -> bytes:
-        # Comparisons, where min() and max() would take a tenth of all indexing.
+        # Comparisons, because min() and max() would take a tenth of all indexing.
         ahead = self._length
         if offset - self._start - len(self._data) >= ahead:
             ahead = _READ_MIN

@@ -1,11 +1,11 @@
-"""Sparse files in a tar: only the pieces between the holes are stored, end to end, and a map tells where they belong.
+"""Sparse files in a tar: only the pieces between the holes are stored, end to end, and a map has their offsets.
 
     GNU's old format    type S; four pairs in the header, more in blocks after it
     PAX 0.0, 0.1        the map is in PAX records: as pairs of them, or all in one
     PAX 1.0             the map is text before the data, a number a line, and padded to a block
 
-A map may end with an empty piece, which only says how long the file is. Whichever it was, what comes out has its pieces
-in order, without empty ones, within the file, and as many bytes as are stored.
+A map may end with an empty piece, which only marks the size of the file. From any format the result has its pieces in
+order, without empty ones, inside the file, and with as many bytes as are stored.
 
 Source: "Storing Sparse Files" in GNU tar's manual.
 """
@@ -25,22 +25,25 @@ Read = Callable[[int, int], bytes]
 MAP_SIZE_MAX = 2**20
 
 MAP = b"GNU.sparse.map"
-# Its name has the number of the process in it, and its size is that of what is stored.
+# The header's own name has the process id in it, and its size is that of the stored data.
 NAME = b"GNU.sparse.name"
 PAX_KEYWORDS = frozenset(
     {MAP, NAME, b"GNU.sparse.size", b"GNU.sparse.realsize", b"GNU.sparse.major", b"GNU.sparse.minor"}
 )
-# 0.0 repeats these two; strung together they are the map of 0.1.
+# 0.0 repeats these two; their concatenated values are the map of 0.1.
 PAX_PAIR = (b"GNU.sparse.offset", b"GNU.sparse.numbytes")
 
-# In the old format's header: pairs, whether blocks follow, the file's size; and in such a block
+# Offsets in the old format's header: pairs, whether blocks follow, the file's size; and in such a block
 _PAIRS_AT, _PAIRS, _MORE_AT, _SIZE_AT = 386, 4, 482, 483
 _BLOCK_PAIRS, _BLOCK_MORE_AT = 21, 504
 _NUMBER = 12
 
 
 def scan_old(block: bytes, read: Read, offset: int, end: int) -> tuple[SparseMap, int, int]:
-    """The map, the file's size and where its data begins, of a header that stands before `offset`."""
+    """Parse a map of the old format: `block` is the header that ends at `offset`, and `end` is the size of the tar.
+
+    Returns the map, the file's size and the offset of its data. Raises FormatError.
+    """
     start = offset - BLOCK
     numbers = _old_numbers(block, _PAIRS_AT, 2 * _PAIRS, start)
     (size,) = _old_numbers(block, _SIZE_AT, 1, start)
@@ -63,7 +66,7 @@ def _old_numbers(block: bytes, at: int, count: int, offset: int) -> list[int]:
 
 
 def scan_pax(fields: Mapping[bytes, bytes], read: Read, offset: int, end: int) -> tuple[SparseMap, int, int] | None:
-    """The same of a member that has these PAX records and whose stored data is `[offset, end)`, if it is sparse."""
+    """As `scan_old`, for a member with these PAX records and its data at `[offset, end)`; None if it is not sparse."""
     size = fields.get(b"GNU.sparse.realsize") or fields.get(b"GNU.sparse.size")
     if fields.get(b"GNU.sparse.major") == b"1":
         numbers, start = _text_numbers(read, offset, end)
@@ -77,7 +80,9 @@ def scan_pax(fields: Mapping[bytes, bytes], read: Read, offset: int, end: int) -
 
 
 def _text_numbers(read: Read, offset: int, end: int) -> tuple[list[int], int]:
-    """How many pairs, then the pairs."""
+    """Read the text map of PAX 1.0, which is the number of pairs and then the pairs. Returns the numbers of the pairs,
+    and the offset of the data.
+    """
     blocks: list[bytes] = []
     at, lines, expected = offset, 0, 1
     while lines < expected:
@@ -103,7 +108,7 @@ def _pieces(numbers: list[int]) -> SparseMap:
 
 
 def check(pieces: SparseMap, size: int, stored: int, header_offset: int) -> None:
-    """That the pieces make up a file of `size` bytes, of which `stored` are there."""
+    """Raise FormatError unless the pieces are in order in a file of `size` bytes and have `stored` bytes together."""
     position = 0
     for offset, length in pieces:
         if offset < position or length < 0 or offset + length > size:
