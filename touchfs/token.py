@@ -69,13 +69,13 @@ def _check_plain(value: Any, where: str, levels: int) -> None:
     elif isinstance(value, list | tuple) and levels:
         parts = enumerate(value)
     else:
-        raise UsageError(f"a state holds what JSON can hold exactly; {where or 'this'} is {value!r:.80}")
+        raise UsageError(f"a state has only values that JSON represents exactly; {where or 'this'} is {value!r:.80}")
     for key, part in parts:
         _check_plain(part, f"{where}[{key!r}]", levels - 1)
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -256,9 +256,9 @@ class TestPairs:
     @pytest.mark.parametrize(
         ("names", "words"),
         [
-            (["d/", "d/a.nodata", "d/a.nometa", "d/b.nodata", "d/b.nometa", "d/"], "'d' is no file"),
-            (["a.nodata", "a.nometa", "a.txt", "b.nodata", "b.nometa", "b.txt"], "'a.txt' is one more than the two"),
-            (["a.nodata", "a.nometa", "README", "b.nodata", "b.nometa", "c.nodata"], "'b.nodata' is not the pair"),
+            (["d/", "d/a.nodata", "d/a.nometa", "d/b.nodata", "d/b.nometa", "d/"], "'d' is not a file"),
+            (["a.nodata", "a.nometa", "a.txt", "b.nodata", "b.nometa", "b.txt"], "'a.txt' is a third member"),
+            (["a.nodata", "a.nometa", "README", "b.nodata", "b.nometa", "c.nodata"], "'b.nodata' is not the partner"),
         ],
     )
     def test_a_member_too_many_shifts_all_pairs(self, here, names, words):

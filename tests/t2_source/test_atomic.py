@@ -61,7 +61,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_not_replaced_and_links_stay(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SourceError, match="no regular file"), atomic_file(tmp_path / "pipe"):
+    with pytest.raises(SourceError, match="not a regular file"), atomic_file(tmp_path / "pipe"):
         pass
     (tmp_path / "link").symlink_to("file")
     for data in (b"new", b"newer"):  # at first the link leads nowhere

@@ -257,7 +257,7 @@ def test_sizes() -> None:
     }
     for text, size in told.items():
         if size is None:
-            with pytest.raises(UsageError, match="no size"):
+            with pytest.raises(UsageError, match="not a size"):
                 parse_size(text)
         else:
             assert parse_size(text) == size

@@ -64,7 +64,7 @@ def test_a_pipe_and_a_directory(place: Path) -> None:
     os.mkfifo(place / "pipe")
     (place / "directory").mkdir()
     for name in ("pipe", "directory"):
-        is_refused(place / name, "is no regular file")
+        is_refused(place / name, "is not a regular file")
     with pytest.raises(FileNotFoundError):
         open_own(str(place / "nothing"))
 
@@ -155,7 +155,7 @@ def test_nothing_is_written_through_a_link(place: Path, tmp_path: Path, make: st
 
 def test_what_cannot_be_removed_is_not_changed(place: Path) -> None:
     (place / "log").mkdir()
-    with pytest.raises(UntrustedError, match="is no regular file"):
+    with pytest.raises(UntrustedError, match="is not a regular file"):
         open_to_change(str(place / "log"), os.O_WRONLY)
 
 

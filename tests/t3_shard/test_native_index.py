@@ -104,17 +104,17 @@ class TestWriting:
     @pytest.mark.parametrize(
         ("dialect", "names", "words", "offset"),
         [
-            (LHOTSE, THREE, "'a.txt' is one more than the two", 2048),
-            (LHOTSE, [*PAIRS, "e.wav"], "'e.wav', the last member, has no pair", 8192),
-            (LHOTSE, ["a.json", "a.wav", "a.cls", "a.txt"], "'a.cls' is one more than the two", 2048),
-            (LHOTSE, ["a.b/c.wav", "a.d/c.json"], "'a.d/c.json' is not the pair", 1024),
-            (LHOTSE, [".a", ".b"], "'.b' is not the pair", 1024),
-            (WDS_V2, ["a.wav", "a.json", "a.wav"], "'a.wav' comes twice", 2048),
+            (LHOTSE, THREE, "'a.txt' is a third member", 2048),
+            (LHOTSE, [*PAIRS, "e.wav"], "'e.wav', the last member, has no partner", 8192),
+            (LHOTSE, ["a.json", "a.wav", "a.cls", "a.txt"], "'a.cls' is a third member", 2048),
+            (LHOTSE, ["a.b/c.wav", "a.d/c.json"], "'a.d/c.json' is not the partner", 1024),
+            (LHOTSE, [".a", ".b"], "'.b' is not the partner", 1024),
+            (WDS_V2, ["a.wav", "a.json", "a.wav"], "'a.wav' occurs twice", 2048),
             (WDS_V2, ["a.wav", "a.json", "b.wav", "b.json", "a.txt"], "the key of an earlier sample", 4096),
             (WDS_V2, ["a.wav", "a.json", "b.wav"], "'b' has 0 .json and 1 others", 2048),
             (WDS_V2, ["a.json", "b.wav", "b.json"], "'a' has 1 .json and 0 others", 0),
-            (WDS_V2, ["a.wav", "a.json", "README"], "'README' is no name", 2048),
-            (WDS_V2, ["./a.wav", "./a.json"], "'./a.wav' is no name", 0),
+            (WDS_V2, ["a.wav", "a.json", "README"], "'README' is not a valid name", 2048),
+            (WDS_V2, ["./a.wav", "./a.json"], "'./a.wav' is not a valid name", 0),
         ],
     )
     def test_tars_that_have_no_right_index(self, here, dialect, names, words, offset):
@@ -135,7 +135,7 @@ class TestWriting:
             file.addfile(directory)
             for name in ("d/a.wav", "d/a.json"):
                 file.addfile(tarfile.TarInfo(name), io.BytesIO())
-        with pytest.raises(FormatError, match="'d' is no file"):
+        with pytest.raises(FormatError, match="'d' is not a file"):
             write_index("x.tar", "x.tar.idx", LHOTSE)
         write_index("x.tar", "x.tar.idx", ENERGON)
         assert stored("x.tar.idx") == [512, 1536]

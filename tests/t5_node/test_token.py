@@ -59,7 +59,7 @@ def test_hostile_nesting_is_refused() -> None:
 
 @pytest.mark.parametrize("state", [float("nan"), float("inf"), {1: 2}, {"a": {"b": {1, 2}}}, b"bytes", np.int64(1)])
 def test_what_json_cannot_hold_is_refused(state: object) -> None:
-    with pytest.raises(UsageError, match="what JSON can hold exactly"):
+    with pytest.raises(UsageError, match="values that JSON represents exactly"):
         to_json(state)
 
 

@@ -217,7 +217,7 @@ def test_commands_wait(source, scratch):
     done = touchfs("cat", f"{source}:shards/b/line-3.json", "--scratch-size", "lots")
     assert (done.returncode, done.stderr) == (
         2,
-        "touchfs: no size: 'lots'; expected bytes, or a number with k, M, G or T\n",
+        "touchfs: not a size: 'lots'; expected bytes, or a number with k, M, G or T\n",
     )
 
 

@@ -236,7 +236,7 @@ class Catalog:
             for kind in self.kinds:
                 *texts, rate = astuple(kind)
                 if type(rate) is not int or rate < 0 or not all(isinstance(text, str) for text in texts):
-                    raise TypeError("a kind is not of strings and a rate")
+                    raise TypeError("a kind does not have strings and a rate")
             files = {name: FileIdentity(**identity) for name, identity in header.pop("files").items()}
             endings = parse_endings(header.pop("endings"))
             self.facts = Facts(files=files, **header, endings=endings)

@@ -107,7 +107,7 @@ def restore(batch: arrow_ipc.Batch, omitted: Omitted) -> tuple[dict[str, Numbers
         elif type(value) is int and (0 if name in _NATURAL else -(2**63)) <= value < 2**63:
             numbers[name] = _repeated(value, batch.rows).data
         elif name not in _RULES or value != _RULES[name][0]:
-            raise FormatError(f"column {name!r} of the catalog is left out by an unknown rule")
+            raise FormatError(f"column {name!r} of the catalog is omitted by an unknown rule")
     for name, value in omitted.items():
         if name in _RULES and value == _RULES[name][0]:
             numbers[name] = _RULES[name][2](batch.rows, numbers)

@@ -160,7 +160,7 @@ def _map_again(path: str, source: str | None, identities: bytes) -> Keys:
     """Map an index in another process. Raises ChangedError if it was replaced by one of other shards."""
     keys = Keys(path, source)
     if keys.identities != identities:
-        raise ChangedError("was made anew for other shards", path=path)
+        raise ChangedError("was rebuilt for other shards", path=path)
     return keys
 
 

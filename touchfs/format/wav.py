@@ -73,7 +73,7 @@ def build_header(data_size: int, rate: int, channels: int = 1, bits: int = 16) -
         and rate * frame_size <= _UINT32_MAX
     ):
         raise FormatError(
-            f"no WAV header can say: {data_size} bytes, {channels} channels of {bits} bits at {rate} Hz", offset=0
+            f"no WAV header can describe {data_size} bytes, {channels} channels of {bits} bits at {rate} Hz", offset=0
         )
     fmt = _CHUNK.pack(b"fmt ", _FMT.size) + _FMT.pack(PCM, channels, rate, rate * frame_size, frame_size, bits)
     riff_size = header_size(data_size) - _CHUNK.size + data_size

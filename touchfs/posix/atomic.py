@@ -38,7 +38,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise SourceError("cannot be written: is no regular file", path=str(path))
+        raise SourceError("cannot be written: is not a regular file", path=str(path))
     with replacement(path, 0o666) as file:
         yield file
 

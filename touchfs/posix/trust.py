@@ -62,7 +62,7 @@ def open_own(path: str, data: str | None = None, flags: int = os.O_RDONLY) -> in
         if error.errno == errno.ELOOP:
             raise UntrustedError("is a symbolic link", path=path) from None
         if error.errno in (errno.ENXIO, errno.EISDIR):
-            raise UntrustedError("is no regular file", path=path) from None
+            raise UntrustedError("is not a regular file", path=path) from None
         raise
     finally:
         os.close(holder)
@@ -169,7 +169,7 @@ def _open_directory(path: str, data: str | None) -> int:
 
 def _check_file(path: str, found: os.stat_result, data: str | None) -> None:
     if not stat.S_ISREG(found.st_mode):
-        kind = "is a symbolic link" if stat.S_ISLNK(found.st_mode) else "is no regular file"
+        kind = "is a symbolic link" if stat.S_ISLNK(found.st_mode) else "is not a regular file"
         raise UntrustedError(kind, path=path)
     directory = os.path.dirname(path) or "."
     if not _is_believed(found.st_uid, directory, data, directory):

@@ -97,7 +97,7 @@ def _skip_to(file: BinaryIO, position: LinePosition, path: str, limit: int) -> N
     for block in _blocks(file, position.size):
         size, crc = size + len(block), zlib.crc32(block, crc)
     if size != position.size or crc != position.crc:
-        message = "another line ends here than when the state was saved: this is not what it was"
+        message = "another line ends here than when the state was saved: the data changed"
         raise ChangedError(message, path=path, offset=position.offset)
 
 

@@ -50,7 +50,7 @@ def parse_size(text: str) -> int:
     """Parse a size in bytes such as 800M, 50G or 1.5T (decimal units). Raises UsageError."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"no size: {text!r}; expected bytes, or a number with k, M, G or T")
+        raise UsageError(f"not a size: {text!r}; expected bytes, or a number with k, M, G or T")
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
@@ -149,7 +149,7 @@ class Scratch:
                     elif (file := self.find(name)) is None:  # another process may have made it since the last look
                         return self._write(descriptor, name, pieces, at_least)
         except UntrustedError as error:
-            message = f"{error.message}: see to that, or name another --scratch-dir"
+            message = f"{error.message}: correct that, or name another --scratch-dir"
             raise SourceError(message, path=error.path) from error
         except OSError as error:
             raise self._failed(error) from error

@@ -120,7 +120,7 @@ class FlatTable:
         if step == 0:
             return None
         if step + width > self._size:
-            raise FormatError("a field of the metadata lies outside its table", offset=place)
+            raise FormatError("a field of the metadata is outside its table", offset=place)
         return self._position + step
 
     def _vector(self, slot: int, width: int) -> tuple[int, int]:
@@ -155,7 +155,7 @@ class _Region:
             raise self._outside(self._end)
         self._left -= length
         if self._left < 0:
-            raise FormatError("the metadata refers to itself over and over", offset=position)
+            raise FormatError("the metadata refers to the same bytes over and over", offset=position)
 
     def _outside(self, position: int) -> FormatError:
         return FormatError("the metadata refers outside itself", offset=min(max(position, self._start), self._end))

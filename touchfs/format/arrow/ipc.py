@@ -97,7 +97,7 @@ class BinaryColumn:
         start, end = self.offsets.item(i), self.offsets.item(i + 1)
         if not 0 <= start <= end <= len(self.data):
             place = self.place + i * _OFFSET.itemsize
-            raise FormatError(f"value {i} lies at bytes {start} to {end} of {len(self.data)}", offset=place)
+            raise FormatError(f"value {i} is at bytes {start} to {end} of {len(self.data)}", offset=place)
         return bytes(self.data[start:end])
 
 
@@ -158,7 +158,7 @@ def parse_file(data: Buffer) -> ArrowFile:
     for offset, metadata_size, body_size in footer.structs(_FOOTER_BATCHES, _BLOCK):
         # In order and apart, as every writer leaves them: otherwise a footer could name one big batch many times.
         if offset < end or metadata_size < _PREFIX.size or body_size < 0 or offset + metadata_size + body_size > start:
-            raise FormatError(f"an Arrow batch is said to be at byte {offset}", offset=start)
+            raise FormatError(f"an Arrow batch cannot be at byte {offset}", offset=start)
         batches.append(_parse_batch(view, offset, metadata_size, body_size, columns))
         end = offset + metadata_size + body_size
     return ArrowFile(columns, metadata, tuple(batches))
@@ -225,7 +225,7 @@ class _Body(NamedTuple):
         """Return the next buffer's offset in the file and its length."""
         offset, length = next(self.buffers, (-1, -1))
         if offset < 0 or length < 0 or offset + length > self.size:
-            raise FormatError("a column lies outside its Arrow batch", offset=self.offset)
+            raise FormatError("a column is outside its Arrow batch", offset=self.offset)
         return self.offset + offset, length
 
     def integers(self, count: int, dtype: np.dtype[Any]) -> Integers:
@@ -244,7 +244,7 @@ class _Body(NamedTuple):
             offsets = np.frombuffer(self.view, _OFFSET, count + 1, offset)
         start, size = self.next()
         if offsets[0] < 0 or offsets[-1] > size:
-            raise FormatError(f"a binary column of {size} bytes with other offsets", offset=offset)
+            raise FormatError(f"a binary column of {size} bytes whose offsets are out of range", offset=offset)
         return BinaryColumn(offsets, self.view[start : start + size], offset)
 
 

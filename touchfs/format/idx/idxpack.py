@@ -119,10 +119,10 @@ def scan_pack(size: int) -> Reads[Pack]:
         if name == "payload":
             end += -end % OFFSET.itemsize
         if offset != end or count * width > size - offset:
-            _refuse(f"its {name} cannot be at {offset} and {count} in number")
+            _refuse(f"{count} {name} cannot be at {offset}")
         end += count * width
     if end != size:
-        _refuse(f"it has {size} bytes, its sections {end}")
+        _refuse(f"it has {size} bytes, but its sections end at {end}")
     tables = (yield HEADER_SIZE, places[8] - HEADER_SIZE) if places[8] > HEADER_SIZE else b""
     return _parse_tables(bytes(tables), version, places, stored_digest)
 
@@ -144,10 +144,10 @@ def _parse_tables(tables: bytes, version: int, places: Sequence[int], stored_dig
 
     _check_segments(segments, version, payload_at, payload_size)
     if (sequences["segment"] >= len(segments)).any():
-        _refuse("a shard has a segment that is not there", sequences_at)
+        _refuse("a shard has a segment that does not exist", sequences_at)
     used = sequences["segment"].astype(np.int64)
     if (np.bincount(used, minlength=len(segments))[segments["flags"] == SegmentContent.ARRAY] != 1).any():
-        _refuse("an array is not of exactly one shard", sequences_at)
+        _refuse("an array does not belong to exactly one shard", sequences_at)
     if segments["path_size"].sum() > 2 * strings_size:  # a path may have one segment with offsets and one without
         _refuse("its paths overlap", segments_at)
     paths = tuple(string(at, size) for at, size in segments[["path", "path_size"]].tolist())
@@ -168,12 +168,12 @@ def _parse_tables(tables: bytes, version: int, places: Sequence[int], stored_dig
         found.append(Collection(row["key"].tobytes(), kind, content, used[own], ends))
         first += shards
     if first != len(sequences):
-        _refuse("it has shards of no collection", sequences_at)
+        _refuse("it has shards that belong to no collection", sequences_at)
     if len({collection.key for collection in found}) != len(found):
         _refuse("two collections have the same key")
     pack = Pack(tuple(found), paths, segments)
     if _pack_digest(pack) != stored_digest:
-        _refuse("its keys, paths or counts are not those of its digest")
+        _refuse("its digest does not match its keys, paths or counts")
     return pack
 
 
@@ -192,9 +192,9 @@ def _check_segments(segments: NDArray[Any], version: int, payload_at: int, paylo
     wrong |= (segments["payload_size"] != sizes) | (segments["payload"] != places)
     if wrong.any():
         at = int(wrong.argmax())
-        _refuse(f"segment {at} is not as it must be", payload_at)
+        _refuse(f"segment {at} is invalid", payload_at)
     if sizes.sum() != payload_size:
-        _refuse("its payload is not all of its segments", payload_at)
+        _refuse("the size of its payload is not the sum of its segments", payload_at)
 
 
 def _content(declared: int, contents: NDArray[np.uint32], version: int, offset: int) -> SegmentContent:
@@ -207,7 +207,7 @@ def _content(declared: int, contents: NDArray[np.uint32], version: int, offset: 
         or declared not in (content, SegmentContent.OFFSETS)
         or SegmentContent.ARRAY == content != declared
     ):
-        _refuse("a collection and its shards are not of the same content", offset)
+        _refuse("a collection and its shards have different content", offset)
     return content
 
 

@@ -60,7 +60,7 @@ def parse(data: Buffer, size: int) -> Offsets:
     Raises FormatError if they are not ascending offsets in the file.
     """
     if (name := foreign_format(data)) is not None:
-        raise FormatError(f"not an index of bare offsets but of the kind {name}", offset=0)
+        raise FormatError(f"not an index of bare offsets, but of the format {name}", offset=0)
     if len(data) == 0 or len(data) % OFFSET.itemsize:
         raise FormatError(f"an index of {len(data)} bytes is not made of 64-bit offsets", offset=len(data))
     stored = np.frombuffer(data, OFFSET)

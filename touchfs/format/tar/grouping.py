@@ -75,7 +75,7 @@ class PairGrouping:
     def begins(self, name: str, offset: int, is_file: bool) -> bool:
         """See `Grouping.begins`."""
         if not is_file:
-            raise FormatError(f"{name!r} is no file, and Lhotse's samples are pairs of files", offset=offset)
+            raise FormatError(f"{name!r} is not a file, but Lhotse's samples are pairs of files", offset=offset)
         stem, _, suffix = name.rpartition(".")  # `_stem` without a call, which would take a tenth of all indexing
         if "/" in suffix or not stem or stem[-1] == "/":
             stem = name
@@ -83,17 +83,19 @@ class PairGrouping:
             self._is_open = False
             if stem == self._stem:
                 return False
-            message = f"{name!r} is not the pair of {self._first!r} before it, as Lhotse takes it to be"
+            message = f"{name!r} is not the partner of {self._first!r} before it, but Lhotse pairs them"
             raise FormatError(message, offset=offset)
         if stem == self._stem and name != self._first:
-            raise FormatError(f"{name!r} is one more than the two members of Lhotse's samples", offset=offset)
+            raise FormatError(f"{name!r} is a third member of one stem, but Lhotse's samples have two", offset=offset)
         self._first, self._offset, self._stem, self._is_open = name, offset, stem, True
         return True
 
     def finish(self) -> None:
         """See `Grouping.finish`."""
         if self._is_open:
-            raise FormatError(f"{self._first!r}, the last member, has no pair, as Lhotse needs", offset=self._offset)
+            raise FormatError(
+                f"{self._first!r}, the last member, has no partner, but Lhotse requires pairs", offset=self._offset
+            )
 
 
 class RunGrouping:
@@ -147,7 +149,7 @@ class StrictRunGrouping:
         key = _strict_key(name, offset)
         if key == self._key:
             if name in self._names:
-                raise FormatError(f"{name!r} comes twice, which NeMo refuses", offset=offset)
+                raise FormatError(f"{name!r} occurs twice, which NeMo refuses", offset=offset)
             self._names.add(name)
             return False
         self.finish()
@@ -162,7 +164,9 @@ class StrictRunGrouping:
         metadata = sum(name.endswith(_METADATA) for name in self._names)
         if self._names and (metadata != 1 or len(self._names) == 1):
             others = len(self._names) - metadata
-            message = f"sample {self._key!r} has {metadata} {_METADATA} and {others} others, and NeMo wants 1 and some"
+            message = (
+                f"sample {self._key!r} has {metadata} {_METADATA} and {others} others; NeMo requires 1 and at least one"
+            )
             raise FormatError(message, offset=self._offset)
 
 
@@ -191,7 +195,7 @@ def _strict_key(name: str, offset: int) -> str:
     *directories, base = [part for part in name.split("/") if part] or [""]
     prefix, _, extension = base.partition(".")
     if name.startswith("/") or not prefix or not extension or {".", ".."} & set(directories):
-        raise FormatError(f"{name!r} is no name that NeMo takes for a file of a sample", offset=offset)
+        raise FormatError(f"{name!r} is not a valid name of a sample's file for NeMo", offset=offset)
     return "/".join([*directories, prefix])
 
 

@@ -66,7 +66,7 @@ def parse_number(field: bytes) -> int:
         first = field[0] if sign else field[0] & 0x7F
         return int.from_bytes(bytes((first,)) + field[1:], "big", signed=bool(sign))
     if digits:
-        raise ValueError(f"{digits!r} is no number")
+        raise ValueError(f"{digits!r} is not a number")
     return 0
 
 

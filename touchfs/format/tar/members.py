@@ -141,7 +141,7 @@ def scan(source: ReadAhead) -> Iterator[Member]:
         elif kind in _EXTENSIONS:
             end = offset + _padded(length)
             if not 0 <= length <= size - offset or end - start > EXTENSION_SIZE_MAX:
-                raise FormatError(f"a tar header that {length} bytes of further header should follow", offset=start)
+                raise FormatError(f"a tar header declares an extension of {length} bytes", offset=start)
             fields = _extension(kind, ahead(offset, length), offset)
             if kind == _GLOBAL:
                 common |= fields

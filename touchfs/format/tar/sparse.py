@@ -98,7 +98,7 @@ def _text_numbers(read: Read, offset: int, end: int) -> tuple[list[int], int]:
 
 def _decimal(digits: bytes, offset: int) -> int:
     if not digits.isdigit() or len(digits) > len(str(SIZE_LIMIT)):
-        raise FormatError(f"{digits[:40]!r} in the map of a sparse file is no number", offset=offset)
+        raise FormatError(f"{digits[:40]!r} in the map of a sparse file is not a number", offset=offset)
     return int(digits)
 
 
