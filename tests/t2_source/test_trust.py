@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from touchfs.errors import UntrustedError, UsageError
-from touchfs.posix.trust import check_directory, check_file, open_own, open_to_change, own_file, parse_users, tighten
+from touchfs.posix.trust import (
+    atomic_own_file,
+    check_trusted_directory,
+    check_trusted_file,
+    make_private,
+    open_for_update,
+    open_trusted,
+    parse_users,
+)
 
 ATTACKER, OWNER = 65534, 12345
 
@@ -26,14 +34,14 @@ def file(place: Path) -> Path:
 
 
 def is_refused(path: Path, reason: str, data: str | None = None) -> None:
-    for check in (open_own, check_file):
+    for check in (open_trusted, check_trusted_file):
         with pytest.raises(UntrustedError, match=reason):
             check(os.fspath(path), data)
 
 
 def is_believed(path: Path, data: str | None = None) -> None:
-    os.close(open_own(os.fspath(path), data))
-    assert check_file(os.fspath(path), data).st_size == 4
+    os.close(open_trusted(os.fspath(path), data))
+    assert check_trusted_file(os.fspath(path), data).st_size == 4
 
 
 def test_what_we_wrote(file: Path) -> None:
@@ -66,7 +74,7 @@ def test_a_pipe_and_a_directory(place: Path) -> None:
     for name in ("pipe", "directory"):
         is_refused(place / name, "is not a regular file")
     with pytest.raises(FileNotFoundError):
-        open_own(str(place / "nothing"))
+        open_trusted(str(place / "nothing"))
 
 
 @pytest.mark.parametrize(("owner", "mode", "reason"), [(ATTACKER, 0o755, "belongs to"), (0, 0o770, "others may write")])
@@ -74,9 +82,9 @@ def test_in_a_directory_of_others(file: Path, owner: int, mode: int, reason: str
     os.chown(file.parent, owner, ATTACKER)
     file.parent.chmod(mode)
     with pytest.raises(UntrustedError, match=reason):
-        check_directory(str(file.parent))
+        check_trusted_directory(str(file.parent))
     with pytest.raises(UntrustedError, match=reason):
-        open_own(str(file))
+        open_trusted(str(file))
 
 
 def test_in_a_sticky_directory_of_all(file: Path) -> None:
@@ -91,7 +99,7 @@ def test_a_directory_may_be_a_link_of_ours(file: Path, tmp_path: Path) -> None:
     is_believed(tmp_path / "link" / "file")
     os.lchown(tmp_path / "link", ATTACKER, ATTACKER)
     with pytest.raises(UntrustedError, match="is a symbolic link of nobody"):
-        open_own(str(tmp_path / "link" / "file"))
+        open_trusted(str(tmp_path / "link" / "file"))
 
 
 def test_the_owner_of_the_data_is_believed_beside_them_only(tmp_path: Path) -> None:
@@ -110,14 +118,14 @@ def test_the_owner_of_the_data_is_believed_beside_them_only(tmp_path: Path) -> N
 def test_what_we_make_is_for_us_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = os.umask(0)
     try:
-        with own_file(str(place / "file")) as file:
+        with atomic_own_file(str(place / "file")) as file:
             file.write(b"ours")
-        os.close(open_to_change(str(place / "log"), os.O_WRONLY))
+        os.close(open_for_update(str(place / "log"), os.O_WRONLY))
     finally:
         os.umask(before)
     assert [(place / name).stat().st_mode & 0o777 for name in ("file", "log")] == [0o600, 0o600]
     place.chmod(0o755)
-    tighten(str(place))
+    make_private(str(place))
     assert place.stat().st_mode & 0o777 == 0o700
 
 
@@ -125,7 +133,7 @@ def test_beside_the_data_it_is_shared(tmp_path: Path) -> None:
     (tmp_path / ".touchfs-index").mkdir()
     before = os.umask(0)
     try:
-        with own_file(str(tmp_path / ".touchfs-index" / "file")) as file:
+        with atomic_own_file(str(tmp_path / ".touchfs-index" / "file")) as file:
             file.write(b"ours")
     finally:
         os.umask(before)
@@ -133,7 +141,7 @@ def test_beside_the_data_it_is_shared(tmp_path: Path) -> None:
     assert (tmp_path / ".touchfs-index" / "file").stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize("make", ["own_file", "open_to_change"])
+@pytest.mark.parametrize("make", ["atomic_own_file", "open_to_change"])
 @pytest.mark.parametrize("plant", ["symlink", "hardlink"])
 def test_nothing_is_written_through_a_link(place: Path, tmp_path: Path, make: str, plant: str) -> None:
     victim = tmp_path / "victim"
@@ -143,10 +151,10 @@ def test_nothing_is_written_through_a_link(place: Path, tmp_path: Path, make: st
     else:
         (place / "file").hardlink_to(victim)
     if make == "own_file":
-        with own_file(str(place / "file")) as file:
+        with atomic_own_file(str(place / "file")) as file:
             file.write(b"ours")
     else:
-        descriptor = open_to_change(str(place / "file"), os.O_WRONLY)
+        descriptor = open_for_update(str(place / "file"), os.O_WRONLY)
         os.write(descriptor, b"ours")
         os.close(descriptor)
     assert victim.read_bytes() == b"precious"
@@ -156,7 +164,7 @@ def test_nothing_is_written_through_a_link(place: Path, tmp_path: Path, make: st
 def test_what_cannot_be_removed_is_not_changed(place: Path) -> None:
     (place / "log").mkdir()
     with pytest.raises(UntrustedError, match="is not a regular file"):
-        open_to_change(str(place / "log"), os.O_WRONLY)
+        open_for_update(str(place / "log"), os.O_WRONLY)
 
 
 def test_users_are_named_or_numbered() -> None:

@@ -22,7 +22,7 @@ from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, SHOWN, STORED, 
 from touchfs.errors import ChangedError, FormatError, SourceError
 from touchfs.format.arrow import ipc as arrow_ipc
 from touchfs.names import plain_path
-from touchfs.posix.trust import open_own, own_file
+from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.local import FileIdentity
 from touchfs.source.mapped import map_file
 
@@ -201,7 +201,7 @@ def write_catalog(
         "kinds": [asdict(kind) for kind in kinds],
         **asdict(facts),
     }
-    with own_file(path) as file:
+    with atomic_own_file(path) as file:
         for piece in arrow_ipc.build_file(schema, stored, {"touchfs": json.dumps(header)}):
             file.write(piece)
 
@@ -218,7 +218,7 @@ class Catalog:
     def __init__(self, path: str, shard: str | None = None) -> None:
         self.path = path
         try:
-            with open(open_own(path, shard), "rb") as file:
+            with open(open_trusted(path, shard), "rb") as file:
                 data = map_file(file.fileno())
         except FileNotFoundError:
             raise ChangedError("the catalog was removed: index the dataset again", path=path) from None

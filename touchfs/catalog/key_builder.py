@@ -28,8 +28,8 @@ from touchfs.catalog.keys import HASHES, HEADER, IDENTITY_SIZE, MAGIC, VERSION, 
 from touchfs.catalog.table import NO_SAMPLE
 from touchfs.errors import FormatError
 from touchfs.names import hash_of, quote
-from touchfs.posix.atomic import TEMPORARY_PREFIX, unwritable
-from touchfs.posix.trust import own_file
+from touchfs.posix.atomic import TEMPORARY_PREFIX, write_error
+from touchfs.posix.trust import atomic_own_file
 
 PART_ENTRIES = 1 << 22
 GROUP_SAMPLES = 1 << 18
@@ -99,7 +99,7 @@ def build_keys(path: str, shards: Sequence[KeyedShard], known: Keys | None, exec
             runs += jobs.run(_make_run, groups, executor)
             _merge(path, shards, runs, executor)
     except OSError as error:
-        raise unwritable(error, f"cannot be written: {error.strerror or error}", directory) from error
+        raise write_error(error, f"cannot be written: {error.strerror or error}", directory) from error
 
 
 def _compare(known: Keys | None, shards: Sequence[KeyedShard]) -> tuple[NDArray[np.uint32], list[int]]:
@@ -172,7 +172,7 @@ def _merge(path: str, shards: Sequence[KeyedShard], runs: Sequence[_Run], execut
     bounds = [HASHES * i // count for i in range(1, count)]
     places = [[0, *run.places(bounds), run.entries] for run in runs]
     sizes = [sum(each[i + 1] - each[i] for each in places) for i in range(count)]
-    with own_file(path) as file:
+    with atomic_own_file(path) as file:
         file.write(HEADER.pack(MAGIC, VERSION, len(shards), entries))
         start = file.write(join_identities([shard.identity for shard in shards])) + HEADER.size
         file.flush()

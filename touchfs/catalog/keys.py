@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
-from touchfs.posix.trust import open_own
+from touchfs.posix.trust import open_trusted
 from touchfs.source.mapped import map_file
 
 HEADER = struct.Struct("<8sIIQ40x")
@@ -57,7 +57,7 @@ class Keys:
         self.path = path
         self._source = source
         try:
-            with open(open_own(path, source), "rb") as file:
+            with open(open_trusted(path, source), "rb") as file:
                 data = map_file(file.fileno())
         except FileNotFoundError:
             raise NotFoundError("no index of keys", path=path) from None

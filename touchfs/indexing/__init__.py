@@ -55,7 +55,7 @@ from touchfs.indexing.preparing import (
 )
 from touchfs.indexing.silent import shards_of_silent, silent_notice, silent_paths
 from touchfs.names import assign
-from touchfs.posix.trust import check_file
+from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
 from touchfs.shard.find import candidates, find_shards
 from touchfs.shard.open import fingerprint, shard_name
@@ -290,7 +290,7 @@ def _is_current(shard: Shard, options: Options, distrusted: list[str]) -> bool:
 def _has_catalog(shard: Shard, distrusted: list[str]) -> bool:
     """Whether its catalog is there and believed."""
     try:
-        return check_file(shard.catalog, shard.path).st_size == shard.catalog_size
+        return check_trusted_file(shard.catalog, shard.path).st_size == shard.catalog_size
     except UntrustedError as error:
         distrusted.append(str(error))
         return False

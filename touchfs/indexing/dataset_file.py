@@ -11,7 +11,7 @@ from touchfs.catalog.catalog import VERSION
 from touchfs.catalog.key_endings import parse_endings
 from touchfs.dataset import Shard
 from touchfs.errors import UntrustedError
-from touchfs.posix.trust import open_own, own_file
+from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.local import FileIdentity
 
 DATASET_SUFFIX = ".dataset.json"
@@ -30,7 +30,7 @@ class DatasetFile:
 def load_dataset_file(path: str, source: str, distrusted: list[str]) -> DatasetFile:
     """A dataset file; one of no shards where there is none that can be used, which costs time only."""
     try:
-        with open(open_own(path, source), encoding="utf-8") as file:
+        with open(open_trusted(path, source), encoding="utf-8") as file:
             content = json.load(file)
         if content["version"] == VERSION:
             shards = {shard.path: shard for shard in map(_parse_shard, content["shards"])}
@@ -55,5 +55,5 @@ def save_dataset_file(path: str, source: str, shards: Iterable[Shard], moved_fro
     content = {"version": VERSION, "source": source, "shards": [asdict(shard) for shard in shards]}
     if moved_from:
         content["moved_from"] = moved_from
-    with own_file(path) as file:
+    with atomic_own_file(path) as file:
         file.write(json.dumps(content).encode())

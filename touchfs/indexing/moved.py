@@ -17,7 +17,7 @@ from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.ends import digest_ends
 from touchfs.errors import TouchfsError
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, load_dataset_file
-from touchfs.posix.trust import own_file
+from touchfs.posix.trust import atomic_own_file
 from touchfs.source.local import FileIdentity
 
 Files = Mapping[str, FileIdentity]
@@ -63,7 +63,7 @@ def _link(catalog: str, name: str) -> None:
     try:
         os.link(catalog, name)
     except OSError:
-        with open(catalog, "rb") as source, own_file(name) as target:
+        with open(catalog, "rb") as source, atomic_own_file(name) as target:
             shutil.copyfileobj(source, target)
 
 

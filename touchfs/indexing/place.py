@@ -6,8 +6,8 @@ import os
 
 import platformdirs
 
-from touchfs.posix.atomic import unwritable
-from touchfs.posix.trust import INDEX_DIRECTORY, check_directory, make_directory, tighten
+from touchfs.posix.atomic import write_error
+from touchfs.posix.trust import INDEX_DIRECTORY, check_trusted_directory, make_directory, make_private
 
 
 def index_directory() -> str:
@@ -26,13 +26,13 @@ def index_place(source: str, *, in_place: bool = False) -> str:
 def check_place(place: str, source: str) -> None:
     """Raises UntrustedError or UnwritableError where the index of a source in a directory could not be believed."""
     try:
-        check_directory(place, source)
+        check_trusted_directory(place, source)
         if os.path.basename(place) != INDEX_DIRECTORY:
-            tighten(place)
+            make_private(place)
     except (FileNotFoundError, NotADirectoryError):
         return  # it is made when it is needed
     except OSError as error:
-        raise unwritable(error, f"cannot be looked into: {error.strerror}", place) from error
+        raise write_error(error, f"cannot be looked into: {error.strerror}", place) from error
 
 
 def make_place(place: str) -> None:
@@ -41,4 +41,4 @@ def make_place(place: str) -> None:
         make_directory(place)
     except OSError as error:
         told = f"no index can be written: {error.strerror}; $XDG_CACHE_HOME or --in-place name another place"
-        raise unwritable(error, told, place) from error
+        raise write_error(error, told, place) from error

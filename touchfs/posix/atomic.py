@@ -61,7 +61,7 @@ def replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError):
-            raise unwritable(error, f"cannot be written: {error.strerror or error}", path) from error
+            raise write_error(error, f"cannot be written: {error.strerror or error}", path) from error
         raise
 
 
@@ -87,7 +87,7 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError):
-            raise unwritable(error, f"cannot be written: {error.strerror or error}", path) from error
+            raise write_error(error, f"cannot be written: {error.strerror or error}", path) from error
         raise
 
 
@@ -104,7 +104,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def unwritable(error: OSError, problem: str, path: str | os.PathLike[str]) -> SourceError:
+def write_error(error: OSError, problem: str, path: str | os.PathLike[str]) -> SourceError:
     """Convert an OSError from writing: UnwritableError if nothing can be written at `path`, else SourceError."""
     kind = UnwritableError if error.errno in _REFUSED else SourceError
     return kind(problem, path=os.fspath(path))

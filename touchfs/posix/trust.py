@@ -48,7 +48,7 @@ def parse_users(names: Iterable[str]) -> str:
     return ",".join(map(str, numbers))
 
 
-def open_own(path: str, data: str | None = None, flags: int = os.O_RDONLY) -> int:
+def open_trusted(path: str, data: str | None = None, flags: int = os.O_RDONLY) -> int:
     """Open a file that touchfs wrote and return its descriptor. `data` is the shard or dataset that the file describes:
     in `.touchfs-index/` its owner is trusted.
 
@@ -74,23 +74,23 @@ def open_own(path: str, data: str | None = None, flags: int = os.O_RDONLY) -> in
     return descriptor
 
 
-def open_alone(path: str, flags: int = os.O_RDONLY) -> int:
-    """As `open_own`, for a file whose content cannot be verified: it must also have no other hard link."""
-    descriptor = open_own(path, None, flags)
+def open_trusted_unique(path: str, flags: int = os.O_RDONLY) -> int:
+    """As `open_trusted`, for a file whose content cannot be verified: it must also have no other hard link."""
+    descriptor = open_trusted(path, None, flags)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
         raise UntrustedError("is a hard link to another file", path=path)
     return descriptor
 
 
-def check_file(path: str, data: str | None = None) -> os.stat_result:
-    """Return the status of a file that touchfs wrote, without checking its directory. Raises as `open_own`."""
+def check_trusted_file(path: str, data: str | None = None) -> os.stat_result:
+    """Return the status of a file that touchfs wrote, without checking its directory. Raises as `open_trusted`."""
     found = os.lstat(path)
     _check_file(path, found, data)
     return found
 
 
-def open_to_change(path: str, flags: int) -> int:
+def open_for_update(path: str, flags: int) -> int:
     """Open a file of ours for writing, creating it if missing. A hard link is refused: it would change another file.
 
     An untrusted file is removed and created again. Raises UntrustedError if it cannot be removed, and OSError.
@@ -105,7 +105,7 @@ def open_to_change(path: str, flags: int) -> int:
                 os.close(holder)
         with suppress(FileNotFoundError):
             try:
-                return open_alone(path, flags)
+                return open_trusted_unique(path, flags)
             except UntrustedError as error:
                 try:
                     os.unlink(path)
@@ -115,7 +115,7 @@ def open_to_change(path: str, flags: int) -> int:
                     raise error from None
 
 
-def check_directory(path: str, data: str | None = None) -> None:
+def check_trusted_directory(path: str, data: str | None = None) -> None:
     """Check that files in a directory can be trusted. Raises UntrustedError if not, and OSError if it is missing."""
     os.close(_open_directory(path, data))
 
@@ -126,7 +126,7 @@ def make_directory(path: str) -> None:
     os.makedirs(path, 0o755 if shared else 0o700, exist_ok=True)
 
 
-def tighten(path: str) -> None:
+def make_private(path: str) -> None:
     """Make a directory of ours private (mode 0700) if we own it and others have access."""
     found = os.lstat(path)
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
@@ -134,7 +134,7 @@ def tighten(path: str) -> None:
 
 
 @contextmanager
-def own_file(path: str) -> Iterator[BinaryIO]:
+def atomic_own_file(path: str) -> Iterator[BinaryIO]:
     """Open a new file of ours for writing that replaces whatever is at the path on success; a link itself is replaced,
     not its target. Raises as `replacement`.
     """
@@ -152,12 +152,12 @@ def _is_index_in_place(directory: str) -> bool:
 def _open_directory(path: str, data: str | None) -> int:
     """Return a path-only descriptor (O_PATH) of a trusted directory."""
     link = os.lstat(path)
-    if stat.S_ISLNK(link.st_mode) and not _is_believed(link.st_uid, path, data, os.path.dirname(path) or "."):
+    if stat.S_ISLNK(link.st_mode) and not _is_trusted(link.st_uid, path, data, os.path.dirname(path) or "."):
         raise UntrustedError(f"is a symbolic link of {_name(link.st_uid)}", path=path)
     descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
-        if not _is_believed(found.st_uid, path, data, path):
+        if not _is_trusted(found.st_uid, path, data, path):
             raise UntrustedError(f"belongs to {_name(found.st_uid)}", path=path)
         if _others_write(found) and not found.st_mode & stat.S_ISVTX:
             raise UntrustedError("others may write to this directory", path=path)
@@ -172,13 +172,13 @@ def _check_file(path: str, found: os.stat_result, data: str | None) -> None:
         kind = "is a symbolic link" if stat.S_ISLNK(found.st_mode) else "is not a regular file"
         raise UntrustedError(kind, path=path)
     directory = os.path.dirname(path) or "."
-    if not _is_believed(found.st_uid, directory, data, directory):
+    if not _is_trusted(found.st_uid, directory, data, directory):
         raise UntrustedError(f"belongs to {_name(found.st_uid)}", path=path)
     if _others_write(found):
         raise UntrustedError("others may write to this file", path=path)
 
 
-def _is_believed(user: int, index: str, data: str | None, directory: str) -> bool:
+def _is_trusted(user: int, index: str, data: str | None, directory: str) -> bool:
     """Return whether files that this user wrote in `directory` are trusted. `index` may be a `.touchfs-index/`, whose
     files the owner of `data` may write.
     """

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UntrustedError, UnwritableError, UsageError
-from touchfs.posix.atomic import unwritable
-from touchfs.posix.trust import check_directory, make_directory, open_own, own_file, tighten
+from touchfs.posix.atomic import write_error
+from touchfs.posix.trust import atomic_own_file, check_trusted_directory, make_directory, make_private, open_trusted
 from touchfs.select.expression import Where, has_field, spell_field
 from touchfs.source.mapped import map_file
 
@@ -87,7 +87,7 @@ def survivors(
     if known is None:
         try:
             _make_directory(path)
-            with own_file(file) as made:
+            with atomic_own_file(file) as made:
                 _build(made, identity, samples, where, progress)
             known = _open(file, identity, len(samples), len(paths))
             _keep_latest(path)
@@ -106,7 +106,7 @@ def survivors(
 def _open(path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:
     """And how many samples have each field."""
     try:
-        with open(open_own(path), "rb") as file:
+        with open(open_trusted(path), "rb") as file:
             with suppress(PermissionError):
                 os.utime(file.fileno())
             return _parse(file.fileno(), path, identity, samples, fields)
@@ -172,10 +172,10 @@ def _build(
 def _make_directory(path: str) -> None:
     try:
         make_directory(path)
-        check_directory(path)
-        tighten(path)
+        check_trusted_directory(path)
+        make_private(path)
     except OSError as error:
-        raise unwritable(error, f"no index of survivors can be written: {error.strerror}", path) from error
+        raise write_error(error, f"no index of survivors can be written: {error.strerror}", path) from error
 
 
 def _dtype(samples: int) -> np.dtype[Any]:

@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 
 from touchfs.errors import ChangedError, FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
 from touchfs.extent import Buffer
-from touchfs.posix.trust import open_alone
+from touchfs.posix.trust import open_trusted_unique
 from touchfs.progress import Progress
 from touchfs.source.local import FileIdentity, LocalFile
 from touchfs.source.scratch import Scratch, ScratchFile
@@ -227,10 +227,10 @@ class DecompressedFile(LocalFile):
         super().open()
 
     def _open(self) -> int:
-        return open_alone(self.path)
+        return open_trusted_unique(self.path)
 
-    def _failed(self, error: OSError, offset: int) -> SourceError | NotFoundError | ChangedError:
-        failure = super()._failed(error, offset)
+    def _convert_error(self, error: OSError, offset: int) -> SourceError | NotFoundError | ChangedError:
+        failure = super()._convert_error(error, offset)
         if isinstance(failure, NotFoundError | ChangedError):
             message = "its decompressed form was evicted from the scratch store: `touchfs reload`, or mount again"
             return SourceError(message, path=self._compressed)

@@ -193,10 +193,10 @@ class LocalFile:
             while len(data) < length:
                 more = os.pread(descriptor.number, length - len(data), offset + len(data))
                 if not more:
-                    raise self._short(offset + len(data))
+                    raise self._truncated_error(offset + len(data))
                 data += more
         except OSError as error:
-            raise self._failed(error, offset) from error
+            raise self._convert_error(error, offset) from error
         return data
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
@@ -207,10 +207,10 @@ class LocalFile:
             while done < len(buffer):
                 count = os.preadv(descriptor.number, (buffer[done:],), offset + done)
                 if not count:
-                    raise self._short(offset + done)
+                    raise self._truncated_error(offset + done)
                 done += count
         except OSError as error:
-            raise self._failed(error, offset) from error
+            raise self._convert_error(error, offset) from error
 
     @property
     def is_verified(self) -> bool:
@@ -231,7 +231,7 @@ class LocalFile:
                 return None
             if error.errno == errno.EOPNOTSUPP and self._nowait:
                 return None
-            raise self._failed(error, offset) from error
+            raise self._convert_error(error, offset) from error
         return buffer if count == length else None
 
     def _verified(self) -> _Descriptor:
@@ -248,7 +248,7 @@ class LocalFile:
             else:
                 stat = os.stat(self.path)
         except OSError as error:
-            raise self._failed(error, 0) from error
+            raise self._convert_error(error, 0) from error
         if self._identity is None:
             self._identity = FileIdentity.of(stat)
         elif not self._identity.matches(stat):
@@ -266,12 +266,12 @@ class LocalFile:
         # O_NONBLOCK: if the path is a pipe by now, opening it must not wait for a writer.
         return open_data(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
 
-    def _short(self, end: int) -> SourceError | ChangedError:
+    def _truncated_error(self, end: int) -> SourceError | ChangedError:
         self._verify_at = 0.0
         self._verified()  # raises ChangedError if the file was replaced
         return SourceError("the file ends here, before the data that its index names", path=self.path, offset=end)
 
-    def _failed(self, error: OSError, offset: int) -> SourceError | NotFoundError | ChangedError:
+    def _convert_error(self, error: OSError, offset: int) -> SourceError | NotFoundError | ChangedError:
         missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
         if (missing or error.errno == errno.ESTALE) and self._identity is not None:
             return ChangedError("was removed since it was indexed", path=self.path)

@@ -29,7 +29,13 @@ import platformdirs
 from touchfs.errors import SourceError, UntrustedError, UsageError
 from touchfs.extent import Buffer
 from touchfs.posix.atomic import TEMPORARY_PREFIX
-from touchfs.posix.trust import check_directory, check_file, make_directory, open_alone, open_to_change
+from touchfs.posix.trust import (
+    check_trusted_directory,
+    check_trusted_file,
+    make_directory,
+    open_for_update,
+    open_trusted_unique,
+)
 
 DIRECTORY_VARIABLE, SIZE_VARIABLE = "TOUCHFS_SCRATCH_DIR", "TOUCHFS_SCRATCH_SIZE"
 # Default limit in bytes; never more than half of the disk space available to the store.
@@ -109,7 +115,7 @@ class Scratch:
     def find(self, name: str) -> ScratchFile | None:
         """Return the locked file of this name, or None if it does not exist or is not trusted. Raises SourceError."""
         try:
-            file = ScratchFile(self.path(name), open_alone(self.path(name), os.O_RDWR))
+            file = ScratchFile(self.path(name), open_trusted_unique(self.path(name), os.O_RDWR))
             # An exclusive holder is about to unlink it, so this wait is short.
             fcntl.flock(file._descriptor, fcntl.LOCK_SH)
             if not file.exists:
@@ -118,7 +124,7 @@ class Scratch:
         except (FileNotFoundError, UntrustedError):
             return None
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._convert_error(error) from error
         return file
 
     def stored(self) -> list[str]:
@@ -141,7 +147,7 @@ class Scratch:
         """
         try:
             make_directory(self.directory)
-            check_directory(self.directory)
+            check_trusted_directory(self.directory)
             while (file := self.find(name)) is None:
                 with self._unfinished_file(name) as descriptor:
                     if descriptor is None:
@@ -152,7 +158,7 @@ class Scratch:
             message = f"{error.message}: correct that, or name another --scratch-dir"
             raise SourceError(message, path=error.path) from error
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._convert_error(error) from error
         return file
 
     @contextmanager
@@ -161,7 +167,7 @@ class Scratch:
         if another process is writing it.
         """
         path = self._unfinished(name)
-        descriptor = open_to_change(path, os.O_RDWR)
+        descriptor = open_for_update(path, os.O_RDWR)
         try:
             if not _try_lock(descriptor) or not _is_at(descriptor, path):
                 yield None
@@ -233,11 +239,11 @@ class Scratch:
             for entry in entries:
                 if _OURS.fullmatch(entry.name):
                     with suppress(FileNotFoundError, UntrustedError):
-                        yield _File(entry.path, check_file(entry.path))
+                        yield _File(entry.path, check_trusted_file(entry.path))
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        descriptor = open_to_change(os.path.join(self.directory, _LOCK), os.O_RDWR)
+        descriptor = open_for_update(os.path.join(self.directory, _LOCK), os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -247,7 +253,7 @@ class Scratch:
     def _unfinished(self, name: str) -> str:
         return os.path.join(self.directory, TEMPORARY_PREFIX + name + _SUFFIX)
 
-    def _failed(self, error: OSError) -> SourceError:
+    def _convert_error(self, error: OSError) -> SourceError:
         advice = "--scratch-dir names another place"
         if error.errno in _FULL:
             advice = f"free some space there, or {advice}"

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import platformdirs
 
 from touchfs.errors import StateError, UntrustedError
-from touchfs.posix.trust import check_directory, check_file, make_directory, tighten
+from touchfs.posix.trust import check_trusted_directory, check_trusted_file, make_directory, make_private
 
 # What SQLite opens besides the file that it is given.
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
@@ -56,9 +56,9 @@ def check_database(path: str) -> None:
     """
     directory = os.path.dirname(path) or "."
     try:
-        check_directory(directory)
+        check_trusted_directory(directory)
         if directory == state_directory():
-            tighten(directory)
+            make_private(directory)
         for suffix in _SQLITE_SUFFIXES:
             with suppress(FileNotFoundError):
                 _check_for_us(path + suffix)
@@ -71,6 +71,6 @@ def _check_for_us(path: str) -> None:
     found = os.lstat(path)
     if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
         os.chmod(path, 0o600)  # which older versions made as the umask was
-    check_file(path)
+    check_trusted_file(path)
     if found.st_nlink > 1:
         raise UntrustedError("is a hard link to another file", path=path)

@@ -15,7 +15,7 @@ from typing import TextIO
 
 from touchfs.control_characters import LineFormatter
 from touchfs.errors import MountError, UntrustedError
-from touchfs.posix.trust import open_to_change
+from touchfs.posix.trust import open_for_update
 
 FILE_FORMAT = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
 STDERR_FORMAT = "%(levelname)s %(message)s"
@@ -54,7 +54,7 @@ def open_file(options: LogOptions) -> TextIO:
     """Open a log to append to it, whole lines at a time; one of ours, not through a link. Raises MountError."""
     path = options.file or os.devnull
     try:
-        opened = open_to_change(path, os.O_WRONLY | os.O_APPEND) if options.is_ours else path
+        opened = open_for_update(path, os.O_WRONLY | os.O_APPEND) if options.is_ours else path
         return open(opened, "a", encoding="utf-8", errors="backslashreplace")
     except UntrustedError as error:
         raise MountError(f"the log cannot be written: {error.message}; see --log-file", path=error.path) from error
