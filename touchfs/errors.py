@@ -5,12 +5,12 @@
     ├── NotFoundError     no such source, path, sample or field
     ├── FormatError       a file is damaged, or not what it claims to be: repair it or make it again
     ├── ChangedError      a file is no longer the one that was indexed or opened: index again, mount again
-    ├── SourceError       the bytes cannot be had now: permissions, disk, network
+    ├── SourceError       the bytes cannot be read now: permissions, disk, network
     │   ├── SourceTimeoutError
     │   ├── UntrustedError    somebody else may have written a file of ours: remove it, or trust them (`--trust`)
     │   └── UnwritableError   we may not write there: get the permission, or name another place
     ├── StateError        the state store cannot be used: name another directory for it
-    │   └── FullError     there is no room for more: remove some
+    │   └── FullError     a limit of the store is reached: remove something
     ├── MissingExtraError an optional package is not installed: install it
     └── MountError        the mount cannot be made or undone; carries the exit status of `touchfs mount`
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 
 class TouchfsError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base class of all errors that touchfs raises deliberately."""
 
     def __init__(
         self, message: str, *, path: str | None = None, offset: int | None = None, key: str | None = None

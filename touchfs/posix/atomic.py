@@ -1,4 +1,4 @@
-"""Files and directories that appear whole or not at all, whatever kills the process or the machine.
+"""Atomic creation of files and directories: they appear complete or not at all, even after a kill or a power failure.
 
 A file is written under a temporary name in the target directory, flushed to the disk and renamed; then the directory is
 flushed. So a reader sees the old file or the new one, never a part. The name of a file that a killed process leaves

@@ -1,7 +1,7 @@
 """Decide whether to trust files that touchfs itself wrote: catalogs, keys, dataset files, scratch files, states, logs.
 
-They may lie where others can write too: beside the data, or in a shared directory. So touchfs never opens them through
-a symbolic link, and trusts only a regular file that nobody else can have written than
+They may be where others can write too: beside the data, or in a shared directory. So touchfs never opens them through a
+symbolic link, and trusts only a regular file that nobody can have written except
 
     root, and we: our user, or the owner that new files of ours get in that directory (NFS and FAT name another one)
     users named by TOUCHFS_TRUST, which is `--trust`

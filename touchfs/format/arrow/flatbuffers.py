@@ -32,7 +32,7 @@ _SLOT = struct.Struct("<H")
 _VTABLE = struct.Struct("<HH")
 # The largest alignment of any field
 _ALIGNMENT = 8
-# Sharing is legal, though Arrow's writers do not share; anything linear bounds the work.
+# Sharing is legal, though Arrow's writers do not share; any linear limit bounds the work.
 _SHARING_MAX = 4
 
 

@@ -156,7 +156,7 @@ def parse_file(data: Buffer) -> ArrowFile:
     batches = []
     end = len(_HEAD)
     for offset, metadata_size, body_size in footer.structs(_FOOTER_BATCHES, _BLOCK):
-        # In order and apart, as every writer leaves them: otherwise a footer could name one big batch many times.
+        # All writers put batches in order without overlaps; otherwise a footer could name one big batch many times.
         if offset < end or metadata_size < _PREFIX.size or body_size < 0 or offset + metadata_size + body_size > start:
             raise FormatError(f"an Arrow batch cannot be at byte {offset}", offset=start)
         batches.append(_parse_batch(view, offset, metadata_size, body_size, columns))

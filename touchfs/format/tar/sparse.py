@@ -2,7 +2,7 @@
 
     GNU's old format    type S; four pairs in the header, more in blocks after it
     PAX 0.0, 0.1        the map is in PAX records: as pairs of them, or all in one
-    PAX 1.0             the map is text before the data, a number a line, and padded to a block
+    PAX 1.0             the map is text before the data, one number per line, and padded to a block
 
 A map may end with an empty piece, which only marks the size of the file. From any format the result has its pieces in
 order, without empty ones, inside the file, and with as many bytes as are stored.
