@@ -10,7 +10,7 @@
     │   ├── UntrustedError    somebody else may have written a file of ours: remove it, or trust them (`--trust`)
     │   └── UnwritableError   we may not write there: get the permission, or name another place
     ├── StateError        the state store cannot be used: name another directory for it
-    │   └── FullError     a limit of the store is reached: remove something
+    │   └── FullError     the store or its disk is full: remove something
     ├── MissingExtraError an optional package is not installed: install it
     └── MountError        the mount cannot be made or undone; carries the exit status of `touchfs mount`
 
@@ -83,7 +83,7 @@ class StateError(TouchfsError):
 
 
 class FullError(StateError):
-    """A limit of the state store is reached."""
+    """The state store or its disk is full."""
 
 
 class MissingExtraError(TouchfsError):
