@@ -150,7 +150,7 @@ def test_nothing_is_written_through_a_link(place: Path, tmp_path: Path, make: st
         (place / "file").symlink_to(victim)
     else:
         (place / "file").hardlink_to(victim)
-    if make == "own_file":
+    if make == "atomic_own_file":
         with atomic_own_file(str(place / "file")) as file:
             file.write(b"ours")
     else:
