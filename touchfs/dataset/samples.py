@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from touchfs.catalog.table import Table
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
-from touchfs.dataset.shown_sample import REPORT, ShownFile, ShownSample
+from touchfs.dataset.sample import REPORT, Sample, SampleFile
 from touchfs.errors import FormatError
 from touchfs.extent import Content
 
@@ -39,7 +39,7 @@ CATALOG_DAMAGED = "its catalog is damaged: index with --force"
 _MANY = 16
 
 
-class ShownSamples(Sequence[ShownSample]):
+class Samples(Sequence[Sample]):
     """What a view shows, in dataset order, where each shard has as many as `counts` says. `view` is as in paths.
 
     Raises FormatError if a shard cannot be opened at all: what positions mean would change when it is repaired.
@@ -56,7 +56,7 @@ class ShownSamples(Sequence[ShownSample]):
         self._open: OrderedDict[int, OpenShard] = OrderedDict()
 
     @abstractmethod
-    def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
+    def show(self, shard: OpenShard, position: int, number: int) -> Sample:
         """The `number`-th of the shard at a position."""
 
     @cached_property
@@ -86,12 +86,12 @@ class ShownSamples(Sequence[ShownSample]):
         return self._starts[-1]
 
     @overload
-    def __getitem__(self, position: int) -> ShownSample: ...
+    def __getitem__(self, position: int) -> Sample: ...
 
     @overload
-    def __getitem__(self, position: slice) -> list[ShownSample]: ...
+    def __getitem__(self, position: slice) -> list[Sample]: ...
 
-    def __getitem__(self, position: int | slice) -> ShownSample | list[ShownSample]:
+    def __getitem__(self, position: int | slice) -> Sample | list[Sample]:
         count = self._starts[-1]
         if type(position) is int and 0 <= position < count:
             return self._at(position)
@@ -101,7 +101,7 @@ class ShownSamples(Sequence[ShownSample]):
             raise IndexError(f"sample {position} of {count}")
         return self._at(position % count)
 
-    def __iter__(self) -> Iterator[ShownSample]:
+    def __iter__(self) -> Iterator[Sample]:
         return map(self._at, range(len(self)))
 
     def paths(self, positions: Positions) -> list[bytes]:
@@ -127,7 +127,7 @@ class ShownSamples(Sequence[ShownSample]):
     def _path_at(self, position: int) -> bytes:
         return self._at(position).first_path()
 
-    def _at(self, position: int) -> ShownSample:
+    def _at(self, position: int) -> Sample:
         shard = bisect_right(self._starts, position) - 1
         try:
             return self.show(self._shard(shard), shard, position - self._starts[shard])
@@ -154,7 +154,7 @@ class ShownSamples(Sequence[ShownSample]):
         return f"<{len(self)} of {self.view} of {self.dataset.source!r}>"
 
 
-class CataloguedSamples(ShownSamples):
+class CataloguedSamples(Samples):
     """Those whose files are rows of a catalog."""
 
     @abstractmethod
@@ -179,7 +179,7 @@ class DatasetSamples(CataloguedSamples):
     def __init__(self, dataset: Dataset) -> None:
         super().__init__(dataset, [shard.samples for shard in dataset.shards])
 
-    def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
+    def show(self, shard: OpenShard, position: int, number: int) -> Sample:
         table = shard.tables[self.view]
         return CataloguedSample(self.view, shard, table, table.files(number), number)
 
@@ -196,7 +196,7 @@ class DatasetSamples(CataloguedSamples):
         return b"%b/%b/%b" % (self.view.encode(), os.fsencode(shard.shard.name), path)
 
 
-class CataloguedSample(ShownSample):
+class CataloguedSample(Sample):
     """One whose files are rows of a catalog, which is looked into when something is asked of it."""
 
     __slots__ = ("_named", "_rows", "_shard", "_table")
@@ -246,7 +246,7 @@ class CataloguedSample(ShownSample):
         size = self._table.suffix[row]
         return self._table.ending(row, size - 1) if size else ""
 
-    def file(self, extension: str) -> ShownFile:
+    def file(self, extension: str) -> SampleFile:
         return CataloguedFile(self.view, self._shard, self._table, self.rows[extension])
 
     def __getitem__(self, extension: str) -> bytes:

@@ -23,20 +23,20 @@ from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
-from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSample, CataloguedSamples, ShownSamples, path_of
-from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownFile, ShownSample
+from touchfs.dataset.sample import MadeFile, MadeSample, Sample, SampleFile
+from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSample, CataloguedSamples, Samples, path_of
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Memory
 from touchfs.sample import Field
 from touchfs.view.form import SAMPLE_SIZE, recording_of
 from touchfs.view.merged import MergedFile, merged_files
-from touchfs.view.plan import Plan, merge
+from touchfs.view.plan import MergePlan, merge
 
 # Merged samples, of which a shuffle wants one segment each, but reading in order all of one after the other.
 _SAMPLES_KEPT = 256
 
 
-class _Parts(ShownSamples):
+class _Parts(Samples):
     """`_ends` has for each shard how many parts its samples have, from the first to each one."""
 
     def __init__(self, dataset: Dataset) -> None:
@@ -73,7 +73,7 @@ class SegmentSamples(_Parts, CataloguedSamples):
         np.maximum.at(counts, ordinals, as_array(table.part)[files].astype(np.int64) + 1)
         return counts
 
-    def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
+    def show(self, shard: OpenShard, position: int, number: int) -> Sample:
         ordinal, part = self.find(position, number)
         table = shard.tables["segments"]
         return _Segment(self.view, shard, table, _rows(table, ordinal, part), ordinal, part)
@@ -90,7 +90,7 @@ class _Segment(CataloguedSample):
 
 
 class MergedSamples(_Parts):
-    def __init__(self, dataset: Dataset, plan: Plan) -> None:
+    def __init__(self, dataset: Dataset, plan: MergePlan) -> None:
         self.plan = plan
         self.view = f"merged/{plan}"
         self._samples: OrderedDict[tuple[int, int], list[MergedFile]] = OrderedDict()
@@ -102,7 +102,7 @@ class MergedSamples(_Parts):
             counts[ordinal] = count
         return counts
 
-    def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
+    def show(self, shard: OpenShard, position: int, number: int) -> Sample:
         ordinal, part = self.find(position, number)
         table = shard.tables["segments"]
         stem = b"%04d." % part
@@ -121,7 +121,7 @@ class MergedSamples(_Parts):
                     self._samples.popitem(last=False)
         return files
 
-    def _file(self, shard: OpenShard, table: Table, file: MergedFile) -> ShownFile:
+    def _file(self, shard: OpenShard, table: Table, file: MergedFile) -> SampleFile:
         content: Callable[[], Content]
         if file.data is not None:
             content = partial(Memory, file.data)
@@ -140,7 +140,7 @@ def _wavs(shard: OpenShard) -> NDArray[np.int64]:
     return np.flatnonzero(is_wav[np.asarray(shard.tables["segments"].kind)])
 
 
-def _count_runs(plan: Plan, shard: OpenShard) -> Iterator[tuple[int, int]]:
+def _count_runs(plan: MergePlan, shard: OpenShard) -> Iterator[tuple[int, int]]:
     """How many merged segments each sample has that has segments."""
     table = shard.tables["segments"]
     wavs = _wavs(shard)

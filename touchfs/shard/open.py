@@ -63,7 +63,7 @@ class Shard(Protocol):
     def close(self) -> None: ...
 
 
-class _Kind(NamedTuple):
+class Container(NamedTuple):
     name: str
     open: Callable[[str, Options], Shard]
     fingerprint: Callable[[str], dict[str, FileIdentity]]
@@ -72,17 +72,19 @@ class _Kind(NamedTuple):
     keys_are_paths: bool = False
 
 
-def _compressed(name: str, keys_are_paths: bool = False) -> _Kind:
+def _compressed(name: str, keys_are_paths: bool = False) -> Container:
     shard, source = compressed.CompressedShard, compressed.open_source
-    return _Kind(f"compressed {name}", shard, single.fingerprint, source, compressed.compressed_files, keys_are_paths)
+    return Container(
+        f"compressed {name}", shard, single.fingerprint, source, compressed.compressed_files, keys_are_paths
+    )
 
 
-_DIRECTORY = _Kind("TouchDataset (.bin/.idx)", touch.TouchShard, touch.fingerprint, touch.open_source)
-_SHAR = _Kind("Lhotse Shar", shar.SharShard, shar_files.fingerprint, shar.open_source, shar.compressed_files)
+_DIRECTORY = Container("TouchDataset (.bin/.idx)", touch.TouchShard, touch.fingerprint, touch.open_source)
+_SHAR = Container("Lhotse Shar", shar.SharShard, shar_files.fingerprint, shar.open_source, shar.compressed_files)
 _BY_SUFFIX = {
-    ".idx": _Kind("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprint, megatron.open_source),
-    ".tar": _Kind("tar", tar.TarShard, single.fingerprint, single.open_source, keys_are_paths=True),
-    ".jsonl": _Kind("JSON lines", jsonl.JsonlShard, single.fingerprint, single.open_source),
+    ".idx": Container("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprint, megatron.open_source),
+    ".tar": Container("tar", tar.TarShard, single.fingerprint, single.open_source, keys_are_paths=True),
+    ".jsonl": Container("JSON lines", jsonl.JsonlShard, single.fingerprint, single.open_source),
     **dict.fromkeys(compressed.TAR_SUFFIXES, _compressed("tar", keys_are_paths=True)),
     **dict.fromkeys(compressed.JSONL_SUFFIXES, _compressed("JSON lines")),
 }
@@ -142,16 +144,16 @@ def shard_name(path: str, files: Mapping[str, FileIdentity] | None = None) -> st
     return name if kind is _DIRECTORY else name.removesuffix(_suffix(path))
 
 
-def _kind(path: str) -> _Kind:
+def _kind(path: str) -> Container:
     return _DIRECTORY if os.path.isdir(path) else _named_kind(path)
 
 
-def _known_kind(path: str, files: Mapping[str, FileIdentity]) -> _Kind:
+def _known_kind(path: str, files: Mapping[str, FileIdentity]) -> Container:
     """Of a shard that is a directory, the fingerprint has files in it, and not itself."""
     return _DIRECTORY if files and os.path.basename(path) not in files else _named_kind(path)
 
 
-def _named_kind(path: str) -> _Kind:
+def _named_kind(path: str) -> Container:
     return _SHAR if shar_files.is_shard(path) else _BY_SUFFIX.get(_suffix(path), _DIRECTORY)
 
 

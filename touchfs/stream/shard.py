@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import partial
 from typing import cast
 
-from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownSample, no_path
+from touchfs.dataset.sample import MadeFile, MadeSample, Sample, no_path
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent, Memory
 from touchfs.names import shown_extension
@@ -53,7 +53,7 @@ class _Show:
         self._files = files
         self._sources: dict[str, StoredFile] = {}
 
-    def sample(self, ordinal: int) -> ShownSample:
+    def sample(self, ordinal: int) -> Sample:
         sample = self._samples.sample(ordinal)
         files = {}
         for file in raw.files(sample):

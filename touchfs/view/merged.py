@@ -15,7 +15,7 @@ from touchfs.catalog.table import Table
 from touchfs.errors import FormatError
 from touchfs.format.metainfo import Segment
 from touchfs.view.form import stretched
-from touchfs.view.plan import Plan, Span, as_json, joined_text, merge, span_of
+from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, span_of
 from touchfs.view.segments import extension, text_versions
 
 
@@ -35,7 +35,7 @@ class MergedFile(NamedTuple):
     detail: bytes = b""
 
 
-def merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
+def merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile]:
     """The files of a sample under a plan, in name order, from the table of segments of its shard.
 
     Raises FormatError if what the table has is not what we keep of segments.
@@ -47,7 +47,7 @@ def merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
         raise FormatError(told, path=table.path_of_catalog) from error
 
 
-def _merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
+def _merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile]:
     rows = {(table.part[row], table.name(row)): row for row in table.files(ordinal)}
     segments: list[Segment] = []
     spans: list[Span] = []

@@ -51,7 +51,7 @@ _HEXADECIMAL = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MergePlan:
     """`str()` is the canonical name: in this order, without what is as by default. Equal plans have the same."""
 
     max: Decimal
@@ -95,7 +95,7 @@ def _decimal(value: Decimal) -> str:
     return written.rstrip("0").rstrip(".") if "." in written else written
 
 
-def parse_plan(text: str) -> Plan:
+def parse_plan(text: str) -> MergePlan:
     """The plan of a name, canonical or not. Raises UsageError, with what is wrong."""
     if len(text.encode("utf-8", "surrogatepass")) > NAME_MAX:
         raise UsageError(f"a plan's name is over {NAME_MAX} bytes: {text[:80]!r}…")
@@ -112,7 +112,7 @@ def parse_plan(text: str) -> Plan:
             raise UsageError("max is missing, the seconds that a merged segment has at most, such as max=30")
         if "epoch" in values and "seed" not in values:  # also of 0, so that the next epoch is no surprise
             raise UsageError("epoch needs a seed: without one nothing is drawn")
-        return Plan(**values)
+        return MergePlan(**values)
     except UsageError as error:
         raise UsageError(f"plan {text!r}: {error.message}") from error
 
@@ -155,7 +155,7 @@ _PARSERS: dict[str, Callable[[str, str], Decimal | int | str]] = {
 }
 
 
-def merge(plan: Plan, key: str, spans: Sequence[Span], rate: int) -> list[list[int]]:
+def merge(plan: MergePlan, key: str, spans: Sequence[Span], rate: int) -> list[list[int]]:
     """The runs of a recording.
 
     Segments are taken in the order of their starts, those of one start by number. A run begins with the first segment
@@ -206,7 +206,7 @@ def span_of(spans: Sequence[Span], run: Sequence[int]) -> Span:
     return offset, max(sum(spans[number]) for number in run) - offset
 
 
-def joined_text(plan: Plan, segments: Sequence[Segment], run: Sequence[int]) -> str | None:
+def joined_text(plan: MergePlan, segments: Sequence[Segment], run: Sequence[int]) -> str | None:
     """The texts of a run, in order. None if no segment of it has the version that the plan asks for.
 
     White space around a text is dropped, and one space is put between two texts; none where the characters on both
@@ -237,7 +237,7 @@ def _is_unspaced(character: str) -> bool:
 
 
 def as_json(
-    plan: Plan, key: str, number: int, spans: Sequence[Span], rate: int, run: Sequence[int], text: str | None
+    plan: MergePlan, key: str, number: int, spans: Sequence[Span], rate: int, run: Sequence[int], text: str | None
 ) -> dict[str, Any]:
     """What the `.json` of a merged segment tells: offsets and lengths in samples, `start` and `end` in seconds."""
     offset, length = span_of(spans, run)

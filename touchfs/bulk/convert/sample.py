@@ -34,7 +34,7 @@ _SHARED = ("language", "speaker", "gender")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ParsedSample:
     """What the files of a sample tell in words. `stored` is the JSON as it came, empty where there was none."""
 
     fields: dict[str, Any]
@@ -43,7 +43,7 @@ class Told:
     values: dict[str, Any]
 
     @classmethod
-    def of(cls, files: Mapping[str, Buffer], limit: int = LIMITS.json) -> Told:
+    def of(cls, files: Mapping[str, Buffer], limit: int = LIMITS.json) -> ParsedSample:
         """Raises FormatError for a file that is over the limit."""
         for extension, data in files.items():
             if (extension in (JSON, TEXT) or is_value(extension)) and len(data) > limit:

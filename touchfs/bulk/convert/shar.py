@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from touchfs.bulk.convert.sample import AUDIO, JSON, OWN, TEXT, Told, recording_in, to_supervisions
+from touchfs.bulk.convert.sample import AUDIO, JSON, OWN, TEXT, ParsedSample, recording_in, to_supervisions
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.limits import LIMITS, Limits
@@ -65,11 +65,11 @@ class SharTarget:
     def mark(self, ordinal: int) -> str:
         return f"{CUTS}.{ordinal:06d}.jsonl.idx"
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> SharSamples:
-        return SharSamples(output, fields_for(extensions()), self.samples_per_shard, self.limits, first)
+    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> SharSamplesWriter:
+        return SharSamplesWriter(output, fields_for(extensions()), self.samples_per_shard, self.limits, first)
 
 
-class SharSamples:
+class SharSamplesWriter:
     """Lines are not compressed, so that Lhotse can use the indexes."""
 
     def __init__(
@@ -105,7 +105,7 @@ class SharSamples:
         self._samples += -self._samples % self._samples_per_shard  # the last one is there, too
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
-        told = Told.of(files, self._limit)
+        told = ParsedSample.of(files, self._limit)
         recording = recording_in(files)
         payloads: dict[str, Buffer] = {}
         for extension, data in files.items():
@@ -127,7 +127,7 @@ class SharSamples:
         self._samples += 1
 
 
-def _of_metainfo(key: str, told: Told, recording: Buffer) -> dict[str, Any]:
+def _of_metainfo(key: str, told: ParsedSample, recording: Buffer) -> dict[str, Any]:
     shape = scan(recording)
     duration = shape.num_samples / shape.sampling_rate
     channel = 0 if shape.channels == 1 else list(range(shape.channels))
@@ -141,7 +141,7 @@ def _of_metainfo(key: str, told: Told, recording: Buffer) -> dict[str, Any]:
     }
 
 
-def _of_cut(key: str, told: Told, payloads: Mapping[str, Buffer]) -> dict[str, Any]:
+def _of_cut(key: str, told: ParsedSample, payloads: Mapping[str, Buffer]) -> dict[str, Any]:
     """Without the placeholders of what was left out. A manifest of data that is elsewhere stays."""
 
     def kept(fields: Mapping[str, Any]) -> dict[str, Any]:

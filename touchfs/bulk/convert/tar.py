@@ -24,11 +24,11 @@ class TarTarget:
     def mark(self, ordinal: int) -> str:
         return f"{ordinal:06d}.tar" + (".idx" if self.create_index else "")
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> TarSamples:
-        return TarSamples(self, output, first)
+    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> TarSamplesWriter:
+        return TarSamplesWriter(self, output, first)
 
 
-class TarSamples:
+class TarSamplesWriter:
     """`%06d.tar` in the output."""
 
     def __init__(self, target: TarTarget, output: str, first: int) -> None:

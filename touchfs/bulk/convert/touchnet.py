@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from touchfs.bulk.convert.audio import to_pcm
-from touchfs.bulk.convert.sample import JSON, TEXT, Told, is_value, recording_in, to_metainfo
+from touchfs.bulk.convert.sample import JSON, TEXT, ParsedSample, is_value, recording_in, to_metainfo
 from touchfs.bulk.data_list import write_data_list
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
@@ -41,11 +41,11 @@ class TouchTarget:
     def mark(self, ordinal: int) -> str:
         return f"{ordinal:09d}"
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> TouchSamples:
-        return TouchSamples(self, output, first)
+    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> TouchNetSamplesWriter:
+        return TouchNetSamplesWriter(self, output, first)
 
 
-class TouchSamples:
+class TouchNetSamplesWriter:
     """`%09d` in the output, and at the end `data.list`."""
 
     def __init__(self, target: TouchTarget, output: str, first: int) -> None:
@@ -85,7 +85,7 @@ class TouchSamples:
             if extension not in (recording, JSON, TEXT) and not is_value(extension):
                 raise FormatError(f"TouchNet has no place for {extension}: leave it out with --leave-out {extension}")
         target = self._target
-        told = Told.of(files, target.limits.json)
+        told = ParsedSample.of(files, target.limits.json)
         if "audio" not in target.datatypes:
             return {"metainfo": _metainfo(key, told, None)}
         if recording is None:
@@ -94,7 +94,7 @@ class TouchSamples:
         return {"audio": pcm, "metainfo": _metainfo(key, told, rate)}
 
 
-def _metainfo(key: str, told: Told, rate: int | None) -> Buffer:
+def _metainfo(key: str, told: ParsedSample, rate: int | None) -> Buffer:
     fields, stored = told.fields, told.stored
     if told.is_cut:
         fields = to_metainfo(key, fields, told.text)

@@ -3,7 +3,7 @@
 Shard n holds lines `[n * samples_per_shard, (n + 1) * samples_per_shard)`. An empty line takes a place in its shard but
 is no sample. A sample that cannot be made ends the run, or is skipped on request and then told in `skipped.jsonl`.
 Shards appear whole, and what stands for all of them last: until then, the same call again makes what is missing
-(`write/unfinished.py`). What a line becomes, and in what kind of shard, says a `Kind`.
+(`write/unfinished.py`). What a line becomes, and in what kind of shard, says a `PackTarget`.
 
 Shards are independent, so each is a task for an executor. It is told where its lines begin, not the lines: nowhere is
 more than one sample in memory.
@@ -36,7 +36,7 @@ T = TypeVar("T")
 Add = Callable[[int, str], bool]
 
 
-class Kind(Protocol):
+class PackTarget(Protocol):
     """A kind of shards, and what lines become in them. All its paths are absolute: a worker may run elsewhere."""
 
     def mark(self, ordinal: int) -> str:
@@ -93,7 +93,7 @@ def pack(
     jsonl: str | os.PathLike[str],
     output: str,
     samples_per_shard: int,
-    kind: Callable[[Survey], Kind],
+    kind: Callable[[Survey], PackTarget],
     asked: Mapping[str, Any],
     skip_bad: bool,
     limits: Limits,
@@ -119,7 +119,7 @@ def places(jsonl: str | os.PathLike[str]) -> tuple[str, ...]:
     return os.getcwd(), os.path.dirname(os.path.abspath(jsonl))
 
 
-def _pack(work: Work, kind: Kind, parts: list[Part], executor: Executor | None, progress: Progress) -> PackReport:
+def _pack(work: Work, kind: PackTarget, parts: list[Part], executor: Executor | None, progress: Progress) -> PackReport:
     total = sum(part.count for part in parts)
     packed: list[_Packed] = []
     missing: list[tuple[tuple[int, Part], int]] = []
@@ -158,7 +158,7 @@ def _skipped_path(work: Work, ordinal: int) -> Path:
     return unfinished.skipped_path(work.output, f"{ordinal:09d}")
 
 
-def _pack_part(work: Work, kind: Kind, task: tuple[int, Part]) -> _Packed:
+def _pack_part(work: Work, kind: PackTarget, task: tuple[int, Part]) -> _Packed:
     ordinal, part = task
     path = _skipped_path(work, ordinal)
     with (

@@ -27,10 +27,10 @@ import numpy as np
 from touchfs.bulk.convert.audio import to_pcm
 from touchfs.bulk.convert.names import Names
 from touchfs.bulk.convert.sample import AUDIO, JSON, TEXT
-from touchfs.bulk.convert.shar import SharSamples, fields_for
+from touchfs.bulk.convert.shar import SharSamplesWriter, fields_for
 from touchfs.bulk.convert.tar import check_extensions
 from touchfs.bulk.pack.fields import DATATYPES, Making, locate, parse_row
-from touchfs.bulk.pack.job import Add, Kind, PackReport, Survey, pack, places
+from touchfs.bulk.pack.job import Add, PackReport, PackTarget, Survey, pack, places
 from touchfs.errors import FormatError, TouchfsError, UsageError
 from touchfs.extent import Buffer
 from touchfs.format.idx.offsets import OFFSET
@@ -134,7 +134,7 @@ def pack_shar(
     """`cuts.%06d.jsonl` and `recording.%06d.tar`, each with its index."""
     reading = _reading(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
 
-    def kind(survey: Survey) -> Kind:
+    def kind(survey: Survey) -> PackTarget:
         if reading.format is not None:
             return _Shar(reading, fields_for([reading.format]))
         extensions = survey.run(partial(_extensions, reading), _union)
@@ -232,7 +232,7 @@ class _Shar:
     @contextmanager
     def open(self, output: Path, ordinal: int) -> Iterator[Add]:
         # More than there will be: it is to end when all are there.
-        with SharSamples(str(output), self.fields, 2**63, self.reading.making.limits, ordinal) as writer:
+        with SharSamplesWriter(str(output), self.fields, 2**63, self.reading.making.limits, ordinal) as writer:
 
             def add(number: int, line: str) -> bool:
                 writer.add(*self.reading.read(number, line))
@@ -245,4 +245,4 @@ class _Shar:
 
 
 if TYPE_CHECKING:
-    _: list[type[Kind]] = [_Tar, _Shar]
+    _: list[type[PackTarget]] = [_Tar, _Shar]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from touchfs.bulk.data_list import NAME, check_output, write_data_list
 from touchfs.bulk.pack.fields import DATATYPES, VOCABULARY_MAX, Making, vocabulary_of
-from touchfs.bulk.pack.job import Add, Kind, PackReport, Survey, pack, places
+from touchfs.bulk.pack.job import Add, PackReport, PackTarget, Survey, pack, places
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.format.idx import mmidx
 from touchfs.limits import LIMITS, Limits
@@ -132,4 +132,4 @@ class _Touch:
 
 
 if TYPE_CHECKING:
-    _: type[Kind] = _Touch
+    _: type[PackTarget] = _Touch

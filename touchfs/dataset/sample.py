@@ -36,7 +36,7 @@ REPORT = b"ERROR.txt"
 _RECORDINGS = ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "aiff", "webm", "original")
 
 
-class ShownFile(Protocol):
+class SampleFile(Protocol):
     """A file of a sample. `field` is that of the sample which it is made of."""
 
     @property
@@ -55,7 +55,7 @@ class MadeFile(NamedTuple):
     content: Callable[[], Content]
 
 
-class ShownSample(Mapping[str, bytes]):
+class Sample(Mapping[str, bytes]):
     """`number` tells segments of one sample apart. `shar_epoch` is the epoch of the Lhotse Shar that it came in, if it
     came from one. Pickled, it takes the bytes of all its files along.
     """
@@ -79,7 +79,7 @@ class ShownSample(Mapping[str, bytes]):
     def key(self) -> str: ...
 
     @abstractmethod
-    def file(self, extension: str) -> ShownFile:
+    def file(self, extension: str) -> SampleFile:
         """Raises KeyError."""
 
     def __getitem__(self, extension: str) -> bytes:
@@ -180,7 +180,7 @@ class ShownSample(Mapping[str, bytes]):
             return _pcm(content, self.key)
         raise UsageError(f"only a .wav or .npy is an array as it is, not .{extension}", key=self.key)
 
-    def _file(self, extension: str) -> ShownFile:
+    def _file(self, extension: str) -> SampleFile:
         try:
             return self.file(extension)
         except KeyError:
@@ -192,7 +192,7 @@ class ShownSample(Mapping[str, bytes]):
         return self.view, self.shard, self.ordinal, self.number, self.shar_epoch
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShownSample) and self._identity == other._identity
+        return isinstance(other, Sample) and self._identity == other._identity
 
     def __hash__(self) -> int:
         return hash(self._identity)
@@ -206,7 +206,7 @@ class ShownSample(Mapping[str, bytes]):
         return _unpickled, (self.view, self.shard, self.ordinal, self.number, self.key, files, self.shar_epoch)
 
 
-class MadeSample(ShownSample):
+class MadeSample(Sample):
     """One whose files are given."""
 
     __slots__ = ("_files", "_key", "_shard")
@@ -218,7 +218,7 @@ class MadeSample(ShownSample):
         ordinal: int,
         number: int,
         key: str,
-        files: Mapping[str, ShownFile],
+        files: Mapping[str, SampleFile],
         shar_epoch: int | None = None,
     ) -> None:
         super().__init__(view, ordinal, number, shar_epoch)
@@ -234,7 +234,7 @@ class MadeSample(ShownSample):
     def key(self) -> str:
         return self._key
 
-    def file(self, extension: str) -> ShownFile:
+    def file(self, extension: str) -> SampleFile:
         return self._files[extension]
 
     def __iter__(self) -> Iterator[str]:
@@ -250,7 +250,7 @@ class MadeSample(ShownSample):
         return MadeSample(self.view, self._shard, self.ordinal, self.number, self._key, self._files, self.shar_epoch)
 
 
-def _path_or_none(file: ShownFile) -> str | None:
+def _path_or_none(file: SampleFile) -> str | None:
     try:
         return file.path()
     except NotFoundError:
