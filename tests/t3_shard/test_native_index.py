@@ -73,7 +73,7 @@ def lines(here):
 def verdict(data, state, *words):
     found = judge(f"{data}.idx", data)
     assert found.state is state, found
-    assert all(word in found.told for word in words), found
+    assert all(word in found.message for word in words), found
     return found
 
 
@@ -402,7 +402,7 @@ class TestJudging:
         Path(f"{index}.meta.json").write_bytes(companion)
         os.utime("x.tar", (5, 5))
         found = judge(index, "x.tar")
-        assert (found.state, "another size or time" in found.told) == (State.STALE, True)
+        assert (found.state, "another size or time" in found.message) == (State.STALE, True)
 
     @given(st.lists(st.integers(0, 2**64 - 1), max_size=8), st.binary(max_size=20))
     def test_any_bytes_get_a_verdict(self, tmp_path_factory, numbers, junk):
@@ -429,7 +429,7 @@ class TestLists:
 
     def states(self, path):
         assert is_list(path)
-        return {found.told.partition(":")[0]: found.state for found in judge_list(path)}
+        return {found.message.partition(":")[0]: found.state for found in judge_list(path)}
 
     def test_a_pack(self, packed):
         assert self.states(packed) == dict.fromkeys(("a.jsonl", "b.jsonl", "a.tar", "b.tar"), State.FITS)

@@ -39,7 +39,7 @@ from touchfs.node import (
 from touchfs.node.core.state import collect_state_dict, restore_state_dict
 from touchfs.sample_set import SampleSet
 from touchfs.shard.shar.shard import SharShard
-from touchfs.shard.touchnet import TouchShard
+from touchfs.shard.touchnet import TouchNetShard
 from touchfs.stream.lines import LineStream
 from touchfs.stream.shard import ShardStream
 from touchfs.testing import check_restore
@@ -277,7 +277,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     noted(DatasetSamples, "show", 3)
     noted(SegmentSamples, "show", 3)
     noted(LineStream, "_sample", 1)
-    noted(TouchShard, "sample", 1)
+    noted(TouchNetShard, "sample", 1)
     noted(SharShard, "sample", 1)
     return made
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from speech import COMMAND
 
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 
 def one_line(done, status):
@@ -141,7 +141,7 @@ def test_debug_shows_where_an_error_comes_from(touchfs, here):
 
 
 def test_a_shard_that_has_become_shorter_gives_an_error_and_no_other_bytes(touchfs, here):
-    with TouchWriter("s", {"audio": np.dtype("<i2")}) as writer:
+    with TouchNetWriter("s", {"audio": np.dtype("<i2")}) as writer:
         writer.add({"audio": b"ab" * 1000})
     location = "s:shards/s/00000000.pcm"
     assert touchfs("cat", location).stdout == b"ab" * 1000
@@ -158,7 +158,7 @@ def shell(command, here):
 
 def test_a_reader_that_has_seen_enough(mixed):
     """More lines than a pipe holds."""
-    with TouchWriter("large", {"audio": np.dtype("<i2")}) as writer:
+    with TouchNetWriter("large", {"audio": np.dtype("<i2")}) as writer:
         writer.add({"audio": b"a\n" * 1_000_000})
         for _ in range(5000):
             writer.add({"audio": b"ab"})

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from touchfs.bulk.swapped import alone, check, swapped
+from touchfs.bulk.swapped import check_replaceable, locked_parents, replacing
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import damage_text
@@ -123,10 +123,10 @@ def put_annotations(
         parents[shard.real_path] = os.path.dirname(shard.real_path)
     with tempfile.TemporaryFile() as file:
         found = _Lines(file, lines, limits.json)
-        with alone(sorted(set(parents.values()))):
+        with locked_parents(sorted(set(parents.values()))):
             plans, report = _match(shards, found, ignore_unknown=ignore_unknown, keep_missing=keep_missing)
             for shard, _ in plans:
-                check(shard.real_path, shard.names)
+                check_replaceable(shard.real_path, shard.names)
             for shard, plan in plans:
                 _write(shard, plan, found)
             return report
@@ -210,7 +210,7 @@ def _match(
 
 def _write(shard: Annotations, plan: Sequence[int], lines: _Lines) -> None:
     sizes = array("q")
-    with swapped(shard.real_path, shard.names) as directory:
+    with replacing(shard.real_path, shard.names) as directory:
         data, index = (os.path.join(directory, name) for name in shard.names)
         with open(data, "xb") as file:
             for ordinal, stored in zip(plan, shard, strict=True):

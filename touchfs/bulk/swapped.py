@@ -26,7 +26,7 @@ _INDEX_DIRECTORY = ".touchfs-index"
 
 
 @contextmanager
-def alone(parents: Iterable[str]) -> Iterator[None]:
+def locked_parents(parents: Iterable[str]) -> Iterator[None]:
     """While nobody else swaps directories in these; what a killed process left there is removed first."""
     with ExitStack() as stack:
         for parent in parents:
@@ -47,7 +47,7 @@ def alone(parents: Iterable[str]) -> Iterator[None]:
         yield
 
 
-def check(directory: str, names: Collection[str]) -> None:
+def check_replaceable(directory: str, names: Collection[str]) -> None:
     """Whether the named files in it can be replaced, as far as that can be known without writing. The directory's path
     has no symbolic link.
     """
@@ -63,7 +63,7 @@ def check(directory: str, names: Collection[str]) -> None:
 
 
 @contextmanager
-def swapped(directory: str, names: Collection[str]) -> Iterator[str]:
+def replacing(directory: str, names: Collection[str]) -> Iterator[str]:
     """A directory to write the named files into, which takes the other's place at the end, unless an exception comes
     first. The files are there already; the new ones have their owners and modes.
     """

@@ -38,7 +38,7 @@ _UNLOCKABLE = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
 
 
 @contextmanager
-def planned(output: Path, asked: Mapping[str, Any]) -> Iterator[None]:
+def open_plan(output: Path, asked: Mapping[str, Any]) -> Iterator[None]:
     """Makes the plan, or finds it, begun with the same that is asked. It is ours until the end. After an exception it
     stays if there are shards to go on with.
     """
@@ -47,7 +47,7 @@ def planned(output: Path, asked: Mapping[str, Any]) -> Iterator[None]:
     output.mkdir(parents=True, exist_ok=True)
     with _opened(output) as descriptor:
         begun = _read(output, descriptor)
-        if begun is not None and _made(output):
+        if begun is not None and _published(output):
             _compare(output, begun, asked)
         else:
             try:
@@ -62,13 +62,13 @@ def planned(output: Path, asked: Mapping[str, Any]) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            if not _made(output):
+            if not _published(output):
                 remove_plan(output)
             raise
 
 
 @contextmanager
-def joined(output: Path) -> Iterator[None]:
+def join_plan(output: Path) -> Iterator[None]:
     """For a worker: nobody cleans up meanwhile."""
     try:
         descriptor = os.open(output / PLAN, os.O_RDONLY | os.O_CLOEXEC)
@@ -173,11 +173,11 @@ def _compare(output: Path, begun: Mapping[str, Any], asked: Mapping[str, Any]) -
 
 
 def _check_free(output: Path) -> None:
-    if names := _made(output):
+    if names := _published(output):
         raise UsageError(f"already holds {names[0]}: remove it, or choose another output", path=str(output))
 
 
-def _made(output: Path) -> list[str]:
+def _published(output: Path) -> list[str]:
     """What there is of a dataset: shards, data.list, skipped.jsonl."""
     try:
         return sorted(name for name in os.listdir(output) if _OF_A_DATASET.fullmatch(name))

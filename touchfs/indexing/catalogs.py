@@ -3,7 +3,7 @@
 A shard that cannot be opened gets a catalog too, with one file, `ERROR.txt`. So does one with damaged samples, beside
 the files of the others. The rest of a dataset is not held up by either.
 
-Samples are seen once, in order. What is kept of each is its key, its rows, and its names.
+Samples are seen once, in order. What is detail of each is its key, its rows, and its names.
 """
 
 from __future__ import annotations
@@ -187,9 +187,9 @@ class _Tables:
             if kind > KINDS_MAX:
                 raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
         suffix = view.suffix_size(file.extension)
-        size, kept = field.size, file.kept
+        size, detail = field.size, file.detail
         view.table.add(
-            kind, ordinal, file.part, field.offset, size, size_of(form, size, kept), suffix, key, kept, frames
+            kind, ordinal, file.part, field.offset, size, size_of(form, size, detail), suffix, key, detail, frames
         )
 
 

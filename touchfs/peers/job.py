@@ -30,7 +30,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class TaskResult:
     line: str = ""
     remarks: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
@@ -49,12 +49,12 @@ def plan(found: Iterable[tuple[str, Dialect | None]], output_dir: str | None) ->
     return list(tasks.values())
 
 
-def told(work: Callable[[Task], Done], task: Task) -> Done:
+def run_task(work: Callable[[Task], TaskResult], task: Task) -> TaskResult:
     """An error of one task does not keep the others from being done."""
     try:
         return work(task)
     except TouchfsError as error:
-        return Done(wrong=(str(error),))
+        return TaskResult(wrong=(str(error),))
 
 
 def size_of(task: Task) -> int:
@@ -65,32 +65,32 @@ def size_of(task: Task) -> int:
         return 0
 
 
-def write(task: Task, *, force: bool) -> Done:
+def write(task: Task, *, force: bool) -> TaskResult:
     """What is there and right is left as it is, and without `force` what is wrong, too, which is an error."""
     if not force and os.path.lexists(task.index):
         identify(task.data)
         verdict = judge(task.index, task.data)
         if not _is_right(verdict, task):
-            return Done(wrong=(f"{verdict}; --force writes it anew",))
-        return Done(f"{task.index}: {counted(verdict.samples, 'sample')}; indexed already")
+            return TaskResult(wrong=(f"{verdict}; --force writes it anew",))
+        return TaskResult(f"{task.index}: {counted(verdict.samples, 'sample')}; indexed already")
     report = write_index(task.data, task.index, task.dialect)
     remarks = (f"{task.data}: {report.remark}",) if report.remark else ()
-    return Done(f"{task.index}: {counted(report.samples, 'sample')}; indexed now", remarks)
+    return TaskResult(f"{task.index}: {counted(report.samples, 'sample')}; indexed now", remarks)
 
 
-def check(task: Task) -> Done:
+def check(task: Task) -> TaskResult:
     """Whether an index is what `write` would leave."""
     identify(task.data)
     verdict = judge(task.index, task.data)
-    return Done(str(verdict)) if _is_right(verdict, task) else Done(wrong=(str(verdict),))
+    return TaskResult(str(verdict)) if _is_right(verdict, task) else TaskResult(wrong=(str(verdict),))
 
 
-def check_any(task: Task) -> Done:
+def check_any(task: Task) -> TaskResult:
     """An index of whatever dialect, or one of many files, of which only those that are wrong are named."""
     if task.data != task.index:
         identify(task.data)
         verdict = judge(task.index, task.data)
-        return Done(str(verdict)) if verdict.state is State.FITS else Done(wrong=(str(verdict),))
+        return TaskResult(str(verdict)) if verdict.state is State.FITS else TaskResult(wrong=(str(verdict),))
     fitting = samples = unchecked = 0
     wrong = []
     for verdict in judge_list(task.index):
@@ -102,7 +102,7 @@ def check_any(task: Task) -> Done:
             wrong.append(str(verdict))
     elsewhere = f", {unchecked:,} elsewhere and not checked" if unchecked else ""
     line = f"{task.index}: fits: {counted(fitting, 'shard')}, {counted(samples, 'sample')}{elsewhere}"
-    return Done(line, wrong=tuple(wrong))
+    return TaskResult(line, wrong=tuple(wrong))
 
 
 def _is_right(verdict: Verdict, task: Task) -> bool:

@@ -62,12 +62,12 @@ class Verdict:
 
     index: str
     state: State
-    told: str
+    message: str
     samples: int = 0
     readers: frozenset[Dialect] = frozenset()
 
     def __str__(self) -> str:
-        return f"{self.index}: {self.state.value}: {self.told}"
+        return f"{self.index}: {self.state.value}: {self.message}"
 
 
 def judge(index: str, data: str) -> Verdict:

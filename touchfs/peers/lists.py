@@ -218,4 +218,4 @@ def _open_listed(path: str, name: str, size: int | None) -> LocalFile | Verdict:
 
 
 def _of_shard(path: str, name: str, verdict: Verdict) -> Verdict:
-    return Verdict(path, verdict.state, f"{name}: {verdict.told}", verdict.samples, verdict.readers)
+    return Verdict(path, verdict.state, f"{name}: {verdict.message}", verdict.samples, verdict.readers)

@@ -32,20 +32,20 @@ class CompressedShard(Samples):
         self.path = path
         self.files: Mapping[str, FileIdentity] = fingerprint(path)
         (identity,) = self.files.values()
-        self._held = held(path, identity, options.decompress)
+        self._decompressed = open_decompressed(path, identity, options.decompress)
         within = f"{path} (decompressed)"
         try:
-            self._shard = (TarShard if path.endswith(TAR_SUFFIXES) else JsonlShard)(self._held.path, options)
+            self._shard = (TarShard if path.endswith(TAR_SUFFIXES) else JsonlShard)(self._decompressed.path, options)
         except FormatError as error:
             error.path = within
             raise
         self.size = self._shard.size
-        self.problems = [problem.replace(self._held.path, within) for problem in self._shard.problems]
+        self.problems = [problem.replace(self._decompressed.path, within) for problem in self._shard.problems]
 
     def close(self) -> None:
         """Give the descriptors up."""
         self._shard.close()
-        self._held.close()
+        self._decompressed.close()
 
     def __len__(self) -> int:
         return len(self._shard)
@@ -59,7 +59,7 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Deco
     return DecompressedFile(path, files[os.path.basename(path)])
 
 
-def held(path: str, identity: FileIdentity, when: Decompress) -> Held:
+def open_decompressed(path: str, identity: FileIdentity, when: Decompress) -> Held:
     """The decompressed form of a file, made now or else only found. Raises SourceError where it is not there."""
     if when is Decompress.NOW:
         return decompressed(path, identity)

@@ -32,7 +32,7 @@ from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.other_formats import READS, describe, describe_name, exists, read_head, refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.shar.files import is_shard, list_files
-from touchfs.shard.touchnet import MODALITIES, is_touch_shard
+from touchfs.shard.touchnet import MODALITIES, is_touchnet_shard
 
 LIST_NAME, LIST_SUFFIX = "data.list", ".list"
 # What our own writers with --skip-bad leave out, beside the shards.
@@ -82,7 +82,7 @@ def find_shards(source: str, silent: Collection[str] = ()) -> list[str]:
         if os.path.lexists(source):
             raise NotFoundError("neither a file nor a directory", path=source)
         raise NotFoundError("no such file or directory", path=source)
-    if is_touch_shard(source):
+    if is_touchnet_shard(source):
         return [source]
     listing = os.path.join(source, LIST_NAME)
     if os.path.isfile(listing):
@@ -90,7 +90,7 @@ def find_shards(source: str, silent: Collection[str] = ()) -> list[str]:
     shards = _in_directory(source, {os.path.basename(path) for path in silent})
     names = _names(source)
     for path in (os.path.join(source, name) for name in names):
-        shards += [path] if path in silent or is_touch_shard(path) else _in_directory(path)
+        shards += [path] if path in silent or is_touchnet_shard(path) else _in_directory(path)
     if not shards:
         expected = "expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list"
         kinds = {what: name for name in reversed(names) if (what := describe_name(name))}

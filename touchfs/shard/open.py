@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from touchfs.errors import SourceError
 from touchfs.posix.links import check_links
 from touchfs.sample import Sample
-from touchfs.shard import compressed, jsonl, megatron, single, tar
-from touchfs.shard import touchnet as touch
+from touchfs.shard import compressed, jsonl, megatron, single, tar, touchnet
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar import files as shar_files
 from touchfs.shard.shar import shard as shar
@@ -79,7 +78,7 @@ def _compressed(name: str, keys_are_paths: bool = False) -> Container:
     )
 
 
-_DIRECTORY = Container("TouchDataset (.bin/.idx)", touch.TouchShard, touch.fingerprint, touch.open_source)
+_DIRECTORY = Container("TouchDataset (.bin/.idx)", touchnet.TouchNetShard, touchnet.fingerprint, touchnet.open_source)
 _SHAR = Container("Lhotse Shar", shar.SharShard, shar_files.fingerprint, shar.open_source, shar.compressed_files)
 _BY_SUFFIX = {
     ".idx": Container("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprint, megatron.open_source),
@@ -163,5 +162,11 @@ def _suffix(path: str) -> str:
 
 
 if TYPE_CHECKING:
-    _: list[type[Shard]] = [touch.TouchShard, megatron.MegatronShard, tar.TarShard, jsonl.JsonlShard, shar.SharShard]
+    _: list[type[Shard]] = [
+        touchnet.TouchNetShard,
+        megatron.MegatronShard,
+        tar.TarShard,
+        jsonl.JsonlShard,
+        shar.SharShard,
+    ]
     __: type[Shard] = compressed.CompressedShard

@@ -38,7 +38,7 @@ MODALITIES = AUDIO_NAMES | METAINFO_NAMES | {"audiotoken", "texttoken", "video"}
 MODALITY_MAX = 64
 
 
-def is_touch_shard(path: str) -> bool:
+def is_touchnet_shard(path: str) -> bool:
     """Whether a directory has a modality of TouchNet's, told by the names of its files alone.
 
     Megatron-LM's pairs of .bin and .idx are the same bytes, but each is named as its user likes, and a directory of
@@ -76,7 +76,7 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Loca
     return LocalFile(os.path.join(path, name), identity_of(path, name, files))
 
 
-class TouchShard(Samples):
+class TouchNetShard(Samples):
     """The samples of one shard directory."""
 
     def __init__(self, path: str, options: Options = DEFAULT) -> None:

@@ -61,7 +61,7 @@ class _Show:
         return MadeSample(VIEW, self._stream.name, ordinal, 0, sample.key, files)
 
     def _content(self, file: File) -> Content:
-        return Memory(file.kept) if file.form == "inline" else self._present(file.field)
+        return Memory(file.detail) if file.form == "inline" else self._present(file.field)
 
     def _present(self, field: Field) -> Content:
         source = self._sources.get(field.source)

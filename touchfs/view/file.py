@@ -42,10 +42,10 @@ class File(NamedTuple):
         return "inline" if self.inline is not None else self.field.form
 
     @property
-    def kept(self) -> bytes:
+    def detail(self) -> bytes:
         """What the catalog keeps of it besides numbers: its bytes, or its field's detail."""
         return self.field.detail if self.inline is None else self.inline
 
     @property
     def size(self) -> int:
-        return size_of(self.form, self.field.size, self.kept)
+        return size_of(self.form, self.field.size, self.detail)

@@ -17,7 +17,7 @@ from touchfs.extent import Content, Extent, Memory, Rope
 from touchfs.format import holes, npy, wav
 from touchfs.limits import LIMITS
 from touchfs.sample import Field, Recording
-from touchfs.view.rendered import Rendered
+from touchfs.view.rendered import ComputedContent
 
 SAMPLE_SIZE = 2
 _PIECE = struct.Struct("<qq")  # of a `decoded` recording: first sample, and how many
@@ -84,7 +84,7 @@ def piece(recording: Recording, first: int, length: int, note: str = "") -> Fiel
     return Field(of.name, of.source, of.offset, of.size, form, "wav", note, _PIECE.pack(first, length))
 
 
-def stretched(
+def extend_piece(
     offset: int, length: int, detail: bytes, was: tuple[int, int], wanted: tuple[int, int]
 ) -> tuple[int, int, bytes]:
     """Offset, length and detail of a longer piece that begins where another one does: `was`, in samples, has some."""
@@ -110,7 +110,7 @@ def _decoded(extent: Extent, rate: int, channels: int, window: int, first: int, 
         return decode_piece(extent, first + offset // frame, size // frame, channels)
 
     size = length * frame
-    return Rope((Memory(wav.build_header(size, rate, channels)), Rendered(size, window, render)))
+    return Rope((Memory(wav.build_header(size, rate, channels)), ComputedContent(size, window, render)))
 
 
 def _lilcom(form: str, extent: Extent) -> Content:
@@ -123,7 +123,7 @@ def _lilcom(form: str, extent: Extent) -> Content:
         return decompress(bytes(extent.read(0, extent.size))).astype("<f4", copy=False).tobytes()
 
     size = size_of(form, extent.size) - len(header)
-    return Rope((Memory(header), Rendered(size, max(size, 1), render)))
+    return Rope((Memory(header), ComputedContent(size, max(size, 1), render)))
 
 
 def frames_of(form: str, length: int, detail: bytes) -> tuple[int, int] | None:

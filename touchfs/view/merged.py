@@ -14,7 +14,7 @@ from typing import NamedTuple
 from touchfs.catalog.table import Table
 from touchfs.errors import FormatError
 from touchfs.format.metainfo import Segment
-from touchfs.view.form import stretched
+from touchfs.view.form import extend_piece
 from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, span_of
 from touchfs.view.segments import extension, text_versions
 
@@ -65,7 +65,9 @@ def _merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFil
         first, stem = run[0], b"%04d" % number
         wav = rows[first, b"%04d.wav" % first]
         begun = table.offset[wav], table.length[wav], table.inline(wav)
-        files.append(MergedFile(stem + b".wav", wav, run, None, *stretched(*begun, spans[first], span_of(spans, run))))
+        files.append(
+            MergedFile(stem + b".wav", wav, run, None, *extend_piece(*begun, spans[first], span_of(spans, run)))
+        )
         text = joined_text(plan, segments, run)
         told = json.dumps(as_json(plan, key, number, spans, rate, run, text), ensure_ascii=False) + "\n"
         files.append(MergedFile(stem + b".json", rows[first, b"%04d.json" % first], run, _encoded(told)))

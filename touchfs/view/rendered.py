@@ -16,7 +16,7 @@ from touchfs.errors import FormatError
 KEPT_BYTES = 1 << 26
 
 
-class Rendered:
+class ComputedContent:
     """`size` bytes. `render(offset, length)` returns those of a window, whose offset is a multiple of `window`.
 
     Reading raises what `render` raises. Readers of one content wait for each other: mostly they want one window.
@@ -73,7 +73,7 @@ class Rendered:
 
 class _Kept:
     def __init__(self) -> None:
-        self._data: OrderedDict[tuple[Rendered, int], bytes] = OrderedDict()
+        self._data: OrderedDict[tuple[ComputedContent, int], bytes] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._forked)
@@ -81,10 +81,10 @@ class _Kept:
     def _forked(self) -> None:
         self._lock = threading.Lock()  # another thread may have held it at the fork
 
-    def get(self, window: tuple[Rendered, int]) -> bytes | None:
+    def get(self, window: tuple[ComputedContent, int]) -> bytes | None:
         return self._data.get(window)
 
-    def add(self, window: tuple[Rendered, int], data: bytes) -> None:
+    def add(self, window: tuple[ComputedContent, int], data: bytes) -> None:
         with self._lock:
             if window not in self._data:
                 self._size += len(data)

@@ -21,8 +21,11 @@ from touchfs.posix.atomic import atomic_directory
 from touchfs.write.whole import WholeWriter
 
 
-class TouchWriter(WholeWriter):
-    """`with TouchWriter(path, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer: writer.add({...})`"""
+class TouchNetWriter(WholeWriter):
+    """Write one shard: `with TouchNetWriter(path, {"audio": np.dtype("<i2")}) as writer: writer.add({"audio": pcm})`
+
+    `modalities` maps each modality to the dtype of its elements.
+    """
 
     def __init__(self, path: str | os.PathLike[str], modalities: Mapping[str, np.dtype[Any]]) -> None:
         for name, dtype in modalities.items():

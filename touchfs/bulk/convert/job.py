@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from touchfs.bulk import unfinished
 from touchfs.bulk.convert.names import own_key
-from touchfs.bulk.convert.resume import Converted, Position
+from touchfs.bulk.convert.resume import Position, ResumeState
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
@@ -105,19 +105,19 @@ def convert(
         _make(output)
     asked = _asked(source, output, target, options, leave_out, paths)
     try:
-        with unfinished.planned(Path(output), asked), Converted(output, target.mark) as converted:
-            if converted.skipped and not skip_bad:
+        with unfinished.open_plan(Path(output), asked), ResumeState(output, target.mark) as state:
+            if state.skipped and not skip_bad:
                 problem = "was begun with --skip-bad: go on with it, or remove it and convert again"
                 raise UsageError(problem, path=output)
-            job = _Job(paths, options, frozenset(leave_out), converted, skip_bad=skip_bad)
+            job = _Job(paths, options, frozenset(leave_out), state, skip_bad=skip_bad)
             with (
-                target.open(output, lambda: job.extensions(progress), converted.shards) as writer,
+                target.open(output, lambda: job.extensions(progress), state.shards) as writer,
                 _work(paths, progress) as work_on,
             ):
                 position = job.run(writer, work_on)
-            converted.publish(position)
+            state.publish(position)
             unfinished.remove_plan(Path(output))
-            return ConvertReport(writer.shards, position.samples, converted.skipped)
+            return ConvertReport(writer.shards, position.samples, state.skipped)
     except OSError as error:
         raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
 
@@ -178,12 +178,12 @@ class _Job:
     paths: list[str]
     options: Options
     leave_out: frozenset[str]
-    converted: Converted
+    state: ResumeState
     skip_bad: bool
 
     def run(self, writer: Writer, work_on: Callable[[str], AbstractContextManager[None]]) -> Position:
         """From where the shards that are there end. Returns the position behind the last sample."""
-        begin = self.converted.position
+        begin = self.state.position
         samples = begin.samples
         for number, path in enumerate(self.paths):
             with work_on(path):
@@ -195,8 +195,8 @@ class _Job:
                         self._skip(path, None, found)
                     elif self._add(writer, path, *found):
                         samples += 1
-                        if writer.shards > self.converted.shards:
-                            self.converted.add(Position(number, found[0].ordinal + 1, samples))
+                        if writer.shards > self.state.shards:
+                            self.state.add(Position(number, found[0].ordinal + 1, samples))
         return Position(len(self.paths), 0, samples)
 
     def _add(self, writer: Writer, path: str, sample: Sample, files: _Files) -> bool:
@@ -225,7 +225,7 @@ class _Job:
         if sample is not None:
             record |= {"sample": sample.ordinal, "key": sample.key}
         line = json.dumps(record | {"reason": reason}, ensure_ascii=False)
-        self.converted.skip(line.encode("utf-8", "backslashreplace") + b"\n")
+        self.state.skip(line.encode("utf-8", "backslashreplace") + b"\n")
 
     def extensions(self, progress: Progress) -> set[str]:
         """Of all samples. What is wrong with the source is told when it is converted."""
@@ -276,7 +276,7 @@ class _Files:
 
     def read(self, file: File) -> Buffer:
         if file.form == "inline":
-            return file.kept
+            return file.detail
         field = file.field
         if file.size - field.size > self._limit:  # of a matrix, or of a file with holes
             raise FormatError(too_large(self._limit))

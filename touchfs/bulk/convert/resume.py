@@ -28,7 +28,7 @@ class Position(NamedTuple):
     samples: int = 0
 
 
-class Converted:
+class ResumeState:
     """The shards that are there. `mark` is the name of what appears last of a shard, by its number."""
 
     def __init__(self, output: str, mark: Callable[[int], str]) -> None:

@@ -22,7 +22,7 @@ from touchfs.extent import Buffer
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 DATATYPES = ("audio+metainfo", "metainfo")
 _DTYPES: dict[str, np.dtype[Any]] = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
@@ -52,7 +52,7 @@ class TouchNetSamplesWriter:
         self.shards = first
         self._target = target
         self._output = output
-        self._shard: TouchWriter | None = None
+        self._shard: TouchNetWriter | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +68,7 @@ class TouchNetSamplesWriter:
         if self._shard is None:
             path = os.path.join(self._output, self._target.mark(self.shards))
             dtypes = {name: _DTYPES[name] for name in self._target.datatypes.split("+")}
-            self._shard = TouchWriter(path, dtypes).__enter__()
+            self._shard = TouchNetWriter(path, dtypes).__enter__()
         self._shard.add(fields)
         if len(self._shard) == self._target.samples_per_shard:
             self._end(None, None, None)

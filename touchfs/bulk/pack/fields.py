@@ -43,7 +43,7 @@ VOCABULARY_MAX = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class FieldBuilder:
     """How samples are made, the same for all of a dataset."""
 
     datatypes: str
@@ -101,15 +101,15 @@ def parse_row(line: str) -> dict[str, Any]:
     return row
 
 
-def _audio(row: dict[str, Any], making: Making) -> Buffer:
-    path, size = locate(row, "wav", making)
+def _audio(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
+    path, size = locate(row, "wav", builder)
     source = LocalFile(path)
     try:
         head = source.read(0, min(size, 12))
         if head[:4] in (b"RIFF", b"RF64", b"BW64") and head[8:] == b"WAVE":
             # Whether it is whole is judged here: libav takes one that is cut short.
             found = drive(wav.scan(size), source)
-            as_wanted = (found.codec, found.bits, found.channels, found.rate) == (wav.PCM, 16, 1, making.rate)
+            as_wanted = (found.codec, found.bits, found.channels, found.rate) == (wav.PCM, 16, 1, builder.rate)
             if as_wanted and found.data_size % 2 == 0:
                 _check_size(path, found.data_size, 2)
                 return source.read(found.data_offset, found.data_size)
@@ -117,20 +117,20 @@ def _audio(row: dict[str, Any], making: Making) -> Buffer:
         raise error.at(path) from error
     finally:
         source.close()
-    return decode(path, making.rate, making.arithmetic, making.limits.decoded)
+    return decode(path, builder.rate, builder.arithmetic, builder.limits.decoded)
 
 
-def _metainfo(row: dict[str, Any], making: Making) -> Buffer:
-    if "audio" in making.datatypes:
-        row = row | {"sample_rate": making.rate}
+def _metainfo(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
+    if "audio" in builder.datatypes:
+        row = row | {"sample_rate": builder.rate}
     try:
         return json.dumps(row, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise FormatError(f"cannot be written as UTF-8: {error}") from error
 
 
-def _video(row: dict[str, Any], making: Making) -> Buffer:
-    path, size = locate(row, "video", making)
+def _video(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
+    path, size = locate(row, "video", builder)
     _check_size(path, size, 1)
     source = LocalFile(path)
     try:
@@ -139,11 +139,11 @@ def _video(row: dict[str, Any], making: Making) -> Buffer:
         source.close()
 
 
-def _texttoken(row: dict[str, Any], making: Making) -> Buffer:
-    return np.asarray(_ids(row, making), making.modalities["texttoken"]).tobytes()
+def _texttoken(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
+    return np.asarray(_ids(row, builder), builder.modalities["texttoken"]).tobytes()
 
 
-_MAKERS: Mapping[str, Callable[[dict[str, Any], Making], Buffer]] = {
+_MAKERS: Mapping[str, Callable[[dict[str, Any], FieldBuilder], Buffer]] = {
     "audio": _audio,
     "metainfo": _metainfo,
     "video": _video,
@@ -151,21 +151,21 @@ _MAKERS: Mapping[str, Callable[[dict[str, Any], Making], Buffer]] = {
 }
 
 
-def _ids(row: dict[str, Any], making: Making) -> array[int]:
-    if making.tokenizer is not None:
+def _ids(row: dict[str, Any], builder: FieldBuilder) -> array[int]:
+    if builder.tokenizer is not None:
         text = row.get("text")
         if not isinstance(text, str):
             raise FormatError('expected a text as "text"')
         if any("\ud800" <= character <= "\udfff" for character in text):  # JSON can name half a character
             raise FormatError('the "text" cannot be written as UTF-8')
-        ids: Any = _tokenizer(making.tokenizer).encode(text, add_special_tokens=False).ids if text else []
+        ids: Any = _tokenizer(builder.tokenizer).encode(text, add_special_tokens=False).ids if text else []
     else:
         ids = row.get("input_ids")
         if not isinstance(ids, list) or not all(type(one) is int for one in ids):
             raise FormatError('expected a list of token ids as "input_ids" (or a tokenizer for "text")')
-    if ids and not 0 <= min(ids) <= max(ids) < making.id_limit:
-        wrong = next(one for one in ids if not 0 <= one < making.id_limit)
-        raise FormatError(f"token id {wrong} is not in a vocabulary of {making.id_limit}")
+    if ids and not 0 <= min(ids) <= max(ids) < builder.id_limit:
+        wrong = next(one for one in ids if not 0 <= one < builder.id_limit)
+        raise FormatError(f"token id {wrong} is not in a vocabulary of {builder.id_limit}")
     return array("q", ids)
 
 
@@ -186,12 +186,12 @@ def _tokenizer(path: str) -> Tokenizer:
     return tokenizer
 
 
-def locate(row: dict[str, Any], field: str, making: Making) -> tuple[str, int]:
+def locate(row: dict[str, Any], field: str, builder: FieldBuilder) -> tuple[str, int]:
     """Path and size of the file that a field names."""
     name = row.get(field)
     if not isinstance(name, str):
         raise FormatError(f'expected the path of a file as "{field}"')
-    paths = [os.path.join(place, name) for place in making.places]
+    paths = [os.path.join(place, name) for place in builder.places]
     path = next(filter(os.path.exists, paths), paths[-1])
     return path, _size(path)
 

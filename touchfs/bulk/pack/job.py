@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from touchfs import jobs
 from touchfs.bulk import unfinished
-from touchfs.bulk.pack.lines import Lines, Part, split
+from touchfs.bulk.pack.lines import LineRange, Lines, split
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.limits import Limits, too_long
 from touchfs.posix.atomic import atomic_file
@@ -73,7 +73,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class _Packed:
+class _ShardCounts:
     lines: int
     samples: int
 
@@ -81,12 +81,12 @@ class _Packed:
 class Survey:
     """For those who must know of all lines before the first shard."""
 
-    def __init__(self, work: Work, parts: list[Part], executor: Executor | None) -> None:
+    def __init__(self, work: Work, parts: list[LineRange], executor: Executor | None) -> None:
         self._work, self._parts, self._executor = work, parts, executor
 
-    def run(self, function: Callable[[str], T], joined: Callable[[Iterable[T]], T]) -> Iterator[T]:
+    def run(self, function: Callable[[str], T], combine: Callable[[Iterable[T]], T]) -> Iterator[T]:
         """The function's results for the lines of each part, joined there. Lines that are bad are skipped or raised."""
-        return jobs.run(partial(_survey, self._work, function, joined), self._parts, self._executor)
+        return jobs.run(partial(_survey, self._work, function, combine), self._parts, self._executor)
 
 
 def pack(
@@ -108,7 +108,7 @@ def pack(
     work = Work(lines, Path(here, output), skip_bad)
     told = {"jsonl": lines.path, "directory": here, "output": output, **asked, "sha256": lines.sha256}
     try:
-        with unfinished.planned(work.output, told):
+        with unfinished.open_plan(work.output, told):
             return _pack(work, kind(Survey(work, parts, executor)), parts, executor, progress or (lambda *told: None))
     except OSError as error:
         raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
@@ -119,10 +119,12 @@ def places(jsonl: str | os.PathLike[str]) -> tuple[str, ...]:
     return os.getcwd(), os.path.dirname(os.path.abspath(jsonl))
 
 
-def _pack(work: Work, kind: PackTarget, parts: list[Part], executor: Executor | None, progress: Progress) -> PackReport:
+def _pack(
+    work: Work, kind: PackTarget, parts: list[LineRange], executor: Executor | None, progress: Progress
+) -> PackReport:
     total = sum(part.count for part in parts)
-    packed: list[_Packed] = []
-    missing: list[tuple[tuple[int, Part], int]] = []
+    packed: list[_ShardCounts] = []
+    missing: list[tuple[tuple[int, LineRange], int]] = []
     for ordinal, part in enumerate(parts):
         mark = work.output / kind.mark(ordinal)
         if not mark.exists():
@@ -131,7 +133,7 @@ def _pack(work: Work, kind: PackTarget, parts: list[Part], executor: Executor | 
             told = "was begun with --skip-bad: go on with it, or remove it and pack again"
             raise UsageError(told, path=str(work.output))
         else:
-            packed.append(_Packed(part.count, kind.count(mark)))
+            packed.append(_ShardCounts(part.count, kind.count(mark)))
     before = sum(shard.lines for shard in packed)
 
     def heard(done: int, _: int) -> None:
@@ -158,11 +160,11 @@ def _skipped_path(work: Work, ordinal: int) -> Path:
     return unfinished.skipped_path(work.output, f"{ordinal:09d}")
 
 
-def _pack_part(work: Work, kind: PackTarget, task: tuple[int, Part]) -> _Packed:
+def _pack_part(work: Work, kind: PackTarget, task: tuple[int, LineRange]) -> _ShardCounts:
     ordinal, part = task
     path = _skipped_path(work, ordinal)
     with (
-        unfinished.joined(work.output),
+        unfinished.join_plan(work.output),
         kind.open(work.output, ordinal) as add,
         ExitStack() as stack,  # left first: a shard that is there has its list
     ):
@@ -175,14 +177,14 @@ def _pack_part(work: Work, kind: PackTarget, task: tuple[int, Part]) -> _Packed:
             file.write(line)
 
         samples = sum(_each(work, part, add, skip))
-    return _Packed(part.count, samples)
+    return _ShardCounts(part.count, samples)
 
 
-def _survey(work: Work, function: Callable[[str], T], joined: Callable[[Iterable[T]], T], part: Part) -> T:
-    return joined(_each(work, part, lambda number, line: function(line), lambda line: None))
+def _survey(work: Work, function: Callable[[str], T], combine: Callable[[Iterable[T]], T], part: LineRange) -> T:
+    return combine(_each(work, part, lambda number, line: function(line), lambda line: None))
 
 
-def _each(work: Work, part: Part, function: Callable[[int, str], T], skip: Callable[[bytes], None]) -> Iterator[T]:
+def _each(work: Work, part: LineRange, function: Callable[[int, str], T], skip: Callable[[bytes], None]) -> Iterator[T]:
     """The function's result for each line that has anything. Those that are bad are skipped, if that is wanted."""
     for number, line in work.lines.read(part):
         advance(1)

@@ -19,7 +19,7 @@ from touchfs.source.local import FileIdentity
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LineRange:
     """Where its lines begin, how many come before them, how many they are."""
 
     offset: int
@@ -34,7 +34,7 @@ class Lines:
     sha256: str
     limit: int
 
-    def read(self, part: Part) -> Iterator[tuple[int, str | None]]:
+    def read(self, part: LineRange) -> Iterator[tuple[int, str | None]]:
         """Stripped, and numbered from 1 over the whole file. None stands for a line over the limit."""
         count = 0
         try:
@@ -58,7 +58,7 @@ class Lines:
         return ChangedError("has changed while it was packed: remove what was packed, and pack again", path=self.path)
 
 
-def split(path: str, count: int, limit: int) -> tuple[Lines, list[Part]]:
+def split(path: str, count: int, limit: int) -> tuple[Lines, list[LineRange]]:
     """Into parts of `count` lines, the last of which may have fewer."""
     digest = hashlib.sha256()
     starts = []
@@ -79,7 +79,7 @@ def split(path: str, count: int, limit: int) -> tuple[Lines, list[Part]]:
                 begins = ends
     except OSError as error:
         raise _unreadable(path, error) from error
-    parts = [Part(offset, before, min(count, total - before)) for offset, before in starts]
+    parts = [LineRange(offset, before, min(count, total - before)) for offset, before in starts]
     return Lines(path, identity, digest.hexdigest(), limit), parts
 
 

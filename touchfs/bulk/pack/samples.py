@@ -29,7 +29,7 @@ from touchfs.bulk.convert.names import Names
 from touchfs.bulk.convert.sample import AUDIO, JSON, TEXT
 from touchfs.bulk.convert.shar import SharSamplesWriter, fields_for
 from touchfs.bulk.convert.tar import check_extensions
-from touchfs.bulk.pack.fields import DATATYPES, Making, locate, parse_row
+from touchfs.bulk.pack.fields import DATATYPES, FieldBuilder, locate, parse_row
 from touchfs.bulk.pack.job import Add, PackReport, PackTarget, Survey, pack, places
 from touchfs.errors import FormatError, TouchfsError, UsageError
 from touchfs.extent import Buffer
@@ -49,10 +49,10 @@ AUDIO_FORMATS = ("wav", "flac")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SampleReader:
     """How the sample of a line is made. Without a format, the recording is as it is."""
 
-    making: Making
+    builder: FieldBuilder
     format: str | None
     rate: int | None
 
@@ -61,7 +61,7 @@ class Reading:
         row = parse_row(line)
         stored = line.encode()
         told = parse_metainfo(stored)
-        path, size = locate(row, "wav", self.making)
+        path, size = locate(row, "wav", self.builder)
         extension = self.extension(line)
         source = LocalFile(path)
         try:
@@ -70,8 +70,8 @@ class Reading:
             source.close()
         if self.format is not None:
             try:
-                making = self.making
-                pcm, rate = to_pcm(recording, self.rate, making.arithmetic, making.limits.decoded)
+                builder = self.builder
+                pcm, rate = to_pcm(recording, self.rate, builder.arithmetic, builder.limits.decoded)
             except TouchfsError as error:
                 raise error.at(path) from error
             recording = encode(np.frombuffer(pcm, "<i2")[None], rate, self.format)
@@ -88,7 +88,7 @@ class Reading:
     def extension(self, line: str) -> str:
         if self.format is not None:
             return self.format
-        path, _ = locate(parse_row(line), "wav", self.making)
+        path, _ = locate(parse_row(line), "wav", self.builder)
         extension = os.path.splitext(path)[1][1:]
         if extension.lower() not in AUDIO:
             raise FormatError("has no extension that tells a recording: choose --audio-format", path=path)
@@ -110,9 +110,9 @@ def pack_tar(
     progress: Progress | None = None,
 ) -> PackReport:
     """`%06d.tar`. A rate without a format makes WAV."""
-    reading = _reading(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
-    asked = _asked("tar", samples_per_shard, reading) | {"index": create_index}
-    kind = _Tar(reading, create_index)
+    reader = _sample_reader(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
+    asked = _asked("tar", samples_per_shard, reader) | {"index": create_index}
+    kind = _TarTarget(reader, create_index)
     return pack(
         jsonl, os.fspath(output), samples_per_shard, lambda survey: kind, asked, skip_bad, limits, executor, progress
     )
@@ -132,48 +132,48 @@ def pack_shar(
     progress: Progress | None = None,
 ) -> PackReport:
     """`cuts.%06d.jsonl` and `recording.%06d.tar`, each with its index."""
-    reading = _reading(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
+    reader = _sample_reader(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
 
     def kind(survey: Survey) -> PackTarget:
-        if reading.format is not None:
-            return _Shar(reading, fields_for([reading.format]))
-        extensions = survey.run(partial(_extensions, reading), _union)
-        return _Shar(reading, fields_for(frozenset().union(*extensions)))
+        if reader.format is not None:
+            return _SharTarget(reader, fields_for([reader.format]))
+        extensions = survey.run(partial(_extensions, reader), _union)
+        return _SharTarget(reader, fields_for(frozenset().union(*extensions)))
 
-    asked = _asked("shar", samples_per_shard, reading)
+    asked = _asked("shar", samples_per_shard, reader)
     return pack(jsonl, os.fspath(output), samples_per_shard, kind, asked, skip_bad, limits, executor, progress)
 
 
-def _reading(
+def _sample_reader(
     jsonl: str | os.PathLike[str],
     samples_per_shard: int,
     name: str | None,
     rate: int | None,
     arithmetic: Arithmetic,
     limits: Limits,
-) -> Reading:
+) -> SampleReader:
     if name is None and rate is not None:
         name = AUDIO_FORMATS[0]
     if name not in (None, *AUDIO_FORMATS):
         raise UsageError(f"recordings cannot be made {name}: choose from {', '.join(AUDIO_FORMATS)}")
     if samples_per_shard < 1 or (rate is not None and rate < 1):
         raise UsageError(f"{samples_per_shard} samples per shard at {rate} Hz: both must be positive")
-    making = Making(DATATYPES[0], places(jsonl), rate or 0, arithmetic, limits=limits)
-    return Reading(making, name, rate)
+    builder = FieldBuilder(DATATYPES[0], places(jsonl), rate or 0, arithmetic, limits=limits)
+    return SampleReader(builder, name, rate)
 
 
-def _asked(kind: str, samples_per_shard: int, reading: Reading) -> dict[str, object]:
+def _asked(kind: str, samples_per_shard: int, reader: SampleReader) -> dict[str, object]:
     return {
         "kind": kind,
         "num-utt-per-shard": samples_per_shard,
-        "audio-format": reading.format,
-        "audio-resample": reading.rate,
-        "resample-in": reading.making.arithmetic,
+        "audio-format": reader.format,
+        "audio-resample": reader.rate,
+        "resample-in": reader.builder.arithmetic,
     }
 
 
-def _extensions(reading: Reading, line: str) -> frozenset[str]:
-    return frozenset({reading.extension(line)})
+def _extensions(reader: SampleReader, line: str) -> frozenset[str]:
+    return frozenset({reader.extension(line)})
 
 
 def _union(found: Iterable[frozenset[str]]) -> frozenset[str]:
@@ -181,8 +181,8 @@ def _union(found: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tar:
-    reading: Reading
+class _TarTarget:
+    reader: SampleReader
     create_index: bool
 
     def mark(self, ordinal: int) -> str:
@@ -204,7 +204,7 @@ class _Tar:
         with TarWriter(output / f"{ordinal:06d}.tar", create_index=self.create_index) as writer:
 
             def add(number: int, line: str) -> bool:
-                key, files = self.reading.read(number, line)
+                key, files = self.reader.read(number, line)
                 check_extensions(files)
                 writer.add(names.name(key), files)
                 names.written(key)
@@ -217,10 +217,10 @@ class _Tar:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shar:
+class _SharTarget:
     """A part without samples leaves no files, as Lhotse has no empty shards."""
 
-    reading: Reading
+    reader: SampleReader
     fields: Mapping[str, str]
 
     def mark(self, ordinal: int) -> str:
@@ -232,10 +232,10 @@ class _Shar:
     @contextmanager
     def open(self, output: Path, ordinal: int) -> Iterator[Add]:
         # More than there will be: it is to end when all are there.
-        with SharSamplesWriter(str(output), self.fields, 2**63, self.reading.making.limits, ordinal) as writer:
+        with SharSamplesWriter(str(output), self.fields, 2**63, self.reader.builder.limits, ordinal) as writer:
 
             def add(number: int, line: str) -> bool:
-                writer.add(*self.reading.read(number, line))
+                writer.add(*self.reader.read(number, line))
                 return True
 
             yield add
@@ -245,4 +245,4 @@ class _Shar:
 
 
 if TYPE_CHECKING:
-    _: list[type[PackTarget]] = [_Tar, _Shar]
+    _: list[type[PackTarget]] = [_TarTarget, _SharTarget]

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from touchfs.bulk.data_list import NAME, check_output, write_data_list
-from touchfs.bulk.pack.fields import DATATYPES, VOCABULARY_MAX, Making, vocabulary_of
+from touchfs.bulk.pack.fields import DATATYPES, VOCABULARY_MAX, FieldBuilder, vocabulary_of
 from touchfs.bulk.pack.job import Add, PackReport, PackTarget, Survey, pack, places
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.format.idx import mmidx
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
 from touchfs.progress import Progress
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 __all__ = ["PackReport", "pack_touch"]
 
@@ -48,7 +48,7 @@ def pack_touch(
     check_output(output)
     _check(datatypes, samples_per_shard, rate, tokenizer, vocab_size)
     tokenizer = None if tokenizer is None else os.path.abspath(tokenizer)
-    making = Making(datatypes, places(jsonl), rate, arithmetic, tokenizer, limits=limits)
+    builder = FieldBuilder(datatypes, places(jsonl), rate, arithmetic, tokenizer, limits=limits)
     asked = {
         "datatypes": datatypes,
         "num-utt-per-shard": samples_per_shard,
@@ -58,10 +58,10 @@ def pack_touch(
         "vocab-size": vocab_size,
     }
 
-    def kind(survey: Survey) -> _Touch:
+    def kind(survey: Survey) -> _TouchNetTarget:
         if datatypes == "texttoken":
-            return _Touch(replace(making, vocabulary=vocab_size or _vocabulary(making, survey)), output)
-        return _Touch(making, output)
+            return _TouchNetTarget(replace(builder, vocabulary=vocab_size or _vocabulary(builder, survey)), output)
+        return _TouchNetTarget(builder, output)
 
     return pack(jsonl, output, samples_per_shard, kind, asked, skip_bad, limits, executor, progress)
 
@@ -87,11 +87,11 @@ def _sha256(path: str) -> str:
         raise SourceError(f"cannot be read: {error.strerror}", path=path) from error
 
 
-def _vocabulary(making: Making, survey: Survey) -> int:
+def _vocabulary(builder: FieldBuilder, survey: Survey) -> int:
     """Of the tokenizer, or, without one, such that it has the largest id of all lines."""
-    if making.tokenizer is not None:
-        return vocabulary_of(making.tokenizer)
-    return 1 + max(survey.run(making.largest_id, _largest), default=-1)
+    if builder.tokenizer is not None:
+        return vocabulary_of(builder.tokenizer)
+    return 1 + max(survey.run(builder.largest_id, _largest), default=-1)
 
 
 def _largest(ids: Iterable[int]) -> int:
@@ -99,15 +99,15 @@ def _largest(ids: Iterable[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Touch:
-    making: Making
+class _TouchNetTarget:
+    builder: FieldBuilder
     typed: str  # the output
 
     def mark(self, ordinal: int) -> str:
         return f"{ordinal:09d}"
 
     def count(self, mark: Path) -> int:
-        index = mark / f"{next(iter(self.making.modalities))}.idx"
+        index = mark / f"{next(iter(self.builder.modalities))}.idx"
         try:
             with open(index, "rb") as file:
                 return mmidx.parse_header(file.read(mmidx.HEADER_SIZE), os.fstat(file.fileno()).st_size).count
@@ -116,10 +116,10 @@ class _Touch:
 
     @contextmanager
     def open(self, output: Path, ordinal: int) -> Iterator[Add]:
-        with TouchWriter(output / self.mark(ordinal), self.making.modalities) as writer:
+        with TouchNetWriter(output / self.mark(ordinal), self.builder.modalities) as writer:
 
             def add(number: int, line: str) -> bool:
-                fields = self.making.make(line)
+                fields = self.builder.make(line)
                 if fields is not None:
                     writer.add(fields)
                 return fields is not None
@@ -128,8 +128,8 @@ class _Touch:
 
     def publish(self, output: Path, shards: int) -> None:
         if not (output / NAME).exists():  # else a run was killed that had only to remove its plan
-            write_data_list(output, self.typed, [*map(self.mark, range(shards))], self.making.datatypes)
+            write_data_list(output, self.typed, [*map(self.mark, range(shards))], self.builder.datatypes)
 
 
 if TYPE_CHECKING:
-    _: type[PackTarget] = _Touch
+    _: type[PackTarget] = _TouchNetTarget

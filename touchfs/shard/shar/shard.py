@@ -27,7 +27,7 @@ from touchfs.format.metainfo import Metainfo
 from touchfs.progress import stage
 from touchfs.sample import Field, Recording, Sample, Samples
 from touchfs.shard import single
-from touchfs.shard.compressed import held
+from touchfs.shard.compressed import open_decompressed
 from touchfs.shard.jsonl import lines, read_line
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar.fields import RECORDING, JsonlValues, TarValues, Values
@@ -72,7 +72,7 @@ class SharShard(Samples):
         self.path = path
         self.files: Mapping[str, FileIdentity] = fingerprint(path)
         self._name = os.path.basename(path)
-        self._held = [held(*each, options.decompress) for each in compressed_files(path).items()]
+        self._decompressed = [open_decompressed(*each, options.decompress) for each in compressed_files(path).items()]
         self._file = open_source(path, self._name, self.files)
         with stage(self._share(self._name)):
             self._lines = lines(self._file)
@@ -105,7 +105,7 @@ class SharShard(Samples):
         self._file.close()
         for values in self._fields.values():
             values.close()
-        for each in self._held:
+        for each in self._decompressed:
             each.close()
 
     def __len__(self) -> int:

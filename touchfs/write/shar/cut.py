@@ -11,7 +11,7 @@ from typing import Any
 from touchfs.errors import FormatError, TouchfsError, UsageError
 from touchfs.extent import Buffer
 from touchfs.write.jsonl import json_line
-from touchfs.write.shar.fields import AUDIO, VALUE, Stored, store_array, store_audio, store_features
+from touchfs.write.shar.fields import AUDIO, VALUE, FieldData, store_array, store_audio, store_features
 from touchfs.write.shar.manifests import is_array, is_recording
 
 CUTS = "cuts"
@@ -83,7 +83,7 @@ def _line(row: dict[str, Any], custom: dict[str, Any]) -> bytes:
     return json_line(row)
 
 
-def _members(stored: Stored | None) -> Mapping[str, Buffer]:
+def _members(stored: FieldData | None) -> Mapping[str, Buffer]:
     if stored is None:
         return _MISSING
     return {stored.extension: stored.data, "json": json_line(stored.manifest, ascii_only=True)}
@@ -99,7 +99,7 @@ def _value(key: str, field: str, custom: Mapping[str, Any], payloads: Mapping[st
     return json_line({"cut_id": key, **line})
 
 
-def _data(row: dict[str, Any], custom: dict[str, Any], field: str, kind: str, payload: object) -> Stored | None:
+def _data(row: dict[str, Any], custom: dict[str, Any], field: str, kind: str, payload: object) -> FieldData | None:
     """Puts the placeholder where the manifest is, if there is one, in the row or its custom fields."""
     place = row if field in _OWN_FIELDS else custom
     manifest = place.get(field)

@@ -40,7 +40,7 @@ _LILCOM_TICK_POWER = -5
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class FieldData:
     data: Buffer
     extension: str
     manifest: dict[str, Any]
@@ -61,7 +61,7 @@ def check_fields(fields: Mapping[str, str]) -> None:
 
 def store_audio(
     key: str, kind: str, payload: object, manifest: Manifest | None, duration: float | None, channels: Any
-) -> Stored:
+) -> FieldData:
     """`duration` and `channels` are the cut's, where it has any. Without a manifest, one is made."""
     if manifest is not None and not shar_manifests.is_recording(manifest):
         raise FormatError(f"has no manifest of a recording, for the kind {kind}")
@@ -72,26 +72,26 @@ def store_audio(
     placeholder = shar_manifests.recording(manifest, duration, channels)
     if shape is not None and shape != (told := shar_manifests.shape(placeholder)):
         raise FormatError(f"has {_tell(shape)}; as its cut says it should have {_tell(told)}")
-    return Stored(data, kind, placeholder)
+    return FieldData(data, kind, placeholder)
 
 
-def store_array(kind: str, payload: object, manifest: Manifest | None) -> Stored:
+def store_array(kind: str, payload: object, manifest: Manifest | None) -> FieldData:
     """With the manifest of an array, or without any: one is made."""
     if manifest is not None and not shar_manifests.is_array(manifest):
         raise FormatError(f"has no manifest of an array, for the kind {kind}: plain values are of the kind {VALUE}")
     data, shape = _array(kind, payload)
     if manifest is not None:
-        return Stored(data, _EXTENSIONS[kind], shar_manifests.array(manifest))
+        return FieldData(data, _EXTENSIONS[kind], shar_manifests.array(manifest))
     if shape is None:
         raise FormatError("needs a manifest: compressed data does not tell its shape")
-    return Stored(data, _EXTENSIONS[kind], shar_manifests.new_array(shape))
+    return FieldData(data, _EXTENSIONS[kind], shar_manifests.new_array(shape))
 
 
-def store_features(kind: str, payload: object, manifest: Manifest | None, duration: float) -> Stored:
+def store_features(kind: str, payload: object, manifest: Manifest | None, duration: float) -> FieldData:
     if manifest is None:
         raise FormatError("needs a manifest: an array does not tell what a frame is")
     data, _ = _array(kind, payload)
-    return Stored(data, _EXTENSIONS[kind], shar_manifests.features(manifest, duration))
+    return FieldData(data, _EXTENSIONS[kind], shar_manifests.features(manifest, duration))
 
 
 def _audio(kind: str, payload: object, manifest: Manifest | None) -> tuple[Buffer, Shape | None]:
