@@ -265,7 +265,7 @@ class TestPairs:
         write_tar("x.tar", names)
         create_tar_index("x.tar")
         assert len(numbers("x.tar.idx")) == len(names) // 2 + 1
-        assert "for Lhotse" not in judge("x.tar.idx", "x.tar").told
+        assert "for Lhotse" not in judge("x.tar.idx", "x.tar").message
         with pytest.raises(FormatError, match=words):
             write_index("x.tar", "x.tar.idx", LHOTSE)
 

@@ -395,10 +395,10 @@ class TestJudging:
         good, companion = Path(index).read_bytes(), Path(f"{index}.meta.json").read_bytes()
         assert judge(index, "x.tar").readers == {WDS_V2}
         Path(index).write_bytes(good[:-8])
-        assert "its hash" in judge(index, "x.tar").told
+        assert "its hash" in judge(index, "x.tar").message
         Path(index).write_bytes(good)
         os.unlink(f"{index}.meta.json")
-        assert "is missing" in judge(index, "x.tar").told
+        assert "is missing" in judge(index, "x.tar").message
         Path(f"{index}.meta.json").write_bytes(companion)
         os.utime("x.tar", (5, 5))
         found = judge(index, "x.tar")
