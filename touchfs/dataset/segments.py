@@ -1,8 +1,9 @@
-"""The segments of an indexed dataset by position, and those merged by a plan: the files of `segments/` and `merged/`.
+"""The segments of an indexed dataset by position, and segments merged by a plan: the files of `segments/` and
+`merged/`.
 
-How many a sample has is counted when these are made, from all catalogs, and kept: 4 bytes a sample. Of segments that
-reads three columns of each catalog; of merged ones it is the merging itself, without the texts: some microseconds a
-segment. A plan with a seed, or recordings that have to be decoded, take some ten times as long.
+The number of segments per sample is computed from all catalogs when an object is made, and kept: 4 bytes a sample. For
+segments that reads three columns of each catalog; for merged ones it is the merging itself, without the texts: some
+microseconds a segment. A plan with a seed, or recordings that must be decoded, take about ten times as long.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from touchfs.view.form import SAMPLE_SIZE, recording_of
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import MergePlan, merge
 
-# Merged samples, of which a shuffle wants one segment each, but reading in order all of one after the other.
+# Cached merged samples: reading in order needs all segments of one sample after the other, a shuffle only one of each.
 _SAMPLES_KEPT = 256
 
 
 class _Parts(Samples):
-    """`_ends` has for each shard how many parts its samples have, from the first to each one."""
+    """Parts of samples. `_ends` has, for each shard, the number of parts up to and including each sample."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._ends = [self._ends_of(OpenShard(dataset, position)) for position in range(len(dataset.shards))]
@@ -50,21 +51,23 @@ class _Parts(Samples):
             raise FormatError(CATALOG_DAMAGED, path=shard.shard.path) from error
 
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
-        """How many parts each sample of a shard has. Raises IndexError where its catalog is damaged."""
+        """The number of parts of each sample of a shard. Raises IndexError if its catalog is damaged."""
         raise NotImplementedError
 
     def find(self, position: int, number: int) -> tuple[int, int]:
-        """The sample that a part of a shard is of, and which of its parts."""
+        """The ordinal of the sample to which a part of a shard belongs, and the number of the part in it."""
         ends: memoryview[int] = self._ends[position].data
         ordinal = bisect_right(ends, number)
         return ordinal, number - (ends[ordinal - 1] if ordinal else 0)
 
 
 class SegmentSamples(_Parts, CataloguedSamples):
+    """The segments of all samples of a dataset, in order."""
+
     view = "segments"
 
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
-        """By the last segment of each, as not all have a `.wav`."""
+        """The number of segments of each sample, by its last one, because not all have a `.wav`."""
         table, counts = shard.tables["segments"], np.zeros(samples, np.int64)
         files = np.flatnonzero(as_array(table.kind) != DIRECTORY)
         ordinals = as_array(table.ordinal)[files]
@@ -74,11 +77,13 @@ class SegmentSamples(_Parts, CataloguedSamples):
         return counts
 
     def show(self, shard: OpenShard, position: int, number: int) -> Sample:
+        """The `number`-th segment of a shard."""
         ordinal, part = self.find(position, number)
         table = shard.tables["segments"]
         return _Segment(self.view, shard, table, _rows(table, ordinal, part), ordinal, part)
 
     def first_rows(self, shard: OpenShard, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of the first file of each segment; -1 for a segment without files."""
         return shard.tables["segments"].first_files_of_parts(numbers)
 
 
@@ -90,6 +95,8 @@ class _Segment(CataloguedSample):
 
 
 class MergedSamples(_Parts):
+    """The segments of all samples of a dataset merged by a plan, in order."""
+
     def __init__(self, dataset: Dataset, plan: MergePlan) -> None:
         self.plan = plan
         self.view = f"merged/{plan}"
@@ -97,25 +104,27 @@ class MergedSamples(_Parts):
         super().__init__(dataset)
 
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
+        """The number of merged segments of each sample."""
         counts = np.zeros(samples, np.int64)
         for ordinal, count in _count_runs(self.plan, shard):
             counts[ordinal] = count
         return counts
 
     def show(self, shard: OpenShard, position: int, number: int) -> Sample:
+        """The `number`-th merged segment of a shard."""
         ordinal, part = self.find(position, number)
         table = shard.tables["segments"]
         stem = b"%04d." % part
         shown = [file for file in self._merged(table, position, ordinal) if file.name.startswith(stem)]
-        shown.sort(key=lambda file: file.data is not None)  # the .wav first, as of segments
+        shown.sort(key=lambda file: file.data is not None)  # the .wav first, as for segments
         files = {_extension(file.name): self._file(shard, table, file) for file in shown}
         return MadeSample(self.view, shard.shard.name, ordinal, part, table.key(shown[0].row), files)
 
     def _merged(self, table: Table, position: int, ordinal: int) -> list[MergedFile]:
-        asked = position, ordinal
-        files = self._samples.get(asked)
+        cache_key = position, ordinal
+        files = self._samples.get(cache_key)
         if files is None:
-            files = self._samples[asked] = merged_files(self.plan, table, ordinal)
+            files = self._samples[cache_key] = merged_files(self.plan, table, ordinal)
             if len(self._samples) > _SAMPLES_KEPT:
                 with suppress(KeyError):  # another thread dropped it
                     self._samples.popitem(last=False)
@@ -135,17 +144,17 @@ class MergedSamples(_Parts):
 
 
 def _wavs(shard: OpenShard) -> NDArray[np.int64]:
-    """The rows of the segments' .wav files, of which each has one: they are no directories and not computed."""
+    """The rows of the segments' .wav files: the only files that are not stored in the catalog itself."""
     is_wav = np.array([False, *(kind.form != "inline" for kind in shard.kinds)])
     return np.flatnonzero(is_wav[np.asarray(shard.tables["segments"].kind)])
 
 
 def _count_runs(plan: MergePlan, shard: OpenShard) -> Iterator[tuple[int, int]]:
-    """How many merged segments each sample has that has segments."""
+    """The ordinal of each sample with segments, and its number of merged segments."""
     table = shard.tables["segments"]
     wavs = _wavs(shard)
     ordinals = as_array(table.ordinal)[wavs]
-    # Where PCM is in its shard tells where it is in its recording, up to an offset common to all, which is enough.
+    # Offsets of PCM in the shard are offsets in the recording plus a common constant, which does not affect merging.
     pcm = [_pcm(kind) for kind in shard.kinds]
     kinds = np.asarray(table.kind)[wavs] - 1
     if plan.seed is not None or not all(pcm[kind][0] for kind in np.unique(kinds).tolist()):
@@ -165,28 +174,28 @@ def _count_runs(plan: MergePlan, shard: OpenShard) -> Iterator[tuple[int, int]]:
 
 
 def _pcm(kind: Kind) -> tuple[int, int]:
-    """Bytes a sample of all channels, and the rate, of files of PCM; (0, 0) of others."""
+    """Bytes per frame and rate in Hz of a kind of PCM file; (0, 0) for other kinds."""
     recording = recording_of(Field(kind.field, kind.source, 0, 0, kind.form, ""))
     return (SAMPLE_SIZE * recording.channels, recording.rate) if recording else (0, 0)
 
 
 def _rows(table: Table, ordinal: int, part: int) -> Sequence[int]:
-    """Of the files of a segment."""
+    """The rows of the files of a segment."""
     ordinals, parts = table.ordinal, table.part
-    wanted = ordinal, part
+    target = ordinal, part
 
     def place(row: int) -> tuple[int, int]:
         return ordinals[row], parts[row]
 
-    first = bisect_left(table.order, wanted, key=place)
+    first = bisect_left(table.order, target, key=place)
     last = first
-    while last < len(table.order) and place(table.order[last]) == wanted:
+    while last < len(table.order) and place(table.order[last]) == target:
         last += 1
     return list(table.order[first:last])
 
 
 def _extension(name: bytes) -> str:
-    """Behind the number of the segment."""
+    """The rest of a file name after the number of the segment."""
     return name.partition(b".")[2].decode("utf-8", "surrogateescape")
 
 
