@@ -1,13 +1,12 @@
-"""Packing files and a JSONL that lists them into tars for WebDataset, or into Lhotse Shar.
+"""Pack a JSONL and the files that it lists into tars for WebDataset, or into Lhotse Shar.
 
-Of a line, as TouchNet's make_data has it, the sample has
+For a line as in TouchNet's make_data, the sample has
 
-    <the extension of `wav`>   the recording: the file itself, or, if a format is chosen, decoded and encoded anew
-    json                       the line; with the rate, where the recording was given another one
+    <the extension of `wav`>   the recording: the file itself, or if a format is chosen, decoded and encoded again
+    json                       the line; with the rate, if the recording was resampled
     txt                        its text
 
-and the key, else the number of the line. What that becomes in a shard, say `write/convert_tar.py` and
-`write/convert_shar.py`.
+and the key of the line, else its number. `bulk/convert/tar.py` and `bulk/convert/shar.py` decide how that is stored.
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ AUDIO_FORMATS = ("wav", "flac")
 
 @dataclass(frozen=True, slots=True)
 class SampleReader:
-    """How the sample of a line is made. Without a format, the recording is as it is."""
+    """Makes the sample of a line. If `format` is None, the recording is stored as it is; `rate` is in Hz."""
 
     builder: FieldBuilder
     format: str | None
     rate: int | None
 
     def read(self, number: int, line: str) -> tuple[str, dict[str, Buffer]]:
-        """The key, and the files by extension."""
+        """The key and the files, by extension, of a line. Raises FormatError, NotFoundError or SourceError."""
         row = parse_row(line)
         stored = line.encode()
-        told = parse_metainfo(stored)
+        metainfo = parse_metainfo(stored)
         path, size = locate(row, "wav", self.builder)
         extension = self.extension(line)
         source = LocalFile(path)
@@ -75,17 +74,18 @@ class SampleReader:
             except TouchfsError as error:
                 raise error.at(path) from error
             recording = encode(np.frombuffer(pcm, "<i2")[None], rate, self.format)
-            if self.rate is not None and told.rate != rate:
+            if self.rate is not None and metainfo.rate != rate:
                 stored = json.dumps(row | {"sample_rate": rate}).encode()
         files = {extension: recording, JSON: stored}
-        if told.text is not None:
+        if metainfo.text is not None:
             try:
-                files[TEXT] = told.text.encode()
-            except UnicodeEncodeError as error:  # JSON can name half a character
+                files[TEXT] = metainfo.text.encode()
+            except UnicodeEncodeError as error:  # JSON can contain a lone surrogate
                 raise FormatError("its text cannot be written as UTF-8") from error
-        return told.key or f"{number - 1:08d}", files
+        return metainfo.key or f"{number - 1:08d}", files
 
     def extension(self, line: str) -> str:
+        """The extension of a line's recording. Raises FormatError, NotFoundError or SourceError."""
         if self.format is not None:
             return self.format
         path, _ = locate(parse_row(line), "wav", self.builder)
@@ -109,12 +109,20 @@ def pack_tar(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
-    """`%06d.tar`. A rate without a format makes WAV."""
+    """Pack a JSONL into tars `%06d.tar`. A rate (Hz) without a format makes WAV. Raises as `pack_touch`."""
     reader = _sample_reader(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
-    asked = _asked("tar", samples_per_shard, reader) | {"index": create_index}
-    kind = _TarTarget(reader, create_index)
+    settings = _settings("tar", samples_per_shard, reader) | {"index": create_index}
+    target = _TarTarget(reader, create_index)
     return pack(
-        jsonl, os.fspath(output), samples_per_shard, lambda survey: kind, asked, skip_bad, limits, executor, progress
+        jsonl,
+        os.fspath(output),
+        samples_per_shard,
+        lambda survey: target,
+        settings,
+        skip_bad,
+        limits,
+        executor,
+        progress,
     )
 
 
@@ -131,17 +139,19 @@ def pack_shar(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
-    """`cuts.%06d.jsonl` and `recording.%06d.tar`, each with its index."""
+    """Pack a JSONL into `cuts.%06d.jsonl` and `recording.%06d.tar`, each with its index. Raises as `pack_touch`."""
     reader = _sample_reader(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
 
-    def kind(survey: Survey) -> PackTarget:
+    def make_target(survey: Survey) -> PackTarget:
         if reader.format is not None:
             return _SharTarget(reader, fields_for([reader.format]))
         extensions = survey.run(partial(_extensions, reader), _union)
         return _SharTarget(reader, fields_for(frozenset().union(*extensions)))
 
-    asked = _asked("shar", samples_per_shard, reader)
-    return pack(jsonl, os.fspath(output), samples_per_shard, kind, asked, skip_bad, limits, executor, progress)
+    settings = _settings("shar", samples_per_shard, reader)
+    return pack(
+        jsonl, os.fspath(output), samples_per_shard, make_target, settings, skip_bad, limits, executor, progress
+    )
 
 
 def _sample_reader(
@@ -162,7 +172,7 @@ def _sample_reader(
     return SampleReader(builder, name, rate)
 
 
-def _asked(kind: str, samples_per_shard: int, reader: SampleReader) -> dict[str, object]:
+def _settings(kind: str, samples_per_shard: int, reader: SampleReader) -> dict[str, object]:
     return {
         "kind": kind,
         "num-utt-per-shard": samples_per_shard,
@@ -213,12 +223,12 @@ class _TarTarget:
             yield add
 
     def publish(self, output: Path, shards: int) -> None:
-        """Nothing: the tars are all there is."""
+        """Do nothing: the tars are complete by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SharTarget:
-    """A part without samples leaves no files, as Lhotse has no empty shards."""
+    """A range of lines without samples leaves no files, as Lhotse has no empty shards."""
 
     reader: SampleReader
     fields: Mapping[str, str]
@@ -231,7 +241,7 @@ class _SharTarget:
 
     @contextmanager
     def open(self, output: Path, ordinal: int) -> Iterator[Add]:
-        # More than there will be: it is to end when all are there.
+        # No limit on samples: the shard ends with its lines.
         with SharSamplesWriter(str(output), self.fields, 2**63, self.reader.builder.limits, ordinal) as writer:
 
             def add(number: int, line: str) -> bool:
@@ -241,7 +251,7 @@ class _SharTarget:
             yield add
 
     def publish(self, output: Path, shards: int) -> None:
-        """Nothing: the files are all there is."""
+        """Do nothing: the files are complete by themselves."""
 
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Packing files and a JSONL that lists them into TouchNet shards, byte for byte those of TouchNet's `make_data`.
+"""Pack a JSONL and the files that it lists into TouchNet shards, byte for byte those of TouchNet's `make_data`.
 
-`write/making.py` says what a line becomes, `write/packing.py` how all lines become shards. `data.list` stands for all,
-and names each shard by the path that was typed (`write/data_list.py`).
+`bulk/pack/fields.py` makes a sample from a line, `bulk/pack/job.py` makes shards from all lines. `data.list` lists all
+shards under the output path as it was typed (`bulk/data_list.py`).
 """
 
 from __future__ import annotations
@@ -43,13 +43,17 @@ def pack_touch(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
-    """`progress` is told, as shards are done, how many lines they have and how many there are."""
+    """Pack a JSONL into TouchNet shards. `rate` in Hz.
+
+    `progress` is called with the lines of finished shards and the number of all lines. Raises UsageError for settings
+    that do not fit together or a used output, and FormatError, NotFoundError or SourceError for a bad line.
+    """
     output = os.fspath(output)
     check_output(output)
     _check(datatypes, samples_per_shard, rate, tokenizer, vocab_size)
     tokenizer = None if tokenizer is None else os.path.abspath(tokenizer)
     builder = FieldBuilder(datatypes, places(jsonl), rate, arithmetic, tokenizer, limits=limits)
-    asked = {
+    settings = {
         "datatypes": datatypes,
         "num-utt-per-shard": samples_per_shard,
         "audio-resample": rate,
@@ -58,12 +62,12 @@ def pack_touch(
         "vocab-size": vocab_size,
     }
 
-    def kind(survey: Survey) -> _TouchNetTarget:
+    def make_target(survey: Survey) -> _TouchNetTarget:
         if datatypes == "texttoken":
             return _TouchNetTarget(replace(builder, vocabulary=vocab_size or _vocabulary(builder, survey)), output)
         return _TouchNetTarget(builder, output)
 
-    return pack(jsonl, output, samples_per_shard, kind, asked, skip_bad, limits, executor, progress)
+    return pack(jsonl, output, samples_per_shard, make_target, settings, skip_bad, limits, executor, progress)
 
 
 def _check(datatypes: str, samples_per_shard: int, rate: int, tokenizer: object, vocab_size: int | None) -> None:
@@ -88,7 +92,7 @@ def _sha256(path: str) -> str:
 
 
 def _vocabulary(builder: FieldBuilder, survey: Survey) -> int:
-    """Of the tokenizer, or, without one, such that it has the largest id of all lines."""
+    """The size of the tokenizer's vocabulary; without a tokenizer, one more than the largest id in all lines."""
     if builder.tokenizer is not None:
         return vocabulary_of(builder.tokenizer)
     return 1 + max(survey.run(builder.largest_id, _largest), default=-1)
@@ -101,7 +105,7 @@ def _largest(ids: Iterable[int]) -> int:
 @dataclass(frozen=True, slots=True)
 class _TouchNetTarget:
     builder: FieldBuilder
-    typed: str  # the output
+    typed: str  # the output path as typed
 
     def mark(self, ordinal: int) -> str:
         return f"{ordinal:09d}"
@@ -127,7 +131,7 @@ class _TouchNetTarget:
             yield add
 
     def publish(self, output: Path, shards: int) -> None:
-        if not (output / NAME).exists():  # else a run was killed that had only to remove its plan
+        if not (output / NAME).exists():  # else a run was killed just before it removed its plan
             write_data_list(output, self.typed, [*map(self.mark, range(shards))], self.builder.datatypes)
 
 
