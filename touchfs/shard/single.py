@@ -1,4 +1,4 @@
-"""What shards that consist of a single file have in common."""
+"""Functions shared by containers whose shards are a single file."""
 
 from __future__ import annotations
 

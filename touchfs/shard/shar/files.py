@@ -33,7 +33,7 @@ _NAME = re.compile(r"([^.]+)(\..+)??\.(jsonl|tar)(\.(?:gz|bz2|xz|zst))?", re.DOT
 # A directory that changed more recently than this may change again without a new mtime.
 _SETTLED_NS = 2 * 10**9
 _LISTINGS_KEPT = 64
-# Of a longer line only the beginning is examined, where Lhotse puts the id.
+# Only this many bytes of a longer line are examined; Lhotse puts the id at the beginning.
 _LINE_MAX = 1 << 20
 _CUT_ID = re.compile(rb'\s*\{\s*"cut_id"\s*:')
 
