@@ -122,7 +122,7 @@ def _open_plan(path: Path) -> int:
         if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
             return descriptor
         os.close(descriptor)
-    raise UsageError("is no plan of `touchfs pack`, but a link or no file: remove it", path=str(path))
+    raise UsageError("is not a plan of `touchfs pack` but a link, or not a file: remove it", path=str(path))
 
 
 def _lock(output: Path, descriptor: int, kind: int) -> None:

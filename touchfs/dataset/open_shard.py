@@ -116,7 +116,7 @@ class OpenShard:
         """
         source, make = self._source(kind), self._makers[kind]
         if source is None or make is None:
-            raise UsageError("is no range of a file")
+            raise UsageError("is not a range of a file")
         self._check(kind, source, offset, length)
         return self._make(make, Extent(source, offset, length), detail)
 

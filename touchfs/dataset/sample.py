@@ -136,7 +136,7 @@ class Sample(Mapping[str, bytes]):
                 sound = drive(duration.scan(content.size), content)
                 if sound is not None:
                     return sound.frames / sound.rate
-        raise AttributeError(f"sample {self.key!r} has no recording whose header tells how long it is")
+        raise AttributeError(f"sample {self.key!r} has no recording whose header contains its length")
 
     @property
     def known_duration(self) -> float | None:

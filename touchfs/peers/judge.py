@@ -121,7 +121,7 @@ def _judge_unparsed(index: str, stored: bytes, size: int, error: FormatError) ->
     if find_stranger(stored) is None and len(stored) and len(stored) % OFFSET.itemsize == 0:
         swapped = np.frombuffer(stored, OFFSET.newbyteorder())
         if (swapped[1:] >= swapped[:-1]).all() and swapped[-1] <= size:
-            return Verdict(index, State.DAMAGED, "its numbers are big-endian, which nobody reads")
+            return Verdict(index, State.DAMAGED, "its numbers are big-endian, which no tool reads")
         numbers = np.frombuffer(stored, OFFSET)
         if (numbers[1:] >= numbers[:-1]).all():
             return Verdict(index, State.STALE, f"{error.message}: the data was cut, or is another")
@@ -207,7 +207,7 @@ def _judge_tar(index: str, offsets: Offsets, source: LocalFile, size: int) -> Ve
         if number % _REPORT_EVERY == 0:
             reached(member.offset, size)
         if member.kind is tar.Kind.GARBAGE:
-            raise FormatError("what follows the end of the archive is no tar", offset=member.offset)
+            raise FormatError("the bytes after the end of the archive are not a tar", offset=member.offset)
         for candidate in live:
             candidate.see(member, offsets)
         live = [candidate for candidate in live if not candidate.problem]

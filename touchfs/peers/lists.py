@@ -72,7 +72,7 @@ def _judge_pack(path: str) -> Iterator[Verdict]:
             yield Verdict(path, State.DAMAGED, f"{name or f'array {segment}'}: {error}")
             continue
         if content is idxpack.Content.ARRAY:
-            yield Verdict(path, State.FITS, f"array {segment}: {len(numbers)} numbers, whose CRC is right")
+            yield Verdict(path, State.FITS, f"array {segment}: {len(numbers)} numbers, and their CRC is right")
             continue
         size = int(numbers[-1]) if len(numbers) else None
         shard = _open_listed(path, name, size)
@@ -134,7 +134,7 @@ def _judge_sqlite(path: str) -> Iterator[Verdict]:
         with closing(sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1", uri=True)) as store:
             (last,) = store.execute("SELECT max(tar_file_id) FROM samples").fetchone()
             if last is not None and not (type(last) is int and last < len(names)):
-                raise FormatError(f"has samples of a shard {last!r}, of which {_INFO_NAME} does not tell")
+                raise FormatError(f"has samples of a shard {last!r}, which is not in {_INFO_NAME}")
             for number, name in enumerate(names):
                 shard = _open_listed(path, os.path.join(root, name), None)
                 yield shard if isinstance(shard, Verdict) else _judge_tables(path, name, shard, store, number)
@@ -180,7 +180,7 @@ def _judge_tables(path: str, name: str, shard: LocalFile, store: Any, number: in
     except (FormatError, TypeError) as error:
         return Verdict(path, State.STALE, f"{name}: {error}")
     if next(samples, None) is not None or next(files, None) is not None:
-        return Verdict(path, State.STALE, f"{name}: it goes on after the {counted(count)} of the tar")
+        return Verdict(path, State.STALE, f"{name}: it has more than the {counted(count)} of the tar")
     return Verdict(path, State.FITS, f"{name}: {counted(count)}", count)
 
 

@@ -94,7 +94,7 @@ def identify(data: str) -> FileIdentity:
         if stat.S_ISDIR(found.st_mode):
             raise UsageError("is a directory: name the files in it, or `touchfs index shar` it", path=data)
         if not stat.S_ISREG(found.st_mode):
-            raise UsageError("is no file of a known size, as one with an index must be", path=data)
+            raise UsageError("is not a regular file, and only those can be indexed", path=data)
         with open(data, "rb") as file:
             head = file.read(len(_COMPRESSED[2][0]))
     except FileNotFoundError as error:
@@ -136,7 +136,7 @@ def _tar_blocks(source: LocalFile, size: int, dialect: Dialect) -> Iterator[Offs
     for member in tar.members(source.read, size):
         name, kind, offset = member[0], member[1], member[2]
         if kind is garbage:
-            raise FormatError("what follows the end of the archive is no tar", offset=offset)
+            raise FormatError("the bytes after the end of the archive are not a tar", offset=offset)
         if begins(name, offset, kind is file):
             block.append(offset)
             if len(block) == _BLOCK:

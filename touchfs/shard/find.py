@@ -146,7 +146,7 @@ def _check_list(path: str) -> None:
     first = next(filter(None, map(bytes.strip, head.split(b"\n"))), b"")
     match = _LINE.fullmatch(first)
     if match is None or MODALITIES.isdisjoint(match[2].decode().split("+")):
-        raise FormatError(f"is no dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=path)
+        raise FormatError(f"is not a dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=path)
 
 
 def _listed(listing: str, silent: Collection[str]) -> list[str]:
@@ -164,7 +164,7 @@ def _lines(listing: str) -> list[str]:
                     continue
                 match = _LINE.fullmatch(stripped)
                 if match is None:
-                    raise FormatError(f"is no dataset: line {number} is not `SHARD_DIR DATATYPES`", path=listing)
+                    raise FormatError(f"is not a dataset: line {number} is not `SHARD_DIR DATATYPES`", path=listing)
                 shards.append(os.fsdecode(match[1]))
     except OSError as error:
         raise SourceError(error.strerror or str(error), path=listing) from error

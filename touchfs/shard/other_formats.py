@@ -117,7 +117,7 @@ def describe(name: str, head: bytes) -> str | None:
         return f"a single file of the kind .{extension}, not a shard: `touchfs pack` makes shards of such files"
     by_name = describe_name(name)
     if by_name is None and b"\0" in head:
-        return "binary data of no known kind"
+        return "binary data in an unknown format"
     if by_name is None and head.lstrip().startswith(b"{"):
         return _EXTENSIONS["json"]
     return by_name

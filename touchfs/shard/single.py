@@ -29,4 +29,4 @@ def identity_of(path: str, name: str, files: Mapping[str, FileIdentity]) -> File
     try:
         return files[name]
     except KeyError:
-        raise FormatError(f"its index names {name!r}, which is no file of this shard", path=path) from None
+        raise FormatError(f"its index names {name!r}, which is not a file of this shard", path=path) from None

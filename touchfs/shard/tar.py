@@ -130,7 +130,7 @@ class TarShard(Samples):
 def _problem(member: Member) -> str:
     name = os.fsencode(member.name).decode("utf-8", "replace")
     if member.kind is Kind.GARBAGE:
-        return f"{member.size} bytes after the end of the archive are no tar"
+        return f"{member.size} bytes after the end of the archive are not a tar"
     if member.kind in _LINKS:
-        return f"{name!r} is a {member.kind.value} to {member.link!r}, which is no file of the archive: not shown"
+        return f"{name!r} is a {member.kind.value} to {member.link!r}, which is not a file of the archive: not shown"
     return f"{name!r} is a device, a pipe or the like: not shown"

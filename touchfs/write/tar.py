@@ -58,6 +58,6 @@ def _check_name(key: str, extension: str, path: str) -> None:
     """Raise FormatError unless the name can be stored, splits into key and extension again, and extracts safely."""
     *directories, name = key.split("/")
     if not name or "\0" in key or ".." in directories:
-        raise FormatError("a tar has no place for a sample of this key", path=path, key=key)
+        raise FormatError("a tar cannot store a sample with this key", path=path, key=key)
     if not extension or "/" in extension or "\0" in extension:
         raise FormatError(f"a field cannot have the extension {extension!r}", path=path, key=key)

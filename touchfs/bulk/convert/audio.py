@@ -38,7 +38,7 @@ def to_pcm(
         try:
             rate = scan(data).sampling_rate
         except FormatError as error:
-            raise FormatError("its rate cannot be told: name one with --audio-resample") from error
+            raise FormatError("its rate is unknown: name one with --audio-resample") from error
     with NamedTemporaryFile(prefix="touchfs-") as file:
         file.write(data)
         file.flush()

@@ -59,7 +59,9 @@ class ParsedSample:
             return cls(fields, stored, parse_cut(fields).text if text is None else text, values)
         known = parse_metainfo(stored).text if JSON in files else None
         if None not in (text, known) and text != known:
-            raise FormatError("its .txt and its .json tell different texts: leave one out with --leave-out txt or json")
+            raise FormatError(
+                "its .txt and its .json contain different texts: leave one out with --leave-out txt or json"
+            )
         return cls(fields, stored, text if known is None else known, values)
 
     @property

@@ -117,7 +117,7 @@ class SharSamplesWriter:
         for extension, data in files.items():
             field, kind = field_of(extension)
             if not kind:
-                raise FormatError(f"a Shar has no place for its {extension}: leave it out with --leave-out {extension}")
+                raise FormatError(f"a Shar cannot store its {extension}: leave it out with --leave-out {extension}")
             if kind in (JSON, TEXT):
                 continue
             if field in payloads:

@@ -86,7 +86,7 @@ class TouchNetSamplesWriter:
         recording = recording_in(files)
         for extension in files:
             if extension not in (recording, JSON, TEXT) and not is_value(extension):
-                raise FormatError(f"TouchNet has no place for {extension}: leave it out with --leave-out {extension}")
+                raise FormatError(f"TouchNet cannot store {extension}: leave it out with --leave-out {extension}")
         target = self._target
         parsed = ParsedSample.of(files, target.limits.json)
         if "audio" not in target.datatypes:

@@ -91,7 +91,7 @@ class SampleReader:
         path, _ = locate(parse_row(line), "wav", self.builder)
         extension = os.path.splitext(path)[1][1:]
         if extension.lower() not in AUDIO:
-            raise FormatError("has no extension that tells a recording: choose --audio-format", path=path)
+            raise FormatError("has no extension of a recording: choose --audio-format", path=path)
         return extension
 
 

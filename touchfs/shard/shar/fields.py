@@ -190,7 +190,7 @@ class JsonlValues:
         self._lines = lines(file)
         keys = [self._key(offset, size) for offset, size in self._lines.tolist()]
         if keys and not any(keys):
-            raise FormatError(f"{source} is no field: no line of it has a cut_id. It is not shown")
+            raise FormatError(f"{source} is not a field: none of its lines has a cut_id. It is not shown")
         self._order = Order(source, keys, cuts)
 
     def __len__(self) -> int:

@@ -89,7 +89,7 @@ class Order:
             raise FormatError(f"{self._source} has nothing for this cut")
         if len(positions) != len(ordinals):
             counts = f"{len(positions)} for the {len(ordinals)} cuts with this id"
-            raise FormatError(f"{self._source} has {counts}: which is whose cannot be known")
+            raise FormatError(f"{self._source} has {counts}: it is unknown which belongs to which cut")
         return positions[ordinals.index(ordinal)]
 
     @cached_property

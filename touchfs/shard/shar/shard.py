@@ -150,7 +150,7 @@ class SharShard(Samples):
                 return Recording(pcm, found.rate, found.channels, length)
         described = parse_recording(values.manifest(ordinal, key))
         if described is None:
-            raise FormatError(f"{field.source} does not tell rate, channels and length of the recording")
+            raise FormatError(f"{field.source} does not contain rate, channels and length of the recording")
         return Recording(field, *described)
 
     def _add(self, name: str) -> None:

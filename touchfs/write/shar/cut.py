@@ -35,7 +35,7 @@ def custom_fields(cut: Mapping[str, Any]) -> Mapping[str, Any]:
     """The object "custom" of a cut, empty if it has none. Raises FormatError for any other value."""
     custom = cut.get("custom") or {}
     if not isinstance(custom, Mapping):
-        raise FormatError(f'"custom" of cut {cut.get("id")!r} is no object but {custom!r}')
+        raise FormatError(f'"custom" of cut {cut.get("id")!r} is not an object but {custom!r}')
     return custom
 
 

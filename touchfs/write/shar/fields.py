@@ -86,14 +86,14 @@ def store_array(kind: str, payload: object, manifest: Manifest | None) -> FieldD
     if manifest is not None:
         return FieldData(data, _EXTENSIONS[kind], shar_manifests.array(manifest))
     if shape is None:
-        raise FormatError("needs a manifest: compressed data does not tell its shape")
+        raise FormatError("needs a manifest: compressed data does not contain its shape")
     return FieldData(data, _EXTENSIONS[kind], shar_manifests.new_array(shape))
 
 
 def store_features(kind: str, payload: object, manifest: Manifest | None, duration: float) -> FieldData:
     """Encode features, whose manifest is required. `duration` is that of the cut. Raises FormatError."""
     if manifest is None:
-        raise FormatError("needs a manifest: an array does not tell what a frame is")
+        raise FormatError("needs a manifest: an array does not define its frames")
     data, _ = _array(kind, payload)
     return FieldData(data, _EXTENSIONS[kind], shar_manifests.features(manifest, duration))
 

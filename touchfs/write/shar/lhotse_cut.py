@@ -34,7 +34,7 @@ def unload(cut: Any, fields: Mapping[str, str]) -> tuple[dict[str, Any], dict[st
             elif is_array(custom[field]):
                 payloads[field] = cut.load_custom(field)
             else:
-                raise FormatError(f"field {field}: is no data, so cannot be {kind}: use {VALUE}", key=key)
+                raise FormatError(f"field {field}: is not data, so it cannot be {kind}: use {VALUE}", key=key)
     return row, payloads
 
 

@@ -47,7 +47,7 @@ def recording(manifest: Manifest, duration: float | None, channels: Any = None) 
         else:
             count = num_samples(duration, manifest["sampling_rate"])
     except (KeyError, TypeError, ArithmeticError, ValueError) as error:
-        raise FormatError(f"has a manifest that makes no sense: {error!r}") from error
+        raise FormatError(f"has an invalid manifest: {error!r}") from error
     placeholder = {
         **manifest,
         "sources": [{"type": "shar", "channels": channels, "source": ""}],
