@@ -29,7 +29,7 @@ _INDEX_DIRECTORY = ".touchfs-index"
 def locked_parents(parents: Iterable[str]) -> Iterator[None]:
     """Lock directories against other exchanges in them, and first remove what killed processes left there.
 
-    Raises UsageError if another import or pack is at work there, and SourceError.
+    Raises UsageError if another `touchfs meta put` or a `touchfs pack` is at work there, and SourceError.
     """
     with ExitStack() as stack:
         for parent in parents:

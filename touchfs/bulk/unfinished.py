@@ -193,7 +193,7 @@ def _published(output: Path) -> list[str]:
 def _clean(output: Path) -> None:
     for path in output.glob(f"{TEMPORARY_PREFIX}*"):
         if path.name.startswith(SWAP_PREFIX):
-            continue  # belongs to an import, which may be running
+            continue  # belongs to `touchfs meta put`, which may be running
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -66,7 +66,7 @@ class ResumeState:
         self.shards += 1
 
     def publish(self, position: Position) -> None:
-        """Finish: record the last shard, which may be empty, and write `skipped.jsonl` if anything was skipped."""
+        """Finish: record the last shard, which may be absent, and write `skipped.jsonl` if anything was skipped."""
         self.add(position)
         if self.skipped:
             with atomic_file(self._output / "skipped.jsonl") as file:
