@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 import numpy as np
 import platformdirs
 
+from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
-from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import MissingExtraError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node.batch.batcher import LazyBatcher
@@ -32,7 +32,7 @@ from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.feistel import Feistel
 from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.mapper import LazyMapper
-from touchfs.select.selection import Samples, Selected, Selector, place_at
+from touchfs.select.selection import AnySamples, Selected, Selector, place_at
 from touchfs.token import State
 from touchfs.view.plan import parse_plan
 
@@ -47,7 +47,7 @@ U = TypeVar("U")
 _ROWS = 1024
 
 
-def open(path: str | os.PathLike[str]) -> OpenDataset[ShownSample]:
+def open(path: str | os.PathLike[str]) -> OpenDataset[Sample]:
     """Open a dataset: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
 
     Raises UsageError, NotFoundError or FormatError for a source that is no dataset, and SourceError where no index can
@@ -74,7 +74,7 @@ class OpenDataset(Generic[T]):
     what they are made of and never change.
     """
 
-    def __init__(self, samples: Samples, seed: int | None = None, steps: tuple[_Step, ...] = ()) -> None:
+    def __init__(self, samples: AnySamples, seed: int | None = None, steps: tuple[_Step, ...] = ()) -> None:
         self._samples = samples
         self._seed = seed
         self._steps = steps
@@ -242,15 +242,15 @@ class OpenDataset(Generic[T]):
             raise UsageError(f"a batch has 1 or more items, not {n}")
         return OpenDataset(self._samples, self._seed, (*self._steps, _Step("batch", n)))
 
-    def segments(self) -> OpenDataset[ShownSample]:
+    def segments(self) -> OpenDataset[Sample]:
         """The time segments of all recordings, each as a sample (the files of `segments/` in a mount)."""
         return OpenDataset(SegmentSamples(self._whole("segments").dataset))
 
-    def merged(self, plan: str) -> OpenDataset[ShownSample]:
+    def merged(self, plan: str) -> OpenDataset[Sample]:
         """Adjacent segments merged by a plan such as `max=30,gap=0.5` (the files of `merged/PLAN/` in a mount)."""
         return OpenDataset(MergedSamples(self._whole("merged").dataset, parse_plan(plan)))
 
-    def _whole(self, name: str) -> Samples:
+    def _whole(self, name: str) -> AnySamples:
         if self._steps or self._seed is not None or not isinstance(self._samples, DatasetSamples):
             raise TypeError(f"{name} is of a whole dataset: call it first, then where, shuffle and the others")
         return self._samples
@@ -324,7 +324,7 @@ def _index(positions: Any, position: int) -> int:
     return int(found[0])
 
 
-def _row(sample: ShownSample, files: Sequence[str]) -> dict[str, Any]:
+def _row(sample: Sample, files: Sequence[str]) -> dict[str, Any]:
     return {
         "key": sample.key,
         "shard": sample.shard,

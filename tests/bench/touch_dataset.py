@@ -32,7 +32,7 @@ from harness import at_least, at_most, own_cache_and_state, report, run
 from numpy.typing import NDArray
 
 from touchfs import TouchDataset
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 SHARDS, CLIPS, RATE, ROUNDS = 2, 500, 16000, 5
 WAV_HEADER_SIZE = 44
@@ -51,7 +51,7 @@ def make(root: Path) -> list[Path]:
     for number in range(SHARDS):
         tars.append(root / f"{number}.tar")
         modalities: dict[str, np.dtype[Any]] = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
-        with TouchWriter(root / "touch" / f"{number:09d}", modalities) as shard, tarfile.open(tars[-1], "w") as tar:
+        with TouchNetWriter(root / "touch" / f"{number:09d}", modalities) as shard, tarfile.open(tars[-1], "w") as tar:
             for clip in range(CLIPS):
                 key, text = f"speaker{clip % 17:03d}-{number}-{clip:06d}", f"what clip {clip} of shard {number} says"
                 pcm = rng.integers(-20000, 20000, int(rng.uniform(2, 6) * RATE), np.int16).astype("<i2").tobytes()

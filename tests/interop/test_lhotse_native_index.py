@@ -92,7 +92,7 @@ def pairs(here):
 def told(data, state=State.STALE):
     found = judge(f"{data}.idx", data)
     assert found.state is state, found
-    return found.told
+    return found.message
 
 
 class TestBytes:
@@ -206,7 +206,7 @@ class TestStale:
         with pytest.raises(ValueError):
             list(read)  # only because lines are longer now
         (found,) = judge_list("x.idxpack")
-        assert (found.state, "110 bytes, and 72 when" in found.told) == (State.STALE, True)
+        assert (found.state, "110 bytes, and 72 when" in found.message) == (State.STALE, True)
 
     def test_a_flipped_bit_in_a_pack(self, rows):
         key = CollectionSpec("manifest", "jsonl", rows, (rows,))
@@ -216,7 +216,7 @@ class TestStale:
         Path("x.idxpack").write_bytes(data)
         IndexPack("x.idxpack").close()
         (found,) = judge_list("x.idxpack")
-        assert (found.state, "checksum" in found.told) == (State.DAMAGED, True)
+        assert (found.state, "checksum" in found.message) == (State.DAMAGED, True)
 
 
 class TestDamagedTars:
@@ -265,7 +265,7 @@ class TestPairs:
         write_tar("x.tar", names)
         create_tar_index("x.tar")
         assert len(numbers("x.tar.idx")) == len(names) // 2 + 1
-        assert "for Lhotse" not in judge("x.tar.idx", "x.tar").told
+        assert "for Lhotse" not in judge("x.tar.idx", "x.tar").message
         with pytest.raises(FormatError, match=words):
             write_index("x.tar", "x.tar.idx", LHOTSE)
 

@@ -73,7 +73,7 @@ def lines(here):
 def verdict(data, state, *words):
     found = judge(f"{data}.idx", data)
     assert found.state is state, found
-    assert all(word in found.told for word in words), found
+    assert all(word in found.message for word in words), found
     return found
 
 
@@ -211,7 +211,7 @@ class TestWriting:
             write_index(str(here), "x.idx", None)
         with pytest.raises(NotFoundError):
             write_index("nosuch", "x.idx", None)
-        with pytest.raises(UsageError, match="no file of a known size"):
+        with pytest.raises(UsageError, match="is not a regular file"):
             write_index("/dev/null", "x.idx", None)
         assert not list(here.glob("*.idx"))
 
@@ -395,14 +395,14 @@ class TestJudging:
         good, companion = Path(index).read_bytes(), Path(f"{index}.meta.json").read_bytes()
         assert judge(index, "x.tar").readers == {WDS_V2}
         Path(index).write_bytes(good[:-8])
-        assert "its hash" in judge(index, "x.tar").told
+        assert "its hash" in judge(index, "x.tar").message
         Path(index).write_bytes(good)
         os.unlink(f"{index}.meta.json")
-        assert "is missing" in judge(index, "x.tar").told
+        assert "is missing" in judge(index, "x.tar").message
         Path(f"{index}.meta.json").write_bytes(companion)
         os.utime("x.tar", (5, 5))
         found = judge(index, "x.tar")
-        assert (found.state, "another size or time" in found.told) == (State.STALE, True)
+        assert (found.state, "another size or time" in found.message) == (State.STALE, True)
 
     @given(st.lists(st.integers(0, 2**64 - 1), max_size=8), st.binary(max_size=20))
     def test_any_bytes_get_a_verdict(self, tmp_path_factory, numbers, junk):
@@ -429,7 +429,7 @@ class TestLists:
 
     def states(self, path):
         assert is_list(path)
-        return {found.told.partition(":")[0]: found.state for found in judge_list(path)}
+        return {found.message.partition(":")[0]: found.state for found in judge_list(path)}
 
     def test_a_pack(self, packed):
         assert self.states(packed) == dict.fromkeys(("a.jsonl", "b.jsonl", "a.tar", "b.tar"), State.FITS)

@@ -170,7 +170,7 @@ def test_a_plan_that_somebody_planted_is_refused(data: Path, plant: str) -> None
         os.mkfifo(output / PLAN)
     else:
         (output / PLAN).mkdir()
-    with pytest.raises(UsageError, match=r"is no plan of `touchfs pack`, but a link or no file: remove it"):
+    with pytest.raises(UsageError, match=r"is not a plan of `touchfs pack` but a link, or not a file: remove it"):
         pack_touch(data, output, samples_per_shard=2)
     assert victim.read_bytes() == b"precious"
 

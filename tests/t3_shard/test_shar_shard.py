@@ -325,7 +325,7 @@ def test_a_field_has_one_file(tmp_path: Path) -> None:
     write_lines(tmp_path / "supervisions.000000.jsonl", {"id": "s-x"})
     found, report = catalogued(path)
     assert "embedding.000000.tar is a second file of 'embedding': not shown" in report
-    assert "supervisions.000000.jsonl is no field: no line of it has a cut_id" in report
+    assert "supervisions.000000.jsonl is not a field: none of its lines has a cut_id" in report
     assert sorted(found) == ["x.embedding.json", "x.json", "x.txt", "x.wav"]
 
 
@@ -585,7 +585,14 @@ def test_recordings_that_are_none(tmp_path: Path) -> None:
     ]
     found, problems = scrambled(tmp_path, members, list("abcdef"))
     assert not problems
-    words = ["cut short after", "does not tell", "is not JSON", "a manifest of 1048578 bytes", "does not tell", ""]
+    words = [
+        "cut short after",
+        "does not contain",
+        "is not JSON",
+        "a manifest of 1048578 bytes",
+        "does not contain",
+        "",
+    ]
     for sample, expected in zip(found, words, strict=True):
         assert expected in sample.problem
         assert bool(expected) == bool(sample.problem)

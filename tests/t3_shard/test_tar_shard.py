@@ -172,7 +172,7 @@ def test_what_comes_after_the_end_mark_does_not_hide_it(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", [member("a.txt", b"a")])
     with open(path, "ab") as file:
         file.write(b"no tar" * 200)
-    assert "1200 bytes after the end of the archive are no tar" in shown(path)[1]
+    assert "1200 bytes after the end of the archive are not a tar" in shown(path)[1]
     assert "no end mark" not in shown(path)[1]
     os.truncate(path, 1024)
     assert "no end mark" in shown(path)[1]
@@ -288,7 +288,7 @@ def test_links_and_sparse_files(tmp_path: Path) -> None:
     )
     found, report = shown(path)
     assert found == {"data/a.wav": b"sound", "hard.wav": b"sound", "data/soft.wav": b"sound"}
-    assert report.count("which is no file of the archive") == 3 and "'null' is a device" in report
+    assert report.count("which is not a file of the archive") == 3 and "'null' is a device" in report
     assert all(f"(at byte {offset})" in report for offset in (2048, 2560, 3072))
 
     os.truncate(tmp_path / "x.tar", 0)
@@ -323,7 +323,7 @@ def test_archives_strung_together_and_what_follows_them(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(first + second + b"garbage" * 200)
     found, report = shown(tmp_path / "x.tar")
     assert found == {"a.txt": b"1", "b.txt": b"2", "a~2.txt": b"3"}
-    assert "1400 bytes after the end of the archive are no tar" in report
+    assert "1400 bytes after the end of the archive are not a tar" in report
 
 
 def test_an_archive_without_an_end_and_skipped_lines(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 MODALITIES = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
 
@@ -32,7 +32,7 @@ def index_of(code: int, width: int, samples: Sequence[bytes]) -> bytes:
 )
 def test_the_layout_of_touchnet(tmp_path: Path, samples: list[tuple[bytes, bytes]]) -> None:
     path = tmp_path / "000000000"
-    with TouchWriter(path, MODALITIES) as writer:
+    with TouchNetWriter(path, MODALITIES) as writer:
         for audio, metainfo in samples:
             writer.add({"audio": memoryview(audio), "metainfo": metainfo})
         assert len(writer) == len(samples)
@@ -48,14 +48,14 @@ def test_the_layout_of_touchnet(tmp_path: Path, samples: list[tuple[bytes, bytes
 
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), TouchWriter(tmp_path / "shard", MODALITIES) as writer:
+    with pytest.raises(ZeroDivisionError), TouchNetWriter(tmp_path / "shard", MODALITIES) as writer:
         writer.add({"audio": b"12", "metainfo": b"{}"})
         raise ZeroDivisionError
     assert os.listdir(tmp_path) == []
 
 
 def test_a_sample_that_does_not_fit_is_not_written(tmp_path: Path) -> None:
-    with TouchWriter(tmp_path / "shard", MODALITIES) as writer:
+    with TouchNetWriter(tmp_path / "shard", MODALITIES) as writer:
         writer.add({"audio": b"12", "metainfo": b"a"})
         with pytest.raises(FormatError, match="sample 1 has 3 bytes of audio"):
             writer.add({"metainfo": b"b", "audio": b"123"})
@@ -68,9 +68,9 @@ def test_a_sample_that_does_not_fit_is_not_written(tmp_path: Path) -> None:
 
 def test_what_cannot_be_a_shard(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="cannot hold >i2"):
-        TouchWriter(tmp_path / "shard", {"audio": np.dtype(">i2")})
+        TouchNetWriter(tmp_path / "shard", {"audio": np.dtype(">i2")})
     with pytest.raises(UsageError, match="cannot be named"):
-        TouchWriter(tmp_path / "shard", {"../audio": np.dtype("<i2")})
+        TouchNetWriter(tmp_path / "shard", {"../audio": np.dtype("<i2")})
     (tmp_path / "shard").mkdir()
-    with pytest.raises(UsageError, match="already exists"), TouchWriter(tmp_path / "shard", MODALITIES):
+    with pytest.raises(UsageError, match="already exists"), TouchNetWriter(tmp_path / "shard", MODALITIES):
         pass

@@ -34,7 +34,7 @@ from touchfs.shard.open import open_shard
 from touchfs.shard.options import LAST_DOT, Options
 from touchfs.shard.tar import split_name
 from touchfs.write.shar.writer import SharWriter
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 MODALITIES = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
 KEYS = ["talks/monday", "a.b", "d.d/a.b.c", "x", "x", "x~2", "__m__/k", "50%2Eb", "目录/录音 1", ".hidden", "7"]
@@ -67,7 +67,7 @@ def touch(tmp_path: Path) -> Path:
     source = tmp_path / "touch"
     source.mkdir()
     for first in range(0, len(KEYS), 4):
-        with TouchWriter(source / f"{first // 4:09d}", MODALITIES) as writer:
+        with TouchNetWriter(source / f"{first // 4:09d}", MODALITIES) as writer:
             for number, key in enumerate(KEYS[first : first + 4], first):
                 told = json.dumps(metainfo(number, key), ensure_ascii=False, indent=number % 2 or None).encode()
                 writer.add({"audio": pcm(8000 + number), "metainfo": told})
@@ -364,9 +364,9 @@ def test_the_key_rule_and_the_rate(tmp_path: Path) -> None:
     write_tar(tmp_path / "x.tar", {"a.1.wav": wav_of(pcm(9)), "a.2.wav": wav_of(pcm(8))})
     convert(str(tmp_path / "x.tar"), str(tmp_path / "out"), TouchTarget(), options=Options(None, LAST_DOT))
     assert [key for key, *_ in described(tmp_path / "out")] == ["a.1", "a.2"]
-    with TouchWriter(tmp_path / "t", {"audio": np.dtype("<i2")}) as writer:
+    with TouchNetWriter(tmp_path / "t", {"audio": np.dtype("<i2")}) as writer:
         writer.add({"audio": pcm(5)})
-    with pytest.raises(FormatError, match="no place for pcm"):
+    with pytest.raises(FormatError, match="cannot store pcm"):
         convert(str(tmp_path / "t"), str(tmp_path / "out2"), TouchTarget())
     convert(str(tmp_path / "t"), str(tmp_path / "out3"), TouchTarget(), options=Options(8000))
     assert described(tmp_path / "out3") == [("00000000", 8000, pcm(5), None, [])]
@@ -384,18 +384,18 @@ def test_metainfo_alone(tmp_path: Path) -> None:
 
 GOOD = wav_of(pcm(1600))
 BAD: list[tuple[Target, dict[str, bytes], str]] = [
-    (TouchTarget(), {"wav": GOOD, "png": b""}, "TouchNet has no place for png: leave it out with --leave-out png"),
+    (TouchTarget(), {"wav": GOOD, "png": b""}, "TouchNet cannot store png: leave it out with --leave-out png"),
     (TouchTarget(), {"txt": b"x"}, "has no recording"),
     (TouchTarget(), {"wav": GOOD, "flac": b""}, "recordings in wav and flac: leave one out with --leave-out flac"),
     (TouchTarget(), {"wav": GOOD[:-1]}, "cut short"),
     (TouchTarget(), {"flac": b"fLaC"}, "cannot be decoded"),
-    (TouchTarget(), {"m4a": b"?"}, "its rate cannot be told: name one with --audio-resample"),
+    (TouchTarget(), {"m4a": b"?"}, "its rate is unknown: name one with --audio-resample"),
     (TouchTarget(rate=8000), {"m4a": b"?"}, "cannot be decoded"),
     (TouchTarget(), {"wav": GOOD, "json": b"[1]"}, "not a JSON object"),
     (TouchTarget(), {"wav": GOOD, "txt": b"\xff"}, "not UTF-8"),
     (TouchTarget(), {"wav": GOOD, "txt": b"a", "json": b'{"txt": "b"}'}, "different texts"),
     (TouchTarget(), {"wav": GOOD, "lang.txt": b"a", "json": b'{"lang": "b"}'}, "another lang"),
-    (SharTarget(), {"wav": GOOD, "png": b""}, "a Shar has no place for its png: leave it out"),
+    (SharTarget(), {"wav": GOOD, "png": b""}, "a Shar cannot store its png: leave it out"),
     (SharTarget(), {"txt": b"x"}, "no recording"),
     (SharTarget(), {"wav": b"RIFF"}, "field recording|not a WAV|too short|not a recording"),
     (SharTarget(), {"wav": GOOD, "x.npy": b"?"}, "not numpy"),
@@ -414,7 +414,7 @@ BAD: list[tuple[Target, dict[str, bytes], str]] = [
             "wav": GOOD,
             "json": b'{"id":1,"supervisions":[],"recording":{"id":1,"sources":2,"sampling_rate":3}}',
         },
-        "makes no sense",
+        "an invalid manifest",
     ),
     (TarTarget(), {"": b"x"}, "without an extension"),
     (TarTarget(), {"wav": b"x", "WAV": b"y"}, "wav and WAV are one"),
@@ -542,7 +542,7 @@ def test_killed_it_leaves_whole_shards_only(touch: Path) -> None:
 
 
 def test_memory_is_that_of_one_sample(tmp_path: Path) -> None:
-    with TouchWriter(tmp_path / "t", {"video": np.dtype("u1")}) as writer:
+    with TouchNetWriter(tmp_path / "t", {"video": np.dtype("u1")}) as writer:
         for _ in range(40):
             writer.add({"video": bytes(2**22)})
     program = """if True:

@@ -16,7 +16,7 @@ from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.errors import ChangedError, FormatError, UsageError
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 # Two of them follow each other, and one is the last of all.
 BAD = (1, 4, 5, 10)
@@ -27,7 +27,7 @@ def write_source(source: Path, bad: tuple[int, ...]) -> Path:
     modalities = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
     source.mkdir()
     for first in range(0, 11, 4):
-        with TouchWriter(source / f"{first // 4:09d}", modalities) as writer:
+        with TouchNetWriter(source / f"{first // 4:09d}", modalities) as writer:
             for number in range(first, min(first + 4, 11)):
                 metainfo = {"key": f"utt{number}", "txt": f"text {number}", "sample_rate": 8000}
                 pcm = np.arange(8000 + number, dtype="<i2").tobytes()

@@ -21,9 +21,9 @@ from t5_node import data
 from touchnet import UINT16, write_shard
 
 from touchfs.dataset import Dataset
-from touchfs.dataset.samples import DatasetSamples, ShownSamples
+from touchfs.dataset.sample import Sample
+from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
-from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
@@ -37,7 +37,7 @@ def speech() -> Dataset:
     return open_dataset(str(data.speech()))
 
 
-def all_files(samples: Sequence[ShownSample]) -> dict[str, bytes]:
+def all_files(samples: Sequence[Sample]) -> dict[str, bytes]:
     return {sample.path(extension): sample[extension] for sample in samples for extension in sample}
 
 
@@ -145,7 +145,7 @@ def test_other_processes_see_the_same(speech: Dataset, start: str) -> None:
             assert pool.submit(_fingerprint, samples).result() == samples.fingerprint
 
 
-def _fingerprint(samples: ShownSamples) -> str:
+def _fingerprint(samples: Samples) -> str:
     return samples.fingerprint
 
 

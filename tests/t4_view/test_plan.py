@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from touchfs.errors import UsageError
 from touchfs.format.metainfo import Segment, parse_metainfo
-from touchfs.view.plan import Plan, Span, as_json, joined_text, merge, parse_plan, span_of
+from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, parse_plan, span_of
 from touchfs.view.segments import is_version
 
 SECONDS = st.decimals(0, 10**9, places=6) | st.integers(0, 100).map(Decimal) | st.decimals(0, 3, places=1)
@@ -21,13 +21,13 @@ RATES = st.sampled_from([1, 3, 10, 16])
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
+def plans(draw: st.DrawFn) -> MergePlan:
     longest = draw(SECONDS.filter(lambda seconds: seconds > 0))
     seed = draw(st.none() | st.integers(0, 2**63 - 1))
     text = draw(VERSIONS)
     assume(not text or is_version(text))
     try:
-        return Plan(
+        return MergePlan(
             longest,
             min(longest, draw(SECONDS)),
             draw(SECONDS),
@@ -41,12 +41,12 @@ def plans(draw: st.DrawFn) -> Plan:
         raise
 
 
-def plan(name: str) -> Plan:
+def plan(name: str) -> MergePlan:
     return parse_plan(name)
 
 
 @given(plans(), st.randoms())
-def test_a_plan_is_its_name(made: Plan, random: Any) -> None:
+def test_a_plan_is_its_name(made: MergePlan, random: Any) -> None:
     name = str(made)
     assert parse_plan(name) == made
     assert str(parse_plan(name)) == name
@@ -171,10 +171,10 @@ def test_any_name(name: str) -> None:
 )
 def test_values_that_make_no_plan(values: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        Plan(**values)
+        MergePlan(**values)
 
 
-def target_of(made: Plan, key: str, run: int, rate: int) -> int:
+def target_of(made: MergePlan, key: str, run: int, rate: int) -> int:
     """As the docstring of `merge` says it."""
     longest = int(Fraction(made.max) * rate)
     if made.seed is None:
@@ -185,7 +185,7 @@ def target_of(made: Plan, key: str, run: int, rate: int) -> int:
     return least + (longest - least + 1) * int(bits, 2) // 2**53
 
 
-def slowly_merged(made: Plan, key: str, spans: list[Span], rate: int) -> list[list[int]]:
+def slowly_merged(made: MergePlan, key: str, spans: list[Span], rate: int) -> list[list[int]]:
     """The same, one segment at a time from all that are left, with fractions of seconds for times."""
     left = {number for number, (_, length) in enumerate(spans) if length}
     runs: list[list[int]] = []
@@ -207,10 +207,10 @@ def slowly_merged(made: Plan, key: str, spans: list[Span], rate: int) -> list[li
 
 
 @st.composite
-def small_plans(draw: st.DrawFn) -> Plan:
+def small_plans(draw: st.DrawFn) -> MergePlan:
     longest = draw(st.decimals("0.1", 20, places=2))
     seed = draw(st.none() | st.integers(0, 99))
-    return Plan(
+    return MergePlan(
         longest,
         min(longest, draw(st.just(Decimal(0)) | st.decimals(0, 10, places=2))),
         draw(st.decimals(0, 3, places=2)),
@@ -221,8 +221,8 @@ def small_plans(draw: st.DrawFn) -> Plan:
 
 
 @given(small_plans(), st.text(st.characters(exclude_categories=["Cs"]), max_size=5), SPANS, RATES)
-@example(Plan(Decimal("0.15"), Decimal("0.15"), seed=1), "a", [(0, 1), (1, 1)], 10)
-def test_runs_are_those_of_the_slow_way(made: Plan, key: str, spans: list[Span], rate: int) -> None:
+@example(MergePlan(Decimal("0.15"), Decimal("0.15"), seed=1), "a", [(0, 1), (1, 1)], 10)
+def test_runs_are_those_of_the_slow_way(made: MergePlan, key: str, spans: list[Span], rate: int) -> None:
     runs = merge(made, key, spans, rate)
     assert runs == merge(made, key, spans, rate) == slowly_merged(made, key, spans, rate)
     used = [number for run in runs for number in run]

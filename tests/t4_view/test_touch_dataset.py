@@ -23,7 +23,7 @@ import touchfs
 import touchfs.touch_dataset
 from touchfs import TouchDataset
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 Array = NDArray[Any]
 
@@ -87,7 +87,7 @@ def dataset(truth: Truth) -> Iterator[TouchDataset]:
 def shard(tmp_path: Path) -> Path:
     """One shard of three samples: 100 of 1, 200 of 2, 300 of 3."""
     path = tmp_path / "000000000"
-    with TouchWriter(path, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
+    with TouchNetWriter(path, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
         for i in (1, 2, 3):
             writer.add({"audio": np.full(100 * i, i, "<i2").tobytes(), "metainfo": b'{"key": %d}' % i})
     return path

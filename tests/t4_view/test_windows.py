@@ -12,7 +12,7 @@ from conformance import MemorySource, check_reads
 from touchfs.errors import FormatError, SourceError
 from touchfs.extent import Buffer, Content, Extent
 from touchfs.view.form import presenter, size_of
-from touchfs.view.rendered import KEPT_BYTES, Rendered
+from touchfs.view.rendered import KEPT_BYTES, ComputedContent
 
 RATE = 16000
 
@@ -62,7 +62,7 @@ def test_only_windows_that_are_read_are_computed() -> None:
         asked.append((offset, length))
         return bytes([offset // 10]) * length
 
-    made = Rendered(95, 10, render)
+    made = ComputedContent(95, 10, render)
     assert made.read_nowait(12, 3) is None
     assert made.read(8, 4) == bytes([0, 0, 1, 1])
     assert made.read_nowait(12, 3) == bytes([1, 1, 1])
@@ -74,7 +74,7 @@ def test_only_windows_that_are_read_are_computed() -> None:
 
 def test_a_window_is_computed_once_for_many_readers() -> None:
     asked = []
-    made = Rendered(1000, 1000, lambda offset, length: asked.append(offset) or bytes(length))  # type: ignore[func-returns-value]
+    made = ComputedContent(1000, 1000, lambda offset, length: asked.append(offset) or bytes(length))  # type: ignore[func-returns-value]
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda number: made.read(number, 10), range(100))) == {bytes(10)}
     assert asked == [0]
@@ -88,7 +88,7 @@ def test_what_is_kept_is_bounded() -> None:
         return bytes(length)
 
     size = KEPT_BYTES // 4
-    made = Rendered(8 * size, size, render)
+    made = ComputedContent(8 * size, size, render)
     for _ in range(2):
         for number in range(8):
             made.read(number * size, 1)

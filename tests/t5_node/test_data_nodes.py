@@ -16,9 +16,9 @@ import pytest
 from t5_node import data
 from t5_node.test_order import GOLDEN
 
-from touchfs.dataset.samples import DatasetSamples, ShownSamples
+from touchfs.dataset.sample import MadeSample, Sample
+from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.dataset.segments import SegmentSamples
-from touchfs.dataset.shown_sample import MadeSample, ShownSample
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node import (
@@ -39,14 +39,14 @@ from touchfs.node import (
 from touchfs.node.core.state import collect_state_dict, restore_state_dict
 from touchfs.sample_set import SampleSet
 from touchfs.shard.shar.shard import SharShard
-from touchfs.shard.touchnet import TouchShard
+from touchfs.shard.touchnet import TouchNetShard
 from touchfs.stream.lines import LineStream
 from touchfs.stream.shard import ShardStream
 from touchfs.testing import check_restore
 from touchfs.token import from_json, to_json
 
 
-def contents(samples: Iterable[ShownSample]) -> list[Any]:
+def contents(samples: Iterable[Sample]) -> list[Any]:
     return [(sample.shard, sample.ordinal, sample.key, dict(sample)) for sample in samples]
 
 
@@ -223,7 +223,7 @@ def test_a_shar_carries_its_epoch() -> None:
     assert [{sample.shar_epoch for sample in chained} for _ in range(2)] == [{0}, {1}]
 
 
-def _without_epoch(sample: ShownSample) -> ShownSample:
+def _without_epoch(sample: Sample) -> Sample:
     return MadeSample(sample.view, sample.shard, sample.ordinal, sample.number, sample.key, {})
 
 
@@ -273,11 +273,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         monkeypatch.setattr(kind, name, and_noted)
 
-    noted(ShownSamples, "__getitem__", 1)
+    noted(Samples, "__getitem__", 1)
     noted(DatasetSamples, "show", 3)
     noted(SegmentSamples, "show", 3)
     noted(LineStream, "_sample", 1)
-    noted(TouchShard, "sample", 1)
+    noted(TouchNetShard, "sample", 1)
     noted(SharShard, "sample", 1)
     return made
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import touchfs
-from touchfs.dataset.shown_sample import ShownSample
+from touchfs.dataset.sample import Sample
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.node import collect_state_dict
 from touchfs.write import TarWriter
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 COUNT = 40
 SEGMENTS = [{"start": 0, "end": 0.5, "txt": "one"}, {"start": 0.5, "end": 1, "txt": "two"}]
@@ -32,7 +32,7 @@ def speech(tmp_path_factory) -> Path:
     source = tmp_path_factory.mktemp("speech")
     for shard in range(2):
         modalities = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
-        with TouchWriter(source / f"{shard}", modalities) as writer:
+        with TouchNetWriter(source / f"{shard}", modalities) as writer:
             for number in range(shard * COUNT // 2, (shard + 1) * COUNT // 2):
                 seconds = 1 + number % 4
                 audio = np.full(100 * seconds, number, "<i2")
@@ -244,7 +244,7 @@ def _class():
     return OpenDataset
 
 
-def _number(sample: ShownSample) -> int:
+def _number(sample: Sample) -> int:
     return sample.ordinal + 20 * int(sample.shard)
 
 

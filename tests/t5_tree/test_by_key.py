@@ -24,7 +24,7 @@ from touchfs.shard.options import Options
 from touchfs.tree import by_key
 from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Tree
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 MODALITIES = {"metainfo": np.dtype("u1"), "tokens": np.dtype("<u2")}
 LONG = "x" * 300
@@ -36,7 +36,7 @@ DATASETS = st.lists(st.lists(KEYS, max_size=8), min_size=1, max_size=3)
 
 def write(place: Path, dataset: list[list[str | int]], first: int = 0) -> None:
     for number, keys in enumerate(dataset, first):
-        with TouchWriter(place / f"{number}", MODALITIES) as writer:
+        with TouchNetWriter(place / f"{number}", MODALITIES) as writer:
             for ordinal, key in enumerate(keys):
                 writer.add({"metainfo": json.dumps({"key": key}).encode(), "tokens": bytes([number, ordinal])})
 

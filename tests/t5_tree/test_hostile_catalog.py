@@ -123,7 +123,7 @@ def test_only_files_of_the_shard_are_sources(dataset: Dataset, name: str) -> Non
             kind["source"] = name
 
     rewrite(dataset, change)
-    with pytest.raises(FormatError, match="which is no file of this shard"):
+    with pytest.raises(FormatError, match="which is not a file of this shard"):
         Tree(dataset, [1]).resolve("shards/000000000/d0")
     assert b"secret" not in b"".join(walk(dataset))
 

@@ -20,7 +20,7 @@ from touchfs.indexing import open_dataset
 from touchfs.tree.inode import pack
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import merge, parse_plan
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 RATE = 1000
 MODALITIES = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
@@ -38,7 +38,7 @@ samples = st.tuples(
 
 def write(place: Path, dataset: list[tuple[str, int, list[dict[str, Any]]]]) -> list[np.ndarray[Any, Any]]:
     audio = []
-    with TouchWriter(place / "s", MODALITIES) as writer:
+    with TouchNetWriter(place / "s", MODALITIES) as writer:
         for key, length, told in dataset:
             audio.append(np.random.default_rng(length).integers(-(2**15), 2**15, length, "<i2"))
             metainfo = {"key": key, "sample_rate": RATE, "info": {"segments": told}}

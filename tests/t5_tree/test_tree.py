@@ -23,7 +23,7 @@ from touchfs.source.local import VERIFY_SECONDS
 from touchfs.tree import open_shards
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.tree import Tree
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 RATE = 1000
 SHARD_NAMES = ("000000000", "1 é")
@@ -71,7 +71,7 @@ datasets = st.lists(st.lists(samples, max_size=8), min_size=1, max_size=2)
 
 
 def write_shard(path, spoken):
-    with TouchWriter(path, MODALITIES) as writer:
+    with TouchNetWriter(path, MODALITIES) as writer:
         for one in spoken:
             tokens = np.array(one.tokens, "<u2").tobytes()
             writer.add({"audio": one.pcm, "metainfo": one.metainfo, "tokens": tokens})
@@ -297,7 +297,7 @@ def test_attributes_say_where_the_bytes_are(speech):
 def test_a_key_is_told_as_it_is(tmp_path):
     keys = ["../a\n", "%41", "x" * 300, "a\ud800", ""]
     spoken = [Spoken(key, b"ab", None, True, (), ()) for key in keys]
-    with TouchWriter(tmp_path / "s", MODALITIES) as writer:
+    with TouchNetWriter(tmp_path / "s", MODALITIES) as writer:
         for one in spoken:
             metainfo = json.dumps({"key": one.key, "sample_rate": RATE}).encode()
             writer.add({"audio": one.pcm, "metainfo": metainfo, "tokens": b""})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 SHARDS = {"one": 7, "two": 5, "three": 11}
 
@@ -15,7 +15,7 @@ def make_shards(path: Path) -> list[str]:
     path.mkdir()
     paths, number = [], 0
     for name, count in sorted(SHARDS.items()):
-        with TouchWriter(path / name, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
+        with TouchNetWriter(path / name, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
             for _ in range(count):
                 told = {
                     "key": f"talk{number % 3}/{number:03d}",

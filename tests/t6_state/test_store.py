@@ -22,7 +22,7 @@ from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
 from touchfs.store.patience import Patience, with_patience
 from touchfs.store.store import StateStore
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 
 @pytest.fixture
@@ -414,7 +414,7 @@ class TestFileSystems:
     def test_one_on_the_network_is_refused(self, tmp_path):
         """A mount of touchfs is on the list too, and can be had everywhere. Its name has what mountinfo escapes."""
         (tmp_path / "shards").mkdir()
-        with TouchWriter(tmp_path / "shards" / "0", {"audio": np.dtype("<i2")}) as writer:
+        with TouchNetWriter(tmp_path / "shards" / "0", {"audio": np.dtype("<i2")}) as writer:
             writer.add({"audio": b"ab"})
         mount_point = tmp_path / "with space,\ttab and \\"
         touchfs = os.path.join(os.path.dirname(sys.executable), "touchfs")

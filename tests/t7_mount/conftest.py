@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from mounts import SPEECH, Mount, mounts_below, touchfs
 
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 WIDE = 1500
 WAYS = {"one-worker": (), "two-workers": ("--workers", 2), "trio": ("--loop", "trio")}
@@ -51,11 +51,11 @@ def zoo(speech, tmp_path_factory) -> Path:
         (choose.randbytes(1_500_002), {"key": "long/noise", "sample_rate": 44100}, choose.randbytes(400_000), b"?" * 9),
         (choose.randbytes(16), {"key": "no rate"}, choose.randbytes(2), b""),
     ]
-    with TouchWriter(zoo / "mixed", modalities) as writer:
+    with TouchNetWriter(zoo / "mixed", modalities) as writer:
         for audio, metainfo, *others in samples:
             writer.add(dict(zip(names, (audio, json.dumps(metainfo).encode(), *others), strict=True)))
         writer.add({"audio": b"", "metainfo": b"", "texttoken": b"", "video": b""})
-    with TouchWriter(zoo / "wide", {"texttoken": np.dtype("<i4")}) as writer:
+    with TouchNetWriter(zoo / "wide", {"texttoken": np.dtype("<i4")}) as writer:
         for _ in range(WIDE):
             writer.add({"texttoken": choose.randbytes(4 * choose.randrange(12))})
     shutil.copytree(zoo / "000000000", zoo / "broken")

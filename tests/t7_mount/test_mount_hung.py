@@ -15,7 +15,7 @@ from mounts import Mount, touchfs, wait_until
 from slow import Slow, readers, slow
 
 from touchfs.indexing.silent import silent_paths
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 SHARDS, SAMPLES = 8, 40
 AUDIO, LONG = 40_000, 4_000_000
@@ -35,7 +35,9 @@ def numbered(tmp_path_factory) -> Path:
     """Shards whose bytes say where they are from."""
     directory = tmp_path_factory.mktemp("numbered")
     for shard in range(SHARDS):
-        with TouchWriter(directory / f"{shard:03d}", {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
+        with TouchNetWriter(
+            directory / f"{shard:03d}", {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
+        ) as writer:
             for sample in range(SAMPLES):
                 metainfo = {"key": f"s{sample:03d}", "sample_rate": 16000, "txt": "word"}
                 writer.add({"audio": audio_of(shard, sample), "metainfo": json.dumps(metainfo).encode()})

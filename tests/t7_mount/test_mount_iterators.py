@@ -17,7 +17,7 @@ import pytest
 from mounts import kill_workers_while, runs, wait_until
 
 from touchfs import node
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 COUNT = 120
 
@@ -28,7 +28,7 @@ def numbers(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("numbers") / "shards"
     path.mkdir()
     for shard in range(3):
-        with TouchWriter(path / f"{shard}", {"texttoken": np.dtype("<i4"), "metainfo": np.dtype("u1")}) as writer:
+        with TouchNetWriter(path / f"{shard}", {"texttoken": np.dtype("<i4"), "metainfo": np.dtype("u1")}) as writer:
             for number in range(shard, COUNT, 3):
                 told = {"key": f"n{number}", "even": number % 2 == 0}
                 writer.add({"texttoken": bytes(4 * number), "metainfo": json.dumps(told).encode()})

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from mounts import wait_until
 
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 COUNT = 400
 
@@ -22,7 +22,7 @@ COUNT = 400
 def numbers(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("numbers") / "shards"
     path.mkdir()
-    with TouchWriter(path / "0", {"metainfo": np.dtype("u1")}) as writer:
+    with TouchNetWriter(path / "0", {"metainfo": np.dtype("u1")}) as writer:
         for number in range(COUNT):
             writer.add({"metainfo": b'{"key": "n%d"}' % number})
     return path

@@ -13,7 +13,7 @@ import pytest
 from mounts import kill_workers_while, touchfs
 from small_disks import fill, refused, small_disk
 
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 COUNT = 300
 LOOKS = ("error", "position", "peek", "len", "epoch", "batch", "reset")
@@ -24,7 +24,7 @@ def numbers(tmp_path_factory) -> Path:
     """Keys of all lengths, so that a part of one in another shows."""
     path = tmp_path_factory.mktemp("numbers") / "shards"
     path.mkdir()
-    with TouchWriter(path / "0", {"metainfo": np.dtype("u1")}) as writer:
+    with TouchNetWriter(path / "0", {"metainfo": np.dtype("u1")}) as writer:
         for number in range(COUNT):
             writer.add({"metainfo": b'{"key": "%s"}' % key(number).encode()})
     return path

@@ -19,7 +19,7 @@ from mounts import kill_workers_while, wait_until
 from small_disks import AS_ROOT, fill, refused, small_disk
 
 from touchfs import node
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 COUNT = 120
 PROGRAMS = Path(__file__).parent.parent.parent / "docs/control-files.md"
@@ -30,7 +30,7 @@ def numbers(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("numbers") / "shards"
     path.mkdir()
     for shard in range(3):
-        with TouchWriter(path / f"{shard}", {"metainfo": np.dtype("u1")}) as writer:
+        with TouchNetWriter(path / f"{shard}", {"metainfo": np.dtype("u1")}) as writer:
             for number in range(shard, COUNT, 3):
                 writer.add({"metainfo": b'{"key": "n%d"}' % number})
     return path

@@ -12,7 +12,7 @@ import pytest
 from mounts import TOUCHFS, touchfs, wait_until
 from small_disks import AS_ROOT, fill, refused, small_disk
 
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 COUNT = 60
 
@@ -26,7 +26,7 @@ def numbers(tmp_path_factory) -> Path:
 
 
 def write_shard(path: Path) -> None:
-    with TouchWriter(path, {"metainfo": np.dtype("u1")}) as writer:
+    with TouchNetWriter(path, {"metainfo": np.dtype("u1")}) as writer:
         for number in range(COUNT):
             writer.add({"metainfo": b'{"key": "n%d"}' % number})
 

@@ -20,7 +20,7 @@ from mounts import Mount, wait_until
 from slow import Slow, readers, slow
 from touchfs_mount.requests.alone import DEATHS
 
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 KEYS = [*(f"s{i}" for i in range(20)), "dies", "slow0", "slow1", "slow2"]
 WAYS = {"one": (), "two": ("--workers", 2), "trio": ("--loop", "trio")}
@@ -34,7 +34,7 @@ def audio_of(key: str) -> bytes:
 def lethal(tmp_path_factory) -> Path:
     source = tmp_path_factory.mktemp("lethal")
     for shard in ("good", "deadly"):
-        with TouchWriter(source / shard, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
+        with TouchNetWriter(source / shard, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
             for key in KEYS:
                 metainfo = {"key": key, "sample_rate": 16000, "txt": "word"}
                 writer.add({"audio": audio_of(key), "metainfo": json.dumps(metainfo).encode()})

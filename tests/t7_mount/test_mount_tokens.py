@@ -19,7 +19,7 @@ from mounts import Mount
 from touchfs import SampleSet, node
 from touchfs.indexing import open_dataset
 from touchfs.select.selection import Selector
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 COUNT, SHARDS = 12, 3
 WRITABLE = ("spec", "token", "batch", "reset")
@@ -31,7 +31,7 @@ def dozen(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("dozen") / "shards"
     path.mkdir()
     for shard in range(SHARDS):
-        with TouchWriter(path / f"{shard}", {"metainfo": np.dtype("u1")}) as writer:
+        with TouchNetWriter(path / f"{shard}", {"metainfo": np.dtype("u1")}) as writer:
             for number in range(shard, COUNT, SHARDS):
                 writer.add({"metainfo": json.dumps({"key": f"n{number}", "even": number % 2 == 0}).encode()})
     return path

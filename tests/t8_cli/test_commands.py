@@ -15,7 +15,7 @@ import soundfile
 from speech import SENTENCES, SPEECH
 
 from touchfs import SampleSet
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 
 def tree(path):
@@ -338,7 +338,7 @@ class TestSources:
         assert text("ls", "a:b") == "by-key/\nmerged/\nsegments/\nshards/"
 
     def test_a_sample_rate_for_audio_that_names_none(self, here, text):
-        with TouchWriter("bare", {"audio": np.dtype("<i2")}) as writer:
+        with TouchNetWriter("bare", {"audio": np.dtype("<i2")}) as writer:
             writer.add({"audio": b"abcd"})
         assert text("ls", "bare:shards/bare") == "00000000.pcm"
         assert "name one with --sample-rate" in text("stat", "bare:shards/bare/00000000.pcm")

@@ -172,7 +172,7 @@ def test_lines_that_cannot_be_packed(touchfs, here, kind):
     assert done.stdout == b"some: 3 shards, 2 samples, 3 lines skipped: see some/skipped.jsonl\n", done.stderr
     skipped = [json.loads(line) for line in Path("some/skipped.jsonl").read_text().splitlines()]
     assert [each["line"] for each in skipped] == [2, 4, 5]
-    assert "no extension that tells a recording: choose --audio-format" in skipped[2]["reason"]
+    assert "no extension of a recording: choose --audio-format" in skipped[2]["reason"]
     assert not list(Path("some").glob(".touchfs*"))
 
 

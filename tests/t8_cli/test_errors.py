@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from speech import COMMAND
 
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 
 def one_line(done, status):
@@ -39,7 +39,7 @@ CASES = [
         1,
         "empty: no shards here: expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list",
     ),
-    (["info", "text"], 1, "text: is no dataset: line 1 is not `SHARD_DIR DATATYPES`"),
+    (["info", "text"], 1, "text: is not a dataset: line 1 is not `SHARD_DIR DATATYPES`"),
     (["info", "s3://bucket/shards"], 2, "s3://bucket/shards: is a remote source (s3://); remote sources are not suppo"),
     (["ls", "hf://datasets/x:shards"], 2, "is a remote source (hf://); remote sources are not supported yet"),
     (["cat", "https://x.org/x.tar:shards/x"], 2, "remote sources are not supported yet"),
@@ -96,7 +96,7 @@ FILES = [
     ("x.backup", b"a" + bytes(256) + b"ustar\0", "a tar, but its name does not end in .tar"),
     ("x.bin", b"\1\2", "a .bin without its .idx"),
     ("x.wav", b"RIFF\0\0\0\0WAVE", "a single file of the kind .wav, not a shard: `touchfs pack` makes shards"),
-    ("x", b"\1\0\2", "binary data of no known kind"),
+    ("x", b"\1\0\2", "binary data in an unknown format"),
 ]
 
 
@@ -111,7 +111,9 @@ def test_a_file_of_another_format_is_named(touchfs, here, name, data, what):
 @pytest.mark.parametrize("data", ["touchfs mounts\n", "# audio corpus\n", "a,b\n", "", "two words\nx audio\n"])
 def test_only_text_that_looks_like_a_list_is_tried_as_one(touchfs, here, data):
     Path("x").write_text(data)
-    assert "x: is no dataset: line 1 is not `SHARD_DIR DATATYPES`; touchfs reads" in one_line(touchfs("info", "x"), 1)
+    assert "x: is not a dataset: line 1 is not `SHARD_DIR DATATYPES`; touchfs reads" in one_line(
+        touchfs("info", "x"), 1
+    )
 
 
 def test_a_list_may_have_any_name(text, here, shards):
@@ -141,7 +143,7 @@ def test_debug_shows_where_an_error_comes_from(touchfs, here):
 
 
 def test_a_shard_that_has_become_shorter_gives_an_error_and_no_other_bytes(touchfs, here):
-    with TouchWriter("s", {"audio": np.dtype("<i2")}) as writer:
+    with TouchNetWriter("s", {"audio": np.dtype("<i2")}) as writer:
         writer.add({"audio": b"ab" * 1000})
     location = "s:shards/s/00000000.pcm"
     assert touchfs("cat", location).stdout == b"ab" * 1000
@@ -158,7 +160,7 @@ def shell(command, here):
 
 def test_a_reader_that_has_seen_enough(mixed):
     """More lines than a pipe holds."""
-    with TouchWriter("large", {"audio": np.dtype("<i2")}) as writer:
+    with TouchNetWriter("large", {"audio": np.dtype("<i2")}) as writer:
         writer.add({"audio": b"a\n" * 1_000_000})
         for _ in range(5000):
             writer.add({"audio": b"ab"})

@@ -1,1 +1,1 @@
-"""Jobs over many shards: packing, converting, annotating. Each can be resumed."""
+"""Jobs over many shards: pack, convert, annotate. Each can be resumed."""

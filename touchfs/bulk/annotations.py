@@ -1,9 +1,10 @@
-"""Annotations: the metainfo of TouchNet shards, out as JSON lines, and back in without the recordings being touched.
+"""Annotations: export the metainfo of TouchNet shards as JSON lines, and import it again without touching the
+recordings.
 
-A line is for the sample with its key; the nth line with a key for the nth sample with it, in dataset order, and so
-with those that have no key. All lines are matched before anything is written. Then the shards are written, one after
-the other, in which a sample differs from its line: .bin and .idx together (`write/swapped.py`). So a put that was
-killed has changed some shards, each of them wholly, and is completed by doing it again.
+A line belongs to the sample with its key: the nth line with a key to the nth sample with it, in dataset order; likewise
+for lines without a key. All lines are matched before anything is written. Then the shards in which a sample differs
+from its line are written one after the other, .bin and .idx together (`bulk/swapped.py`). So an import that was killed
+has changed some shards, each of them completely, and is completed by running it again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from touchfs.bulk.swapped import alone, check, swapped
+from touchfs.bulk.swapped import check_replaceable, locked_parents, replacing
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import damage_text
@@ -30,21 +31,26 @@ from touchfs.source.local import LocalFile
 
 _BLOCK_SAMPLES = 1024
 _TEXT = np.dtype("u1")
-_KEEP = -1  # instead of the ordinal of a line
-# JSON has raw line ends between tokens only, where they mean nothing, and neither does the indentation after them.
+_KEEP = -1  # in the place of a line's ordinal: keep what is stored
+# JSON has raw line ends only between tokens, where they and the indentation after them have no meaning.
 _LINE_END = re.compile(rb"[\r\n][ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True)
 class PutReport:
-    samples: int  # changed
-    shards: int
-    ignored: int  # lines
+    """The result of an import."""
+
+    samples: int  # changed samples
+    shards: int  # changed shards
+    ignored: int  # lines without a sample
     kept: int  # samples without a line
 
 
 class Annotations:
-    """The stored metainfo of a shard, in order: what the files were when first opened, or ChangedError."""
+    """The stored metainfo of a shard, in order.
+
+    Raises ChangedError if its files changed since they were first opened.
+    """
 
     def __init__(self, path: str, modality: str, limits: Limits = LIMITS) -> None:
         self.path = path
@@ -79,17 +85,18 @@ class Annotations:
             self.close()
 
     def open(self) -> None:
-        """Open both files, or verify that they are the same still."""
+        """Open both files, or verify that they have not changed."""
         self._index.open()
         self._data.open()
-        self._index.open()  # both may have been replaced in between
+        self._index.open()  # both files may have been replaced in between
 
     def close(self) -> None:
+        """Close both files."""
         self._index.close()
         self._data.close()
 
     def key(self, ordinal: int, data: bytes) -> str | None:
-        """The key of a sample, whose metainfo must be a JSON object."""
+        """The key of a sample, or None. Raises FormatError if its metainfo is not a JSON object."""
         try:
             return parse_metainfo(data).key
         except FormatError as error:
@@ -98,7 +105,7 @@ class Annotations:
 
 
 def get_annotations(shards: Iterable[Annotations]) -> Iterator[bytes]:
-    """For each sample its metainfo as stored, but on one line; without the line's end."""
+    """The stored metainfo of each sample on one line, without a line end. Raises FormatError for damaged metainfo."""
     for shard in shards:
         for ordinal, data in enumerate(shard):
             shard.key(ordinal, data)
@@ -113,8 +120,10 @@ def put_annotations(
     keep_missing: bool = False,
     limits: Limits = LIMITS,
 ) -> PutReport:
-    """Store the lines, without their ends. Lines for no sample are refused, or ignored; samples without a line are
-    refused, or kept as they are.
+    """Store the lines, without their ends, as metainfo.
+
+    Lines without a sample raise NotFoundError, or are ignored with `ignore_unknown`. Samples without a line raise it
+    too, or keep their metainfo with `keep_missing`.
     """
     parents = {}
     for shard in shards:
@@ -123,23 +132,23 @@ def put_annotations(
         parents[shard.real_path] = os.path.dirname(shard.real_path)
     with tempfile.TemporaryFile() as file:
         found = _Lines(file, lines, limits.json)
-        with alone(sorted(set(parents.values()))):
+        with locked_parents(sorted(set(parents.values()))):
             plans, report = _match(shards, found, ignore_unknown=ignore_unknown, keep_missing=keep_missing)
             for shard, _ in plans:
-                check(shard.real_path, shard.names)
+                check_replaceable(shard.real_path, shard.names)
             for shard, plan in plans:
                 _write(shard, plan, found)
             return report
 
 
 class _Lines:
-    """Lines on the disk; in memory where they begin, and of each key the first that no sample has taken."""
+    """Lines in a temporary file. Their offsets, and by key the first line not matched yet, are in memory."""
 
     def __init__(self, file: BinaryIO, lines: Iterable[bytes], limit: int) -> None:
         self._file = file
         self._starts = array("q", [0])
         self._first: dict[str | None, int] = {}
-        self._more: dict[str | None, deque[int]] = {}  # of repeated keys
+        self._more: dict[str | None, deque[int]] = {}  # further lines of repeated keys
         for ordinal, ended in enumerate(lines):
             line = ended.removesuffix(b"\n").removesuffix(b"\r")
             if len(line) >= mmidx.LENGTH_LIMIT:
@@ -170,7 +179,7 @@ class _Lines:
 
     @property
     def left(self) -> int:
-        """How many no sample has taken."""
+        """The number of lines not matched to a sample."""
         return len(self._first) + sum(map(len, self._more.values()))
 
     def first_left(self) -> tuple[int, str | None]:
@@ -180,7 +189,7 @@ class _Lines:
 def _match(
     shards: Iterable[Annotations], lines: _Lines, *, ignore_unknown: bool, keep_missing: bool
 ) -> tuple[list[tuple[Annotations, array[int]]], PutReport]:
-    """The shards that change, and what each sample becomes: the line with this ordinal, or what it was."""
+    """The shards that change, with the ordinal of each sample's new line or _KEEP, and a report."""
     plans = []
     changed = missing = 0
     first_missing: tuple[str, int, str | None] | None = None
@@ -198,9 +207,9 @@ def _match(
             changed += count
     if lines.left and not ignore_unknown:
         line, key = lines.first_left()
-        told = "no key" if key is None else f"the key {key!r}"
+        described = "no key" if key is None else f"the key {key!r}"
         remedy = "mend them, or leave them out with --ignore-unknown"
-        raise NotFoundError(f"lines for no sample: {lines.left}, first line {line + 1} with {told}; {remedy}")
+        raise NotFoundError(f"lines for no sample: {lines.left}, first line {line + 1} with {described}; {remedy}")
     if first_missing is not None and not keep_missing:
         path, ordinal, key = first_missing
         remedy = "add lines, or keep what they have with --keep-missing"
@@ -210,7 +219,7 @@ def _match(
 
 def _write(shard: Annotations, plan: Sequence[int], lines: _Lines) -> None:
     sizes = array("q")
-    with swapped(shard.real_path, shard.names) as directory:
+    with replacing(shard.real_path, shard.names) as directory:
         data, index = (os.path.join(directory, name) for name in shard.names)
         with open(data, "xb") as file:
             for ordinal, stored in zip(plan, shard, strict=True):

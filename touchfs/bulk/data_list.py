@@ -1,8 +1,8 @@
-"""`data.list`, which stands for all shards of a TouchNet dataset: a line `SHARD_DIR DATATYPES` a shard.
+"""`data.list`, which lists all shards of a TouchNet dataset: one line `SHARD_DIR DATATYPES` a shard.
 
-As in TouchNet's make_data, it has the path of each shard as it was typed, so TouchNet reads it in the directory where
-that was. It can hold no path with spaces or control characters: then shards are named relative to `data.list` itself,
-and TouchNet reads it in the directory where `data.list` is.
+As in TouchNet's make_data, the path of each shard is as the output was typed, so TouchNet must run in the same
+directory. The format allows no spaces or control characters in paths: for such an output, shards are named relative to
+`data.list`, and TouchNet must run in its directory.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ def is_relative_to_itself(output: str) -> bool:
 
 
 def remark(output: str) -> str:
-    """What its readers must know of such a `data.list`."""
+    """A remark for the user on such a `data.list`."""
     return (
         f"{output}/{NAME} names the shards relative to itself: TouchNet reads it from there, after `cd {quote(output)}`"
     )
 
 
 def check_output(output: str) -> None:
+    """Raise UsageError for an empty output path."""
     if not output:
         raise UsageError("the output is empty: is a variable unset?")
 
 
 def write_data_list(directory: str | os.PathLike[str], output: str, shards: Sequence[str], datatypes: str) -> None:
-    """`directory` is the output, `output` how it was typed, and `shards` are the names of directories in it."""
+    """Write the list. `directory` is the output, `output` the same as typed, `shards` names directories in it."""
     before = "" if is_relative_to_itself(output) else f"{output}/"
     with atomic_file(os.path.join(directory, NAME)) as file:
         for shard in shards:

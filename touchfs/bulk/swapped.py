@@ -1,9 +1,9 @@
-"""Some files of a directory replaced together, so that nobody ever sees one new and another old, or none.
+"""Replace some files of a directory together, so that no reader sees a mix of new and old files, or none.
 
-Beside the directory another one is made, with the new files and hard links to all others; the two are swapped in one
-step, and the old one, by now under the temporary name, is deleted. Whoever opens several files through one descriptor
-of the directory has those of one time, or finds that it was deleted. (Who opens them by path may have the directory
-swapped in between; against that there is no help.)
+A new directory is made beside the old one, with the new files and hard links to all others. The two are exchanged in
+one step, and the old one, which then has the temporary name, is deleted. A reader that opens several files through one
+descriptor of the directory gets files of one version, or finds the directory deleted. (A reader that opens them by path
+may see the exchange in between; that cannot be prevented.)
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from touchfs.errors import SourceError, UsageError
 from touchfs.posix.atomic import SWAP_PREFIX
 from touchfs.posix.exchange import exchange
 
-# Of `touchfs index --in-place`: the one directory that there may be inside, which is moved.
+# Made by `touchfs index --in-place`: the only subdirectory that a shard may have. It is moved.
 _INDEX_DIRECTORY = ".touchfs-index"
 
 
 @contextmanager
-def alone(parents: Iterable[str]) -> Iterator[None]:
-    """While nobody else swaps directories in these; what a killed process left there is removed first."""
+def locked_parents(parents: Iterable[str]) -> Iterator[None]:
+    """Lock directories against other exchanges in them, and first remove what killed processes left there.
+
+    Raises UsageError if another `touchfs meta put` or a `touchfs pack` is at work there, and SourceError.
+    """
     with ExitStack() as stack:
         for parent in parents:
             try:
@@ -42,14 +45,14 @@ def alone(parents: Iterable[str]) -> Iterator[None]:
                 raise UsageError("another `touchfs meta put` is at work here: wait for it", path=parent) from error
             except OSError as error:
                 raise SourceError(f"cannot be locked and tidied: {error.strerror}", path=parent) from error
-            if PLAN in names:  # it would take the new directory for one of its own
+            if PLAN in names:  # it would take the new directory for a shard of its own
                 raise UsageError("an unfinished `touchfs pack` is here: let it finish first", path=parent)
         yield
 
 
-def check(directory: str, names: Collection[str]) -> None:
-    """Whether the named files in it can be replaced, as far as that can be known without writing. The directory's path
-    has no symbolic link.
+def check_replaceable(directory: str, names: Collection[str]) -> None:
+    """Raise SourceError or UsageError unless the named files in a directory can be replaced, as far as that is known
+    without writing. The path of the directory contains no symbolic link.
     """
     for each in (directory, os.path.dirname(directory)):
         if not os.access(each, os.W_OK | os.X_OK):
@@ -63,9 +66,9 @@ def check(directory: str, names: Collection[str]) -> None:
 
 
 @contextmanager
-def swapped(directory: str, names: Collection[str]) -> Iterator[str]:
-    """A directory to write the named files into, which takes the other's place at the end, unless an exception comes
-    first. The files are there already; the new ones have their owners and modes.
+def replacing(directory: str, names: Collection[str]) -> Iterator[str]:
+    """Yield a directory for the new versions of the named files. It replaces the old one when the block ends without
+    an exception. The files must exist already; the new ones get their owners and modes.
     """
     parent = os.path.dirname(directory)
     new = os.path.join(parent, SWAP_PREFIX + secrets.token_hex(8))
@@ -96,24 +99,29 @@ def _link_others(old: str, new: str, names: Collection[str]) -> None:
 
 
 def _move_others(old: str, new: str, names: Collection[str]) -> None:
-    """The index, and what was made in the old directory meanwhile. A rename of a hard link to another does nothing."""
+    """Move the index, and files created in the old directory meanwhile.
+
+    Renaming a hard link to its twin does nothing.
+    """
     for name in os.listdir(old):
         if name not in names:
             try:
                 os.replace(os.path.join(old, name), os.path.join(new, name))
             except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # an index that was begun anew already
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # a new index was begun already
                     raise
 
 
 def _keep_status(old: str, new: str) -> None:
-    """Owner, mode and extended attributes, of which an ACL is one; but not the time."""
-    was, made = os.stat(old), os.stat(new)
-    if (was.st_uid, was.st_gid) != (made.st_uid, made.st_gid):
+    """Copy owner, mode and extended attributes, ACLs among them, but not the time."""
+    before, after = os.stat(old), os.stat(new)
+    if (before.st_uid, before.st_gid) != (after.st_uid, after.st_gid):
         try:
-            os.chown(new, was.st_uid, was.st_gid)
+            os.chown(new, before.st_uid, before.st_gid)
         except PermissionError as error:
-            problem = f"its owner {was.st_uid} and group {was.st_gid} could not be kept: write as that user, or as root"
+            problem = (
+                f"its owner {before.st_uid} and group {before.st_gid} could not be kept: write as that user, or as root"
+            )
             raise SourceError(problem, path=old) from error
     shutil.copystat(old, new)
     os.utime(new)

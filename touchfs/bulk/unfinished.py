@@ -1,11 +1,11 @@
-"""What an unfinished pack or conversion keeps in its output, so that it can be resumed as what it was begun.
+"""The files of an unfinished pack or conversion in its output, so that it is resumed with the same settings.
 
-    OUT/.touchfs-pack.json              what was asked, written before anything else, removed when all is done
-    OUT/.touchfs-pack-000000003.jsonl   the lines that were skipped in a shard that is there (of a conversion: more)
-    OUT/.touchfs-tmp-…                  what was being written
+    OUT/.touchfs-pack.json              the settings; written before anything else, removed when all is done
+    OUT/.touchfs-pack-000000003.jsonl   the lines that were skipped in an existing shard (for a conversion: more)
+    OUT/.touchfs-tmp-…                  a shard that was being written
 
-Nobody may clean up under a process that still writes, as a worker may whose parent was killed. So all who write hold
-the plan's flock, shared; who cleans up holds it alone.
+No process may clean up while another still writes, which may be a worker whose parent was killed. So every writer holds
+the plan's flock, shared; a process that cleans up holds it exclusively.
 """
 
 from __future__ import annotations
@@ -30,46 +30,48 @@ PLAN = ".touchfs-pack.json"
 _SKIPPED = ".touchfs-pack-{}.jsonl"
 _KIND = "touchfs pack touch"
 _VERSION = 1
-# Of TouchNet; a tar or a Shar; any.
+# Names of TouchNet's files; of tars and Shar; of any target.
 _OF_A_DATASET = re.compile(r"[0-9]{9}|data\.list|([^.]+\.)?[0-9]{6}\.(tar|jsonl)(\.idx)?|skipped\.jsonl")
-# A worker notices within moments that its parent was killed.
+# A worker notices quickly that its parent was killed.
 _PATIENCE_SECONDS = 3.0
 _UNLOCKABLE = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
 
 
 @contextmanager
-def planned(output: Path, asked: Mapping[str, Any]) -> Iterator[None]:
-    """Makes the plan, or finds it, begun with the same that is asked. It is ours until the end. After an exception it
-    stays if there are shards to go on with.
+def open_plan(output: Path, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Create the plan, or resume an existing one with the same settings, and lock it until the block ends.
+
+    After an exception the plan stays if there are shards to resume from. Raises UsageError if the output contains
+    anything else, has other settings or is being written, and ChangedError if the source changed.
     """
     if not (output / PLAN).exists():
         _check_free(output)
     output.mkdir(parents=True, exist_ok=True)
     with _opened(output) as descriptor:
-        begun = _read(output, descriptor)
-        if begun is not None and _made(output):
-            _compare(output, begun, asked)
+        existing = _read(output, descriptor)
+        if existing is not None and _published(output):
+            _compare(output, existing, settings)
         else:
             try:
                 _check_free(output)
             except UsageError:
-                remove_plan(output)  # ours, made after another run had ended and removed its own
+                remove_plan(output)  # this plan is ours: another run ended in between and removed its own
                 raise
-            _write(descriptor, {_KIND: _VERSION, **asked})
+            _write(descriptor, {_KIND: _VERSION, **settings})
         _clean(output)
-        # Not at once: in between, another may take it, and then this fails.
+        # Not atomic: another process may lock it in between, and then this fails.
         _lock(output, descriptor, fcntl.LOCK_SH)
         try:
             yield
         except BaseException:
-            if not _made(output):
+            if not _published(output):
                 remove_plan(output)
             raise
 
 
 @contextmanager
-def joined(output: Path) -> Iterator[None]:
-    """For a worker: nobody cleans up meanwhile."""
+def join_plan(output: Path) -> Iterator[None]:
+    """Lock the plan in a worker, so that no process cleans up meanwhile. Raises ChangedError if it is gone."""
     try:
         descriptor = os.open(output / PLAN, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -82,11 +84,12 @@ def joined(output: Path) -> Iterator[None]:
 
 
 def skipped_path(output: Path, shard: str) -> Path:
+    """The path of the list of lines that were skipped in a shard."""
     return output / _SKIPPED.format(shard)
 
 
 def remove_plan(output: Path) -> None:
-    """Last of all: what else it kept is gone before."""
+    """Remove the files of an unfinished run, the plan last."""
     for path in output.glob(_SKIPPED.format("*")):
         path.unlink()
     (output / PLAN).unlink(missing_ok=True)
@@ -94,12 +97,12 @@ def remove_plan(output: Path) -> None:
 
 @contextmanager
 def _opened(output: Path) -> Iterator[int]:
-    """The plan's file, locked by us alone."""
+    """Open the plan's file and lock it exclusively."""
     while True:
         descriptor = _open_plan(output / PLAN)
         try:
             _lock(output, descriptor, fcntl.LOCK_EX)
-            if os.fstat(descriptor).st_nlink:  # else it was removed meanwhile
+            if os.fstat(descriptor).st_nlink:  # else the file was removed meanwhile
                 yield descriptor
                 return
         finally:
@@ -107,7 +110,7 @@ def _opened(output: Path) -> Iterator[int]:
 
 
 def _open_plan(path: Path) -> int:
-    """Not through a link that somebody has put into the output: what it leads to would be overwritten."""
+    """Open or create the plan. Refuses a link that somebody put into the output, as its target would be overwritten."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -119,7 +122,7 @@ def _open_plan(path: Path) -> int:
         if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
             return descriptor
         os.close(descriptor)
-    raise UsageError("is no plan of `touchfs pack`, but a link or no file: remove it", path=str(path))
+    raise UsageError("is not a plan of `touchfs pack` but a link, or not a file: remove it", path=str(path))
 
 
 def _lock(output: Path, descriptor: int, kind: int) -> None:
@@ -139,7 +142,7 @@ def _lock(output: Path, descriptor: int, kind: int) -> None:
 
 
 def _read(output: Path, descriptor: int) -> dict[str, Any] | None:
-    """None: new, or killed while it was written, so before there was anything else."""
+    """Read the plan. None if it is new, or incomplete: then a run was killed before it wrote anything else."""
     try:
         plan = json.loads(os.pread(descriptor, 2**20, 0))
     except ValueError:
@@ -157,28 +160,28 @@ def _write(descriptor: int, plan: Mapping[str, Any]) -> None:
     os.fsync(descriptor)
 
 
-def _compare(output: Path, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def _compare(output: Path, existing: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     remedy = "or remove it and pack again"
-    for name in asked:
-        if name != "sha256" and begun.get(name) != asked[name]:
+    for name in settings:
+        if name != "sha256" and existing.get(name) != settings[name]:
             raise UsageError(
-                f"was begun with {name} {begun.get(name)}, not {asked[name]}: go on with that, {remedy}",
+                f"was begun with {name} {existing.get(name)}, not {settings[name]}: go on with that, {remedy}",
                 path=str(output),
             )
-    if begun.get("sha256") != asked["sha256"]:
+    if existing.get("sha256") != settings["sha256"]:
         raise ChangedError(
             f"has changed since {output} was begun: go on with what it was, {remedy}",
-            path=str(asked.get("jsonl") or asked["source"]),
+            path=str(settings.get("jsonl") or settings["source"]),
         )
 
 
 def _check_free(output: Path) -> None:
-    if names := _made(output):
+    if names := _published(output):
         raise UsageError(f"already holds {names[0]}: remove it, or choose another output", path=str(output))
 
 
-def _made(output: Path) -> list[str]:
-    """What there is of a dataset: shards, data.list, skipped.jsonl."""
+def _published(output: Path) -> list[str]:
+    """The files of a dataset in the output: shards, data.list, skipped.jsonl."""
     try:
         return sorted(name for name in os.listdir(output) if _OF_A_DATASET.fullmatch(name))
     except FileNotFoundError:
@@ -190,7 +193,7 @@ def _made(output: Path) -> list[str]:
 def _clean(output: Path) -> None:
     for path in output.glob(f"{TEMPORARY_PREFIX}*"):
         if path.name.startswith(SWAP_PREFIX):
-            continue  # another one's, who may be at work
+            continue  # belongs to `touchfs meta put`, which may be running
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -22,7 +22,7 @@ from touchfs.errors import SourceError, UsageError
 from touchfs.format.tar.grouping import Dialect
 from touchfs.indexing import open_dataset
 from touchfs.peers import job as native
-from touchfs.peers.job import Done, Task
+from touchfs.peers.job import Task, TaskResult
 from touchfs.peers.pack import write_pack
 
 _HELP = ("-h", "--help")
@@ -235,12 +235,12 @@ def _index(
     return _run(partial(native.write, force=force), tasks, jobs)
 
 
-def _run(work: Callable[[Task], Done], tasks: list[Task], processes: int) -> int:
+def _run(work: Callable[[Task], TaskResult], tasks: list[Task], processes: int) -> int:
     """Do them all, say what came of each, and return the exit status."""
     status = 0
     with executor(max(min(processes, len(tasks)), 1)) as pool, progress_bar("indexing") as progress:
         sized = [(task, native.size_of(task)) for task in tasks]
-        for done in jobs.run_sized(partial(native.told, work), sized, pool, progress=progress):
+        for done in jobs.run_sized(partial(native.run_task, work), sized, pool, progress=progress):
             if done.line:
                 say(done.line)
             for line in done.remarks + done.wrong:

@@ -24,7 +24,12 @@ _TABLES_KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What a dataset knows of a shard without its catalog. `name` is its directory in the tree, unique."""
+    """The facts about a shard that are known without opening its catalog.
+
+    `name` is its unique directory name in the tree. Sizes are in bytes; `seconds` and `timed` are the total duration
+    and the number of the samples whose duration is known. `report` is the text of its ERROR.txt, "" if nothing is
+    wrong.
+    """
 
     name: str
     path: str
@@ -42,28 +47,29 @@ class Shard:
 
     @property
     def mtime_ns(self) -> int:
+        """The latest modification time of its files, in nanoseconds; 0 if there are none."""
         return max((identity.mtime_ns for identity in self.files.values()), default=0)
 
     @property
     def identity(self) -> str:
-        """A short text that is another one when a file of the shard is, or its rows are: what a shard id is given for.
+        """A hash that changes when a file of the shard or a row of its catalog changes. Shard ids are assigned by it.
 
-        Rows also depend on what names the catalog (`_digest`): the sample rate, and the version of catalogs.
+        Rows also depend on everything in the catalog's name: the options, and the version of catalogs.
         """
         listed = [f"{name}\0{f.size}\0{f.mtime_ns}\0{f.inode}" for name, f in self.files.items()]
-        told = "\0".join([*listed, os.path.basename(self.catalog)])
-        return hashlib.blake2b(told.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+        message = "\0".join([*listed, os.path.basename(self.catalog)])
+        return hashlib.blake2b(message.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
     def source(self, name: str) -> StoredFile:
-        """A file of the shard, by the name that a kind of file in its catalog gives as its source."""
+        """Open a file of the shard by name, as given by `source` of a kind of file in its catalog."""
         return open_source(self.path, name, self.files)
 
 
 class Dataset:
-    """`keys` is the index of keys, or the reason why there is none. `limits` are for what is read of it.
+    """Shards in order. `keys` is the index of keys, or the reason why there is none. `limits` bound what is read.
 
-    `moved_from` is the source that the data were at when they were indexed; empty if that is where they are. `unseen`
-    are the paths of shards that did not answer when it was opened: what is known of them is from before.
+    `moved_from` is the source path when the data were indexed, or "" if they have not been moved. `unseen` are the
+    paths of shards that did not answer when the dataset was opened: the facts about them are from an earlier opening.
     """
 
     def __init__(
@@ -85,7 +91,10 @@ class Dataset:
         self.by_name = {os.fsencode(shard.name): position for position, shard in enumerate(self.shards)}
 
     def catalog(self, position: int) -> Catalog:
-        """The catalog of the shard at a position, mapped anew. Raises ChangedError if it is another one's by now."""
+        """Map the catalog of the shard at a position.
+
+        Raises ChangedError if it was replaced since the dataset was opened.
+        """
         shard = self.shards[position]
         catalog = Catalog(shard.catalog, shard.path)
         if dict(catalog.facts.files) != shard.files:
@@ -95,23 +104,23 @@ class Dataset:
     def find(self, key: str) -> list[Holder]:
         """The samples that have this key or are shown under it, in dataset order.
 
-        Raises SourceError where there is no index of keys.
+        Raises SourceError if there is no index of keys.
         """
         if isinstance(self.keys, str):
             raise SourceError(f"keys cannot be found: {self.keys}", path=self.source)
-        wanted, found, plain = encode_key(key), [], plain_path(key)
+        encoded, found, plain = encode_key(key), [], plain_path(key)
         holders = [*map(self.keys.holder, self.keys.find(hash_of(quote(key))))]
-        if plain != key:  # what is `./a` in an archive is shown as `a`; elsewhere it is a key of its own
+        if plain != key:  # `./a` in an archive is shown as `a`; elsewhere it is a key of its own
             holders = sorted({*holders, *map(self.keys.holder, self.keys.find(hash_of(quote(plain))))})
         for holder in holders:
             table = self._table(holder.position)
             for row in table.files(holder.ordinal)[:1]:
-                if wanted == table.own_key(row) or wanted == encode_key(table.shown_key(row)):
+                if encoded == table.own_key(row) or encoded == encode_key(table.shown_key(row)):
                     found.append(holder)
         return found
 
     def _table(self, position: int) -> Table:
-        """The table of all files of a shard; of those asked for last, mapped already."""
+        """The table of all files of a shard, from a cache of the last `_TABLES_KEPT`."""
         table = self._tables.get(position)
         if table is None:
             table = self._tables[position] = self.catalog(position).tables["shards"]
@@ -124,20 +133,22 @@ class Dataset:
 
     @property
     def samples(self) -> int:
+        """The number of samples of all shards."""
         return sum(shard.samples for shard in self.shards)
 
     @property
     def seconds(self) -> float:
+        """The total duration of the samples whose duration is known."""
         return sum(shard.seconds for shard in self.shards)
 
     @property
     def timed(self) -> int:
-        """How many samples have a recording of which it is known how long it is: `seconds` is the sum of these."""
+        """The number of samples whose duration is known; `seconds` is their sum."""
         return sum(shard.timed for shard in self.shards)
 
     @cached_property
     def names_may_clash(self) -> bool:
-        """Whether files of two keys may have one name where all keys are in one directory."""
+        """Whether files of two keys may get the same name if all keys are in one directory."""
         return may_clash(shard.endings for shard in self.shards if shard.samples)
 
     @property
@@ -154,7 +165,7 @@ class Dataset:
         return extra / self.size if self.size else 0.0
 
     def facts(self) -> dict[str, object]:
-        """What `touchfs info` and `.touchfs/info` tell, by name."""
+        """The values that `touchfs info` and `.touchfs/info` print, by name."""
         return {
             "kind": ", ".join(sorted({kind_name(shard.path, shard.files) for shard in self.shards})),
             "shards": len(self.shards),
@@ -171,5 +182,5 @@ class Dataset:
 
 
 def counted(number: int, what: str) -> str:
-    """`1 sample`, `2 samples`"""
+    """A number and a noun: `1 sample`, `2 samples`."""
     return f"{number} {what}{'s' * (number != 1)}"

@@ -1,4 +1,4 @@
-"""A shard of a dataset that somebody looks at: its mapped tables, its files, and how contents are made of them."""
+"""An open shard of a dataset: its mapped tables, its files, and how the contents of files are made from them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from touchfs.extent import Content, Extent, Memory
 from touchfs.source.concat import StoredFile
 from touchfs.view.form import Presenter, frames_of, presenter
 
-# Each is a mapping, of which a process may have 65,530 (vm.max_map_count).
+# Each open shard is a memory mapping, and a process may have at most 65,530 (vm.max_map_count).
 SHARDS_KEPT = 8192
 
 
 class OpenShard:
-    """What its catalog says of kinds and ranges is checked where it is used: each is a FormatError if it is damaged."""
+    """Open the shard at a position of a dataset.
+
+    Kinds and ranges from its catalog are checked when they are used; damaged ones raise FormatError.
+    """
 
     __slots__ = ("_are_bytes", "_makers", "_sizes", "_sources", "kinds", "shard", "tables")
 
@@ -29,7 +32,7 @@ class OpenShard:
         files = {name: shard.source(name) for name in {kind.source for kind in kinds if kind.form != "inline"}}
         self._are_bytes = [kind.form == "bytes" for kind in kinds]
         self._sources = [files.get(kind.source) for kind in kinds]
-        self._sizes = [-1] * len(kinds)  # of the sources, as soon as they are wanted
+        self._sizes = [-1] * len(kinds)  # of the sources, filled on first use
         try:
             self._makers: list[Presenter | None] = [
                 None if kind.form == "inline" else presenter(kind.form, dataset.limits.window) for kind in kinds
@@ -38,20 +41,26 @@ class OpenShard:
             raise self._damaged() from error
 
     def verify(self, table: Table, row: int) -> None:
-        """Open and verify the file behind a row now, which is otherwise done when it is read, once a second."""
+        """Open and verify the file behind a row now; reads do this too, once a second.
+
+        Raises ChangedError, NotFoundError or SourceError.
+        """
         kind = table.kind[row]
         source = None if kind == DIRECTORY else self._source(kind - 1)
         if source is not None:
             source.open()
 
     def is_verified(self, table: Table, row: int) -> bool:
-        """Whether `verify` has nothing to do, as that was done within the last second."""
+        """Whether the file behind a row was verified within the last second, so `verify` would do nothing."""
         kind = table.kind[row]
         source = None if kind == DIRECTORY else self._source(kind - 1)
         return source is None or source.is_verified
 
     def content(self, table: Table, row: int) -> Content:
-        """The content of a file of one of the tables."""
+        """The content of the file at a row.
+
+        Raises UsageError for a directory, FormatError if the catalog is damaged.
+        """
         kind = table.kind[row] - 1
         if kind < 0:
             raise UsageError("is a directory")
@@ -64,7 +73,10 @@ class OpenShard:
         return extent if self._are_bytes[kind] else self._make(make, extent, table.inline(row))
 
     def read(self, table: Table, row: int) -> bytes:
-        """All of a content. If that is a range of a file, it is not made first, which takes as long as to read it."""
+        """Read the whole file at a row.
+
+        A plain range is read directly: making a content takes as long as reading it.
+        """
         kind, length = table.kind[row] - 1, table.length[row]
         source = self._source(kind) if kind >= 0 else None
         if source is None or not length or not self._are_bytes[kind]:
@@ -75,7 +87,7 @@ class OpenShard:
         return bytes(source.read(offset, length))
 
     def _source(self, kind: int) -> StoredFile | None:
-        """The file that those of a kind are ranges of, if they are."""
+        """The file of which files of a kind are ranges; None if their bytes are in the catalog."""
         try:
             return self._sources[kind]
         except IndexError:
@@ -98,23 +110,26 @@ class OpenShard:
         return FormatError("its catalog is damaged: index with --force", path=self.shard.path)
 
     def present(self, kind: int, offset: int, length: int, detail: bytes) -> Content:
-        """A range of the source of a kind, in the form of that kind. For all but `inline`."""
+        """The content made from a range of the source of a kind, in its form.
+
+        Raises UsageError for the form `inline`.
+        """
         source, make = self._source(kind), self._makers[kind]
         if source is None or make is None:
-            raise UsageError("is no range of a file")
+            raise UsageError("is not a range of a file")
         self._check(kind, source, offset, length)
         return self._make(make, Extent(source, offset, length), detail)
 
     def seconds(self, table: Table, row: int) -> float | None:
-        """How long the recording is that a file is, as far as the catalog knows."""
+        """The duration of a recording by the catalog, in seconds; None if the catalog does not have it."""
         kind = self.kind_of(table, row)
         if kind.rate:
             return table.frames[row] / kind.rate
-        told = frames_of(kind.form, table.length[row], table.inline(row))
-        return None if told is None else told[0] / told[1]
+        found = frames_of(kind.form, table.length[row], table.inline(row))
+        return None if found is None else found[0] / found[1]
 
-    def kind_of(self, table: Table, row: int) -> FileKind:
-        """For all but directories."""
+    def kind_of(self, table: Table, row: int) -> Kind:
+        """The kind of the file at a row, which is not a directory. Raises FormatError if the catalog is damaged."""
         try:
             return self.kinds[table.kind[row] - 1]
         except IndexError:

@@ -1,8 +1,9 @@
-"""The segments of an indexed dataset by position, and those merged by a plan: the files of `segments/` and `merged/`.
+"""The segments of an indexed dataset by position, and segments merged by a plan: the files of `segments/` and
+`merged/`.
 
-How many a sample has is counted when these are made, from all catalogs, and kept: 4 bytes a sample. Of segments that
-reads three columns of each catalog; of merged ones it is the merging itself, without the texts: some microseconds a
-segment. A plan with a seed, or recordings that have to be decoded, take some ten times as long.
+The number of segments per sample is computed from all catalogs when an object is made, and kept: 4 bytes a sample. For
+segments that reads three columns of each catalog; for merged ones it is the merging itself, without the texts: some
+microseconds a segment. A plan with a seed, or recordings that must be decoded, take about ten times as long.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
-from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSample, CataloguedSamples, ShownSamples, path_of
-from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownFile, ShownSample
+from touchfs.dataset.sample import MadeFile, MadeSample, Sample, SampleFile
+from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSample, CataloguedSamples, Samples, path_of
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Memory
 from touchfs.sample import Field
 from touchfs.view.form import SAMPLE_SIZE, recording_of
 from touchfs.view.merged import MergedFile, merged_files
-from touchfs.view.plan import Plan, merge
+from touchfs.view.plan import MergePlan, merge
 
-# Merged samples, of which a shuffle wants one segment each, but reading in order all of one after the other.
+# Cached merged samples: reading in order needs all segments of one sample after the other, a shuffle only one of each.
 _SAMPLES_KEPT = 256
 
 
-class _Parts(ShownSamples):
-    """`_ends` has for each shard how many parts its samples have, from the first to each one."""
+class _Parts(Samples):
+    """Parts of samples. `_ends` has, for each shard, the number of parts up to and including each sample."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._ends = [self._ends_of(OpenShard(dataset, position)) for position in range(len(dataset.shards))]
@@ -50,21 +51,23 @@ class _Parts(ShownSamples):
             raise FormatError(CATALOG_DAMAGED, path=shard.shard.path) from error
 
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
-        """How many parts each sample of a shard has. Raises IndexError where its catalog is damaged."""
+        """The number of parts of each sample of a shard. Raises IndexError if its catalog is damaged."""
         raise NotImplementedError
 
     def find(self, position: int, number: int) -> tuple[int, int]:
-        """The sample that a part of a shard is of, and which of its parts."""
+        """The ordinal of the sample to which a part of a shard belongs, and the number of the part in it."""
         ends: memoryview[int] = self._ends[position].data
         ordinal = bisect_right(ends, number)
         return ordinal, number - (ends[ordinal - 1] if ordinal else 0)
 
 
 class SegmentSamples(_Parts, CataloguedSamples):
+    """The segments of all samples of a dataset, in order."""
+
     view = "segments"
 
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
-        """By the last segment of each, as not all have a `.wav`."""
+        """The number of segments of each sample, by its last one, because not all have a `.wav`."""
         table, counts = shard.tables["segments"], np.zeros(samples, np.int64)
         files = np.flatnonzero(as_array(table.kind) != DIRECTORY)
         ordinals = as_array(table.ordinal)[files]
@@ -73,12 +76,14 @@ class SegmentSamples(_Parts, CataloguedSamples):
         np.maximum.at(counts, ordinals, as_array(table.part)[files].astype(np.int64) + 1)
         return counts
 
-    def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
+    def show(self, shard: OpenShard, position: int, number: int) -> Sample:
+        """The `number`-th segment of a shard."""
         ordinal, part = self.find(position, number)
         table = shard.tables["segments"]
         return _Segment(self.view, shard, table, _rows(table, ordinal, part), ordinal, part)
 
     def first_rows(self, shard: OpenShard, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of the first file of each segment; -1 for a segment without files."""
         return shard.tables["segments"].first_files_of_parts(numbers)
 
 
@@ -90,38 +95,42 @@ class _Segment(CataloguedSample):
 
 
 class MergedSamples(_Parts):
-    def __init__(self, dataset: Dataset, plan: Plan) -> None:
+    """The segments of all samples of a dataset merged by a plan, in order."""
+
+    def __init__(self, dataset: Dataset, plan: MergePlan) -> None:
         self.plan = plan
         self.view = f"merged/{plan}"
         self._samples: OrderedDict[tuple[int, int], list[MergedFile]] = OrderedDict()
         super().__init__(dataset)
 
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
+        """The number of merged segments of each sample."""
         counts = np.zeros(samples, np.int64)
         for ordinal, count in _count_runs(self.plan, shard):
             counts[ordinal] = count
         return counts
 
-    def show(self, shard: OpenShard, position: int, number: int) -> ShownSample:
+    def show(self, shard: OpenShard, position: int, number: int) -> Sample:
+        """The `number`-th merged segment of a shard."""
         ordinal, part = self.find(position, number)
         table = shard.tables["segments"]
         stem = b"%04d." % part
         shown = [file for file in self._merged(table, position, ordinal) if file.name.startswith(stem)]
-        shown.sort(key=lambda file: file.data is not None)  # the .wav first, as of segments
+        shown.sort(key=lambda file: file.data is not None)  # the .wav first, as for segments
         files = {_extension(file.name): self._file(shard, table, file) for file in shown}
         return MadeSample(self.view, shard.shard.name, ordinal, part, table.key(shown[0].row), files)
 
     def _merged(self, table: Table, position: int, ordinal: int) -> list[MergedFile]:
-        asked = position, ordinal
-        files = self._samples.get(asked)
+        cache_key = position, ordinal
+        files = self._samples.get(cache_key)
         if files is None:
-            files = self._samples[asked] = merged_files(self.plan, table, ordinal)
+            files = self._samples[cache_key] = merged_files(self.plan, table, ordinal)
             if len(self._samples) > _SAMPLES_KEPT:
                 with suppress(KeyError):  # another thread dropped it
                     self._samples.popitem(last=False)
         return files
 
-    def _file(self, shard: OpenShard, table: Table, file: MergedFile) -> ShownFile:
+    def _file(self, shard: OpenShard, table: Table, file: MergedFile) -> SampleFile:
         content: Callable[[], Content]
         if file.data is not None:
             content = partial(Memory, file.data)
@@ -135,17 +144,17 @@ class MergedSamples(_Parts):
 
 
 def _wavs(shard: OpenShard) -> NDArray[np.int64]:
-    """The rows of the segments' .wav files, of which each has one: they are no directories and not computed."""
+    """The rows of the segments' .wav files: the only files that are not stored in the catalog itself."""
     is_wav = np.array([False, *(kind.form != "inline" for kind in shard.kinds)])
     return np.flatnonzero(is_wav[np.asarray(shard.tables["segments"].kind)])
 
 
-def _count_runs(plan: Plan, shard: OpenShard) -> Iterator[tuple[int, int]]:
-    """How many merged segments each sample has that has segments."""
+def _count_runs(plan: MergePlan, shard: OpenShard) -> Iterator[tuple[int, int]]:
+    """The ordinal of each sample with segments, and its number of merged segments."""
     table = shard.tables["segments"]
     wavs = _wavs(shard)
     ordinals = as_array(table.ordinal)[wavs]
-    # Where PCM is in its shard tells where it is in its recording, up to an offset common to all, which is enough.
+    # Offsets of PCM in the shard are offsets in the recording plus a common constant, which does not affect merging.
     pcm = [_pcm(kind) for kind in shard.kinds]
     kinds = np.asarray(table.kind)[wavs] - 1
     if plan.seed is not None or not all(pcm[kind][0] for kind in np.unique(kinds).tolist()):
@@ -164,29 +173,29 @@ def _count_runs(plan: Plan, shard: OpenShard) -> Iterator[tuple[int, int]]:
         yield int(ordinals[first]), len(merge(plan, "", spans, pcm[kinds[first]][1]))
 
 
-def _pcm(kind: FileKind) -> tuple[int, int]:
-    """Bytes a sample of all channels, and the rate, of files of PCM; (0, 0) of others."""
+def _pcm(kind: Kind) -> tuple[int, int]:
+    """Bytes per frame and rate in Hz of a kind of PCM file; (0, 0) for other kinds."""
     recording = recording_of(Field(kind.field, kind.source, 0, 0, kind.form, ""))
     return (SAMPLE_SIZE * recording.channels, recording.rate) if recording else (0, 0)
 
 
 def _rows(table: Table, ordinal: int, part: int) -> Sequence[int]:
-    """Of the files of a segment."""
+    """The rows of the files of a segment."""
     ordinals, parts = table.ordinal, table.part
-    wanted = ordinal, part
+    target = ordinal, part
 
     def place(row: int) -> tuple[int, int]:
         return ordinals[row], parts[row]
 
-    first = bisect_left(table.order, wanted, key=place)
+    first = bisect_left(table.order, target, key=place)
     last = first
-    while last < len(table.order) and place(table.order[last]) == wanted:
+    while last < len(table.order) and place(table.order[last]) == target:
         last += 1
     return list(table.order[first:last])
 
 
 def _extension(name: bytes) -> str:
-    """Behind the number of the segment."""
+    """The rest of a file name after the number of the segment."""
     return name.partition(b".")[2].decode("utf-8", "surrogateescape")
 
 

@@ -1,16 +1,17 @@
-"""Opening a dataset, and indexing what of it is not indexed yet.
+"""Open a dataset, and index the parts of it that are not indexed yet.
 
-Opening one that is indexed costs a listing and a few stats a shard, and the reading of one small file, the *dataset
-file*, which keeps for each shard what it was (its files' identities) when its catalog was made. No catalog is touched
-before something in its shard is. Where a shard is new, or is another one by now, its catalog is made first; that is
-all that `touchfs index` does. A dataset file is only a summary: without it, catalogs are opened to see whose they are.
+Opening an indexed dataset costs a listing and a few stats a shard, and reading one small file, the *dataset file*. It
+has, for each shard, the identities of its files when its catalog was made. No catalog is touched before something in
+its shard is read. If a shard is new or has changed, its catalog is made first; `touchfs index` does nothing else. A
+dataset file is only a summary: without it, catalogs are opened to see which shards they belong to.
 
-A compressed shard is decompressed before (`touchfs.indexing.preparing`), as long as its decompressed form is not there.
+A compressed shard is decompressed first (`touchfs.indexing.preparing`), unless its decompressed form exists already.
 
-What has which key is told by the index of keys, one file over all shards, made last. Without it all else works.
+The index of keys, one file over all shards and made last, finds the samples of a key. Everything else works without it.
 
-All these live in the user's cache directory, named by a hash of the shard's or source's path and of what else they
-depend on, or with `in_place` in `.touchfs-index/` beside the data, where paths are relative and all may be moved.
+All these files are in the user's cache directory, named by a hash of the path of the shard or source and of the
+options, or with `in_place` in `.touchfs-index/` beside the data, where paths are relative and everything may be moved
+together.
 """
 
 from __future__ import annotations
@@ -79,16 +80,16 @@ def open_dataset(
     indexed_now: Callable[[str], None] = lambda path: None,
     patience_seconds: float | None = None,
 ) -> Dataset:
-    """Open a dataset, and index what of it is not indexed yet, or all of it with `force`.
+    """Open a dataset, and index the shards that are not indexed yet, or all with `force`.
 
-    `progress` hears how many bytes of shards are indexed, of how many; before that, `preparing` how many of compressed
-    ones are decompressed. `indexed_now` hears the path of each shard that is indexed. Raises UsageError, NotFoundError
-    or FormatError for the source as a whole, SourceError where no index can be written; what is wrong with one shard is
-    in its `report`. With `in_memory` the index is made for this process and those that it forks. So it is where we may
-    not write, or others may, and a line of the log says so.
+    `progress` is called with the bytes of shards that are indexed and their total; before that, `preparing` with the
+    bytes of compressed shards that are decompressed and their total. `indexed_now` is called with the path of each
+    shard that is indexed. Raises UsageError, NotFoundError or FormatError for the source as a whole, and SourceError if
+    no index can be written; problems of one shard are in its `report`. With `in_memory` the index is made for this
+    process and its forks. The same happens, with a line in the log, if we cannot write the index, or others can.
 
-    With `patience_seconds` a shard that does not answer so long is not waited for. It is what it was when it was
-    indexed, or if it never was, shows a text that says so.
+    With `patience_seconds` a shard that does not answer for this long is not waited for. It is served as it was when it
+    was indexed; if it never was, it shows a text with the reason.
     """
     if not source:
         raise UsageError("the source is empty: is a variable unset?")
@@ -107,7 +108,7 @@ def open_dataset(
 
 
 class _Work(NamedTuple):
-    """What `open_dataset` is asked for."""
+    """The arguments of `open_dataset`, and the shards that do not answer."""
 
     source: str
     options: Options
@@ -120,17 +121,17 @@ class _Work(NamedTuple):
 
 
 def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
-    """Open a dataset whose index is, or will be, in this directory."""
+    """Open a dataset whose index is in the directory `place`, or will be made there."""
     source, options, force, executor, progress, preparing, indexed_now, silent = work
     paths = [os.path.abspath(path) for path in find_shards(source, silent)]
     distrusted: list[str] = []
 
-    def indexed(path: str, suffix: str) -> str:
-        """Where the index of a shard or source is."""
-        told = os.path.relpath(path, place) if in_place else path
-        return os.path.join(place, _digest(f"{VERSION}\0{options}\0{told}") + suffix)
+    def index_path(path: str, suffix: str) -> str:
+        """The path of an index file for a shard or source."""
+        name = os.path.relpath(path, place) if in_place else path
+        return os.path.join(place, _digest(f"{VERSION}\0{options}\0{name}") + suffix)
 
-    dataset_file = indexed(source, DATASET_SUFFIX)
+    dataset_file = index_path(source, DATASET_SUFFIX)
     before = DatasetFile(source) if force else load_dataset_file(dataset_file, source, distrusted)
     known, moved_from = before.shards, before.moved_from
     paths, unseen = shards_of_silent(paths, set(map(os.path.abspath, silent)), known)
@@ -143,26 +144,30 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     }
     for path in unseen - shards.keys():
         make_place(place)
-        notice = silent_notice(path, indexed(path, ""))
+        notice = silent_notice(path, index_path(path, ""))
         shards[path] = _shard(path, notice.path, notice.facts)
-    held = find_prepared(path for path in dict.fromkeys(paths) if path not in unseen)
-    # What was decompressed in vain, and what is empty, is known from its catalog alone.
-    missing = [path for path, form in held.items() if form is None and (path not in shards or shards[path].size)]
+    decompressed = find_prepared(path for path in dict.fromkeys(paths) if path not in unseen)
+    # A shard whose decompression failed, or that is empty, is known from its catalog alone.
+    missing = [
+        path for path, form in decompressed.items() if form is None and (path not in shards or shards[path].size)
+    ]
     if missing:
         make_place(place)
     for path, outcome in prepare_shards(
-        missing, options.decompress, lambda path: indexed(path, ""), executor, preparing
+        missing, options.decompress, lambda path: index_path(path, ""), executor, preparing
     ):
         if isinstance(outcome, Notice):
             shards[path] = _shard(path, outcome.path, outcome.facts)
         else:
-            held[path] = outcome
+            decompressed[path] = outcome
     if not force and not in_place:  # an index in place moves with its data
-        new = [path for path in paths if path not in shards and not os.path.lexists(indexed(path, CATALOG_SUFFIX))]
-        moved = take_over(place, {path: _files(path) or {} for path in new}, lambda path: indexed(path, CATALOG_SUFFIX))
+        new = [path for path in paths if path not in shards and not os.path.lexists(index_path(path, CATALOG_SUFFIX))]
+        moved = take_over(
+            place, {path: _files(path) or {} for path in new}, lambda path: index_path(path, CATALOG_SUFFIX)
+        )
         moved_from = next(iter(moved.values()), moved_from)
     tasks = [
-        _Task(path, indexed(path, CATALOG_SUFFIX), options, force)
+        _Task(path, index_path(path, CATALOG_SUFFIX), options, force)
         for path in dict.fromkeys(paths)
         if path not in shards
     ]
@@ -174,16 +179,16 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
             indexed_now(shard.path)
     names = map(os.fsdecode, unique_names(paths, {path: shards[path].files for path in unseen}))
     named = [_named(shards[path], name) for path, name in zip(paths, names, strict=True)]
-    lasting = {shard.path: shard for shard in named if not is_notice(shard)}
-    if tasks or missing or known.keys() != lasting.keys():
-        with suppress(SourceError):  # what has been indexed is known from the catalogs, too
-            save_dataset_file(dataset_file, source, lasting.values(), moved_from)
-    keys = _open_keys(indexed(source, ".keys"), source, named, executor, distrusted, force=force)
+    permanent = {shard.path: shard for shard in named if not is_notice(shard)}
+    if tasks or missing or known.keys() != permanent.keys():
+        with suppress(SourceError):  # the catalogs have the same facts
+            save_dataset_file(dataset_file, source, permanent.values(), moved_from)
+    keys = _open_keys(index_path(source, ".keys"), source, named, executor, distrusted, force=force)
     if distrusted:
         others = f" (and {counted(len(distrusted) - 1, 'other file')})" if len(distrusted) > 1 else ""
         log.warning("%s: not read, and made anew%s; --trust USER believes what they write", distrusted[0], others)
     dataset = Dataset(source, named, keys, options.limits, moved_from, unseen)
-    hold(dataset, held.values())
+    hold(dataset, decompressed.values())
     return dataset
 
 
@@ -194,7 +199,7 @@ def _named(shard: Shard, name: str) -> Shard:
 def _open_keys(
     path: str, source: str, shards: Sequence[Shard], executor: Executor | None, distrusted: list[str], *, force: bool
 ) -> Keys | str:
-    """The index of keys at `path`, made if it is not that of these shards; or why there is none."""
+    """The index of keys at `path`, rebuilt unless it is that of these shards; or the reason why there is none."""
     identities = [shard.identity for shard in shards]
     known = None
     if not force:
@@ -223,9 +228,9 @@ def _open_keys(
 def unique_names(
     paths: Sequence[str], known: Mapping[str, Mapping[str, FileIdentity]] = MappingProxyType({})
 ) -> list[bytes]:
-    """The shards' directory names in the tree: what each is called by its path, `~n` for repeated ones.
+    """The shards' directory names in the tree: the name of each by its path, with `~n` for repeated names.
 
-    Those whose fingerprint is `known` are not looked at.
+    Shards whose fingerprint is in `known` are not accessed.
     """
     stems = [shard_name(path, known.get(path)) for path in paths]
     return [name for _, (name,) in assign(stems, [[None] for _ in stems])]
@@ -240,7 +245,7 @@ class _Task:
 
 
 def _index(task: _Task) -> tuple[Shard, str]:
-    """The shard, and why a catalog that was there is not believed."""
+    """Index one shard. Returns it, and the reason why an existing catalog is not trusted, or ""."""
     facts, problem = None, ""
     try:
         facts = None if task.force else _known_facts(task)
@@ -271,7 +276,7 @@ def _shard(path: str, catalog: str, facts: Facts) -> Shard:
 
 
 def _known_facts(task: _Task) -> Facts | None:
-    """What the catalog tells that is there already, if it is of this shard as it is."""
+    """The facts of the existing catalog, if it matches the shard as it is now."""
     try:
         facts = Catalog(task.catalog, task.path).facts
     except UntrustedError:
@@ -282,13 +287,13 @@ def _known_facts(task: _Task) -> Facts | None:
 
 
 def _is_current(shard: Shard, options: Options, distrusted: list[str]) -> bool:
-    """Where decompressing it has failed, that is what is told until it is tried again."""
+    """Whether the known facts are current. Those of a failed decompression are, until it is tried again."""
     is_known = options.decompress is Decompress.LATER and is_waiting(shard)
     return (is_known or _files(shard.path) == shard.files) and _has_catalog(shard, distrusted)
 
 
 def _has_catalog(shard: Shard, distrusted: list[str]) -> bool:
-    """Whether its catalog is there and believed."""
+    """Whether its catalog exists and is trusted."""
     try:
         return check_trusted_file(shard.catalog, shard.path).st_size == shard.catalog_size
     except UntrustedError as error:
@@ -299,12 +304,12 @@ def _has_catalog(shard: Shard, distrusted: list[str]) -> bool:
 
 
 def _size(path: str) -> int:
-    """What a shard counts for when progress is shown."""
+    """The bytes of a shard, for progress."""
     return sum(identity.size for identity in (_files(path) or {}).values())
 
 
 def _files(path: str) -> dict[str, FileIdentity] | None:
-    """The identities of a shard's files: none of a shard that is not there, and None where that cannot be known."""
+    """Identities of a shard's files: empty if it does not exist, None if that is unknown."""
     try:
         return fingerprint(path)
     except NotFoundError:

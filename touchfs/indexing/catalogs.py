@@ -1,9 +1,9 @@
-"""Makes the catalog of a shard: runs every view over every sample, names the files, and writes the tables.
+"""Make the catalog of a shard: run every view over every sample, name the files, and write the tables.
 
-A shard that cannot be opened gets a catalog too, with one file, `ERROR.txt`. So does one with damaged samples, beside
-the files of the others. The rest of a dataset is not held up by either.
+A shard that cannot be opened gets a catalog too, with one file, `ERROR.txt`. So does a shard with damaged samples,
+beside the files of the others. Neither keeps the rest of a dataset from being served.
 
-Samples are seen once, in order. What is kept of each is its key, its rows, and its names.
+Each sample is visited once, in order. Its key, its rows and its names are kept in memory.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from touchfs.view.form import size_of
 VIEWS = ("shards", "segments")
 REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
 REPORTED_MAX = 1000
-_KEY_TOLD_MAX = 80
-# Shares of the time that it takes to index a shard; the rest is for writing them.
+_KEY_SHOWN_MAX = 80
+# Shares of the time to index a shard; the rest is for writing the tables.
 _OPENING, _SAMPLES, _NAMES = 0.25, 0.4, 0.25
 _THEN = "then `touchfs reload`, or mount again."
 
 
 def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT) -> Facts:
-    """Index one shard. A damaged shard is not an error: its catalog says what is wrong."""
+    """Index one shard. A damaged shard raises no error: its catalog reports the damage."""
     files: dict[str, FileIdentity] = {}
     are_paths = keys_are_paths(shard_path)
     made = _Tables(keys_are_paths=are_paths)
@@ -53,7 +53,7 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
                     made.add(sample)
             report = made.report(shard_path, shard.problems, shard.remarks)
         digest = ""
-        with suppress(TouchfsError):  # a file that nothing of the shard needs may be one that cannot be read
+        with suppress(TouchfsError):  # a file that no sample needs may be unreadable
             digest = digest_ends(shard_path, files)
         with progress.stage(_NAMES, of=made.samples):
             tables = made.columns(report)
@@ -77,17 +77,17 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
 
 
 def make_broken(catalog_path: str, error: TouchfsError, files: Mapping[str, FileIdentity]) -> Facts:
-    """The catalog of a shard that cannot be served."""
+    """Write the catalog of a shard that cannot be served."""
     remedy = "Repair it or make it again"
     if isinstance(error, SourceError | MissingExtraError):
-        files = {}  # as those of no shard, so that the next opening tries again
+        files = {}  # matches no shard, so that the next opening tries again
         remedy = "See to that"
     report = f"This shard cannot be served.\n\n{one_line(str(error))}\n\n{remedy}, {_THEN}\n"
     return make_notice(catalog_path, report, files)
 
 
 def make_notice(catalog_path: str, text: str, files: Mapping[str, FileIdentity], stem: str = REPORT_STEM) -> Facts:
-    """A catalog that shows nothing but a text, as `stem`.txt."""
+    """Write a catalog that shows only a text, as `stem`.txt."""
     made = _Tables()
     facts = Facts(files, 0, 0.0, 0, 0, 0, text if stem == REPORT_STEM else "")
     write_catalog(catalog_path, made.columns(text, stem), made.kinds, facts)
@@ -95,7 +95,7 @@ def make_notice(catalog_path: str, text: str, files: Mapping[str, FileIdentity],
 
 
 class _Tables:
-    """The tables of one shard in the making."""
+    """Builds the tables of one shard."""
 
     def __init__(self, *, keys_are_paths: bool = False) -> None:
         self.seconds = 0.0
@@ -131,13 +131,13 @@ class _Tables:
         if sample.problem:
             self.damaged += 1
             if self.damaged <= REPORTED_MAX:
-                self._problems.append(f"sample {sample.ordinal} ({sample.key[:_KEY_TOLD_MAX]!r}): {sample.problem}")
+                self._problems.append(f"sample {sample.ordinal} ({sample.key[:_KEY_SHOWN_MAX]!r}): {sample.problem}")
         if recording is not None:
             self.timed += 1
             self.seconds += recording.length / recording.rate
 
     def report(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> str:
-        """The text of ERROR.txt, where `problems` and `remarks` are those of the shard; empty when nothing is wrong."""
+        """The text of ERROR.txt from the problems and remarks of the shard; "" if nothing is wrong."""
         if self.damaged:
             head = f"{self.damaged} of the {self.samples} samples of {path} are damaged; the others are served."
         elif problems:
@@ -148,18 +148,18 @@ class _Tables:
             return ""
         left = sum(max(count - REPORTED_MAX, 0) for count in (len(problems), len(remarks), self.damaged))
         more = [f"… and {left} more"] if left else []
-        told = [*problems[:REPORTED_MAX], *remarks[:REPORTED_MAX], *self._problems, *more]
+        lines = [*problems[:REPORTED_MAX], *remarks[:REPORTED_MAX], *self._problems, *more]
         return "\n".join(
-            [one_line(head), "", *map(one_line, told), "", f"Repair the shard or make it again, {_THEN}", ""]
+            [one_line(head), "", *map(one_line, lines), "", f"Repair the shard or make it again, {_THEN}", ""]
         )
 
     def columns(self, report: str, stem: str = REPORT_STEM) -> dict[str, dict[str, Column]]:
-        """The tables, with `report` as the file `stem`.txt if there is any."""
+        """The tables. A `report` that is not empty becomes the file `stem`.txt."""
         shards, segmented = self._views
         keys: list[str] = self._keys
         extensions: list[tuple[str | None, ...]] = shards.extensions
         if report:
-            # As if of a first sample, so that no sample has its name; but last in the table.
+            # Named like a first sample, so that no sample takes its name; but last in the table.
             keys, extensions = [stem, *keys], [(REPORT_EXTENSION,), *extensions]
         assigned = names.assign(keys, extensions)
         reports = []
@@ -168,7 +168,8 @@ class _Tables:
             file = File(REPORT_EXTENSION, nothing, inline=report.encode("utf-8", "replace"))
             self._add(shards, file, NO_SAMPLE, b"")
             reports.append(next(assigned))
-        # Named among all samples, also those without segments: a repeated key has the same ~n here as in shards/.
+        # Names are assigned over all samples, also those without segments: a repeated key gets the same ~n as in
+        # shards/.
         directories = names.assign(self._keys, [(None,)] * self.samples) if len(segmented.table) else iter(())
         tables = (
             shards.table.columns(_beside(chain(progress.each(assigned), reports))),
@@ -180,23 +181,23 @@ class _Tables:
         field, form, rate, frames = file.field, file.form, 0, 0
         if recording is not None and recording.field.name == field.name and form == "bytes":
             rate, frames = recording.rate, recording.length
-        told = (field.name, field.source, form, field.note if file.inline is None else "", rate)
-        kind = self._kinds.get(told)
+        kind_key = (field.name, field.source, form, field.note if file.inline is None else "", rate)
+        kind = self._kinds.get(kind_key)
         if kind is None:
-            kind = self._kinds[told] = len(self._kinds) + 1
+            kind = self._kinds[kind_key] = len(self._kinds) + 1
             if kind > KINDS_MAX:
                 raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
         suffix = view.suffix_size(file.extension)
-        size, kept = field.size, file.kept
+        size, detail = field.size, file.detail
         view.table.add(
-            kind, ordinal, file.part, field.offset, size, size_of(form, size, kept), suffix, key, kept, frames
+            kind, ordinal, file.part, field.offset, size, size_of(form, size, detail), suffix, key, detail, frames
         )
 
 
 class _View:
-    """One view of a shard: its table, and for each sample what its files' names end in.
+    """One view of a shard: its table, and the extensions of each sample's files.
 
-    `suffix_size` is how long what an extension adds to the path of its sample is.
+    `suffix_size` returns how many bytes an extension adds to the path of its sample.
     """
 
     def __init__(
@@ -219,7 +220,7 @@ class _View:
 
 
 def _beside(assigned: Iterable[tuple[bytes, list[bytes]]]) -> Iterator[tuple[bytes, bytes]]:
-    """Directory and name of the files that are named after their sample."""
+    """Directory and name of files that are named after their sample."""
     for directory, assigned_names in assigned:
         for name in assigned_names:
             yield directory, name
@@ -228,7 +229,7 @@ def _beside(assigned: Iterable[tuple[bytes, list[bytes]]]) -> Iterator[tuple[byt
 def _within(
     assigned: Iterable[tuple[bytes, list[bytes]]], extensions: Iterable[tuple[str | None, ...]]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Directory and name of the files that lie in a directory named after their sample."""
+    """Directory and name of files in a directory that is named after their sample."""
     for (parent, (name,)), each in zip(assigned, extensions, strict=False):
         directory = parent + b"/" + name if parent else name
         for extension in each:

@@ -1,4 +1,4 @@
-"""The dataset file: what each shard of a source was when its catalog was made, so that no catalog need be opened."""
+"""The dataset file: facts about each shard of a source from when its catalog was made, so that no catalog is opened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHARD_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(
 
 @dataclass(frozen=True, slots=True)
 class DatasetFile:
-    """The shards by path. `moved_from` is the source that the data were at when they were indexed, if another one."""
+    """Shards by path. `moved_from` is the source path when the data were indexed, or "" if they have not been moved."""
 
     source: str
     shards: dict[str, Shard] = field(default_factory=dict)
@@ -28,7 +28,10 @@ class DatasetFile:
 
 
 def load_dataset_file(path: str, source: str, distrusted: list[str]) -> DatasetFile:
-    """A dataset file; one of no shards where there is none that can be used, which costs time only."""
+    """Load a dataset file. Returns one without shards if it is missing or unusable, which costs only time.
+
+    If it is not trusted, the reason is appended to `distrusted`.
+    """
     try:
         with open(open_trusted(path, source), encoding="utf-8") as file:
             content = json.load(file)
@@ -42,9 +45,9 @@ def load_dataset_file(path: str, source: str, distrusted: list[str]) -> DatasetF
     return DatasetFile(source)
 
 
-def _parse_shard(told: dict[str, Any]) -> Shard:
-    files = {name: FileIdentity(**identity) for name, identity in told["files"].items()}
-    shard = Shard(**{**told, "files": files, "endings": parse_endings(told["endings"])})
+def _parse_shard(record: dict[str, Any]) -> Shard:
+    files = {name: FileIdentity(**identity) for name, identity in record["files"].items()}
+    shard = Shard(**{**record, "files": files, "endings": parse_endings(record["endings"])})
     for name, kind in _SHARD_TYPES.items():
         if not isinstance(getattr(shard, name), kind):
             raise TypeError(f"{name} is not of {kind}")
@@ -52,6 +55,7 @@ def _parse_shard(told: dict[str, Any]) -> Shard:
 
 
 def save_dataset_file(path: str, source: str, shards: Iterable[Shard], moved_from: str) -> None:
+    """Write a dataset file. Raises UnwritableError or SourceError."""
     content = {"version": VERSION, "source": source, "shards": [asdict(shard) for shard in shards]}
     if moved_from:
         content["moved_from"] = moved_from

@@ -1,9 +1,10 @@
-"""A directory for indexes that can be kept nowhere: in memory, for this process and those that it forks.
+"""A directory in memory for indexes that can be written nowhere else, for this process and its forks.
 
-It is removed at the end of the process that made it. What a killed one leaves is removed by the next one that needs
-such a directory: it has each one locked (flock) as long as any process uses it, and a lock ends with its holders.
+The process that made it removes it on exit. If that process is killed, the next one that needs such a directory removes
+it: each directory is locked (flock) as long as any process uses it, and the kernel drops the lock with its last holder.
 
-A mount makes it before it forks, as each of its processes may be the first that needs it, and end before the others.
+A mount makes the directory before it forks, because each of its processes may be the first to need it and may end
+before the others.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from touchfs.errors import SourceError
 _MEMORY = "/dev/shm"  # a file system in memory, on Linux
 _PREFIX = "touchfs-index-"
 
-_made: dict[str, tuple[int, int | None]] = {}  # the one directory that there may be: the process that made it, a lock
+_made: dict[str, tuple[int, int | None]] = {}  # at most one directory: the process that made it, and its lock
 
 
 def index_in_memory() -> str:
-    """The path of the directory. Raises SourceError where none can be made."""
+    """The path of the directory, which is made on the first call. Raises SourceError if that fails."""
     if not _made:
         place = _MEMORY
         try:
             if not os.access(_MEMORY, os.W_OK | os.X_OK):
-                place = tempfile.gettempdir()  # an OSError where there is none to write to
-            _remove_left(place)
+                place = tempfile.gettempdir()  # raises OSError if no directory is writable
+            _remove_leftovers(place)
             path, lock = _make(place)
         except OSError as error:
             raise SourceError(f"no index can be kept in memory: {error.strerror}", path=place) from error
@@ -41,17 +42,17 @@ def index_in_memory() -> str:
 
 
 def shared_index() -> str | None:
-    """The path of the directory, if there is one."""
+    """The path of the directory, or None if it was not made."""
     return next(iter(_made), None)
 
 
 def share_index(path: str) -> None:
-    """Use the directory of another process, which outlives this one and removes it."""
+    """Use the directory of another process, which lives longer than this one and removes it."""
     _made.setdefault(path, (0, None))
 
 
 def _make(place: str) -> tuple[str, int]:
-    """A directory and its lock. Until it is locked, another process may take it for a leftover and remove it."""
+    """Make a directory and lock it. Until it is locked, another process may take it for a leftover and remove it."""
     while True:
         path = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
         with suppress(FileNotFoundError):
@@ -62,7 +63,10 @@ def _make(place: str) -> tuple[str, int]:
 
 
 def discard() -> None:
-    """Remove it, if this process made it. Also done at exit, which a daemon ends without."""
+    """Remove the directory if this process made it.
+
+    Also runs at exit, but a daemon ends without running exit handlers.
+    """
     for path, (pid, lock) in list(_made.items()):
         if pid == os.getpid():
             shutil.rmtree(path, ignore_errors=True)
@@ -71,7 +75,7 @@ def discard() -> None:
                 os.close(lock)
 
 
-def _remove_left(place: str) -> None:
+def _remove_leftovers(place: str) -> None:
     with os.scandir(place) as entries:
         for entry in entries:
             with suppress(OSError):
@@ -83,7 +87,7 @@ def _remove_left(place: str) -> None:
 
 
 def _lock(path: str) -> int | None:
-    """A descriptor that holds the directory, or None where another process does."""
+    """Lock a directory and return the descriptor that holds the lock, or None if another process has it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,9 +1,9 @@
-"""Indexes of data that were moved: taken over where there is none for the path that they are at now.
+"""Indexes of data that were moved: reused if there is none for the new path.
 
-The dataset files of an index directory name all shards that were indexed, with the size, time and inode of each file. A
-move within a file system keeps all of these. Where they fit, and pieces of the files do (`touchfs.catalog.ends`), the
-catalog gets a second name, that of the new path, and is then found there. So a look through the dataset files, and no
-read of the data, replaces the indexing. Where nothing was ever moved, the look is small beside it.
+The dataset files of an index directory list all indexed shards, with the size, time and inode of each file. A move
+within a file system keeps all of these. If they match, and parts of the files match too (`touchfs.catalog.ends`), the
+catalog gets a second name, that of the new path, where it is found from then on. So reading the dataset files, and none
+of the data, replaces the indexing. If nothing was moved, the cost is small compared with the indexing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from touchfs.source.local import FileIdentity
 Files = Mapping[str, FileIdentity]
 
 
-def take_over(directory: str, wanted: Mapping[str, Files], name: Callable[[str], str]) -> dict[str, str]:
-    """Give shards at new paths the catalogs that they had at old ones. Returns by new path the old source.
+def take_over(directory: str, shards: Mapping[str, Files], name: Callable[[str], str]) -> dict[str, str]:
+    """Give shards at new paths their catalogs from old paths. Returns the old source by new path.
 
-    `wanted` has the files of each shard for which there is no catalog in the directory; `name` says what the catalog of
-    a path is called, which also depends on the options. A catalog with a report names the old path, so it stays.
+    `shards` has the files of each shard without a catalog in the directory; `name` returns the path of the catalog for
+    a shard, which also depends on the options. A catalog with a report contains the old path, so it is not reused.
     """
-    left = {_key(files): path for path, files in wanted.items() if files}
+    left = {_key(files): path for path, files in shards.items() if files}
     moved: dict[str, str] = {}
     for dataset_file in _newest_first(directory) if left else ():
         known = load_dataset_file(dataset_file, directory, [])
@@ -59,7 +59,10 @@ def _fits(path: str, files: Files, catalog: str) -> bool:
 
 
 def _link(catalog: str, name: str) -> None:
-    """A name of its own, so that it outlives an index of other data at the old path. It is copied where links fail."""
+    """Link a catalog to another name, so that it survives an index of other data at the old path.
+
+    Copies if links fail.
+    """
     try:
         os.link(catalog, name)
     except OSError:

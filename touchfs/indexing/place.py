@@ -1,4 +1,4 @@
-"""The directory that an index is in: the user's cache, or beside the data."""
+"""The directory of an index: in the user's cache, or beside the data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from touchfs.posix.trust import INDEX_DIRECTORY, check_trusted_directory, make_d
 
 
 def index_directory() -> str:
-    """The directory for all catalogs that are not kept beside their data."""
+    """The directory for all catalogs that are not beside their data."""
     return os.path.join(platformdirs.user_cache_dir("touchfs"), "index")
 
 
 def index_place(source: str, *, in_place: bool = False) -> str:
-    """The directory for a source's catalogs."""
+    """The directory for the catalogs of a source."""
     if not in_place:
         return index_directory()
     source = os.path.abspath(source)
@@ -24,21 +24,21 @@ def index_place(source: str, *, in_place: bool = False) -> str:
 
 
 def check_place(place: str, source: str) -> None:
-    """Raises UntrustedError or UnwritableError where the index of a source in a directory could not be believed."""
+    """Raise UntrustedError or UnwritableError if an index of the source in this directory could not be trusted."""
     try:
         check_trusted_directory(place, source)
         if os.path.basename(place) != INDEX_DIRECTORY:
             make_private(place)
     except (FileNotFoundError, NotADirectoryError):
-        return  # it is made when it is needed
+        return  # created on demand
     except OSError as error:
         raise write_error(error, f"cannot be looked into: {error.strerror}", place) from error
 
 
 def make_place(place: str) -> None:
-    """Make the directory if it is not there. Raises UnwritableError or SourceError."""
+    """Create the directory if it does not exist. Raises UnwritableError or SourceError."""
     try:
         make_directory(place)
     except OSError as error:
-        told = f"no index can be written: {error.strerror}; $XDG_CACHE_HOME or --in-place name another place"
-        raise write_error(error, told, place) from error
+        problem = f"no index can be written: {error.strerror}; $XDG_CACHE_HOME or --in-place name another place"
+        raise unwritable(error, problem, place) from error

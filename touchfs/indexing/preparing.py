@@ -1,8 +1,8 @@
 """Compressed shards of a dataset: which wait for their decompression, and what they show meanwhile.
 
-A catalog says where the bytes of a decompressed form are, but that form may be evicted from the scratch store. So each
-opening of a dataset looks for those it needs, and holds them as long as it lives; what is missing is made at once,
-later, or not at all (`Options.decompress`). A shard without one shows a text instead.
+A catalog has offsets into a decompressed form, but that form may be evicted from the scratch store. So each opening of
+a dataset looks for the forms it needs, and keeps them from eviction as long as it lives; missing ones are made at once,
+later, or never (`Options.decompress`). A shard without its decompressed form shows a text instead.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ CATALOG_SUFFIX = ".arrow"
 PREPARING_STEM = "PREPARING"
 _PREPARING_SUFFIX, _REFUSED_SUFFIX, SILENT_SUFFIX = ".preparing.arrow", ".refused.arrow", ".silent.arrow"
 
-_held: WeakKeyDictionary[Dataset, list[ScratchFile]] = WeakKeyDictionary()
+_in_use: WeakKeyDictionary[Dataset, list[Held]] = WeakKeyDictionary()
 
 
 class Notice(NamedTuple):
-    """A catalog in the place of a shard's own."""
+    """A catalog that takes the place of a shard's own, and its facts."""
 
     path: str
     facts: Facts
 
 
-def find_prepared(paths: Iterable[str]) -> dict[str, list[ScratchFile] | None]:
-    """Of all shards with compressed files, the decompressed forms, where all are there."""
+def find_prepared(paths: Iterable[str]) -> dict[str, list[Held] | None]:
+    """The decompressed forms of each shard with compressed files, or None if any is missing."""
     return {path: _find(files) for path in paths if (files := _compressed(path))}
 
 
 def _find(files: Mapping[str, FileIdentity]) -> list[ScratchFile] | None:
     forms = [find(*each) for each in files.items()]
-    there = [form for form in forms if form is not None]
-    return there if len(there) == len(forms) else None
+    existing = [form for form in forms if form is not None]
+    return existing if len(existing) == len(forms) else None
 
 
 def _compressed(path: str) -> dict[str, FileIdentity]:
@@ -59,10 +59,10 @@ def _compressed(path: str) -> dict[str, FileIdentity]:
 
 def prepare_shards(
     paths: Sequence[str], when: Decompress, place: Callable[[str], str], executor: Executor | None, progress: Progress
-) -> Iterator[tuple[str, list[ScratchFile] | Notice]]:
-    """Decompress shards, or write of each a catalog that says why that is not done, at its `place` with a suffix.
+) -> Iterator[tuple[str, list[Held] | Notice]]:
+    """Decompress shards, or write for each a catalog with the reason why not, at its `place` plus a suffix.
 
-    `progress` is told the compressed bytes that are done.
+    Yields each path with its decompressed forms or that catalog. `progress` is called with compressed bytes.
     """
     if when is not Decompress.NOW:
         yield from ((path, _notice(path, place(path), when)) for path in paths)
@@ -100,7 +100,7 @@ def _prepare(path: str) -> list[ScratchFile] | TouchfsError:
 
 
 def _error_of(path: str) -> TouchfsError | None:
-    """For a process that is not the one which holds what is prepared."""
+    """Decompress a shard in another process than the one that will use it; None if that succeeds."""
     outcome = _prepare(path)
     return outcome if isinstance(outcome, TouchfsError) else None
 
@@ -109,8 +109,8 @@ def _notice(path: str, place: str, when: Decompress) -> Notice:
     files = _files(path)
     store, shown = one_line(Scratch.configured().directory), one_line(path)
     if when is Decompress.NEVER:
-        told = f"is compressed, and its decompressed form is not in the scratch store {store}"
-        text = f"This shard cannot be served.\n\n{shown}: {told}.\n\nMount or index it without --no-decompress.\n"
+        problem = f"is compressed, and its decompressed form is not in the scratch store {store}"
+        text = f"This shard cannot be served.\n\n{shown}: {problem}.\n\nMount or index it without --no-decompress.\n"
         return Notice(place + _REFUSED_SUFFIX, make_notice(place + _REFUSED_SUFFIX, text, files))
     size = sum(identity.size for identity in files.values())
     text = (
@@ -127,11 +127,12 @@ def _files(path: str) -> dict[str, FileIdentity]:
 
 
 def is_notice(shard: Shard) -> bool:
+    """Whether the catalog of a shard shows only a text in the place of its samples."""
     return shard.catalog.endswith((_PREPARING_SUFFIX, _REFUSED_SUFFIX, SILENT_SUFFIX))
 
 
 def is_waiting(shard: Shard) -> bool:
-    """Whether a shard is to be decompressed later; or again, as that failed for a reason that may be gone by then."""
+    """Whether a shard waits for its decompression, for the first time or after a failure that may be temporary."""
     if shard.catalog.endswith(_PREPARING_SUFFIX):
         return True
     if shard.catalog.endswith(SILENT_SUFFIX):
@@ -139,16 +140,17 @@ def is_waiting(shard: Shard) -> bool:
     return bool(shard.report) and not shard.files and bool(_compressed(shard.path))
 
 
-def hold(dataset: Dataset, held: Iterable[list[ScratchFile] | None]) -> None:
-    """Keep from being evicted what a dataset needs, as long as it lives in this process, or until `release`."""
-    _held[dataset] = [form for forms in held for form in forms or ()]
+def hold(dataset: Dataset, decompressed_forms: Iterable[list[Held] | None]) -> None:
+    """Keep decompressed forms from eviction as long as the dataset lives in this process, or until `release`."""
+    _in_use[dataset] = [form for forms in decompressed_forms for form in forms or ()]
 
 
 def hold_all(dataset: Dataset) -> None:
-    """The same for a dataset that was opened by another process."""
+    """Like `hold`, for a dataset that another process opened: finds the decompressed forms again."""
     paths = [shard.path for shard in dataset.shards if shard.size and shard.path not in dataset.unseen]
     hold(dataset, find_prepared(paths).values())
 
 
 def release(dataset: Dataset) -> None:
-    _held.pop(dataset, None)
+    """Allow the eviction of a dataset's decompressed forms."""
+    _in_use.pop(dataset, None)

@@ -1,4 +1,4 @@
-"""Whether a dataset is worth serving: what a mount and `touchfs info` fail for."""
+"""Whether a dataset can be served at all: otherwise a mount and `touchfs info` fail."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from touchfs.indexing.preparing import is_waiting
 
 
 def why_unservable(dataset: Dataset, *, strict: bool = False) -> str:
-    """Why nothing of a dataset can be served, or with `strict`, not all of it; empty where it can.
+    """Why nothing of a dataset can be served, or with `strict`, why not all of it; "" if it can.
 
-    Shards that wait for their decompression count as served. So does a dataset in which there is nothing to serve.
+    Shards that wait for their decompression count as served; so does an empty dataset.
     """
     broken = [position for position, shard in enumerate(dataset.shards) if shard.report]
     if not broken:
@@ -23,7 +23,7 @@ def why_unservable(dataset: Dataset, *, strict: bool = False) -> str:
 
 
 def first_reason(dataset: Dataset, position: int) -> str:
-    """The first line that the report of a shard has on what is wrong; how many samples are damaged, if any are."""
+    """The first problem in the report of a shard, or its number of damaged samples if there are any."""
     shard = dataset.shards[position]
     if shard.damaged:
         return f"shard {shard.name}: {shard.damaged:,} of {shard.samples:,} samples are damaged"
@@ -35,13 +35,13 @@ def first_reason(dataset: Dataset, position: int) -> str:
 
 def _serves_anything(dataset: Dataset) -> bool:
     if any(shard.samples > shard.damaged for shard in dataset.shards):
-        return True  # which is told without a look at any file
+        return True  # known without opening a catalog
     shards = enumerate(dataset.shards)
     return any(is_waiting(shard) or (shard.damaged and _has_files(dataset, position)) for position, shard in shards)
 
 
 def _has_files(dataset: Dataset, position: int) -> bool:
-    """Of a damaged sample there may be files: its metainfo, or the line that is no JSON."""
+    """Whether a shard has any file. Even damaged samples may have some: metainfo, or a line that is not JSON."""
     table = dataset.catalog(position).tables["shards"]
     is_file = (as_array(table.kind) != DIRECTORY) & (as_array(table.ordinal) != NO_SAMPLE)
     return bool(is_file.any())

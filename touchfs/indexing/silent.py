@@ -1,8 +1,8 @@
-"""Shards whose file system does not answer: whoever looks at one of their files waits, perhaps for ever.
+"""Shards whose file system does not answer. Any access to their files waits, perhaps for ever.
 
-So who must not wait looks first, in threads: at all paths one after the other, and where one takes its time, a further
-thread goes on with the next. A path that has not answered after some seconds is *silent*, and its thread is left
-behind.
+A caller that must not wait first tests all paths in threads: one thread tests them in order, and if a path takes its
+time, another thread continues with the next one. A path that has not answered after some seconds is *silent*, and its
+thread is abandoned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from time import monotonic
 from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
 
-# So long a mount waits, unless it is told.
+# How long a mount waits by default.
 PATIENCE_SECONDS = 10.0
 
 THREADS_MAX = 256
@@ -25,29 +25,29 @@ _NEXT_SECONDS = 0.05
 
 
 def silent_paths(paths: Iterable[str], seconds: float) -> frozenset[str]:
-    """Those of the paths that do not answer within so many seconds, nor what is in them if they are directories.
+    """The paths that do not answer within `seconds`. Of a directory, all entries must answer.
 
-    Where so many hang that no thread is left, all the others are taken for silent, too.
+    If so many paths hang that no thread is left, all remaining ones count as silent too.
     """
     todo = deque(dict.fromkeys(paths))
-    looked_at: dict[threading.Thread, tuple[str, float]] = {}
+    in_progress: dict[threading.Thread, tuple[str, float]] = {}
     ended = threading.Event()
 
     def work() -> None:
         me = threading.current_thread()
         with suppress(IndexError):
             while True:
-                looked_at[me] = "", monotonic()
+                in_progress[me] = "", monotonic()
                 path = todo.popleft()
-                looked_at[me] = path, monotonic()
-                _look(path)
-        looked_at.pop(me, None)
+                in_progress[me] = path, monotonic()
+                _access(path)
+        in_progress.pop(me, None)
         ended.set()
 
     threads = 0
-    while todo or looked_at:
+    while todo or in_progress:
         now = monotonic()
-        waiting = [now - since for _, since in list(looked_at.values())]
+        waiting = [now - since for _, since in list(in_progress.values())]
         if todo and threads < THREADS_MAX and all(waited > _NEXT_SECONDS for waited in waiting):
             threads += 1
             threading.Thread(target=work, name=f"look-{threads}", daemon=True).start()
@@ -55,10 +55,10 @@ def silent_paths(paths: Iterable[str], seconds: float) -> frozenset[str]:
             break
         ended.wait(_NEXT_SECONDS)
         ended.clear()
-    return frozenset([*todo, *(path for path, _ in list(looked_at.values()) if path)])
+    return frozenset([*todo, *(path for path, _ in list(in_progress.values()) if path)])
 
 
-def _look(path: str) -> None:
+def _access(path: str) -> None:
     with suppress(OSError):
         os.stat(path)
         with os.scandir(path) as entries:
@@ -68,23 +68,27 @@ def _look(path: str) -> None:
 
 
 def shards_of_silent(paths: Iterable[str], silent: Collection[str], known: Iterable[str]) -> tuple[list[str], set[str]]:
-    """The paths of shards, each silent one replaced by those of the shards that were known at it or in it; and which
-    of them nobody has looked at.
+    """The paths of shards, and the set of those that were not accessed.
+
+    Each silent path is replaced by the `known` shards at it or below it.
     """
     found: list[str] = []
     unseen: set[str] = set()
     for path in paths:
         if path in silent:
-            there = [each for each in known if each == path or each.startswith(path + "/")] or [path]
-            found += there
-            unseen.update(there)
+            at_path = [each for each in known if each == path or each.startswith(path + "/")] or [path]
+            found += at_path
+            unseen.update(at_path)
         else:
             found.append(path)
     return found, unseen
 
 
 def silent_notice(path: str, place: str) -> Notice:
-    """Where nothing is known of a shard: a catalog at `place` with a suffix, that says so."""
+    """Write a catalog for a silent shard about which nothing is known, at `place` plus a suffix.
+
+    It shows the reason.
+    """
     text = (
         f"This shard cannot be served.\n\n{path} does not answer: is its file system there? When it is again, "
         "`touchfs reload`, or mount again.\n"

@@ -9,14 +9,14 @@ from operator import itemgetter
 from typing import Any
 
 from touchfs.control_characters import has_control
-from touchfs.dataset.shown_sample import ShownSample
+from touchfs.dataset.sample import Sample
 from touchfs.errors import UsageError
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.node.core.base import PairNode
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
 from touchfs.node.transform.repeater import LazyRepeater
-from touchfs.select.selection import Samples
+from touchfs.select.selection import AnySamples
 
 # The view as specs name it, the shard, the ordinal and the segment of a sample, and its token.
 ItemToken = Callable[[str, str, int, int], str]
@@ -54,16 +54,16 @@ def _paths(node: PairNode, tokens: Sequence[Any]) -> list[bytes]:
         paths = [iter(_paths(source, own)) for source, own in zip(node.sources, of_source, strict=True)]
         return [next(paths[number]) for number, _ in tokens]
     if isinstance(node, LazyIndexedManifestIterator):
-        samples: Samples = node.samples  # type: ignore[assignment]
+        samples: AnySamples = node.samples  # type: ignore[assignment]
         return samples.paths(tokens)
     raise TypeError(f"no graph of a spec has a {type(node).__name__}")
 
 
-def _key(sample: ShownSample) -> str:
+def _key(sample: Sample) -> str:
     return json.dumps(sample.key)[1:-1] if not sample.key.isprintable() else sample.key
 
 
-def _json(sample: ShownSample, item_token: ItemToken) -> str:
+def _json(sample: Sample, item_token: ItemToken) -> str:
     view = "samples" if sample.view == "shards" else sample.view
     told = {
         "key": sample.key,

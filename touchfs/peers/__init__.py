@@ -1,1 +1,1 @@
-"""Indexes that other tools make and read: finding, judging and writing them."""
+"""Indexes that other tools make and read: find them, verify them against the data, and write them."""

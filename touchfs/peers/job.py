@@ -1,6 +1,6 @@
-"""What `touchfs index` does with the indexes of other tools: finds them, judges them, and writes those it should.
+"""The work of `touchfs index` on the indexes of other tools: find them, verify them, and write them.
 
-The work on one file is a function of a `Task`, for processes to share. Its errors are part of what it returns, so that
+The work on one file is a function of a `Task` that can run in another process. Errors are part of its result, so that
 one damaged file of thousands does not keep the others from being indexed.
 """
 
@@ -22,7 +22,7 @@ _COMPRESSED = (".gz", ".zst", ".xz", ".bz2", ".lz4")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The index of one file; of many, if it is its own data. `dialect` is None for JSONL."""
+    """The index of one file, or of many files if `data` and `index` are the same. `dialect` is None for JSONL."""
 
     data: str
     index: str
@@ -30,67 +30,69 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class TaskResult:
+    """The outcome of a task: a line for the user, and lists of remarks and errors."""
+
     line: str = ""
     remarks: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
 
 
 def plan(found: Iterable[tuple[str, Dialect | None]], output_dir: str | None) -> list[Task]:
-    """The indexes of these files, each at a place of its own."""
+    """A task for the index of each file. Raises UsageError if two indexes would have the same path."""
     tasks: dict[str, Task] = {}
     for data, dialect in found:
         if not data:
             raise UsageError("the path is empty: is a variable unset?")
         task = Task(data, index_path(data, dialect, output_dir), dialect)
         if (other := tasks.setdefault(task.index, task)).data != data:
-            told = f"would be the index of {other.data} and of {data}: take a directory for each"
-            raise UsageError(told, path=task.index)
+            problem = f"would be the index of {other.data} and of {data}: take a directory for each"
+            raise UsageError(problem, path=task.index)
     return list(tasks.values())
 
 
-def told(work: Callable[[Task], Done], task: Task) -> Done:
-    """An error of one task does not keep the others from being done."""
+def run_task(work: Callable[[Task], TaskResult], task: Task) -> TaskResult:
+    """Run a task, and return its error as a result, so that the other tasks continue."""
     try:
         return work(task)
     except TouchfsError as error:
-        return Done(wrong=(str(error),))
+        return TaskResult(wrong=(str(error),))
 
 
 def size_of(task: Task) -> int:
-    """What a task counts for when progress is shown: the bytes of its data."""
+    """The bytes of a task's data, for progress; 0 if unknown."""
     try:
         return os.path.getsize(task.data)
     except OSError:
         return 0
 
 
-def write(task: Task, *, force: bool) -> Done:
-    """What is there and right is left as it is, and without `force` what is wrong, too, which is an error."""
+def write(task: Task, *, force: bool) -> TaskResult:
+    """Write an index. A right one is left as it is; a wrong one is an error, or with `force` replaced."""
     if not force and os.path.lexists(task.index):
         identify(task.data)
         verdict = judge(task.index, task.data)
         if not _is_right(verdict, task):
-            return Done(wrong=(f"{verdict}; --force writes it anew",))
-        return Done(f"{task.index}: {counted(verdict.samples, 'sample')}; indexed already")
+            return TaskResult(wrong=(f"{verdict}; --force writes it anew",))
+        return TaskResult(f"{task.index}: {counted(verdict.samples, 'sample')}; indexed already")
     report = write_index(task.data, task.index, task.dialect)
     remarks = (f"{task.data}: {report.remark}",) if report.remark else ()
-    return Done(f"{task.index}: {counted(report.samples, 'sample')}; indexed now", remarks)
+    return TaskResult(f"{task.index}: {counted(report.samples, 'sample')}; indexed now", remarks)
 
 
-def check(task: Task) -> Done:
-    """Whether an index is what `write` would leave."""
+def check(task: Task) -> TaskResult:
+    """Check whether an index is right for its dialect."""
     identify(task.data)
     verdict = judge(task.index, task.data)
-    return Done(str(verdict)) if _is_right(verdict, task) else Done(wrong=(str(verdict),))
+    return TaskResult(str(verdict)) if _is_right(verdict, task) else TaskResult(wrong=(str(verdict),))
 
 
-def check_any(task: Task) -> Done:
-    """An index of whatever dialect, or one of many files, of which only those that are wrong are named."""
+def check_any(task: Task) -> TaskResult:
+    """Check an index of any dialect, or one of many files, of which only the wrong ones are listed."""
     if task.data != task.index:
         identify(task.data)
         verdict = judge(task.index, task.data)
-        return Done(str(verdict)) if verdict.state is State.FITS else Done(wrong=(str(verdict),))
+        return TaskResult(str(verdict)) if verdict.state is State.FITS else TaskResult(wrong=(str(verdict),))
     fitting = samples = unchecked = 0
     wrong = []
     for verdict in judge_list(task.index):
@@ -102,7 +104,7 @@ def check_any(task: Task) -> Done:
             wrong.append(str(verdict))
     elsewhere = f", {unchecked:,} elsewhere and not checked" if unchecked else ""
     line = f"{task.index}: fits: {counted(fitting, 'shard')}, {counted(samples, 'sample')}{elsewhere}"
-    return Done(line, wrong=tuple(wrong))
+    return TaskResult(line, wrong=tuple(wrong))
 
 
 def _is_right(verdict: Verdict, task: Task) -> bool:
@@ -110,7 +112,10 @@ def _is_right(verdict: Verdict, task: Task) -> bool:
 
 
 def find_shar(directory: str) -> list[tuple[str, Dialect | None]]:
-    """The files of a Shar directory that have indexes."""
+    """The files of a Shar directory that can have indexes, with their dialects.
+
+    Raises NotFoundError if there are none.
+    """
     found: list[tuple[str, Dialect | None]] = []
     for name in _names(directory):
         path = os.path.join(directory, name)
@@ -118,13 +123,13 @@ def find_shar(directory: str) -> list[tuple[str, Dialect | None]]:
             found.append((path, None if name.endswith(".jsonl") else Dialect.LHOTSE))
     if not found:
         compressed = any(name.endswith(_COMPRESSED) for name in _names(directory))
-        told = "; what is compressed has no index, and Lhotse only streams it" if compressed else ""
-        raise NotFoundError(f"no .jsonl and no .tar here{told}", path=directory)
+        remark = "; what is compressed has no index, and Lhotse only streams it" if compressed else ""
+        raise NotFoundError(f"no .jsonl and no .tar here{remark}", path=directory)
     return found
 
 
 def find_indexes(source: str) -> Iterator[Task]:
-    """All indexes at a path: of the file or in the directory that it is, or itself."""
+    """Tasks for all indexes at a path: in a directory, the index itself, or the index of a file."""
     if os.path.isdir(source):
         for directory, directories, names in os.walk(source):
             directories.sort()

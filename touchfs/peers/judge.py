@@ -1,14 +1,14 @@
-"""Whether an index that lies beside a tar or a JSONL file is right. What is there is told by the data, never by names.
+"""Verify an index beside a tar or a JSONL file against the data. The data decides what it is, never a name.
 
-Nothing is served from such an index: none says of which bytes it was made, so one that is stale looks like any other.
-Of the data all headers, or all lines, are gone through, and each number of the index must be where a sample begins.
-Then it is known whose the index is, and who reads it right:
+Nothing is served from such an index: none records from which bytes it was made, so a stale one looks like any other.
+All headers, or all lines, of the data are read, and each number of the index must be the start of a sample. The result
+also says for which tools the index is right:
 
-    Lhotse, Energon    take all numbers but the last for samples: after those of their samples they need just one
-    NeMo               takes the last one for a sample, too, if it is not the size; but drops what leads to zero blocks
-    NeMo's v2          has a companion that says of which tar it is, and is believed only with it
+    Lhotse, Energon    take all numbers but the last as samples, so exactly one number must follow their samples
+    NeMo               takes the last number as a sample too, unless it is the size, but drops offsets of zero blocks
+    NeMo's v2          has a companion file that identifies the tar, and is accepted only with it
 
-What the last number may be: from where the last member ends to the size of the file. Of JSONL, it is the size.
+The last number may be anything from the end of the last member to the size of the file; for JSONL it is the size.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from touchfs.source.local import FileIdentity, LocalFile
 _READ_SIZE = 2**20
 _BLANK_SIZE_MAX = 2**12
 _REPORT_EVERY = 256
-_NUMBERS_MORE = 2**6  # than there are bytes, an index never has
+_NUMBERS_MORE = 2**6  # an index never has this many more numbers than its data has bytes
 _COMPANION_SIZE_MAX = 2**20
 _READERS = {
     Dialect.LHOTSE: "Lhotse",
@@ -49,29 +49,31 @@ _GROUPED = (Dialect.LHOTSE, Dialect.ENERGON, Dialect.NEMO, Dialect.MEMBERS)
 
 
 class State(enum.Enum):
+    """How an index relates to its data."""
+
     FITS = "fits"
     MISSING = "missing"
-    STALE = "stale"  # an index, but of other data
-    DAMAGED = "damaged"  # not the index of anything
-    UNCHECKED = "not checked"  # its data is not here
+    STALE = "stale"  # a valid index of other data
+    DAMAGED = "damaged"  # not a valid index of any data
+    UNCHECKED = "not checked"  # the data is not on this machine
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """On an index. `readers` are those that find the right samples with it."""
+    """The result for one index. `readers` are the tools that find the right samples with it."""
 
     index: str
     state: State
-    told: str
+    message: str
     samples: int = 0
     readers: frozenset[Dialect] = frozenset()
 
     def __str__(self) -> str:
-        return f"{self.index}: {self.state.value}: {self.told}"
+        return f"{self.index}: {self.state.value}: {self.message}"
 
 
 def judge(index: str, data: str) -> Verdict:
-    """On the index of one file. Where the data itself is damaged, FormatError is raised, with the offset in it."""
+    """Verify the index of one file. Raises FormatError, with the offset, if the data itself is damaged."""
     source = LocalFile(data)
     size = source.size
     file = LocalFile(index)
@@ -93,7 +95,7 @@ def judge(index: str, data: str) -> Verdict:
 
 
 def judge_offsets(index: str, offsets: Offsets, source: LocalFile, size: int) -> Verdict:
-    """On numbers that ascend to at most the size of the file."""
+    """Verify offsets, which ascend to at most `size`, against the data. Raises FormatError if the data is damaged."""
     try:
         if is_tar(source, size):
             return _judge_tar(index, offsets, source, size)
@@ -104,7 +106,7 @@ def judge_offsets(index: str, offsets: Offsets, source: LocalFile, size: int) ->
 
 
 def is_tar(source: LocalFile, size: int) -> bool:
-    """Told by its first block; a name decides only where that is damaged."""
+    """Whether a file is a tar, by its first block; by its name only if that is damaged."""
     if size >= BLOCK:
         block = bytes(source.read(0, BLOCK))
         if not any(block):
@@ -119,7 +121,7 @@ def _judge_unparsed(index: str, stored: bytes, size: int, error: FormatError) ->
     if foreign_format(stored) is None and len(stored) and len(stored) % OFFSET.itemsize == 0:
         swapped = np.frombuffer(stored, OFFSET.newbyteorder())
         if (swapped[1:] >= swapped[:-1]).all() and swapped[-1] <= size:
-            return Verdict(index, State.DAMAGED, "its numbers are big-endian, which nobody reads")
+            return Verdict(index, State.DAMAGED, "its numbers are big-endian, which no tool reads")
         numbers = np.frombuffer(stored, OFFSET)
         if (numbers[1:] >= numbers[:-1]).all():
             return Verdict(index, State.STALE, f"{error.message}: the data was cut, or is another")
@@ -127,7 +129,7 @@ def _judge_unparsed(index: str, stored: bytes, size: int, error: FormatError) ->
 
 
 def _judge_lines(index: str, offsets: Offsets, source: LocalFile, size: int) -> Verdict:
-    """All lines are samples to Lhotse and NeMo, and those that are not blank to Energon."""
+    """For Lhotse and NeMo all lines are samples; for Energon only lines that are not blank."""
     samples, found, blank = len(offsets) - 1, 0, False
     for starts in jsonl.line_offsets(source.read(at, min(_READ_SIZE, size - at)) for at in range(0, size, _READ_SIZE)):
         reached(int(starts[-1]), size)
@@ -141,14 +143,14 @@ def _judge_lines(index: str, offsets: Offsets, source: LocalFile, size: int) -> 
             elif start != size and _is_blank(source, start, size):
                 blank = True
             elif found >= samples:
-                told = f"{counted(samples)} in it, and the file goes on at byte {offsets[-1]}"
-                return Verdict(index, State.STALE, told)
+                message = f"{counted(samples)} in it, and the file goes on at byte {offsets[-1]}"
+                return Verdict(index, State.STALE, message)
             else:
-                told = f"sample {found} is at byte {offsets[found]} in it, and in the file a line at byte {start}"
-                return Verdict(index, State.STALE, told)
+                message = f"sample {found} is at byte {offsets[found]} in it, and in the file a line at byte {start}"
+                return Verdict(index, State.STALE, message)
     if found != len(offsets):
-        told = f"it goes on with byte {offsets[found]}, after the last line"
-        return Verdict(index, State.STALE, told)
+        message = f"it goes on with byte {offsets[found]}, after the last line"
+        return Verdict(index, State.STALE, message)
     if blank:
         return Verdict(index, State.FITS, f"{counted(samples)}, a line each but for blank ones", samples, _ALL)
     return Verdict(index, State.FITS, f"{counted(samples)}, a line each", samples, _ALL)
@@ -160,22 +162,22 @@ def _is_blank(source: Source, start: int, size: int) -> bool:
 
 
 class _Candidate:
-    """One way to make samples of members, held against the numbers of an index."""
+    """Compares one way to group members into samples with the numbers of an index."""
 
-    __slots__ = ("dialect", "found", "grouping", "wrong")
+    __slots__ = ("dialect", "found", "grouping", "problem")
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.grouping: Grouping = grouping(dialect)
         self.found = 0
-        self.wrong = ""
+        self.problem = ""
 
     def see(self, member: tar.Member, offsets: Offsets) -> None:
         offset = member.header_offset
         try:
             begins = self.grouping.begins(member.name, offset, member.kind is tar.MemberType.FILE)
         except FormatError as error:
-            self.wrong = str(error)
+            self.problem = str(error)
             return
         if not begins:
             return
@@ -183,18 +185,18 @@ class _Candidate:
         if found < len(offsets) and offsets[found] == offset:
             self.found = found + 1
         elif found >= len(offsets) - 1:
-            self.wrong = f"{counted(len(offsets) - 1)} in it, and the tar goes on with another at byte {offset}"
+            self.problem = f"{counted(len(offsets) - 1)} in it, and the tar goes on with another at byte {offset}"
         else:
-            self.wrong = f"sample {found} is at byte {offsets[found]} in it, and in the tar at byte {offset}"
+            self.problem = f"sample {found} is at byte {offsets[found]} in it, and in the tar at byte {offset}"
 
     def finish(self, offsets: Offsets, end: int) -> None:
         try:
             self.grouping.finish()
         except FormatError as error:
-            self.wrong = str(error)
+            self.problem = str(error)
             return
         if self.found < len(offsets) and offsets[self.found] < end:
-            self.wrong = f"sample {self.found} is at byte {offsets[self.found]} in it, where none begins in the tar"
+            self.problem = f"sample {self.found} is at byte {offsets[self.found]} in it, where none begins in the tar"
 
 
 def _judge_tar(index: str, offsets: Offsets, source: LocalFile, size: int) -> Verdict:
@@ -204,42 +206,42 @@ def _judge_tar(index: str, offsets: Offsets, source: LocalFile, size: int) -> Ve
     for number, member in enumerate(tar.members(source.read, size)):
         if number % _REPORT_EVERY == 0:
             reached(member.offset, size)
-        if member.kind is tar.MemberType.GARBAGE:
-            raise FormatError("what follows the end of the archive is no tar", offset=member.offset)
+        if member.kind is tar.Kind.GARBAGE:
+            raise FormatError("the bytes after the end of the archive are not a tar", offset=member.offset)
         for candidate in live:
             candidate.see(member, offsets)
-        live = [candidate for candidate in live if not candidate.wrong]
+        live = [candidate for candidate in live if not candidate.problem]
         end = min(member.end, size)
     for candidate in live:
         candidate.finish(offsets, end)
-    fitting = {candidate.dialect: candidate.found for candidate in live if not candidate.wrong}
+    fitting = {candidate.dialect: candidate.found for candidate in live if not candidate.problem}
     if not fitting:
         best = max(candidates, key=lambda candidate: candidate.found)
-        return Verdict(index, State.STALE, best.wrong)
+        return Verdict(index, State.STALE, best.problem)
     samples = next(iter(fitting.values()))
     extra = len(offsets) - samples
     readers = frozenset(fitting) if extra == 1 else frozenset(fitting) & {Dialect.NEMO, Dialect.MEMBERS}
     if not readers:
-        told = f"{counted(samples)}, and then {extra} numbers more, where its readers need one"
-        return Verdict(index, State.DAMAGED, told)
+        message = f"{counted(samples)}, and then {extra} numbers more, where its readers need one"
+        return Verdict(index, State.DAMAGED, message)
     named = ", ".join(_READERS[dialect] for dialect in _GROUPED if dialect in readers)
     without = "" if extra == 1 else f", and then {extra or 'no'} numbers more, so not for Lhotse and Energon"
     return Verdict(index, State.FITS, f"{counted(samples)}, for {named}{without}", samples, readers)
 
 
 def _judge_strict(index: str, stored: bytes, source: LocalFile, size: int) -> Verdict:
-    """NeMo's v2: the companion, the tar that it tells of, and then its offsets."""
+    """Verify an index of NeMo's v2: its companion, the tar that the companion describes, and the offsets."""
     companion = LocalFile(index + COMPANION_SUFFIX)
     try:
         if companion.size > _COMPANION_SIZE_MAX:
             return Verdict(index, State.DAMAGED, f"its companion {COMPANION_SUFFIX} has {companion.size} bytes")
-        told = parse_companion(companion.read(0, companion.size), stored)
+        expected = parse_companion(companion.read(0, companion.size), stored)
     except NotFoundError:
         return Verdict(index, State.DAMAGED, f"its companion {index}{COMPANION_SUFFIX} is missing")
     except FormatError as error:
         return Verdict(index, State.DAMAGED, f"{COMPANION_SUFFIX}: {error}")
     identity = FileIdentity.of(os.stat(source.path))
-    if told.size != size or (told.identity is None and told.mtime_ns != identity.mtime_ns):
+    if expected.size != size or (expected.identity is None and expected.mtime_ns != identity.mtime_ns):
         return Verdict(index, State.STALE, "the tar has another size or time than when it was made")
     starts = _strict_starts(grouping(Dialect.WDS_V2), source, size)
     for ordinal, offset in enumerate(parse(stored, size)[:-1].tolist()):
@@ -248,8 +250,8 @@ def _judge_strict(index: str, stored: bytes, source: LocalFile, size: int) -> Ve
     if (start := next(starts, None)) is not None:
         return Verdict(index, State.STALE, f"the tar goes on with a sample at byte {start}")
     readers = frozenset((Dialect.WDS_V2,))
-    text = f"{counted(told.samples)}, for NeMo's v2 where the tar is named {told.path!r}"
-    return Verdict(index, State.FITS, text, told.samples, readers)
+    text = f"{counted(expected.samples)}, for NeMo's v2 where the tar is named {expected.path!r}"
+    return Verdict(index, State.FITS, text, expected.samples, readers)
 
 
 def _strict_starts(group: Grouping, source: LocalFile, size: int) -> Iterator[int]:
@@ -264,4 +266,5 @@ def _strict_starts(group: Grouping, source: LocalFile, size: int) -> Iterator[in
 
 
 def counted(samples: int) -> str:
+    """`1 sample`, `2,000 samples`."""
     return f"{samples:,} sample{'' if samples == 1 else 's'}"

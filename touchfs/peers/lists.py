@@ -1,11 +1,11 @@
-"""Indexes of many shards in one file, and whether each shard is still what they say. No such index is served from.
+"""Indexes of many shards in one file: whether each shard still matches them. Nothing is served from such an index.
 
-    .idxpack            Lhotse's: the offsets of many JSONL files and tars, with a CRC of each shard's
-    index.sqlite        Energon's, in `.nv-meta`: the key and place of each sample, and the place of each file in it
-    wids JSON           a list of tars with their sizes and numbers of samples (and MD5, for which all data would have
-                        to be read, so it is not looked at)
+    .idxpack            Lhotse's: the offsets of many JSONL files and tars, with a CRC for each shard
+    index.sqlite        Energon's, in `.nv-meta`: key and range of each sample, and the range of each file in it
+    wids JSON           a list of tars with their sizes and numbers of samples (and MD5, which is not checked, because
+                        that would read all data)
 
-A shard is looked for where the list says, then beside the list. One with a URL is not checked.
+A shard is looked for at the listed path, then beside the list. A shard with a URL is not checked.
 
 Source: lhotse/index_pack.py, Megatron-Energon's prepare.py and aggregator_pool.py, wids/wids_specs.py.
 """
@@ -34,11 +34,11 @@ _SQLITE_MAGIC = b"SQLite format 3\0"
 _WIDS_KIND = "wids-shard-index-v1"
 _JSON_SIZE_MAX = 2**28
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?://)?")
-_Place = tuple[str, int, int]  # of a sample or a file in it: key or name, offset, size
+_Place = tuple[str, int, int]  # a sample or a file in it: key or name, offset, size
 
 
 def is_list(path: str) -> bool:
-    """Whether a file is an index of many shards, told by how it begins."""
+    """Whether a file is an index of many shards, by its first bytes."""
     file = LocalFile(path)
     head = file.read(0, min(file.size, 4096))
     if head.startswith((idxpack.MAGIC[:7], _SQLITE_MAGIC)):
@@ -47,7 +47,7 @@ def is_list(path: str) -> bool:
 
 
 def judge_list(path: str) -> Iterator[Verdict]:
-    """On each shard of an index of many. What is wrong with it as a whole is raised as FormatError."""
+    """A verdict on each shard of an index of many. Raises FormatError if the index as a whole is damaged."""
     head = LocalFile(path).read(0, min(LocalFile(path).size, len(_SQLITE_MAGIC)))
     try:
         if head.startswith(_SQLITE_MAGIC):
@@ -71,8 +71,8 @@ def _judge_pack(path: str) -> Iterator[Verdict]:
         except FormatError as error:
             yield Verdict(path, State.DAMAGED, f"{name or f'array {segment}'}: {error}")
             continue
-        if content is idxpack.SegmentContent.ARRAY:
-            yield Verdict(path, State.FITS, f"array {segment}: {len(numbers)} numbers, whose CRC is right")
+        if content is idxpack.Content.ARRAY:
+            yield Verdict(path, State.FITS, f"array {segment}: {len(numbers)} numbers, and their CRC is right")
             continue
         size = int(numbers[-1]) if len(numbers) else None
         shard = _open_listed(path, name, size)
@@ -89,11 +89,11 @@ def _judge_wids(path: str) -> Iterator[Verdict]:
     if file.size > _JSON_SIZE_MAX:
         raise FormatError(f"{file.size} bytes are too many for a list of shards")
     try:
-        told = json.loads(file.read(0, file.size))
-        if told["__kind__"] != _WIDS_KIND:
-            raise FormatError(f"a list of the kind {told['__kind__']!r}, only {_WIDS_KIND!r} is known")
-        lists = [told.get("shardlist", []), *(part.get("shardlist", []) for part in told.get("datasets", []))]
-        shards = [_wids_shard(shard, str(told.get("base") or "")) for listed in lists for shard in listed]
+        spec = json.loads(file.read(0, file.size))
+        if spec["__kind__"] != _WIDS_KIND:
+            raise FormatError(f"a list of the kind {spec['__kind__']!r}, only {_WIDS_KIND!r} is known")
+        lists = [spec.get("shardlist", []), *(part.get("shardlist", []) for part in spec.get("datasets", []))]
+        shards = [_wids_shard(shard, str(spec.get("base") or "")) for listed in lists for shard in listed]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FormatError(f"not a list of shards by wids: {error}") from error
     for name, samples, size in shards:
@@ -101,7 +101,7 @@ def _judge_wids(path: str) -> Iterator[Verdict]:
         if isinstance(shard, Verdict):
             yield shard
             continue
-        # Of dots in front wids has its own opinion, so that either number will do.
+        # wids treats leading dots in its own way, so either count is accepted.
         counts = [_count(shard, dialect) for dialect in (Dialect.WIDS, Dialect.ENERGON)]
         if samples in counts:
             yield Verdict(path, State.FITS, f"{name}: {counted(samples)}", samples)
@@ -109,10 +109,10 @@ def _judge_wids(path: str) -> Iterator[Verdict]:
             yield Verdict(path, State.STALE, f"{name}: {counted(samples)} in it, and in the tar {counts[0]}")
 
 
-def _wids_shard(told: dict[str, Any], base: str) -> tuple[str, int, int | None]:
-    name, samples, size = told["url"], told["nsamples"], told.get("filesize")
+def _wids_shard(entry: dict[str, Any], base: str) -> tuple[str, int, int | None]:
+    name, samples, size = entry["url"], entry["nsamples"], entry.get("filesize")
     if not isinstance(name, str) or type(samples) is not int or not (size is None or type(size) is int):
-        raise TypeError(f"a shard of {told}"[:100])
+        raise TypeError(f"a shard of {entry}"[:100])
     return base + name, samples, size
 
 
@@ -125,16 +125,16 @@ def _count(shard: LocalFile, dialect: Dialect) -> int:
 
 
 def _judge_sqlite(path: str) -> Iterator[Verdict]:
-    import sqlite3  # takes as long as numpy to import, and here alone it is needed
+    import sqlite3  # imported here only, as its import takes as long as numpy's
 
     names = _energon_shards(os.path.join(os.path.dirname(path), _INFO_NAME))
     root = os.path.dirname(os.path.dirname(os.path.abspath(path)))
     try:
-        # Immutable: without locks, and without a journal beside it, which may be read-only.
+        # Immutable: SQLite needs no locks and no journal, as the directory may be read-only.
         with closing(sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1", uri=True)) as store:
             (last,) = store.execute("SELECT max(tar_file_id) FROM samples").fetchone()
             if last is not None and not (type(last) is int and last < len(names)):
-                raise FormatError(f"has samples of a shard {last!r}, of which {_INFO_NAME} does not tell")
+                raise FormatError(f"has samples of a shard {last!r}, which is not in {_INFO_NAME}")
             for number, name in enumerate(names):
                 shard = _open_listed(path, os.path.join(root, name), None)
                 yield shard if isinstance(shard, Verdict) else _judge_tables(path, name, shard, store, number)
@@ -143,7 +143,7 @@ def _judge_sqlite(path: str) -> Iterator[Verdict]:
 
 
 def _energon_shards(info: str) -> list[str]:
-    """In the order of `tar_file_id`."""
+    """The names of Energon's shards, in the order of `tar_file_id`."""
     file = LocalFile(info)
     try:
         if file.size > _JSON_SIZE_MAX:
@@ -169,23 +169,23 @@ def _judge_tables(path: str, name: str, shard: LocalFile, store: Any, number: in
         for count, (key, offset, ends, parts) in enumerate(_energon_samples(shard), 1):
             row = next(samples, None)
             if row is None or row[:3] != (count - 1, key, offset) or row[2] + row[3] not in ends:
-                told = (
+                problem = (
                     f"sample {count - 1} is {row and row[1:]} in it, and in the tar {(key, offset, ends[0] - offset)}"
                 )
-                return Verdict(path, State.STALE, f"{name}: {told}")
+                return Verdict(path, State.STALE, f"{name}: {problem}")
             for part in parts:
                 if (row := next(files, None)) != (count - 1, *part):
-                    told = f"file {row and row[1:]} in it, and in the tar {part}"
-                    return Verdict(path, State.STALE, f"{name}: sample {count - 1} has the {told}")
+                    problem = f"file {row and row[1:]} in it, and in the tar {part}"
+                    return Verdict(path, State.STALE, f"{name}: sample {count - 1} has the {problem}")
     except (FormatError, TypeError) as error:
         return Verdict(path, State.STALE, f"{name}: {error}")
     if next(samples, None) is not None or next(files, None) is not None:
-        return Verdict(path, State.STALE, f"{name}: it goes on after the {counted(count)} of the tar")
+        return Verdict(path, State.STALE, f"{name}: it has more than the {counted(count)} of the tar")
     return Verdict(path, State.FITS, f"{name}: {counted(count)}", count)
 
 
 def _energon_samples(shard: LocalFile) -> Iterator[tuple[str, int, tuple[int, int], list[_Place]]]:
-    """Of a tar: the key and offset of each sample, where its last file and what follows it end, and its files."""
+    """Samples of a tar: key, offset, the ends of the last file and of the members ignored after it, and the files."""
     key, offset, end, parts = "", 0, 0, list[_Place]()
     last = 0
     for member in tar.members(shard.read, shard.size):
@@ -203,7 +203,7 @@ def _energon_samples(shard: LocalFile) -> Iterator[tuple[str, int, tuple[int, in
 
 
 def _open_listed(path: str, name: str, size: int | None) -> LocalFile | Verdict:
-    """A shard of the list at `path`, if it is there and has that size."""
+    """Open a shard of the list at `path`; a verdict if it is missing or has another size than `size`."""
     if _URL.match(name):
         return Verdict(path, State.UNCHECKED, f"{name}: is not on this machine")
     beside = os.path.dirname(os.path.abspath(path))
@@ -218,4 +218,4 @@ def _open_listed(path: str, name: str, size: int | None) -> LocalFile | Verdict:
 
 
 def _of_shard(path: str, name: str, verdict: Verdict) -> Verdict:
-    return Verdict(path, verdict.state, f"{name}: {verdict.told}", verdict.samples, verdict.readers)
+    return Verdict(path, verdict.state, f"{name}: {verdict.message}", verdict.samples, verdict.readers)

@@ -1,11 +1,11 @@
-"""Whether a source was prepared for random access: each of its files is plain and has its native index beside it.
+"""Whether a source is prepared for random access: each of its files is plain and has its native index beside it.
 
-A TouchNet or Megatron-LM shard is made of such pairs. A tar or JSONL file has `<its name>.idx`, which matches if its
-last number is where the file ends: of JSONL exactly, of a tar within its end mark. No byte is served by it (touchfs has
-catalogs for that), so no more than this is asked of it; `touchfs index --check` looks at all.
+A TouchNet or Megatron-LM shard consists of such pairs. A tar or JSONL file has `<its name>.idx`, which matches if its
+last number is the end of the file: exactly for JSONL, within the end mark for a tar. Nothing is served from this index
+(touchfs has catalogs), so no more is checked; `touchfs index --check` checks everything.
 
-Only what lies beside the data counts: were a catalog in somebody's cache to count, the same job would run one way here
-and another way there, or differently the second time.
+Only files beside the data count. If a catalog in a user's cache counted, the same job would run one way here and
+another way there, or differently the second time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from touchfs.shard.shar import files as shar_files
 from touchfs.source.lines import PIPE
 
 _OFFSET = struct.Struct("<Q")
-# Two blocks of zeros and what fills the last record of 20 blocks; of Lhotse's, one record may be missing besides.
+# Two blocks of zeros, and padding of the last record of 20 blocks. Lhotse's number may be one record too small.
 _END_MARK_MAX = 22 * 512 + 20 * 512
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 
 
 def why_sequential(path: str) -> str:
-    """Why there can be no random access to what has this name; empty where there can be."""
+    """Why a file of this name does not allow random access; "" if it does."""
     if path.startswith(PIPE):
         return "what a command writes can only be read from its start on: write it to a file"
     if path.endswith(_COMPRESSED):
@@ -35,13 +35,15 @@ def why_sequential(path: str) -> str:
 
 
 def has_native_indexes(source: str) -> bool:
-    """Of a source of `touchfs.indexing.open_dataset`. Raises NotFoundError, FormatError or SourceError as that does."""
+    """Whether all files of a source have native indexes. Raises as `touchfs.indexing.open_dataset` does:
+    NotFoundError, FormatError or SourceError.
+    """
     refuse_remote(source)
     return not why_sequential(source) and all(map(_is_indexed, find_shards(os.path.abspath(source))))
 
 
 def matches(path: str) -> bool:
-    """Whether the native index of a tar or JSONL file is beside it and ends where it does."""
+    """Whether a tar or JSONL file has its native index beside it, and the index ends where the file does."""
     if why_sequential(path):
         return False
     try:
@@ -62,6 +64,6 @@ def _is_indexed(shard: str) -> bool:
         return True
     if not shar_files.is_shard(shard):
         return matches(shard)
-    # What else lies there belongs to no cuts and is not read.
+    # Other files there belong to no cuts and are not read.
     names = [name for name in fingerprint(shard) if name.endswith((".jsonl", ".tar", *_COMPRESSED))]
     return all(matches(os.path.join(os.path.dirname(shard), name)) for name in names)

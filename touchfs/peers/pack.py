@@ -1,9 +1,9 @@
-"""Writes an .idxpack: the offset indexes of many shards in one file, for Lhotse and NeMo.
+"""Write an .idxpack: the offset indexes of many shards in one file, for Lhotse and NeMo.
 
-The offsets are those of the data itself; indexes that lie beside it are not looked at, as nothing says that they are
-right. A pack has one collection of all JSONL files, and one of all tars, and each is found in it again by what it was
-declared as: so shards may be named by a pattern, as in their configurations, and the pattern is the declaration. Paths
-and declaration are kept as they are given. All offsets are in memory until the pack is written, 8 bytes a sample.
+The offsets are computed from the data; indexes beside it are ignored, because nothing shows that they are right. A pack
+has one collection of all JSONL files and one of all tars. A reader finds a collection by its declaration, so shards may
+be given as a pattern, as in its configurations, and the pattern is the declaration. Paths and declaration are stored as
+given. All offsets are in memory until the pack is written, 8 bytes a sample.
 
 Source: lhotse/index_pack.py, NeMo's scripts/dataloading/convert_indexes_to_idxpack.py.
 """
@@ -27,7 +27,7 @@ from touchfs.peers.write import identify, offset_blocks
 from touchfs.posix.atomic import atomic_file
 from touchfs.source.local import LocalFile
 
-# What Lhotse and NeMo call them: role and kind
+# The names in Lhotse and NeMo: role and kind
 _LINES = ("manifest", "jsonl")
 _TARS = {Dialect.LHOTSE: ("tar", "tar"), Dialect.NEMO: ("tar", "nemo_tar"), Dialect.WDS_V2: ("wds_tar", "wds_tar_v2")}
 
@@ -44,9 +44,10 @@ def write_pack(
     executor: Executor | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
-    """Pack the indexes of files that `sources` name, in place of any pack at `output`. Returns how many samples.
+    """Write a pack of the indexes of all files in `sources`, replacing any pack at `output`. Returns the samples.
 
-    `progress` hears how many bytes of the files are indexed, of how many.
+    `progress` is called with the bytes that are indexed and their total. Raises UsageError for a dialect without
+    packs, and FormatError for damaged data.
     """
     if dialect not in _TARS:
         raise UsageError(f"an index pack of the dialect {dialect.value} has no readers")
@@ -66,7 +67,10 @@ def write_pack(
 
 
 def expand(source: str) -> Iterable[str]:
-    """The paths that a pattern with ranges of numbers stands for, as a shell expands it; or the path itself."""
+    """The paths of a pattern with ranges of numbers, expanded as by a shell; else the path itself.
+
+    Raises UsageError.
+    """
     found = None if os.path.exists(source) else _RANGE.search(source)
     if found is None:
         return [source]
@@ -84,5 +88,5 @@ def _offsets(path: str, dialect: Dialect) -> Offsets:
     source = LocalFile(path, identity)
     found = offset_blocks(source, identity.size, dialect if path.endswith(".tar") else None)
     offsets = np.concatenate(list(found))
-    source.open()  # says so if it was changed meanwhile
+    source.open()  # raises ChangedError if the file changed meanwhile
     return offsets

@@ -1,11 +1,11 @@
-"""Indexes that other tools read: bare offsets beside a JSONL file or a tar. What they are is in `format.offsets`.
+"""Write indexes for other tools: bare offsets beside a JSONL file or a tar. `format.idx.offsets` describes them.
 
-They are made by one pass over the data, which for a tar reads its headers only, and written as they come: what is kept
-does not grow with the data (but see NeMo's v2 in `format.tar_grouping`). Nothing is written of data that is damaged,
-compressed or of another kind, nor of a tar whose members are not what the readers of the index take them for.
+One pass over the data makes them, reading only headers of a tar. They are written as they are computed, so memory does
+not grow with the data (except NeMo's v2, see `format.tar.grouping`). Nothing is written for data that is damaged,
+compressed or in another format, nor for a tar whose members do not have the structure that readers of the index expect.
 
-The bytes for Lhotse are those it writes itself, with one exception: it takes what it has read of a tar for the tar's
-size, which can be 10240 too few. Then its own packer refuses the index; here the size is always the true one.
+The bytes for Lhotse equal those that it writes itself, with one exception: it takes the bytes it has read of a tar as
+the tar's size, which can be 10240 too few. Its own packer then refuses the index. Here the size is always right.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from touchfs.source.local import FileIdentity, LocalFile
 
 _READ_SIZE = 2**20
 _BLOCK = 2**13  # offsets written at once
-_FIRST_LINE_MAX = 2**20  # a longer one is not judged
+_FIRST_LINE_MAX = 2**20  # a longer one is not checked
 _EMPTY_OBJECT = b"{}"
 _COMPRESSED = (
     (b"\x1f\x8b", ".gz", "gunzip"),
@@ -46,20 +46,20 @@ _USTAR_AT, _USTAR = 257, b"ustar"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`remark` is what a reader of the data will stumble over, if anything."""
+    """The number of samples, and a `remark` on something that readers of the data will fail on, if anything."""
 
     samples: int
     remark: str = ""
 
 
 def index_path(data: str, dialect: Dialect | None, output_dir: str | None = None) -> str:
-    """Where the index of `data` is looked for. Without a dialect it is JSONL."""
+    """The path at which readers expect the index of `data`. `dialect` is None for JSONL."""
     suffix = WDS_V2_SUFFIX if dialect is Dialect.WDS_V2 else INDEX_SUFFIX
     return (data if output_dir is None else os.path.join(output_dir, os.path.basename(data))) + suffix
 
 
 def write_index(data: str, index: str, dialect: Dialect | None) -> Report:
-    """Write the index of `data`, in place of any that is there. Raises FormatError, with the offset in `data`."""
+    """Write the index of `data`, replacing any other. Raises FormatError with the offset in `data`."""
     identity = identify(data)
     source = LocalFile(data, identity)
     remark = _check_first_line(source, identity.size) if dialect is None else _check_end(source, identity.size)
@@ -76,7 +76,7 @@ def write_index(data: str, index: str, dialect: Dialect | None) -> Report:
             file.write(stored)
             written += len(block)
             last = block[-1:]
-        source.open()  # says so if it was changed meanwhile
+        source.open()  # raises ChangedError if the file changed meanwhile
     if digest is not None:
         files = sum(member.kind is tar.MemberType.FILE for member in tar.members(source.read, identity.size))
         with atomic_file(index + COMPANION_SUFFIX) as file:
@@ -85,13 +85,16 @@ def write_index(data: str, index: str, dialect: Dialect | None) -> Report:
 
 
 def identify(data: str) -> FileIdentity:
-    """Of a regular file that is not compressed."""
+    """The identity of a regular file that is not compressed.
+
+    Raises UsageError, NotFoundError, SourceError, FormatError.
+    """
     try:
         found = os.stat(data)
         if stat.S_ISDIR(found.st_mode):
             raise UsageError("is a directory: name the files in it, or `touchfs index shar` it", path=data)
         if not stat.S_ISREG(found.st_mode):
-            raise UsageError("is no file of a known size, as one with an index must be", path=data)
+            raise UsageError("is not a regular file, and only those can be indexed", path=data)
         with open(data, "rb") as file:
             head = file.read(len(_COMPRESSED[2][0]))
     except FileNotFoundError as error:
@@ -100,13 +103,15 @@ def identify(data: str) -> FileIdentity:
         raise SourceError(error.strerror or str(error), path=data) from error
     for magic, suffix, tool in _COMPRESSED:
         if head.startswith(magic) or data.endswith(suffix):
-            told = f"is compressed, and offsets are of plain bytes: `{tool}` it first, or let touchfs read it as it is"
-            raise FormatError(told, path=data)
+            problem = (
+                f"is compressed, and offsets are of plain bytes: `{tool}` it first, or let touchfs read it as it is"
+            )
+            raise FormatError(problem, path=data)
     return FileIdentity.of(found)
 
 
 def offset_blocks(source: LocalFile, size: int, dialect: Dialect | None) -> Iterator[Offsets]:
-    """All numbers of an index, in blocks: where samples begin, and what the dialect has as the last one."""
+    """All numbers of an index, in blocks: the offsets of samples, then the last number of the dialect."""
     try:
         if dialect is None:
             yield from jsonl.line_offsets(_pieces(source, size))
@@ -135,7 +140,7 @@ def _tar_blocks(source: LocalFile, size: int, dialect: Dialect) -> Iterator[Offs
     for member in tar.members(source.read, size):
         name, kind, offset = member[0], member[1], member[2]
         if kind is garbage:
-            raise FormatError("what follows the end of the archive is no tar", offset=offset)
+            raise FormatError("the bytes after the end of the archive are not a tar", offset=offset)
         if begins(name, offset, kind is file):
             block.append(offset)
             if len(block) == _BLOCK:
@@ -149,7 +154,7 @@ def _tar_blocks(source: LocalFile, size: int, dialect: Dialect) -> Iterator[Offs
 
 
 def _check_first_line(source: LocalFile, size: int) -> str:
-    """Refuses what is not JSONL; a remark on what is, but begins with a byte order mark."""
+    """Raise FormatError unless the file is JSONL. Returns a remark if it begins with a byte order mark."""
     head = bytes(source.read(0, min(size, _FIRST_LINE_MAX)))
     if head.startswith(_USTAR, _USTAR_AT):
         raise FormatError("is a tar: `touchfs index tar` or `touchfs index webdataset` it", path=source.path)
@@ -159,19 +164,19 @@ def _check_first_line(source: LocalFile, size: int) -> str:
         if length and (line_feed or len(head) == size):
             json.loads(line[offset : offset + length])
     except (ValueError, RecursionError) as error:
-        told = "line 1 is not JSON, as that of JSONL is: is it one value over several lines?"
-        raise FormatError(told, path=source.path, offset=0) from error
+        problem = "line 1 is not JSON, as that of JSONL is: is it one value over several lines?"
+        raise FormatError(problem, path=source.path, offset=0) from error
     return "it begins with a byte order mark, on which readers of the index fail" if head.startswith(jsonl.BOM) else ""
 
 
 def _check_end(source: LocalFile, size: int) -> str:
-    """A remark on a tar without zero blocks at its end: if it was cut between two members, nothing else tells."""
+    """A remark on a tar without zero blocks at its end, the only sign of a cut between two members."""
     end = source.read(max(size - BLOCK, 0), min(BLOCK, size))
     return "" if len(end) == BLOCK and not any(end) else "it has no end mark, as if it had been cut"
 
 
 def _find_short(source: LocalFile, offsets: Offsets, size: int, first: int) -> str:
-    """A remark on the first line without a JSON object. `first` is the number of the line that begins at offsets[0]."""
+    """A remark on the first line without a JSON object. `first` is the number of the line at offsets[0]."""
     sizes = np.diff(offsets)
     if offsets[-1] == size and sizes[-1] == len(_EMPTY_OBJECT) and source.read(int(offsets[-2]), 2) == _EMPTY_OBJECT:
         sizes[-1] += 1  # the last line needs no line feed
@@ -188,7 +193,7 @@ def _companion(data: str, identity: FileIdentity, files: int, samples: int, dige
         "version": 2,
         "sample_key_algorithm": "posix-parent-plus-basename-prefix-before-first-dot-v1",
         "source": {
-            "path": data,  # NeMo compares it with how the tar is named to it, letter by letter
+            "path": data,  # NeMo compares it, as a string, with the path that it is given
             "size_bytes": identity.size,
             "mtime_ns": identity.mtime_ns,
             "object_identity": None,

@@ -24,9 +24,9 @@ import numpy as np
 
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.dataset import Dataset
-from touchfs.dataset.samples import DatasetSamples, Positions, ShownSamples
+from touchfs.dataset.sample import Sample
+from touchfs.dataset.samples import DatasetSamples, Positions, Samples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
-from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import FormatError, UsageError
 from touchfs.select.expression import parse_where
 from touchfs.select.survivors import survivors
@@ -36,7 +36,7 @@ from touchfs.view.plan import parse_plan
 class Selected:
     """The samples at `positions`, ascending, of others. `told` says which in the fingerprint."""
 
-    def __init__(self, samples: Samples, positions: Sequence[int] | Any, told: str) -> None:
+    def __init__(self, samples: AnySamples, positions: Sequence[int] | Any, told: str) -> None:
         self.samples = samples
         self.positions = positions
         self._told = told
@@ -64,7 +64,7 @@ class Selected:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def __getitem__(self, position: int) -> ShownSample:
+    def __getitem__(self, position: int) -> Sample:
         return self.samples[int(self.positions[position])]
 
     def paths(self, positions: Positions) -> list[bytes]:
@@ -73,7 +73,7 @@ class Selected:
         return self.samples.paths([self.positions[position] for position in positions])
 
 
-Samples = ShownSamples | Selected
+AnySamples = Samples | Selected
 
 
 class Selector:
@@ -85,9 +85,9 @@ class Selector:
         self.dataset = dataset
         self._use_plan = use_plan
         self._survivors_path = survivors_path
-        self._kept: dict[tuple[str, str | None], Samples] = {}
+        self._kept: dict[tuple[str, str | None], AnySamples] = {}
 
-    def select(self, source: str, where: str | None) -> Samples:
+    def select(self, source: str, where: str | None) -> AnySamples:
         asked = source, where
         if asked not in self._kept:
             whole = self._below(source) if where is None else self.select(source, None)
@@ -96,14 +96,14 @@ class Selector:
                 del self._kept[next(iter(self._kept))]
         return self._kept[asked]
 
-    def filtered(self, samples: Samples, where: str) -> Selected:
+    def filtered(self, samples: AnySamples, where: str) -> Selected:
         """The samples for which an expression holds."""
         expression = parse_where(where)
         names = {path[0] for path in expression.fields}
         kept = survivors(_Filtered(samples, names), expression, self._survivors_path)
         return Selected(samples, kept.positions, f"where {expression} {kept.digest.hex()}")
 
-    def _below(self, source: str) -> Samples:
+    def _below(self, source: str) -> AnySamples:
         """`samples`, `segments`, `merged/PLAN`, or one of their directories."""
         view, _, path = source.partition("/")
         if view == "merged":
@@ -121,7 +121,7 @@ class Selector:
             return self._of_directory(self.select(view, None), path)
         return _VIEWS[view](self.dataset)
 
-    def _of_directory(self, samples: Samples, path: str) -> Samples:
+    def _of_directory(self, samples: AnySamples, path: str) -> AnySamples:
         name, *below = path.strip("/").split("/")
         shard = self.dataset.by_name.get(name.encode(errors="surrogateescape"))
         if shard is None:
@@ -146,14 +146,14 @@ class Selector:
 
 
 _KEPT = 64
-_VIEWS: Mapping[str, Callable[[Dataset], ShownSamples]] = {
+_VIEWS: Mapping[str, Callable[[Dataset], Samples]] = {
     "samples": DatasetSamples,
     "shards": DatasetSamples,
     "segments": SegmentSamples,
 }
 
 
-def place_at(samples: Samples, place: tuple[int, int, int]) -> int:
+def place_at(samples: AnySamples, place: tuple[int, int, int]) -> int:
     """The first position whose sample is at this place or behind it: a shard's position, an ordinal, a segment."""
     shards = samples.dataset.by_name
 
@@ -185,10 +185,10 @@ def _ordinals_below(table: Table, below: Sequence[str], path: str) -> list[int]:
 class _Filtered:
     """Samples with the facts of these names."""
 
-    def __init__(self, samples: Samples, names: set[str]) -> None:
+    def __init__(self, samples: AnySamples, names: set[str]) -> None:
         self._samples = samples
         self._limit = samples.dataset.limits.json
-        facts: dict[str, Callable[[ShownSample], Any]] = {**_FACTS, "text": partial(_text, limit=self._limit)}
+        facts: dict[str, Callable[[Sample], Any]] = {**_FACTS, "text": partial(_text, limit=self._limit)}
         self._facts = [(name, fact) for name, fact in facts.items() if name in names]
         self._others = names - facts.keys()
         self.identity = samples.identity
@@ -209,26 +209,26 @@ class _Filtered:
             yield told
 
 
-def _duration(sample: ShownSample) -> float | None:
+def _duration(sample: Sample) -> float | None:
     try:
         return sample.duration
     except (AttributeError, FormatError):
         return None
 
 
-def _read(sample: ShownSample, extension: str, limit: int) -> bytes | None:
+def _read(sample: Sample, extension: str, limit: int) -> bytes | None:
     """The file of a sample, unless there is none or it is over the limit."""
     if extension not in sample or sample.content(extension).size > limit:
         return None
     return sample[extension]
 
 
-def _text(sample: ShownSample, limit: int) -> str | None:
+def _text(sample: Sample, limit: int) -> str | None:
     data = _read(sample, "txt", limit)
     return None if data is None else data.decode("utf-8", "replace")
 
 
-def _metainfo(sample: ShownSample, limit: int) -> dict[str, Any]:
+def _metainfo(sample: Sample, limit: int) -> dict[str, Any]:
     try:
         data = _read(sample, "json", limit)
         told = None if data is None else json.loads(data)
@@ -237,7 +237,7 @@ def _metainfo(sample: ShownSample, limit: int) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-_FACTS: Mapping[str, Callable[[ShownSample], Any]] = {
+_FACTS: Mapping[str, Callable[[Sample], Any]] = {
     "key": lambda sample: sample.key,
     "shard": lambda sample: sample.shard,
     "ordinal": lambda sample: sample.ordinal,

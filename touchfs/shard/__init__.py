@@ -1,1 +1,1 @@
-"""Shards: one file per container kind, each a sequence of samples over an index and its sources."""
+"""Readers of shards: one file per container format. A shard is a sequence of samples over an index and its files."""

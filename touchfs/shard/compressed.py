@@ -1,7 +1,7 @@
-"""A compressed shard, as `NAME.tar.gz` or `NAME.jsonl.zst`: shown as the tar or the JSONL that is in it.
+"""A compressed shard (`NAME.tar.gz`, `NAME.jsonl.zst`, …), read as the tar or JSONL file inside it.
 
-Opening one decompresses it into the scratch store (`touchfs.source.decompressed`), unless it is there already. Then it
-is a shard of the other kind. Only its files, by which a change is noticed, are the compressed one.
+Opening one decompresses it into the scratch store (`touchfs.source.decompressed`) unless it is there already. From then
+on it is a tar or JSONL shard; only change detection still looks at the compressed file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")
 
 
 class CompressedShard(Samples):
-    """What is in the file at a path. It is not evicted before this is closed."""
+    """The shard inside the compressed file at `path`. The decompressed file is not evicted until `close`."""
 
     index_size = 0
 
@@ -32,35 +32,39 @@ class CompressedShard(Samples):
         self.path = path
         self.files: Mapping[str, FileIdentity] = fingerprint(path)
         (identity,) = self.files.values()
-        self._held = held(path, identity, options.decompress)
+        self._decompressed = open_decompressed(path, identity, options.decompress)
         within = f"{path} (decompressed)"
         try:
-            self._shard = (TarShard if path.endswith(TAR_SUFFIXES) else JsonlShard)(self._held.path, options)
+            self._shard = (TarShard if path.endswith(TAR_SUFFIXES) else JsonlShard)(self._decompressed.path, options)
         except FormatError as error:
             error.path = within
             raise
         self.size = self._shard.size
-        self.problems = [problem.replace(self._held.path, within) for problem in self._shard.problems]
+        self.problems = [problem.replace(self._decompressed.path, within) for problem in self._shard.problems]
 
     def close(self) -> None:
-        """Give the descriptors up."""
+        """Close the shard, and allow the eviction of its decompressed file."""
         self._shard.close()
-        self._held.close()
+        self._decompressed.close()
 
     def __len__(self) -> int:
         return len(self._shard)
 
-    def sample(self, ordinal: int) -> StoredSample:
+    def sample(self, ordinal: int) -> Sample:
+        """The sample at an ordinal."""
         return self._shard.sample(ordinal)
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> DecompressedFile:
-    """The decompressed form of the shard `path`, whatever it was called in the scratch store."""
+    """Open the decompressed form of the shard at `path`. `name`, its name in the scratch store, is ignored."""
     return DecompressedFile(path, files[os.path.basename(path)])
 
 
-def held(path: str, identity: FileIdentity, when: Decompress) -> ScratchFile:
-    """The decompressed form of a file, made now or else only found. Raises SourceError where it is not there."""
+def open_decompressed(path: str, identity: FileIdentity, when: Decompress) -> Held:
+    """The decompressed form of a file: made if `when` is NOW, else only looked up.
+
+    Raises SourceError if it is missing.
+    """
     if when is Decompress.NOW:
         return decompressed(path, identity)
     form = find(path, identity)
@@ -70,6 +74,6 @@ def held(path: str, identity: FileIdentity, when: Decompress) -> ScratchFile:
 
 
 def compressed_files(path: str) -> dict[str, FileIdentity]:
-    """The path of the file, and what it is."""
+    """The path and identity of the compressed file. Raises NotFoundError or SourceError."""
     (identity,) = fingerprint(path).values()
     return {path: identity}

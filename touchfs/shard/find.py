@@ -1,21 +1,22 @@
-"""Which shards a SOURCE means.
+"""Find the shards of a SOURCE.
 
-    a directory     with a modality of TouchNet's (`audio.idx`, `metainfo.bin`, …): that shard
-                    with a `data.list`: what it lists
-                    with `cuts.000000.jsonl`, …, a Lhotse Shar: each of these, for the other files are fields of
-                    theirs (`cuts.jsonl` too, if it has fields: `touchfs.shard.shar.files`)
-                    with files that are shards: each of them, in name order (a tar; a JSONL; of `PREFIX.idx` and `.bin`
-                    named otherwise, one of Megatron-LM's)
+    a directory     with a modality of TouchNet's (`audio.idx`, `metainfo.bin`, …): that one shard
+                    with a `data.list`: the shards it lists
+                    with `cuts.000000.jsonl`, …, a Lhotse Shar: each of these; the other files are their fields
+                    (`cuts.jsonl` too, if it has fields: `touchfs.shard.shar.files`)
+                    with files that are shards: each of them, in name order (a tar; a JSONL file; a pair `PREFIX.idx`
+                    and `.bin` with any other name is a shard of Megatron-LM)
                     and the shards of its subdirectories, one level down
-    PREFIX.idx      and `PREFIX.bin` or `PREFIX`, where that is no other file: the one shard
+    PREFIX.idx      or `PREFIX.bin` or `PREFIX`, if no other file has that name: the one shard
     a .tar, .jsonl  the one shard, also if it is compressed (.tar.gz, .jsonl.zst, …)
-    another file    a `data.list`, if it looks like one; else it is told what it is (`touchfs.shard.other_formats`)
+    another file    a `data.list`, if it looks like one; else an error says what it is (`touchfs.shard.other_formats`)
 
-Names alone decide (but for JSON lines beside a `cuts.jsonl`), so hundreds of shards are found without a read.
+Names alone decide (except for JSON lines beside a `cuts.jsonl`), so hundreds of shards are found without a read.
 
-A `data.list` has a line `SHARD_DIR DATATYPES` a shard, and its paths are as the user typed them when the shards were
-made: relative to the directory of that day. So each is tried as written, then relative to the list, then by its last
-component beside the list. The last word of a line is the datatypes, all before it the path: paths may have spaces.
+A `data.list` has one line `SHARD_DIR DATATYPES` per shard. Its paths are as the user typed them when the shards were
+made, relative to the directory of that day. So each path is tried as written, then relative to the list, then by its
+last component beside the list. The last word of a line is the datatypes and everything before it is the path, so paths
+may contain spaces.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.other_formats import READS, describe, describe_name, exists, read_head, refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.shar.files import is_shard, list_files
-from touchfs.shard.touchnet import MODALITIES, is_touch_shard
+from touchfs.shard.touchnet import MODALITIES, is_touchnet_shard
 
 LIST_NAME, LIST_SUFFIX = "data.list", ".list"
-# What our own writers with --skip-bad leave out, beside the shards.
+# Written beside the shards by our own writers with --skip-bad: the samples they left out.
 SKIPPED_NAME = "skipped.jsonl"
-# A path of 4096 bytes, which is the longest there is, and datatypes. What has longer lines is no list.
+# A path has at most 4096 bytes, and datatypes follow. A file with longer lines is not a list.
 LINE_MAX = 8192
-# Of how many kinds of other files in a directory one is named.
+# The error for a directory without shards names one file each of at most this many formats.
 _KINDS_NAMED = 3
 
 FILE_SUFFIXES = (".tar", ".jsonl", *TAR_SUFFIXES, *JSONL_SUFFIXES)
@@ -62,11 +63,11 @@ def candidates(source: str) -> list[str]:
 
 
 def find_shards(source: str, silent: Collection[str] = ()) -> list[str]:
-    """The paths of the shards of a source, in dataset order. A listed shard is named even if it is not there.
+    """The paths of the shards of a source, in dataset order, also listed ones that are missing.
 
-    Those of the `candidates` that are `silent` are not looked at, and named as if they were shards.
+    Those of the `candidates` that are `silent` are returned as shards without being accessed.
 
-    Raises UsageError for a remote source, NotFoundError, FormatError for what is no dataset, and SourceError.
+    Raises UsageError for a remote source, FormatError for a file that is not a dataset, NotFoundError and SourceError.
     """
     refuse_remote(source)
     exists(source)
@@ -82,7 +83,7 @@ def find_shards(source: str, silent: Collection[str] = ()) -> list[str]:
         if os.path.lexists(source):
             raise NotFoundError("neither a file nor a directory", path=source)
         raise NotFoundError("no such file or directory", path=source)
-    if is_touch_shard(source):
+    if is_touchnet_shard(source):
         return [source]
     listing = os.path.join(source, LIST_NAME)
     if os.path.isfile(listing):
@@ -90,7 +91,7 @@ def find_shards(source: str, silent: Collection[str] = ()) -> list[str]:
     shards = _in_directory(source, {os.path.basename(path) for path in silent})
     names = _names(source)
     for path in (os.path.join(source, name) for name in names):
-        shards += [path] if path in silent or is_touch_shard(path) else _in_directory(path)
+        shards += [path] if path in silent or is_touchnet_shard(path) else _in_directory(path)
     if not shards:
         expected = "expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list"
         kinds = {what: name for name in reversed(names) if (what := describe_name(name))}
@@ -104,7 +105,7 @@ def _is_one_shard(path: str) -> bool:
 
 
 def _names(directory: str) -> list[str]:
-    """What is hidden is left out: somebody has not finished writing it."""
+    """Names in a directory, sorted, without hidden files: they are still being written."""
     try:
         return sorted(name for name in os.listdir(directory) if not name.startswith("."))
     except OSError as error:
@@ -112,12 +113,12 @@ def _names(directory: str) -> list[str]:
 
 
 def _in_directory(path: str, without: Collection[str] = ()) -> list[str]:
-    """The files of a directory that are shards, but for some names."""
-    passed_over = {SKIPPED_NAME, *without}
+    """The files of a directory that are shards, except those named in `without`."""
+    excluded = {SKIPPED_NAME, *without}
     try:
         check_links(path)
         with os.scandir(path) as entries:
-            names = [e.name for e in entries if e.name[0] != "." and e.name not in passed_over and e.is_file()]
+            names = [e.name for e in entries if e.name[0] != "." and e.name not in excluded and e.is_file()]
     except OSError:
         return []  # no directory, or none that we may look into
     shar = list_files(path, names)
@@ -126,7 +127,7 @@ def _in_directory(path: str, without: Collection[str] = ()) -> list[str]:
 
 
 def _index_of(source: str) -> str | None:
-    """The `PREFIX.idx` that a source means which is no directory."""
+    """The path of the `PREFIX.idx` that a source other than a directory refers to, or None."""
     if source.endswith(INDEX_SUFFIX) and os.path.isfile(source):
         return source
     if source.endswith(DATA_SUFFIX) or not os.path.exists(source):
@@ -136,7 +137,7 @@ def _index_of(source: str) -> str | None:
 
 
 def _check_list(path: str) -> None:
-    """Raises FormatError where a file is not called a list and does not look like one. It names what it is."""
+    """Raise FormatError, naming the file's format, unless the file is named or looks like a list of shards."""
     if path.endswith(LIST_SUFFIX):
         return
     head = read_head(path)
@@ -145,7 +146,7 @@ def _check_list(path: str) -> None:
     first = next(filter(None, map(bytes.strip, head.split(b"\n"))), b"")
     match = _LINE.fullmatch(first)
     if match is None or MODALITIES.isdisjoint(match[2].decode().split("+")):
-        raise FormatError(f"is no dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=path)
+        raise FormatError(f"is not a dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=path)
 
 
 def _listed(listing: str, silent: Collection[str]) -> list[str]:
@@ -153,7 +154,7 @@ def _listed(listing: str, silent: Collection[str]) -> list[str]:
 
 
 def _lines(listing: str) -> list[str]:
-    """The paths as they are written there."""
+    """The paths in a list, as written."""
     shards = []
     try:
         with open(open_data(listing, os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
@@ -163,7 +164,7 @@ def _lines(listing: str) -> list[str]:
                     continue
                 match = _LINE.fullmatch(stripped)
                 if match is None:
-                    raise FormatError(f"is no dataset: line {number} is not `SHARD_DIR DATATYPES`", path=listing)
+                    raise FormatError(f"is not a dataset: line {number} is not `SHARD_DIR DATATYPES`", path=listing)
                 shards.append(os.fsdecode(match[1]))
     except OSError as error:
         raise SourceError(error.strerror or str(error), path=listing) from error
@@ -173,10 +174,10 @@ def _lines(listing: str) -> list[str]:
 
 
 def _places(path: str, listing: str) -> list[str]:
-    """Where the shard may be that a list names, the likeliest first."""
+    """Paths where a listed shard may be, the likeliest first."""
     beside = os.path.dirname(os.path.abspath(listing))
     places = [path, os.path.join(beside, path), os.path.join(beside, os.path.basename(path.rstrip("/")))]
-    if "/" not in path:  # an output that was typed would be before it: such a name is relative to the list
+    if "/" not in path:  # a typed output directory would precede it, so a bare name is relative to the list
         places.reverse()
     return places
 

@@ -1,7 +1,7 @@
-"""A shard that is a JSONL file: each line is a sample, `<key>.json`, which is the line as it is, with its line feed.
+"""A shard that is a JSONL file. Each line is a sample with one file, `<key>.json`: the line with its line feed.
 
-The key is the first of `id`, `key` and `cut_id` that is a string or an integer. Blank lines are no samples. A line that
-is not a JSON object is shown all the same, under its number, and told; so is one that is too long to be parsed.
+The key is the first of `id`, `key` and `cut_id` that is a string or an integer. Blank lines are not samples. A line
+that is not a JSON object, or is too long to parse, is served all the same, under its number, and reported as a problem.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEYS = ("id", "key", "cut_id")
 
 
 class JsonlShard(Samples):
-    """The lines of the JSONL file at a path. 8 bytes a line are kept."""
+    """The lines of the JSONL file at `path`. Keeps 16 bytes a line in memory."""
 
     index_size = 0
     problems = ()
@@ -41,13 +41,14 @@ class JsonlShard(Samples):
         self._limit = options.limits.json
 
     def close(self) -> None:
-        """Give the descriptor up."""
+        """Close the file."""
         self._file.close()
 
     def __len__(self) -> int:
         return len(self._lines)
 
-    def sample(self, ordinal: int) -> StoredSample:
+    def sample(self, ordinal: int) -> Sample:
+        """The sample at an ordinal. Reads and parses its line for the key."""
         offset, size = self._lines[ordinal].tolist()
         fields = {"json": Field("json", self._name, offset, size, "bytes", "json")}
         parsed, problem = read_line(self._file, offset, size, self._limit)
@@ -56,7 +57,7 @@ class JsonlShard(Samples):
 
 
 def lines(file: LocalFile) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Offset and size, line feed included, of each line of a file that is not blank."""
+    """Offset and size, line feed included, of each line that is not blank: an int64 array of shape (lines, 2)."""
     size = file.size
 
     def blocks() -> Iterator[Buffer]:
@@ -69,9 +70,9 @@ def lines(file: LocalFile) -> np.ndarray[Any, np.dtype[np.int64]]:
     for starts in line_offsets(blocks()):
         offsets = np.concatenate([last, starts])
         spans = np.stack([offsets[:-1], np.diff(offsets)], axis=1)
-        # Without those of no bytes (before the first line) and of only a line feed, which may be thousands of millions.
+        # Drop empty spans (before the first line) and lines of only a line feed, of which there may be billions.
         spans = spans[(spans[:, 1] > 1) | ((spans[:, 1] == 1) & (offsets[1:] == size))]
-        short = np.flatnonzero(spans[:, 1] <= 3 + len("\r\n"))  # what may be blank without being looked at in vain
+        short = np.flatnonzero(spans[:, 1] <= 3 + len("\r\n"))  # only so short a line can be blank
         blank = [i for i in short.tolist() if not value_span(file.read(*spans[i].tolist()), int(spans[i, 0]))[1]]
         kept.append(np.delete(spans, blank, axis=0))
         last = offsets[-1:]
@@ -79,14 +80,14 @@ def lines(file: LocalFile) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def read_line(file: LocalFile, offset: int, size: int, limit: int) -> tuple[dict[str, Any], str]:
-    """The object that a line of a file is. An empty one, and what is wrong, where it is none or over the limit."""
+    """Parse a line of a file as a JSON object. Returns ({}, problem) if it is not one or is over the limit."""
     if size > limit:
         return {}, too_long(f"the line at byte {offset}", limit)
     return parse_line(file.read(offset, size), offset)
 
 
 def parse_line(line: Buffer, offset: int) -> tuple[dict[str, Any], str]:
-    """The object that a line at an offset of its file is, or an empty one and what is wrong."""
+    """Parse a line as a JSON object. Returns ({}, problem) if it is not one; the problem names `offset`."""
     start, size = value_span(line, offset)
     try:
         parsed = json.loads(bytes(line[start - offset : start - offset + size]))
@@ -96,6 +97,7 @@ def parse_line(line: Buffer, offset: int) -> tuple[dict[str, Any], str]:
 
 
 def key_of(parsed: Mapping[str, Any]) -> str | None:
+    """The key of a sample by its JSON object: the first of `KEYS` that is an integer or a nonempty string, or None."""
     for name in KEYS:
         value = parsed.get(name)
         if type(value) is int or (isinstance(value, str) and value):

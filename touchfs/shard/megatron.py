@@ -1,24 +1,24 @@
-"""A shard of Megatron-LM or fairseq: `PREFIX.idx`, by which it is named, over `PREFIX.bin`.
+"""A shard of Megatron-LM or fairseq: `PREFIX.idx`, which names the shard, over `PREFIX.bin`.
 
-A sample is a *sequence* of the index; its key says in which document it is:
+A sample is a *sequence* of the index. Its key contains the number of its document:
 
     00000007          the only sequence of document 7
-    00000008/0000     the first one of several in document 8
+    00000008/0000     the first of several sequences of document 8
 
-Documents without sequences are not shown; the numbers of the others stay. Where an index tells of no documents
-(fairseq's does not), each sequence is one.
+Documents without sequences are not shown; the others keep their numbers. If an index has no documents (fairseq's has
+none), each sequence is one.
 
-A sequence is a one-dimensional array, `.npy`, or if its type is uint8 opaque bytes, with the extension that their
-magic tells. In an index with modes an int32 sequence of mode 1 is an image file, packed as Megatron-LM's
-preprocess_mmdata.py does: the number of bytes that pad it, then the file padded to a multiple of 4. It is shown as that
-file, if its magic is known; else as the array, with a note, for nothing else tells that it is one.
+A sequence is a one-dimensional array, `.npy`; sequences of uint8 are opaque bytes, with the extension of their magic
+bytes. In an index with modes, an int32 sequence of mode 1 is an image file, packed as in Megatron-LM's
+preprocess_mmdata.py: the number of padding bytes, then the file padded to a multiple of 4. It is shown as that file if
+its magic is known, else as the array with a note, because nothing else confirms that it is an image.
 
-Sequences of which the index contradicts itself or the .bin have a `problem`; the others are served.
+A sequence whose entry contradicts the rest of the index or the .bin has a `problem`; the others are served.
 
-The .bin may have been split into `PREFIX-00000-of-00021.bin` and so on, as public copies of large corpora are. The
-last number is how many pieces there are (Hugging Face), or that of the last one (Pythia). Together they must be as long
-as the index says: it cannot be known which of them is short, and the bytes of all behind that one would be others.
-(Longer ones may be: then only the last sequence is damaged, as in one .bin.)
+The .bin may be split into `PREFIX-00000-of-00021.bin` and so on, as public copies of large corpora are. The last number
+is the number of pieces (Hugging Face) or that of the last piece (Pythia). Together the pieces must be at least as long
+as the index requires: if they are shorter, it is unknown which piece is short, and every sequence behind it would have
+wrong bytes. (If they are longer, only the last sequence is damaged, as in a single .bin.)
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ _PIECE = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.bin", re.DOTALL)
 
 
 def is_prefix(path: str) -> bool:
-    """Whether the path of a shard is that of an index, and not of a directory."""
+    """Whether the path of a shard is an index file, not a directory."""
     return path.endswith(INDEX_SUFFIX) and not os.path.isdir(path)
 
 
 def find_prefixes(directory: str, without: Collection[str] = ()) -> list[str]:
-    """The paths of all `PREFIX.idx` in a directory, in name order, but for some names.
+    """The paths of all `PREFIX.idx` in a directory, in name order, except those named in `without`.
 
-    Other formats have `.idx` files, too: where no .bin is beside one, its magic must tell that one should be.
+    Other formats have `.idx` files too, so an index without a .bin beside it counts only if it has the right magic.
     """
     try:
         with os.scandir(directory) as entries:
-            # None that is hidden: `._x.idx` holds a Mac's attributes.
+            # No hidden files: `._x.idx` has the extended attributes of a Mac.
             names = {
                 entry.name
                 for entry in entries
@@ -92,7 +92,10 @@ def _has_magic(path: str) -> bool:
 
 
 def fingerprint(path: str) -> dict[str, FileIdentity]:
-    """The identity of each file of the shard `path`, by name: of the index, and of its .bin or the pieces of it."""
+    """Identities of the shard's files by name: the index, and its .bin or the pieces of it.
+
+    Raises NotFoundError or SourceError.
+    """
     directory, name = os.path.split(path)
     stem = name.removesuffix(INDEX_SUFFIX)
     files: dict[str, FileIdentity] = {}
@@ -118,12 +121,12 @@ def _identify(files: dict[str, FileIdentity], path: str) -> None:
 
 
 def data_name(path: str) -> str:
-    """The name of the shard's .bin, which the pieces together go by, too."""
+    """The name of the shard's .bin. The pieces of a split .bin together have it too."""
     return os.path.basename(path).removesuffix(INDEX_SUFFIX) + DATA_SUFFIX
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> StoredFile:
-    """A file of the shard `path`. Raises FormatError when it is a split .bin that lacks a piece."""
+    """Open a file of the shard at `path`. Raises FormatError for a split .bin that lacks a piece."""
     directory, index = os.path.split(path)
     if name in files:
         return LocalFile(os.path.join(directory, name), files[name])
@@ -133,24 +136,24 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Stor
 
 
 def _check_pieces(names: Sequence[str], path: str) -> None:
-    """Whether sorted pieces are all there, numbered from 0."""
+    """Raise FormatError unless the sorted pieces are complete, numbered from 0."""
     found = [match for name in names if (match := _PIECE.fullmatch(os.path.basename(name)))]
     if not found:
         raise FormatError(f"has no {data_name(path)} beside it", path=path)
     if len({match[3] for match in found}) > 1:
         raise FormatError(f"beside it are pieces of two splits: {found[0][0]} and {found[-1][0]}", path=path)
     count, there = int(found[0][3]), {int(match[2]) for match in found}
-    # Of Pythia's there is one more. Whether it should be there, their size tells.
+    # Pythia's have one more. Whether it is required follows from their sizes.
     missing = next((number for number in range(max(count, max(there) + 1)) if number not in there), None)
     if missing is not None:
         raise FormatError(f"has no {found[0][1]}-{missing:05d}-of-{count:05d}.bin beside it", path=path)
 
 
-def check_pieces_size(pieces: SplitFile, last: Entries, width: int) -> None:
-    """Raises FormatError when the pieces are shorter than the index says. `last` are the entries of its last two
-    sequences, or of the only one, with elements of `width` bytes.
+def check_pieces_size(pieces: Pieces, last: Entries, width: int) -> None:
+    """Raise FormatError if the pieces are shorter than the index requires.
 
-    The end of the last one is where its offset says, or if only that is damaged, where the lengths say.
+    `last` has the entries of the last two sequences (or the only one), with elements of `width` bytes. The end of the
+    last one follows from its offset, or if only the offset is damaged, from the lengths.
     """
     if not len(last) or not last.damage[-1]:
         return
@@ -162,7 +165,7 @@ def check_pieces_size(pieces: SplitFile, last: Entries, width: int) -> None:
 
 
 class MegatronShard(Samples):
-    """The sequences of `PREFIX.idx`."""
+    """The sequences of the index at `path`."""
 
     def __init__(self, path: str, options: Options = DEFAULT) -> None:
         self.path = path
@@ -187,13 +190,14 @@ class MegatronShard(Samples):
         self._dtype = index.dtype.str
 
     def close(self) -> None:
-        """Give the descriptors up; reading a further sample opens its files again."""
+        """Close the files. Reading another sample opens them again."""
         self.data.close()
 
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def sample(self, ordinal: int) -> StoredSample:
+    def sample(self, ordinal: int) -> Sample:
+        """The sequence at an ordinal. It has a `problem` and no fields if its entry is damaged."""
         if damage := self._damage[ordinal]:
             problem = damage_text(damage, self.data_name.removesuffix(DATA_SUFFIX))
             return StoredSample(self._key(ordinal), ordinal, {}, problem=problem, is_keyed=False)

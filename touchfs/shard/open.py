@@ -1,14 +1,14 @@
-"""From a path to a shard: which kind it is, told by its suffix.
+"""Open the shard at a path. The suffix of the path decides which container it is.
 
     PREFIX.idx      Megatron-LM or fairseq: `touchfs.shard.megatron`
     NAME.tar        a tar: `touchfs.shard.tar`
     NAME.jsonl      JSON lines: `touchfs.shard.jsonl`
-    NAME.tar.gz     and the like, one of these two: `touchfs.shard.compressed`
+    NAME.tar.gz     and the like, one of these two, compressed: `touchfs.shard.compressed`
     cuts.*.jsonl    Lhotse Shar, with the files of its fields beside it: `touchfs.shard.shar.shard`;
-                    of `cuts.jsonl` only if there are any
-    a directory     TouchNet: `touchfs.shard.touchnet`, also where nothing is at the path
+                    `cuts.jsonl` only if it has fields
+    a directory     TouchNet: `touchfs.shard.touchnet`, also if the path does not exist
 
-What a SOURCE has in it is found by `touchfs.shard.find`; from there on a shard is its path.
+`touchfs.shard.find` finds the shards of a SOURCE; from there on a shard is its path.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from touchfs.errors import SourceError
 from touchfs.posix.links import check_links
-from touchfs.sample import StoredSample
-from touchfs.shard import compressed, jsonl, megatron, single, tar
-from touchfs.shard import touchnet as touch
+from touchfs.sample import Sample
+from touchfs.shard import compressed, jsonl, megatron, single, tar, touchnet
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar import files as shar_files
 from touchfs.shard.shar import shard as shar
@@ -31,10 +30,12 @@ from touchfs.source.local import FileIdentity
 
 
 class Shard(Protocol):
-    """An open shard: its samples in order, over files by name."""
+    """An open shard: a sequence of samples, over files by name."""
 
     @property
-    def files(self) -> Mapping[str, FileIdentity]: ...
+    def files(self) -> Mapping[str, FileIdentity]:
+        """The identity of each file, by name."""
+        ...
 
     @property
     def size(self) -> int:
@@ -42,28 +43,36 @@ class Shard(Protocol):
         ...
 
     @property
-    def index_size(self) -> int: ...
+    def index_size(self) -> int:
+        """Bytes of the native indexes."""
+        ...
 
     @property
     def problems(self) -> Sequence[str]:
-        """What cannot be shown of it, a line each, beside the problems of samples."""
+        """Parts of the shard that cannot be shown, one line each; problems of samples are not repeated here."""
         ...
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What is odd in it, though it can be shown, a line each."""
+        """Oddities that do not keep anything from being shown, one line each."""
         ...
 
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[StoredSample]: ...
 
-    def sample(self, ordinal: int) -> StoredSample: ...
+    def sample(self, ordinal: int) -> Sample:
+        """The sample at an ordinal of the shard."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the files."""
+        ...
 
 
-class _Kind(NamedTuple):
+class Container(NamedTuple):
+    """One container format: its name for users, and the functions that read shards of it."""
+
     name: str
     open: Callable[[str, Options], Shard]
     fingerprint: Callable[[str], dict[str, FileIdentity]]
@@ -72,30 +81,32 @@ class _Kind(NamedTuple):
     keys_are_paths: bool = False
 
 
-def _compressed(name: str, keys_are_paths: bool = False) -> _Kind:
+def _compressed(name: str, keys_are_paths: bool = False) -> Container:
     shard, source = compressed.CompressedShard, compressed.open_source
-    return _Kind(f"compressed {name}", shard, single.fingerprint, source, compressed.compressed_files, keys_are_paths)
+    return Container(
+        f"compressed {name}", shard, single.fingerprint, source, compressed.compressed_files, keys_are_paths
+    )
 
 
-_DIRECTORY = _Kind("TouchDataset (.bin/.idx)", touch.TouchShard, touch.fingerprint, touch.open_source)
-_SHAR = _Kind("Lhotse Shar", shar.SharShard, shar_files.fingerprint, shar.open_source, shar.compressed_files)
+_DIRECTORY = Container("TouchDataset (.bin/.idx)", touchnet.TouchNetShard, touchnet.fingerprint, touchnet.open_source)
+_SHAR = Container("Lhotse Shar", shar.SharShard, shar_files.fingerprint, shar.open_source, shar.compressed_files)
 _BY_SUFFIX = {
-    ".idx": _Kind("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprint, megatron.open_source),
-    ".tar": _Kind("tar", tar.TarShard, single.fingerprint, single.open_source, keys_are_paths=True),
-    ".jsonl": _Kind("JSON lines", jsonl.JsonlShard, single.fingerprint, single.open_source),
+    ".idx": Container("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprint, megatron.open_source),
+    ".tar": Container("tar", tar.TarShard, single.fingerprint, single.open_source, keys_are_paths=True),
+    ".jsonl": Container("JSON lines", jsonl.JsonlShard, single.fingerprint, single.open_source),
     **dict.fromkeys(compressed.TAR_SUFFIXES, _compressed("tar", keys_are_paths=True)),
     **dict.fromkeys(compressed.JSONL_SUFFIXES, _compressed("JSON lines")),
 }
 
 
 def open_shard(path: str, options: Options = DEFAULT) -> Shard:
-    """Open the shard at a path."""
-    return _kind(path).open(path, options)
+    """Open the shard at a path. Raises FormatError, NotFoundError or SourceError."""
+    return _container(path).open(path, options)
 
 
 def fingerprint(path: str) -> dict[str, FileIdentity]:
-    """The identities of a shard's files by name, without a read. Raises NotFoundError or SourceError."""
-    files = _kind(path).fingerprint(path)
+    """Identities of a shard's files by name, without reading them. Raises NotFoundError or SourceError."""
+    files = _container(path).fingerprint(path)
     for file in file_paths(path, files):
         try:
             check_links(file)
@@ -105,53 +116,54 @@ def fingerprint(path: str) -> dict[str, FileIdentity]:
 
 
 def file_paths(path: str, files: Mapping[str, FileIdentity]) -> list[str]:
-    """The paths of a shard's files, from its fingerprint; nothing is looked at."""
-    directory = path if _known_kind(path, files) is _DIRECTORY else os.path.dirname(path)
+    """The paths of a shard's files, from its fingerprint, without accessing the file system."""
+    directory = path if _container_by_files(path, files) is _DIRECTORY else os.path.dirname(path)
     return [os.path.join(directory, name) for name in files]
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> StoredFile:
     """The file that a field of the shard at `path` names as its source. `files` is the shard's fingerprint.
 
-    Nothing is looked at, as the shard's file system may not answer.
+    Does not access the shard's file system, which may not answer.
     """
-    return _known_kind(path, files).open_source(path, name, files)
+    return _container_by_files(path, files).open_source(path, name, files)
 
 
 def compressed_files(path: str) -> dict[str, FileIdentity]:
-    """The paths of a shard's files that must be in the scratch store before it can be opened, and what they are."""
-    return _kind(path).compressed_files(path)
+    """Paths and identities of the shard's files that must be decompressed into the scratch store before it opens."""
+    return _container(path).compressed_files(path)
 
 
 def keys_are_paths(path: str) -> bool:
     """Whether the keys of the shard at a path are paths of an archive, where `./a` is `a`."""
-    return _kind(path).keys_are_paths
+    return _container(path).keys_are_paths
 
 
 def kind_name(path: str, files: Mapping[str, FileIdentity] = MappingProxyType({})) -> str:
-    """What kind of shard is at a path, in words, by its fingerprint; nothing is looked at."""
-    return _known_kind(path, files).name
+    """The name of the container format of a shard, from its fingerprint, without accessing the file system."""
+    return _container_by_files(path, files).name
 
 
 def shard_name(path: str, files: Mapping[str, FileIdentity] | None = None) -> str:
-    """What a shard is called: the last component of its path, without the suffix that told its kind. With its
-    fingerprint it is not looked at.
+    """The name of a shard: the last component of its path, without the suffix of its container format.
+
+    Given its fingerprint, this does not access the file system.
     """
     name = os.path.basename(path)
-    kind = _kind(path) if files is None else _known_kind(path, files)
-    return name if kind is _DIRECTORY else name.removesuffix(_suffix(path))
+    container = _container(path) if files is None else _container_by_files(path, files)
+    return name if container is _DIRECTORY else name.removesuffix(_suffix(path))
 
 
-def _kind(path: str) -> _Kind:
-    return _DIRECTORY if os.path.isdir(path) else _named_kind(path)
+def _container(path: str) -> Container:
+    return _DIRECTORY if os.path.isdir(path) else _container_by_name(path)
 
 
-def _known_kind(path: str, files: Mapping[str, FileIdentity]) -> _Kind:
-    """Of a shard that is a directory, the fingerprint has files in it, and not itself."""
-    return _DIRECTORY if files and os.path.basename(path) not in files else _named_kind(path)
+def _container_by_files(path: str, files: Mapping[str, FileIdentity]) -> Container:
+    """The fingerprint of a shard that is a directory has the files in it, not the directory itself."""
+    return _DIRECTORY if files and os.path.basename(path) not in files else _container_by_name(path)
 
 
-def _named_kind(path: str) -> _Kind:
+def _container_by_name(path: str) -> Container:
     return _SHAR if shar_files.is_shard(path) else _BY_SUFFIX.get(_suffix(path), _DIRECTORY)
 
 
@@ -161,5 +173,11 @@ def _suffix(path: str) -> str:
 
 
 if TYPE_CHECKING:
-    _: list[type[Shard]] = [touch.TouchShard, megatron.MegatronShard, tar.TarShard, jsonl.JsonlShard, shar.SharShard]
+    _: list[type[Shard]] = [
+        touchnet.TouchNetShard,
+        megatron.MegatronShard,
+        tar.TarShard,
+        jsonl.JsonlShard,
+        shar.SharShard,
+    ]
     __: type[Shard] = compressed.CompressedShard

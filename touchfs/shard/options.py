@@ -1,4 +1,4 @@
-"""How a user wants shards to be read. Catalogs depend on it, so each choice has catalogs of its own."""
+"""How shards are to be read. Catalogs depend on these options, so each choice has its own catalogs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIRST_DOT, LAST_DOT = "first-dot", "last-dot"
 
 
 class Decompress(Enum):
-    """When compressed shards are decompressed that are not in the scratch store."""
+    """When to decompress compressed shards that are not in the scratch store yet."""
 
     NOW = "now"
     LATER = "later"
@@ -22,11 +22,17 @@ class Decompress(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`sample_rate` (Hz) is for audio that names none, `key_rule` for the names of a tar's members."""
+    """How shards are read.
+
+    `sample_rate` (Hz) applies to audio without a rate of its own; `key_rule` splits the names of tar members. Raises
+    UsageError for values out of range.
+    """
 
     sample_rate: int | None = None
     key_rule: str = FIRST_DOT
-    decompress: Decompress = field(default=Decompress.NOW, repr=False)  # catalogs, named by the rest, are the same
+    decompress: Decompress = field(
+        default=Decompress.NOW, repr=False
+    )  # not in the name of a catalog, which is the same for all
     limits: Limits = LIMITS
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
-"""What a file is that is no shard and no list of shards, told by its first bytes, else by its name; and remote sources.
+"""Describe files that are neither shards nor lists of shards, by their first bytes, else by their name; and remote
+sources.
 
-A user who names one learns what it is and what touchfs reads, instead of what is wrong with it as a list.
+A user who names such a file learns what it is and what touchfs reads, not how it fails as a list of shards.
 """
 
 from __future__ import annotations
@@ -75,15 +76,15 @@ _EXTENSIONS = {
 
 
 def refuse_remote(source: str) -> None:
-    """Raises UsageError for what has a scheme, as `s3://bucket/shards`, unless it is the path of something here."""
+    """Raise UsageError for a source with a scheme, such as `s3://bucket/shards`, unless it is a local path."""
     match = _REMOTE.match(source)
     if match is not None and not os.path.lexists(source):
-        told = "remote sources are not supported yet: copy it to a local disk, or mount it with another tool first"
-        raise UsageError(f"is a remote source ({match[1]}://); {told}", path=source)
+        remedy = "remote sources are not supported yet: copy it to a local disk, or mount it with another tool first"
+        raise UsageError(f"is a remote source ({match[1]}://); {remedy}", path=source)
 
 
 def exists(path: str) -> bool:
-    """Whether something is at a path. Raises SourceError where there is no permission on the way, or the disk fails."""
+    """Whether a path exists. Raises SourceError if permission is missing or the disk fails."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -96,7 +97,7 @@ def exists(path: str) -> bool:
 
 
 def read_head(path: str) -> bytes:
-    """The first bytes of a file. Raises SourceError."""
+    """The first `HEAD_SIZE` bytes of a file. Raises SourceError."""
     try:
         with open(open_data(path, os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
             return file.read(HEAD_SIZE)
@@ -105,7 +106,7 @@ def read_head(path: str) -> bytes:
 
 
 def describe(name: str, head: bytes) -> str | None:
-    """What a file is with this name and these first bytes; None of text of no known kind."""
+    """A description of a file by its name and first bytes, for an error message; None for text of an unknown format."""
     by_magic = next((what for start, what in _MAGICS if head.startswith(start)), None)
     if by_magic is not None:
         return by_magic
@@ -116,11 +117,12 @@ def describe(name: str, head: bytes) -> str | None:
         return f"a single file of the kind .{extension}, not a shard: `touchfs pack` makes shards of such files"
     by_name = describe_name(name)
     if by_name is None and b"\0" in head:
-        return "binary data of no known kind"
+        return "binary data in an unknown format"
     if by_name is None and head.lstrip().startswith(b"{"):
         return _EXTENSIONS["json"]
     return by_name
 
 
 def describe_name(name: str) -> str | None:
+    """A description of a file by the extension of its name, or None."""
     return _EXTENSIONS.get(os.path.splitext(name)[1][1:].lower())

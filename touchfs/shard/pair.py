@@ -1,4 +1,4 @@
-"""A .bin and its .idx: what the kinds of shards that are made of such pairs have in common."""
+"""A .bin and its .idx: what TouchNet's and Megatron-LM's shards, which are made of such pairs, have in common."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ INDEX_SUFFIX, DATA_SUFFIX = ".idx", ".bin"
 
 
 def read_index(path: str, identity: FileIdentity, bin_size: int) -> mmidx.Index:
-    """All of an index. Raises FormatError, ChangedError, SourceError."""
+    """Read and parse a whole index.
+
+    `bin_size` is the size of its .bin. Raises FormatError, ChangedError, SourceError.
+    """
     file = LocalFile(path, identity)
     try:
         return mmidx.parse_index(file.read(0, identity.size), bin_size)
@@ -21,5 +24,5 @@ def read_index(path: str, identity: FileIdentity, bin_size: int) -> mmidx.Index:
 
 
 def lonely_data(name: str, size: int) -> str:
-    """The problem of data whose index has no sample."""
+    """The problem text for a .bin that is not empty though its index has no samples."""
     return f"{name} has {size} bytes, and its index has no sample: not shown"

@@ -1,4 +1,4 @@
-"""What shards that are one file have in common."""
+"""Functions shared by containers whose shards are a single file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from touchfs.source.local import FileIdentity, LocalFile
 
 
 def fingerprint(path: str) -> dict[str, FileIdentity]:
-    """The identity of the file, by its name. Raises NotFoundError or SourceError."""
+    """The identity of the file by its name. Raises NotFoundError or SourceError."""
     try:
         return {os.path.basename(path): FileIdentity.of(os.stat(path))}
     except FileNotFoundError:
@@ -20,13 +20,13 @@ def fingerprint(path: str) -> dict[str, FileIdentity]:
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
-    """A file in the directory of the shard `path`. Raises FormatError for one that is not the shard's."""
+    """Open a file in the directory of the shard at `path`. Raises FormatError if it is not a file of the shard."""
     return LocalFile(os.path.join(os.path.dirname(path), name), identity_of(path, name, files))
 
 
 def identity_of(path: str, name: str, files: Mapping[str, FileIdentity]) -> FileIdentity:
-    """What a file of the shard `path` must be. Raises FormatError for one that is not the shard's."""
+    """The expected identity of a file of the shard at `path`. Raises FormatError if it is not a file of the shard."""
     try:
         return files[name]
     except KeyError:
-        raise FormatError(f"its index names {name!r}, which is no file of this shard", path=path) from None
+        raise FormatError(f"its index names {name!r}, which is not a file of this shard", path=path) from None

@@ -1,16 +1,16 @@
 """A shard that is a tar, such as WebDataset's: its members, under their own paths, grouped into samples.
 
-Members of one key are the fields of a sample. By WebDataset's rule the key is the path up to the first dot of its last
-component, and the rest names the field; by WeNet's (`last-dot`) it is up to the last dot. They need not follow each
-other, as they must for a reader that streams. A member whose field its sample has already begins another sample of the
-same key: grouping hides nothing. The case of a name is kept.
+Members with the same key are the fields of a sample. By WebDataset's rule the key is the path up to the first dot of
+its last component, and the rest names the field; by WeNet's (`last-dot`) it is up to the last dot. The members of a
+sample need not be adjacent, as they must be for a streaming reader. A member whose field its sample already has begins
+another sample with the same key, so grouping hides nothing. The case of names is kept.
 
-Of a path, components that are empty or `.` mean nothing and are not shown: `tar -C dir -cf x.tar .` begins each with
+Path components that are empty or `.` mean nothing and are not shown: `tar -C dir -cf x.tar .` begins each path with
 `./`. The key keeps them.
 
-Links are shown as what they lead to within the archive. What cannot be shown is told in `problems`, with its offset: a
-link that leads out of the archive or nowhere, a device, bytes after the end; and damage, behind which nothing can be
-found. Directories are there if something is in them.
+A link is shown as the member that it points to. Members that cannot be shown are listed in `problems`, with their
+offsets: a link that points outside the archive or to nothing, a device, bytes after the end of the archive, and damage,
+behind which nothing can be found. A directory is shown only if it contains something.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LINKS = (MemberType.HARD_LINK, MemberType.SYMBOLIC_LINK)
 
 
 def split_name(name: str, key_rule: str = FIRST_DOT) -> tuple[str, str]:
-    """The key and the field of a member. The field is empty where the name has no dot, or none after a first letter."""
+    """Split the name of a member into key and field. The field is empty if no dot follows a first letter."""
     start = name.rfind("/") + 1
     dot = name.find(".", start) if key_rule == FIRST_DOT else name.rfind(".", start)
     is_whole = dot <= start or (dot == start + 1 and name[start] == ".")
@@ -44,7 +44,7 @@ def split_name(name: str, key_rule: str = FIRST_DOT) -> tuple[str, str]:
 
 
 class TarShard(Samples):
-    """The samples of the tar at a path. Only headers are read, and what is kept of a member is its name and place."""
+    """The samples of the tar at `path`. Reads only headers, and keeps the name and offset of each member."""
 
     index_size = 0
 
@@ -60,19 +60,20 @@ class TarShard(Samples):
         self._samples = self._group(options.key_rule)
 
     def close(self) -> None:
-        """Give the descriptor up."""
+        """Close the file."""
         self._file.close()
 
     def __len__(self) -> int:
         return len(self._samples)
 
-    def sample(self, ordinal: int) -> StoredSample:
+    def sample(self, ordinal: int) -> Sample:
+        """The sample at an ordinal. Reads nothing."""
         key, fields = self._samples[ordinal]
         shown = {name: self._field(key, name, member) for name, member in fields.items()}
         return StoredSample(key, ordinal, shown, recording=self._recording(fields, shown))
 
     def _recording(self, members: Mapping[str, Member], fields: Mapping[str, Field]) -> Recording | None:
-        """The first of which it is known how long it is."""
+        """The first recording whose length is known."""
         sounds = self._sounds
         for name, member in members.items():
             if member.offset in sounds and member.name.endswith(SUFFIXES):
@@ -87,7 +88,7 @@ class TarShard(Samples):
         return Field(name, self._name, member.offset, member.stored, "sparse", extension, detail=pieces)
 
     def _scan(self) -> list[Member]:
-        """The files in the tar, links as the files they lead to; each under its own name."""
+        """The files in the tar, each under its own name. A link becomes the file that it points to."""
         found: list[Member] = []
         try:
             ahead = ReadAhead(self._file.read, self.size)
@@ -109,13 +110,13 @@ class TarShard(Samples):
             target = found[place] if (place := targets.get(position)) is not None else member
             if target.kind is MemberType.FILE:
                 shown.append(member if target is member else target._replace(name=member.name))
-            elif target.kind is not MemberType.DIRECTORY or member.kind in _LINKS:
-                self.problems.append(f"{_told(member)} (at byte {member.header_offset})")
+            elif target.kind is not Kind.DIRECTORY or member.kind in _LINKS:
+                self.problems.append(f"{_problem(member)} (at byte {member.header_offset})")
         return shown
 
     def _group(self, key_rule: str) -> list[tuple[str, dict[str, Member]]]:
         samples: list[tuple[str, dict[str, Member]]] = []
-        last: dict[str, dict[str, Member]] = {}  # of each key the fields of its last sample
+        last: dict[str, dict[str, Member]] = {}  # by key, the fields of its last sample
         for member in self._members:
             key, field = split_name(member.name, key_rule)
             fields = last.get(key)
@@ -126,10 +127,10 @@ class TarShard(Samples):
         return samples
 
 
-def _told(member: Member) -> str:
+def _problem(member: Member) -> str:
     name = os.fsencode(member.name).decode("utf-8", "replace")
-    if member.kind is MemberType.GARBAGE:
-        return f"{member.size} bytes after the end of the archive are no tar"
+    if member.kind is Kind.GARBAGE:
+        return f"{member.size} bytes after the end of the archive are not a tar"
     if member.kind in _LINKS:
-        return f"{name!r} is a {member.kind.value} to {member.link!r}, which is no file of the archive: not shown"
+        return f"{name!r} is a {member.kind.value} to {member.link!r}, which is not a file of the archive: not shown"
     return f"{name!r} is a device, a pipe or the like: not shown"

@@ -1,15 +1,14 @@
 """A TouchNet shard: a directory with `MODALITY.bin` and `MODALITY.idx` for each modality.
 
-Samples at the same position of each index belong together. What a modality means is told by its name and dtype:
+Samples at the same position of each index belong together. The name and dtype of a modality decide how it is shown:
 
-    audio           int16: PCM at the rate its metainfo names, else at the one given, else `.pcm` with the reason
+    audio           int16: PCM at the rate in its metainfo, else at the given one, else `.pcm` with the reason
     metainfo        uint8: one JSON object a sample
-    others, uint8   opaque bytes, with the extension that their magic tells
+    others, uint8   opaque bytes, with the extension of their magic bytes
     others          one-dimensional arrays (token ids): `MODALITY.npy`
 
-A shard whose index is no index, or whose modalities have unequal numbers of samples, cannot be opened. One whose index
-contradicts itself, or its .bin, in some samples can: `StoredSample.problem` says what is wrong with them, and the
-others are served.
+A shard with an invalid index, or whose modalities have unequal numbers of samples, cannot be opened. If only some
+entries contradict the rest of the index or the .bin, it can: these samples have a `problem`, the others are served.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_inde
 from touchfs.shard.single import identity_of
 from touchfs.source.local import FileIdentity, LocalFile
 
-# The second names are those of TouchNet before March 2025: the same bytes.
+# The second names are from TouchNet before March 2025, for the same bytes.
 AUDIO_NAMES = frozenset({"audio", "pair_audio"})
 METAINFO_NAMES = frozenset({"metainfo", "pair_text"})
-# By any of these a directory is known to be a TouchNet shard; any other modality may be beside them.
+# Any of these marks a directory as a TouchNet shard; other modalities may be beside them.
 MODALITIES = AUDIO_NAMES | METAINFO_NAMES | {"audiotoken", "texttoken", "video"}
 # A modality's name becomes part of file names, of at most 255 bytes, in which each of its bytes may take three.
 MODALITY_MAX = 64
 
 
-def is_touch_shard(path: str) -> bool:
-    """Whether a directory has a modality of TouchNet's, told by the names of its files alone.
+def is_touchnet_shard(path: str) -> bool:
+    """Whether a directory has a modality of TouchNet's. Only the names of its files are looked at.
 
-    Megatron-LM's pairs of .bin and .idx are the same bytes, but each is named as its user likes, and a directory of
-    them is many shards. A shard left by a crashed job may have a .bin only.
+    Megatron-LM's pairs of .bin and .idx have the same format, but arbitrary names, and a directory of them is many
+    shards. A shard left by a crashed job may have only a .bin.
     """
     try:
         with os.scandir(path) as entries:
@@ -52,12 +51,15 @@ def is_touch_shard(path: str) -> bool:
 
 
 def _is_part(entry: os.DirEntry[str]) -> bool:
-    # Only files: reading a pipe would wait for ever. None that is hidden: `._audio.bin` holds a Mac's attributes.
+    # Only files: reading a pipe would wait for ever. No hidden ones: `._audio.bin` has the attributes of a Mac.
     return entry.name.endswith((INDEX_SUFFIX, DATA_SUFFIX)) and not entry.name.startswith(".") and entry.is_file()
 
 
 def fingerprint(path: str) -> dict[str, FileIdentity]:
-    """The identity of each file of a shard, by name, sorted. One listing and one stat a file, no read."""
+    """Identities of a shard's files by name, sorted: one listing and one stat a file, no read.
+
+    Raises NotFoundError or SourceError.
+    """
     files = {}
     try:
         with os.scandir(path) as entries:
@@ -72,12 +74,12 @@ def fingerprint(path: str) -> dict[str, FileIdentity]:
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
-    """A file of the shard `path`. Raises FormatError for one that is not the shard's."""
+    """Open a file of the shard at `path`. Raises FormatError if it is not a file of the shard."""
     return LocalFile(os.path.join(path, name), identity_of(path, name, files))
 
 
-class TouchShard(Samples):
-    """The samples of one shard directory."""
+class TouchNetShard(Samples):
+    """The samples of the shard directory at `path`."""
 
     def __init__(self, path: str, options: Options = DEFAULT) -> None:
         self.path = path
@@ -103,25 +105,27 @@ class TouchShard(Samples):
 
     @property
     def index_size(self) -> int:
+        """Bytes of all .idx files."""
         return sum(identity.size for name, identity in self.files.items() if name.endswith(INDEX_SUFFIX))
 
     def close(self) -> None:
-        """Give the descriptors up; reading a further sample opens its files again."""
+        """Close the files. Reading another sample opens them again."""
         for column in self._columns:
             column.data.close()
 
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    def sample(self, ordinal: int) -> StoredSample:
+    def sample(self, ordinal: int) -> Sample:
+        """The sample at an ordinal. Reads and parses its metainfo."""
         metainfo, problems, fields = NO_METAINFO, [], {}
-        told = self._metainfo
-        if told is not None and not told.damage[ordinal]:
-            size = told.sizes[ordinal]
+        source = self._metainfo
+        if source is not None and not source.damage[ordinal]:
+            size = source.sizes[ordinal]
             try:
                 if size > self._limit:
                     raise FormatError(too_long("its metainfo", self._limit))
-                metainfo = parse_metainfo(told.data.read(told.offsets[ordinal], size))
+                metainfo = parse_metainfo(source.data.read(source.offsets[ordinal], size))
             except FormatError as error:
                 problems.append(str(error))  # the bytes are shown as they are
         for column in self._columns:
@@ -135,13 +139,13 @@ class TouchShard(Samples):
             fields,
             metainfo,
             "; ".join(problems),
-            told.modality if told is not None else "",
+            source.modality if source is not None else "",
             is_keyed=metainfo.key is not None,
         )
 
 
 class _Column:
-    """One modality of all samples. Its numbers are memoryviews, which give ints at a quarter of NumPy's time."""
+    """One modality of all samples. Its numbers are memoryviews, which return ints in a quarter of NumPy's time."""
 
     def __init__(self, path: str, modality: str, files: dict[str, FileIdentity], sample_rate: int | None) -> None:
         self.modality = modality

@@ -7,14 +7,14 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
-from touchfs.dataset.shown_sample import ShownSample
+from touchfs.dataset.sample import Sample
 from touchfs.errors import FormatError
 
 VIEW = "shards"
 
 # Behind a sample; the empty one is before the first. Integers, which a state keeps.
 Place: TypeAlias = Sequence[int]
-Made: TypeAlias = tuple[list[int], Callable[[], ShownSample]]
+Made: TypeAlias = tuple[list[int], Callable[[], Sample]]
 
 
 class Stream(Protocol):

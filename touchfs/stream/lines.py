@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownSample, no_path
+from touchfs.dataset.sample import MadeFile, MadeSample, Sample, no_path
 from touchfs.extent import Memory
 from touchfs.format.jsonl import value_span
 from touchfs.shard.jsonl import key_of, parse_line
@@ -36,7 +36,7 @@ class LineStream:
                 ordinal += 1
                 yield [ordinal, *behind], partial(self._sample, ordinal - 1, offset, line)
 
-    def _sample(self, ordinal: int, offset: int, line: bytes) -> ShownSample:
+    def _sample(self, ordinal: int, offset: int, line: bytes) -> Sample:
         parsed, _ = parse_line(line, offset)
         file = MadeFile("json", no_path, partial(Memory, line))
         return MadeSample(VIEW, self.name, ordinal, 0, key_of(parsed) or f"{ordinal:08d}", {"json": file})

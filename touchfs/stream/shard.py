@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import partial
 from typing import cast
 
-from touchfs.dataset.shown_sample import MadeFile, MadeSample, ShownSample, no_path
+from touchfs.dataset.sample import MadeFile, MadeSample, Sample, no_path
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent, Memory
 from touchfs.names import shown_extension
@@ -53,7 +53,7 @@ class _Show:
         self._files = files
         self._sources: dict[str, StoredFile] = {}
 
-    def sample(self, ordinal: int) -> ShownSample:
+    def sample(self, ordinal: int) -> Sample:
         sample = self._samples.sample(ordinal)
         files = {}
         for file in raw.files(sample):
@@ -61,7 +61,7 @@ class _Show:
         return MadeSample(VIEW, self._stream.name, ordinal, 0, sample.key, files)
 
     def _content(self, file: File) -> Content:
-        return Memory(file.kept) if file.form == "inline" else self._present(file.field)
+        return Memory(file.detail) if file.form == "inline" else self._present(file.field)
 
     def _present(self, field: Field) -> Content:
         source = self._sources.get(field.source)

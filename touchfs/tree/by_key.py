@@ -27,7 +27,7 @@ from touchfs.extent import Content
 from touchfs.names import HASH_DIGITS, NAME_MAX, flat_name, hash_of, quote
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, pack, unpack
-from touchfs.tree.open_shards import OpenShard, OpenShards
+from touchfs.tree.open_shards import OpenShards, TreeShard
 
 NAME = "by-key"
 HOLDERS_MAX = 1000
@@ -40,7 +40,7 @@ _MARK = re.compile(rb"~[0-9]+")
 class _Sample(NamedTuple):
     """`key` is the one that it is shown under."""
 
-    shard: OpenShard
+    shard: TreeShard
     ordinal: int
     rows: list[int]
     key: str
@@ -80,7 +80,7 @@ class ByKey:
             return self._root
         return self._link_entry(*self._row(inode))
 
-    def _row(self, inode: int) -> tuple[OpenShard, int]:
+    def _row(self, inode: int) -> tuple[TreeShard, int]:
         _, shard_id, row = unpack(inode)
         shard = self._shards.get(shard_id)
         table = shard.tables["shards"]
@@ -88,7 +88,7 @@ class ByKey:
             raise ChangedError("this inode is not of this mount")
         return shard, row
 
-    def _link_entry(self, shard: OpenShard, row: int) -> Entry:
+    def _link_entry(self, shard: TreeShard, row: int) -> Entry:
         inode = pack(self._number, shard.shard_id, row)
         return Entry(inode, stat.S_IFLNK, len(_target(shard, row)), shard.mtime_ns)
 
@@ -128,7 +128,7 @@ class ByKey:
             for shard_id in self._shards.ids(first):
                 yield from self._links(self._shards.get(shard_id), row if shard_id == first else 0)
 
-    def _links(self, shard: OpenShard, after: int) -> Iterator[tuple[bytes, Entry, int]]:
+    def _links(self, shard: TreeShard, after: int) -> Iterator[tuple[bytes, Entry, int]]:
         """The links to the files of a shard that are behind a row. A place is the shard's id and the row."""
         table, mtime_ns = shard.tables["shards"], shard.mtime_ns
         kinds, keyed, suffixes, path_of = table.kind, table.keyed, table.suffix, table.path
@@ -151,7 +151,7 @@ class ByKey:
                 name = flat_name(table.shown_key(row), suffix, number)
             yield name, Entry(inode + row, stat.S_IFLNK, before + len(path), mtime_ns), place + row
 
-    def _numbers(self, shard: OpenShard) -> Callable[[int, bytes], int] | None:
+    def _numbers(self, shard: TreeShard) -> Callable[[int, bytes], int] | None:
         """What gives the number in the names of a row's sample, by its quoted key; 0 for one that has no names. None
         if all have the number 1.
         """
@@ -180,7 +180,7 @@ class ByKey:
                 return True
         return False
 
-    def _number_of(self, hash_: int, shard: OpenShard, ordinal: int) -> int:
+    def _number_of(self, hash_: int, shard: TreeShard, ordinal: int) -> int:
         for sample, number in self._numbered(hash_):
             if sample.shard.shard_id == shard.shard_id and sample.ordinal == ordinal:
                 return number
@@ -244,11 +244,11 @@ class ByKey:
         )
 
 
-def _target(shard: OpenShard, row: int) -> bytes:
+def _target(shard: TreeShard, row: int) -> bytes:
     return _above(shard) + shard.tables["shards"].path(row)
 
 
-def _above(shard: OpenShard) -> bytes:
+def _above(shard: TreeShard) -> bytes:
     return b"../shards/%b/" % shard.shard.name.encode(errors="surrogateescape")
 
 

@@ -10,7 +10,7 @@ from touchfs.errors import ChangedError, UsageError
 from touchfs.extent import Content
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
-from touchfs.tree.open_shards import OpenShard, OpenShards
+from touchfs.tree.open_shards import OpenShards, TreeShard
 
 
 class CatalogView:
@@ -21,7 +21,7 @@ class CatalogView:
         self._name = name
         self._number = number
 
-    def _row(self, inode: int) -> tuple[OpenShard, Table, int]:
+    def _row(self, inode: int) -> tuple[TreeShard, Table, int]:
         """Where an inode's row is. It is surely there."""
         _, shard_id, row = unpack(inode)
         shard = self._shards.get(shard_id)
@@ -30,7 +30,7 @@ class CatalogView:
             raise ChangedError("this inode is not of this mount")
         return shard, table, row
 
-    def _entry(self, shard: OpenShard, table: Table, row: int) -> Entry:
+    def _entry(self, shard: TreeShard, table: Table, row: int) -> Entry:
         inode = pack(self._number, shard.shard_id, row)
         if table.kind[row] == DIRECTORY:
             return Entry(inode, stat.S_IFDIR, 0, shard.mtime_ns)

@@ -20,10 +20,10 @@ from touchfs.errors import ChangedError, FormatError, UsageError
 from touchfs.extent import Content, Memory
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
-from touchfs.tree.open_shards import NotAtHandError, OpenShard, OpenShards, ShardsAtHand
+from touchfs.tree.open_shards import NotAtHandError, OpenShards, ShardsAtHand, TreeShard
 from touchfs.view.form import size_of
 from touchfs.view.merged import MergedFile, merged_files
-from touchfs.view.plan import Plan, parse_plan
+from touchfs.view.plan import MergePlan, parse_plan
 
 NAME = "merged"
 FIRST_PLAN = 1024
@@ -82,8 +82,8 @@ class _Place(NamedTuple):
     """Where an inode is: under a plan, in a shard, at a row of the table of segments."""
 
     view: int
-    plan: Plan
-    shard: OpenShard
+    plan: MergePlan
+    shard: TreeShard
     table: Table
     row: int
 
@@ -103,7 +103,7 @@ class Merged:
         self._plans = plans
         self._number = number
         self._root = Entry(pack(number, 0, 0), stat.S_IFDIR, 0, shards.mtime_ns)
-        self._known: dict[int, Plan] = {}
+        self._known: dict[int, MergePlan] = {}
         self._samples: dict[tuple[int, int, int], list[MergedFile]] = {}
 
     def at_hand(self, shards: ShardsAtHand) -> Merged:
@@ -112,7 +112,7 @@ class Merged:
         merged._known = self._known
         return merged
 
-    def _plan(self, inode: int) -> Plan:
+    def _plan(self, inode: int) -> MergePlan:
         view, _, _ = unpack(inode)
         plan = self._known.get(view)
         if plan is None:

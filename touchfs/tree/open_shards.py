@@ -21,7 +21,7 @@ from touchfs.tree.entry import Entry
 from touchfs.tree.inode import SHARD_IDS_MAX, pack
 
 
-class OpenShard(open_shard.OpenShard):
+class TreeShard(open_shard.OpenShard):
     """One that has an id, and tells the attributes of its files."""
 
     __slots__ = ("mtime_ns", "position", "shard_id")
@@ -67,31 +67,31 @@ class OpenShards:
         self._shard_ids = tuple(shard_ids)
         self._positions = {shard_id: position for position, shard_id in enumerate(shard_ids)}
         self._sorted = sorted(shard_ids)
-        self._open: dict[int, OpenShard] = {}
+        self._open: dict[int, TreeShard] = {}
         self._lock = threading.Lock()
 
-    def get(self, shard_id: int) -> OpenShard:
+    def get(self, shard_id: int) -> TreeShard:
         return self._open.get(shard_id) or self._open_shard(shard_id)
 
     def ids(self, first: int) -> list[int]:
         """The ids from this one on, ascending: a listing in their order may go on after a reload."""
         return self._sorted[bisect_left(self._sorted, first) :]
 
-    def at(self, position: int) -> OpenShard:
+    def at(self, position: int) -> TreeShard:
         return self.get(self._shard_ids[position])
 
-    def _open_shard(self, shard_id: int) -> OpenShard:
+    def _open_shard(self, shard_id: int) -> TreeShard:
         position = self._positions.get(shard_id)
         if position is None:
             raise ChangedError("the shard of this inode has changed: look its path up again")
-        opened = OpenShard(self.dataset, position, shard_id)
+        opened = TreeShard(self.dataset, position, shard_id)
         with self._lock:
             if len(self._open) >= SHARDS_KEPT:
                 del self._open[next(iter(self._open))]
             self._open[shard_id] = opened
         return opened
 
-    def verify(self, shard: OpenShard, table: Table, row: int) -> None:
+    def verify(self, shard: TreeShard, table: Table, row: int) -> None:
         """Open and verify the file behind a row, unless that was done within the last second."""
         if not shard.is_verified(table, row):
             shard.verify(table, row)
@@ -121,11 +121,11 @@ class ShardsAtHand(OpenShards):
     def __init__(self, shards: OpenShards) -> None:
         vars(self).update(vars(shards))
 
-    def _open_shard(self, shard_id: int) -> OpenShard:
+    def _open_shard(self, shard_id: int) -> TreeShard:
         if shard_id in self._positions:
             raise NotAtHandError
         return super()._open_shard(shard_id)
 
-    def verify(self, shard: OpenShard, table: Table, row: int) -> None:
+    def verify(self, shard: TreeShard, table: Table, row: int) -> None:
         if not shard.is_verified(table, row):
             raise NotAtHandError

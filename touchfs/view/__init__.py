@@ -1,1 +1,1 @@
-"""Views: which files a sample shows. Each is a pure function of a sample and does no IO."""
+"""Views: the files that a sample shows. Each view is a pure function of a sample and does no IO."""

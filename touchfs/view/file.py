@@ -1,7 +1,7 @@
-"""A file that a view shows: where its bytes are, and how they become a content.
+"""A file that a view shows: the range of its bytes, and how they become its content.
 
-Sizes are arithmetic (`size_of`), so a view costs no IO and `stat` is exact; what has to be computed from a sample's
-bytes, such as a transcript, is computed by the view and kept (`inline`) in the catalog.
+Sizes are computed without IO (`size_of`), so `stat` is exact at no cost. Content that must be computed from the bytes
+of a sample, such as a transcript, is computed by the view and stored (`inline`) in the catalog.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from touchfs.view.form import size_of
 
 
 class File(NamedTuple):
-    """`field` is an extent of the shard with its form; `extension` is what its name ends in, as that of a field.
+    """One file of a sample. `field` is a range of the shard and its form, `extension` the end of the file's name.
 
-    Where `inline` has the bytes, the field is what they were computed from.
+    If `inline` has the bytes, they were computed from the field. `part` is the number of the segment, 0 for samples.
     """
 
     extension: str | None
@@ -25,7 +25,7 @@ class File(NamedTuple):
 
     @classmethod
     def text(cls, extension: str, source: Field, text: str, part: int = 0) -> File:
-        """Text that was found in a field. Half a surrogate pair, which JSON can spell, becomes U+FFFD."""
+        """A file with text from a field, as UTF-8. A lone surrogate, which JSON can contain, becomes U+FFFD."""
         try:
             data = text.encode()
         except UnicodeEncodeError:
@@ -34,18 +34,20 @@ class File(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The extension by which a sample names the file."""
+        """The extension as a key of a sample: "" if there is none."""
         return self.extension or ""
 
     @property
     def form(self) -> str:
+        """The form of the content, as in `touchfs.sample`."""
         return "inline" if self.inline is not None else self.field.form
 
     @property
-    def kept(self) -> bytes:
-        """What the catalog keeps of it besides numbers: its bytes, or its field's detail."""
+    def detail(self) -> bytes:
+        """The bytes that the catalog stores besides numbers: the inline content, or the detail of the field."""
         return self.field.detail if self.inline is None else self.inline
 
     @property
     def size(self) -> int:
-        return size_of(self.form, self.field.size, self.kept)
+        """Bytes of the content."""
+        return size_of(self.form, self.field.size, self.detail)

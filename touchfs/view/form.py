@@ -1,6 +1,6 @@
-"""From an extent and its form (`touchfs.sample`) to what a file shows.
+"""Make the content of a file from an extent and its form (`touchfs.sample`).
 
-`detail` is what the catalog keeps of a file besides its range.
+`detail` is what the catalog stores of a file besides its range.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from touchfs.extent import Content, Extent, Memory, Rope
 from touchfs.format import holes, npy, wav
 from touchfs.limits import LIMITS
 from touchfs.sample import Field, Recording
-from touchfs.view.rendered import Rendered
+from touchfs.view.rendered import ComputedContent
 
 SAMPLE_SIZE = 2
-_PIECE = struct.Struct("<qq")  # of a `decoded` recording: first sample, and how many
+_PIECE = struct.Struct("<qq")  # the detail of the form `decoded`: first sample and number of samples
 
 Presenter = Callable[[Extent, bytes], Content]
 
 
 def size_of(form: str, length: int, detail: bytes = b"") -> int:
-    """The size of the file that `length` bytes make in a form."""
+    """The size of the file that `length` stored bytes become in a form. Raises FormatError for an unknown form."""
     if form == "bytes":
         return length
     if form == "inline":
@@ -48,9 +48,9 @@ def size_of(form: str, length: int, detail: bytes = b"") -> int:
 
 
 def presenter(form: str, window: int = LIMITS.window) -> Presenter:
-    """What makes the content of a form from its extent and detail. For all forms but `inline`.
+    """A function that makes the content of a form from an extent and a detail, for all forms but `inline`.
 
-    Recordings are decoded `window` bytes at a time.
+    Recordings are decoded `window` bytes at a time. Raises FormatError for an unknown form.
     """
     kind, _, parameter = form.partition("/")
     if kind == "bytes":
@@ -75,26 +75,31 @@ def presenter(form: str, window: int = LIMITS.window) -> Presenter:
 
 
 def piece(recording: Recording, first: int, length: int, note: str = "") -> Field:
-    """`length` samples of a recording, from the sample `first` on, as a WAV."""
-    of = recording.field
-    if of.form.startswith("wav/"):
+    """A field with `length` samples of a recording, beginning at sample `first`, as a WAV."""
+    source = recording.field
+    if source.form.startswith("wav/"):
         width = SAMPLE_SIZE * recording.channels
-        return Field(of.name, of.source, of.offset + first * width, length * width, of.form, "wav", note)
+        return Field(
+            source.name, source.source, source.offset + first * width, length * width, source.form, "wav", note
+        )
     form = f"decoded/{recording.rate}/{recording.channels}"
-    return Field(of.name, of.source, of.offset, of.size, form, "wav", note, _PIECE.pack(first, length))
+    return Field(source.name, source.source, source.offset, source.size, form, "wav", note, _PIECE.pack(first, length))
 
 
-def stretched(
-    offset: int, length: int, detail: bytes, was: tuple[int, int], wanted: tuple[int, int]
+def extend_piece(
+    offset: int, length: int, detail: bytes, old: tuple[int, int], new: tuple[int, int]
 ) -> tuple[int, int, bytes]:
-    """Offset, length and detail of a longer piece that begins where another one does: `was`, in samples, has some."""
+    """Offset, length and detail of a piece extended from the span `old` to `new`, in samples, with the same start.
+
+    `offset`, `length` and `detail` are those of the old piece.
+    """
     if detail:
-        return offset, length, _PIECE.pack(*wanted)
-    return offset, length // was[1] * wanted[1], b""
+        return offset, length, _PIECE.pack(*new)
+    return offset, length // old[1] * new[1], b""
 
 
 def recording_of(field: Field) -> Recording | None:
-    """A field of PCM as a recording."""
+    """A field of PCM as a recording; None for other fields."""
     if not field.form.startswith("wav/"):
         return None
     rate, channels = _audio(field.form.removeprefix("wav/"))
@@ -110,7 +115,7 @@ def _decoded(extent: Extent, rate: int, channels: int, window: int, first: int, 
         return decode_piece(extent, first + offset // frame, size // frame, channels)
 
     size = length * frame
-    return Rope((Memory(wav.build_header(size, rate, channels)), Rendered(size, window, render)))
+    return Rope((Memory(wav.build_header(size, rate, channels)), ComputedContent(size, window, render)))
 
 
 def _lilcom(form: str, extent: Extent) -> Content:
@@ -123,11 +128,11 @@ def _lilcom(form: str, extent: Extent) -> Content:
         return decompress(bytes(extent.read(0, extent.size))).astype("<f4", copy=False).tobytes()
 
     size = size_of(form, extent.size) - len(header)
-    return Rope((Memory(header), Rendered(size, max(size, 1), render)))
+    return Rope((Memory(header), ComputedContent(size, max(size, 1), render)))
 
 
 def frames_of(form: str, length: int, detail: bytes) -> tuple[int, int] | None:
-    """How many samples of each channel a recording has, and its rate, where the form tells."""
+    """Samples per channel of a recording, and its rate in Hz; None if the form does not contain them."""
     kind, _, parameter = form.partition("/")
     if kind == "wav":
         rate, channels = _audio(parameter)
@@ -150,7 +155,7 @@ def _numbers(parameter: str) -> list[int]:
 
 @cache
 def _npy_header_size(dtype: str) -> int:
-    """That of any one-dimensional array: the header has room for the length to grow."""
+    """The same for any one-dimensional array: the header has room for the length to grow."""
     return len(npy.build_header(np.dtype(dtype), (0,)))
 
 

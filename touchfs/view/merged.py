@@ -1,9 +1,9 @@
 """The view `merged/<plan>/`: the segments of a sample merged by a plan, as `<key>/0000.wav`, `.json` and `.txt`.
 
-All comes from the catalog's table of segments: of each segment the `.wav`'s range and what the `.json` tells. So no
-audio and no metainfo is read, and a plan that nobody has thought of before costs no index. Each file is known by the
-row of one of its parts' files, so it has an inode number without a table: a `.wav` and a `.json` by those of the run's
-first part, a `.txt` by that of the first part that has the text.
+Everything comes from the catalog's table of segments: the range of each segment's `.wav` and the content of its
+`.json`. So no audio and no metainfo is read, and a new plan needs no new index. Each file is identified by the row of a
+file of one of its parts, so it has an inode number without a table: `.wav` and `.json` by those of the first part of
+the run, `.txt` by that of the first part that has the text.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import NamedTuple
 from touchfs.catalog.table import Table
 from touchfs.errors import FormatError
 from touchfs.format.metainfo import Segment
-from touchfs.view.form import stretched
-from touchfs.view.plan import Plan, Span, as_json, joined_text, merge, span_of
+from touchfs.view.form import extend_piece
+from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, span_of
 from touchfs.view.segments import extension, text_versions
 
 
 class MergedFile(NamedTuple):
-    """A file, and the row of the table of segments that it is known by.
+    """A file, and the row of the table of segments that identifies it.
 
-    Its bytes are `data`; where that is None, what `length` bytes from `offset` of the source of the row's kind make,
-    with this detail.
+    Its bytes are `data`. If that is None, they are made from `length` bytes at `offset` of the source of the row's
+    kind, with this `detail`.
     """
 
     name: bytes
@@ -35,40 +35,42 @@ class MergedFile(NamedTuple):
     detail: bytes = b""
 
 
-def merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
+def merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile]:
     """The files of a sample under a plan, in name order, from the table of segments of its shard.
 
-    Raises FormatError if what the table has is not what we keep of segments.
+    Raises FormatError if the rows of the table are damaged.
     """
     try:
         return _merged_files(plan, table, ordinal)
     except (AttributeError, IndexError, KeyError, RecursionError, StopIteration, TypeError, ValueError) as error:
-        told = f"the segments of sample {ordinal} are damaged in the catalog: index with --force"
-        raise FormatError(told, path=table.path_of_catalog) from error
+        problem = f"the segments of sample {ordinal} are damaged in the catalog: index with --force"
+        raise FormatError(problem, path=table.path_of_catalog) from error
 
 
-def _merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
+def _merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile]:
     rows = {(table.part[row], table.name(row)): row for row in table.files(ordinal)}
     segments: list[Segment] = []
     spans: list[Span] = []
     key, rate = "", 0
     while (row := rows.get((len(segments), b"%04d.json" % len(segments)))) is not None:
-        told = json.loads(table.inline(row))
-        made = told.pop("touchfs")
-        if "sample_rate" not in made:  # of a cut without a recording
+        fields = json.loads(table.inline(row))
+        derived = fields.pop("touchfs")
+        if "sample_rate" not in derived:  # a cut without a recording
             return []
-        key, rate = made["key"], made["sample_rate"]
-        segments.append(Segment.of(told))
-        spans.append((made["offset"], made["length"]))
+        key, rate = derived["key"], derived["sample_rate"]
+        segments.append(Segment.of(fields))
+        spans.append((derived["offset"], derived["length"]))
     files = []
     for number, run in enumerate(merge(plan, key, spans, rate)):
         first, stem = run[0], b"%04d" % number
         wav = rows[first, b"%04d.wav" % first]
-        begun = table.offset[wav], table.length[wav], table.inline(wav)
-        files.append(MergedFile(stem + b".wav", wav, run, None, *stretched(*begun, spans[first], span_of(spans, run))))
+        first_piece = table.offset[wav], table.length[wav], table.inline(wav)
+        files.append(
+            MergedFile(stem + b".wav", wav, run, None, *extend_piece(*first_piece, spans[first], span_of(spans, run)))
+        )
         text = joined_text(plan, segments, run)
-        told = json.dumps(as_json(plan, key, number, spans, rate, run, text), ensure_ascii=False) + "\n"
-        files.append(MergedFile(stem + b".json", rows[first, b"%04d.json" % first], run, _encoded(told)))
+        description = json.dumps(as_json(plan, key, number, spans, rate, run, text), ensure_ascii=False) + "\n"
+        files.append(MergedFile(stem + b".json", rows[first, b"%04d.json" % first], run, _encoded(description)))
         if text is not None:
             part = next(part for part in run if plan.text in text_versions(segments[part]))
             named = rows[part, b"%04d." % part + extension(plan.text).encode()]
@@ -77,5 +79,5 @@ def _merged_files(plan: Plan, table: Table, ordinal: int) -> list[MergedFile]:
 
 
 def _encoded(text: str) -> bytes:
-    """Half a surrogate pair, which JSON can spell, becomes U+FFFD, as in the segments' own files."""
+    """UTF-8. A lone surrogate, which JSON can contain, becomes U+FFFD, as in the segments' own files."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

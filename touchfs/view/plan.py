@@ -1,22 +1,22 @@
-"""Plans: how adjacent segments of a recording are merged into longer ones, said by a name in a path.
+"""Plans: how adjacent segments of a recording are merged into longer ones. A name in a path encodes the plan.
 
     merged/max=30,gap=0.5/<shard>/<key>/0000.wav
 
-A plan is `name=value`, comma-separated, in any order, each once:
+A plan is a list of `name=value`, separated by commas, in any order, each name once:
 
-    max     seconds that a merged segment has at most; the only one that must be there
-    min     seconds that it has at least, shorter ones are left out; 0 unless said
-    gap     seconds of the longest pause that is merged over; 1 unless said
-    text    which version of the text is joined (`segments.text_versions`); the default text unless said
-    seed    draws another length from `min` to `max` for each merged segment; `max` for all unless said
-    epoch   draws others again, with the same seed; 0 unless said
+    max     maximum length of a merged segment, in seconds; the only one that is required
+    min     minimum length, in seconds; shorter merged segments are left out; default 0
+    gap     longest pause that is merged over, in seconds; default 1
+    text    version of the text that is joined (`segments.text_versions`); default: the default text
+    seed    draws another target length from `min` to `max` for each merged segment; default: `max` for all
+    epoch   draws other lengths with the same seed; default 0
 
-What lies between two segments was not transcribed, and may be speech all the same, left out for its quality. Over a
-second of it is more than a breath, so to merge over that has to be asked for; `gap` as large as `max` merges over
-everything. Numbers are plain decimals. In `text`, a comma, a slash, a percent sign and control characters are
-written like in a URL (`%2C`).
+The audio between two segments was not transcribed, but may be speech that was left out for its quality. A gap of over a
+second is more than a breath, so merging over it must be requested; `gap` as large as `max` merges over everything.
+Numbers are plain decimals. In `text`, a comma, a slash, a percent sign and control characters are percent-encoded as in
+a URL (`%2C`).
 
-A run is the segments that become one merged segment: their numbers, in the order of time.
+A run is the segments that become one merged segment: their numbers, in order of time.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from touchfs.view.segments import is_version, text_versions
 
 SECONDS_MAX = 10**9
 WHOLE_MAX = 2**63 - 1
-_DRAWN_BITS = 53  # what a float holds, so that any program can draw the same
+_DRAWN_BITS = 53  # the precision of a float, so that any program can draw the same numbers
 
-# Offset and length in samples. A length of 0: a segment with nothing in it, which is part of no run.
+# Offset and length in samples. A length of 0 is an empty segment, which is in no run.
 Span = tuple[int, int]
 
 _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,6})?")
@@ -51,8 +51,11 @@ _HEXADECIMAL = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """`str()` is the canonical name: in this order, without what is as by default. Equal plans have the same."""
+class MergePlan:
+    """A plan. `str()` is its canonical name: in this order, without defaults. Equal plans have equal names.
+
+    Raises UsageError for values out of range.
+    """
 
     max: Decimal
     min: Decimal = Decimal(0)
@@ -90,13 +93,13 @@ def _build_value(value: Decimal | str | int) -> str:
 
 
 def _decimal(value: Decimal) -> str:
-    """The shortest plain decimal."""
+    """A number as the shortest plain decimal."""
     written = f"{value:f}"
     return written.rstrip("0").rstrip(".") if "." in written else written
 
 
-def parse_plan(text: str) -> Plan:
-    """The plan of a name, canonical or not. Raises UsageError, with what is wrong."""
+def parse_plan(text: str) -> MergePlan:
+    """Parse the name of a plan, canonical or not. Raises UsageError."""
     if len(text.encode("utf-8", "surrogatepass")) > NAME_MAX:
         raise UsageError(f"a plan's name is over {NAME_MAX} bytes: {text[:80]!r}…")
     values: dict[str, Any] = {}
@@ -110,9 +113,9 @@ def parse_plan(text: str) -> Plan:
             values[name] = _PARSERS[name](name, value)
         if "max" not in values:
             raise UsageError("max is missing, the seconds that a merged segment has at most, such as max=30")
-        if "epoch" in values and "seed" not in values:  # also of 0, so that the next epoch is no surprise
+        if "epoch" in values and "seed" not in values:  # even epoch=0, so that the next epoch is no surprise
             raise UsageError("epoch needs a seed: without one nothing is drawn")
-        return Plan(**values)
+        return MergePlan(**values)
     except UsageError as error:
         raise UsageError(f"plan {text!r}: {error.message}") from error
 
@@ -155,24 +158,24 @@ _PARSERS: dict[str, Callable[[str, str], Decimal | int | str]] = {
 }
 
 
-def merge(plan: Plan, key: str, spans: Sequence[Span], rate: int) -> list[list[int]]:
+def merge(plan: MergePlan, key: str, spans: Sequence[Span], rate: int) -> list[list[int]]:
     """The runs of a recording.
 
-    Segments are taken in the order of their starts, those of one start by number. A run begins with the first segment
-    that is not used yet. The next one joins it while the pause before it is at most `gap`, and all from the run's
-    start to its latest end is at most the target; else it begins the next run. Between segments that overlap is no
-    pause. So every segment is in one run, and one longer than the target is a run of its own. At last, runs shorter
+    Segments are processed in order of their starts, and by number if starts are equal. A run begins with the first
+    unused segment. The next one joins it if the pause before it is at most `gap`, and the length from the start of the
+    run to its latest end stays at most the target; else it begins the next run. There is no pause between overlapping
+    segments. So every segment is in one run, and one longer than the target is a run of its own. Finally, runs shorter
     than `min` are left out.
 
-    The target is `max`. With a seed it is drawn for each run, evenly from `min` to `max`: the first 53 bits of the
-    BLAKE2b-64 of `SEED EPOCH RUN KEY` (numbers in decimal, RUN counts from 0 with those left out later; the key in
-    UTF-8), times the number of lengths to choose from, shifted right by 53, are the samples over `min`.
+    The target is `max`. With a seed it is drawn for each run, uniformly from `min` to `max`: the first 53 bits of the
+    BLAKE2b-64 of `SEED EPOCH RUN KEY` (numbers in decimal, RUN counted from 0 including runs left out later, the key
+    in UTF-8), times the number of possible lengths, shifted right by 53, is the number of samples over `min`.
 
-    Lengths are compared in whole samples: `max` and `gap` rounded down to them, `min` up.
+    Lengths are compared in whole samples: `max` and `gap` are rounded down, `min` up.
     """
     longest, pause = floor(_samples(plan.max, rate)), floor(_samples(plan.gap, rate))
     shortest = ceil(_samples(plan.min, rate))
-    least = min(shortest, longest)  # rounded, a `min` like `max` may be a sample more
+    least = min(shortest, longest)  # after rounding, a `min` equal to `max` may be one sample larger
     runs: list[list[int]] = []
     first = last = target = 0
     # The sort is stable, so equal starts stay in the order of their numbers.
@@ -191,43 +194,43 @@ def merge(plan: Plan, key: str, spans: Sequence[Span], rate: int) -> list[list[i
 
 
 def _samples(seconds: Decimal, rate: int) -> Fraction:
-    """Exact: decimals multiply to the precision of whatever context the caller has."""
+    """Exact, where a product of decimals is rounded to the precision of the caller's context."""
     return Fraction(seconds) * rate
 
 
 def _draw(seed: int, epoch: int, run: int, key: str) -> int:
-    told = f"{seed} {epoch} {run} {key}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big") >> 64 - _DRAWN_BITS
+    message = f"{seed} {epoch} {run} {key}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(message, digest_size=8).digest(), "big") >> 64 - _DRAWN_BITS
 
 
 def span_of(spans: Sequence[Span], run: Sequence[int]) -> Span:
-    """Of the audio of a run: all from its first start to its latest end, pauses too."""
+    """The span of a run's audio, from its first start to its latest end, pauses included."""
     offset = spans[run[0]][0]
     return offset, max(sum(spans[number]) for number in run) - offset
 
 
-def joined_text(plan: Plan, segments: Sequence[Segment], run: Sequence[int]) -> str | None:
-    """The texts of a run, in order. None if no segment of it has the version that the plan asks for.
+def joined_text(plan: MergePlan, segments: Sequence[Segment], run: Sequence[int]) -> str | None:
+    """The texts of a run, joined in order. None if no segment of it has the plan's version of the text.
 
-    White space around a text is dropped, and one space is put between two texts; none where the characters on both
-    sides are of scripts that are written without.
+    Texts are stripped of white space and joined by one space; by none if the characters on both sides belong to scripts
+    that are written without spaces.
     """
     texts = [text_versions(segments[number]).get(plan.text) for number in run]
-    told = [text.strip() for text in texts if text is not None]
+    stripped = [text.strip() for text in texts if text is not None]
     joined: list[str] = []
-    for text in filter(None, told):
+    for text in filter(None, stripped):
         if joined and not (_is_unspaced(joined[-1][-1]) and _is_unspaced(text[0])):
             joined.append(" ")
         joined.append(text)
-    return "".join(joined) if told else None
+    return "".join(joined) if stripped else None
 
 
 def _is_unspaced(character: str) -> bool:
-    """Whether a character is of Chinese or Japanese.
+    """Whether a character is Chinese or Japanese.
 
-    It is if Unicode gives it the width of an ideograph, or half of it as to katakana, and it is a letter without case,
-    a mark, a number such as 〇, or punctuation. Korean, of the same width, is written with spaces; emoji are symbols,
-    and Latin letters have a case in any width.
+    It is if Unicode gives it the width of an ideograph, or half of that as for katakana, and it is a letter without
+    case, a mark, a number such as 〇, or punctuation. Korean has the same width but is written with spaces; emoji are
+    symbols, and Latin letters of any width have a case.
     """
     return (
         unicodedata.east_asian_width(character) in ("W", "F", "H")
@@ -237,9 +240,9 @@ def _is_unspaced(character: str) -> bool:
 
 
 def as_json(
-    plan: Plan, key: str, number: int, spans: Sequence[Span], rate: int, run: Sequence[int], text: str | None
+    plan: MergePlan, key: str, number: int, spans: Sequence[Span], rate: int, run: Sequence[int], text: str | None
 ) -> dict[str, Any]:
-    """What the `.json` of a merged segment tells: offsets and lengths in samples, `start` and `end` in seconds."""
+    """The content of a merged segment's `.json`: offsets and lengths in samples, `start` and `end` in seconds."""
     offset, length = span_of(spans, run)
     return {
         "key": key,

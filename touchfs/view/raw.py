@@ -6,9 +6,12 @@ from touchfs.sample import StoredSample
 from touchfs.view.file import File
 
 
-def files(sample: StoredSample) -> list[File]:
-    """The files of a sample, in the order of its fields. Of fields with one extension, the later ones are named too:
-    `<key>.<field>.<extension>`."""
+def files(sample: Sample) -> list[File]:
+    """The files of a sample, in the order of its fields.
+
+    If several fields have the same extension, the names of the later ones include the field:
+    `<key>.<field>.<extension>`.
+    """
     shown: dict[str | None, File] = {}
     for field in sample.fields.values():
         extension = f"{field.name}.{field.extension or ''}" if field.extension in shown else field.extension

@@ -1,7 +1,7 @@
-"""Contents whose bytes are computed, in windows: the size is known before, a window is computed when it is read first.
+"""Content that is computed in windows: its size is known in advance, and a window is computed when it is first read.
 
-Windows are kept while they are among the last `KEPT_BYTES` of the process, and computed again after that. So however
-large a content is, no more than `KEPT_BYTES` and one window for each reader are in memory.
+The last `KEPT_BYTES` of windows are cached per process; older ones are computed again. So however large a content is,
+at most `KEPT_BYTES` and one window per reader are in memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from touchfs.errors import FormatError
 KEPT_BYTES = 1 << 26
 
 
-class Rendered:
-    """`size` bytes. `render(offset, length)` returns those of a window, whose offset is a multiple of `window`.
+class ComputedContent:
+    """Content of `size` bytes. `render(offset, length)` returns one window; `offset` is a multiple of `window`.
 
-    Reading raises what `render` raises. Readers of one content wait for each other: mostly they want one window.
+    Reading raises whatever `render` raises. Readers of one content wait for each other, as they mostly need the same
+    window.
     """
 
     __slots__ = ("_lock", "_render", "_window", "size")
@@ -31,20 +32,22 @@ class Rendered:
         self._lock = threading.Lock()
 
     def read(self, offset: int, length: int) -> bytes:
+        """Read a range, and compute the windows that are not cached."""
         pieces = [self._at(number)[first:last] for number, first, last in self._pieces(offset, length)]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_nowait(self, offset: int, length: int) -> bytes | None:
+        """Read a range if all its windows are cached; else None."""
         pieces = []
         for number, first, last in self._pieces(offset, length):
-            data = _kept.get((self, number))
+            data = _windows.get((self, number))
             if data is None:
                 return None
             pieces.append(data[first:last])
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _pieces(self, offset: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """The windows that a range is in, and from where to where in each."""
+        """The windows that a range covers: number, start and end in each."""
         end = min(offset + length, self.size)
         while offset < end:
             number, first = divmod(offset, self._window)
@@ -53,16 +56,16 @@ class Rendered:
             offset += last - first
 
     def _at(self, number: int) -> bytes:
-        data = _kept.get((self, number))
+        data = _windows.get((self, number))
         if data is None:
             with self._lock:
-                data = _kept.get((self, number))
+                data = _windows.get((self, number))
                 if data is None:
-                    data = self._rendered(number)
-                    _kept.add((self, number), data)
+                    data = self._compute(number)
+                    _windows.add((self, number), data)
         return data
 
-    def _rendered(self, number: int) -> bytes:
+    def _compute(self, number: int) -> bytes:
         start = number * self._window
         length = min(self._window, self.size - start)
         data = self._render(start, length)
@@ -71,20 +74,20 @@ class Rendered:
         return data
 
 
-class _Kept:
+class _WindowCache:
     def __init__(self) -> None:
-        self._data: OrderedDict[tuple[Rendered, int], bytes] = OrderedDict()
+        self._data: OrderedDict[tuple[ComputedContent, int], bytes] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(after_in_child=self._after_fork)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         self._lock = threading.Lock()  # another thread may have held it at the fork
 
-    def get(self, window: tuple[Rendered, int]) -> bytes | None:
+    def get(self, window: tuple[ComputedContent, int]) -> bytes | None:
         return self._data.get(window)
 
-    def add(self, window: tuple[Rendered, int], data: bytes) -> None:
+    def add(self, window: tuple[ComputedContent, int], data: bytes) -> None:
         with self._lock:
             if window not in self._data:
                 self._size += len(data)
@@ -94,4 +97,4 @@ class _Kept:
                 self._size -= len(oldest)
 
 
-_kept = _Kept()
+_windows = _WindowCache()

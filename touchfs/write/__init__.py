@@ -1,4 +1,4 @@
-"""Writers of the shards touchfs reads: each makes one under a temporary name and puts it in place when it is whole."""
+"""Writers of the shards that touchfs reads. A shard is written under a temporary name and renamed when complete."""
 
 from touchfs.write.shar.audio import Audio
 from touchfs.write.shar.writer import SharWriter

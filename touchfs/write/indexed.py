@@ -1,4 +1,4 @@
-"""A file that appears whole, and after it the index of where its samples begin."""
+"""A file that appears complete, followed by the index of its samples' offsets."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from touchfs.posix.atomic import atomic_file
 
 @contextmanager
 def indexed_file(path: str, starts: Sequence[int], *, create_index: bool) -> Iterator[BinaryIO]:
-    """`starts` may grow until the end. The index of a file that was here before is removed before that file is
-    replaced: readers take any index that they find for this file's.
+    """Write a file atomically, then its index. The caller may append to `starts` until the block ends.
+
+    An old index is removed before its file is replaced, because readers trust any index beside a file.
     """
     with atomic_file(path) as file:
         yield file

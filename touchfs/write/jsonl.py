@@ -1,6 +1,6 @@
-"""Writer of JSONL as Lhotse writes it: non-ASCII characters as they are, gzip'ed where the name ends in .gz.
+"""Writer of JSONL as Lhotse writes it: non-ASCII characters unescaped, gzipped if the name ends in .gz.
 
-The bytes of a .gz are the same each time: it has neither a time nor a name in it.
+The bytes of a .gz are reproducible: it contains neither a time nor a name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from touchfs.write.whole import WholeWriter
 
 
 class JsonlWriter(WholeWriter):
-    """`with JsonlWriter("cuts.jsonl", create_index=True) as writer: writer.add(json_line({"id": "a"}))`"""
+    """Write one file: `with JsonlWriter("cuts.jsonl", create_index=True) as writer: writer.add(json_line({"id": "a"}))`
+
+    Raises UsageError for an index of a compressed file.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, create_index: bool = False) -> None:
         self.path = os.fspath(path)
@@ -46,6 +49,7 @@ class JsonlWriter(WholeWriter):
                 raise SourceError(f"an error came while line {len(self) + 1} was written", path=self.path)
 
     def add(self, line: bytes) -> None:
+        """Write one line, which ends in a line feed."""
         self._file.write(line)
         self._starts.append(self.size)
         self.size += len(line)
@@ -55,7 +59,8 @@ class JsonlWriter(WholeWriter):
 
 
 def json_line(value: object, *, ascii_only: bool = False) -> bytes:
+    """A value as one line of JSON, with its line feed. Raises FormatError if it has no JSON form."""
     try:
         return json.dumps(value, ensure_ascii=ascii_only).encode() + b"\n"
-    except (TypeError, ValueError, RecursionError) as error:  # of which half a character is one
+    except (TypeError, ValueError, RecursionError) as error:  # ValueError: a lone surrogate, for one
         raise FormatError(f"cannot be written as JSON: {error}") from error

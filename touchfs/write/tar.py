@@ -1,7 +1,7 @@
-"""Writer of tars of samples, `<key>.<extension>` one after the other, byte for byte as Python's tarfile writes them.
+"""Writer of tars of samples: `<key>.<extension>` one after the other, byte for byte as Python's tarfile writes them.
 
-Times and owners are 0, so that the same samples are the same tar. With two members a sample the index is Lhotse's, else
-the one of NeMo and Megatron-Energon: all of them hold where samples begin, and then the size.
+Times and owners are 0, so that equal samples make equal tars. The index has the offset of each sample, then the size.
+It is Lhotse's if each sample has two members, else that of NeMo and Megatron-Energon.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TarWriter(WholeWriter):
             self._file.write(end_of_archive(self.size))
 
     def add(self, key: str, fields: Mapping[str, Buffer]) -> None:
-        """One sample. Nothing of it is written if any of it does not fit."""
+        """Add one sample, data by extension. Raises FormatError, and writes nothing of it, if it cannot be stored."""
         if not fields:
             raise FormatError("a sample without fields leaves no trace in a tar", path=self.path, key=key)
         parts: list[Buffer] = []
@@ -55,9 +55,9 @@ class TarWriter(WholeWriter):
 
 
 def _check_name(key: str, extension: str, path: str) -> None:
-    """Whether the name can be stored, is split again into the two, and, extracted, stays where it is extracted."""
+    """Raise FormatError unless the name can be stored, splits into key and extension again, and extracts safely."""
     *directories, name = key.split("/")
     if not name or "\0" in key or ".." in directories:
-        raise FormatError("a tar has no place for a sample of this key", path=path, key=key)
+        raise FormatError("a tar cannot store a sample with this key", path=path, key=key)
     if not extension or "/" in extension or "\0" in extension:
         raise FormatError(f"a field cannot have the extension {extension!r}", path=path, key=key)

@@ -1,4 +1,4 @@
-"""Tars one after the other, each ended by the sample that fills it."""
+"""A writer of tars one after the other. The sample that fills a tar ends it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from touchfs.write.tar import TarWriter
 class TarShardsWriter:
     """`with TarShardsWriter("out/%06d.tar", samples_per_shard=1000) as writer: writer.add(key, {extension: data})`
 
-    A shard appears when it has that many samples, or at least that many bytes; the last at the end, unless an exception
-    comes first. The others stay. Without samples there are no shards.
+    A shard appears when it has `samples_per_shard` samples or at least `bytes_per_shard` bytes; the last one when the
+    block ends. An exception discards only the shard that is being written. Without samples there are no shards. Numbers
+    in the pattern begin with `first`. Raises UsageError for a pattern without a number, and for limits below 1.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class TarShardsWriter:
         self._end(*error)
 
     def add(self, key: str, fields: Mapping[str, Buffer]) -> None:
+        """Add one sample, data by extension. Raises FormatError, and writes nothing of it, if it cannot be stored."""
         if self._shard is None:
             path = os.path.join(self._directory, self._name % (self._first + len(self.paths)))
             self._shard = TarWriter(path, create_index=self._create_index).__enter__()

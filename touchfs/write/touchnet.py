@@ -1,7 +1,7 @@
-"""Writer of TouchNet shards: a directory with, for each modality, a .bin of elements and the .idx that finds samples.
+"""Writer of TouchNet shards: a directory with, for each modality, a .bin of elements and an .idx with their ranges.
 
-The .bin files grow while samples are added; of a sample only its lengths are kept. The directory appears when all is
-written, so a shard that is there is whole.
+The .bin files grow while samples are added; of a sample only its lengths are kept in memory. The directory appears when
+everything is written, so an existing shard is complete.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from touchfs.posix.atomic import atomic_directory
 from touchfs.write.whole import WholeWriter
 
 
-class TouchWriter(WholeWriter):
-    """`with TouchWriter(path, {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer: writer.add({...})`"""
+class TouchNetWriter(WholeWriter):
+    """Write one shard: `with TouchNetWriter(path, {"audio": np.dtype("<i2")}) as writer: writer.add({"audio": pcm})`
+
+    `modalities` maps each modality to the dtype of its elements.
+    """
 
     def __init__(self, path: str | os.PathLike[str], modalities: Mapping[str, np.dtype[Any]]) -> None:
         for name, dtype in modalities.items():
@@ -47,7 +50,7 @@ class TouchWriter(WholeWriter):
                 (directory / f"{name}.idx").write_bytes(index)
 
     def add(self, fields: Mapping[str, Buffer]) -> None:
-        """One sample. Nothing of it is written if any of it does not fit."""
+        """Add one sample, data by modality. Raises FormatError, and writes nothing of it, if it cannot be stored."""
         ordinal = len(self)
         if fields.keys() != self._modalities.keys():
             raise FormatError(f"sample {ordinal} has {', '.join(fields)}, the shard {', '.join(self._modalities)}")

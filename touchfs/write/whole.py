@@ -1,4 +1,4 @@
-"""Writers for a `with` block, at whose end what they wrote is put in place, unless an exception comes first."""
+"""Writers for a `with` block: at its end their files appear, unless an exception was raised."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 
 class WholeWriter:
-    """`_context` makes the files, and puts them in place; a subclass sets it."""
+    """Enters and leaves `_context`, set by a subclass, which creates the files and renames them into place."""
 
     _context: AbstractContextManager[None]
 

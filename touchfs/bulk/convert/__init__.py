@@ -1,1 +1,1 @@
-"""Converting: shards of one kind become shards of another."""
+"""Converting: shards of one format become shards of another."""

@@ -1,7 +1,7 @@
-"""A recording at hand as mono 16-bit PCM: what is so already is copied, all else decoded as `pack touch` does.
+"""Convert a recording to mono 16-bit PCM: such a WAV is copied, everything else is decoded as in `pack touch`.
 
-But FLAC of 16 bits is unpacked by soundfile, where that is installed: of a file of a frame or two, libav's seek to the
-start, which is part of decoding there, loses the first frame.
+FLAC of 16 bits is unpacked by soundfile if that is installed: decoding with libav seeks to the start first, which in a
+file of one or two frames loses the first frame.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from touchfs.write.shar.audio import scan
 def to_pcm(
     data: Buffer, rate: int | None, arithmetic: Arithmetic = "s16", limit: int = LIMITS.decoded
 ) -> tuple[Buffer, int]:
-    """The samples, and their rate: the recording's own, if none is wanted. Raises FormatError where it decodes to over
-    `limit` bytes.
+    """Little-endian int16 samples and their rate in Hz; `rate` None keeps the recording's own.
+
+    Raises FormatError if it cannot be decoded, or decodes to over `limit` bytes.
     """
     if magic.extension(data) == "flac":
         data = _unpack(data, limit)
@@ -37,21 +38,21 @@ def to_pcm(
         try:
             rate = scan(data).sampling_rate
         except FormatError as error:
-            raise FormatError("its rate cannot be told: name one with --audio-resample") from error
+            raise FormatError("its rate is unknown: name one with --audio-resample") from error
     with NamedTemporaryFile(prefix="touchfs-") as file:
         file.write(data)
         file.flush()
         try:
             return decode(file.name, rate, arithmetic, limit), rate
-        except TouchfsError as error:  # whose path is none of the user's
+        except TouchfsError as error:  # its path is that of the temporary file
             raise type(error)(error.message) from error
 
 
 def _unpack(data: Buffer, limit: int) -> Buffer:
-    """A FLAC file as WAV; one of more than 16 bits as it is."""
+    """A 16-bit FLAC file as WAV; other FLAC files as they are."""
     try:
         soundfile = import_module("soundfile")  # which has no types
-    except (ImportError, OSError):  # OSError: it is here, libsndfile is not
+    except (ImportError, OSError):  # OSError: soundfile is installed, libsndfile is not
         return data
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:

@@ -1,9 +1,9 @@
-"""Conversion: the samples of any shards, in order, into shards of another kind, under the same keys.
+"""Conversion: the samples of any shards, in order, become shards of another format, under the same keys.
 
-A sample is what the tree shows of it, a key and files by extension; a target takes that, and refuses what it has no
-place for (`write/convert_tar.py`, `convert_shar.py`, `convert_touch.py`). A sample that is damaged or refused ends the
-conversion, or is skipped on request and then told in `skipped.jsonl`, as is what of a shard cannot be read. Shards
-appear whole, and the same call again goes on behind the last of them (`write/converted.py`). One sample at a time is in
+A sample is a key and files by extension, as in the tree; a target takes that, and refuses what it cannot store
+(`bulk/convert/tar.py`, `shar.py`, `touchnet.py`). A sample that is damaged or refused ends the conversion, or on
+request is skipped and reported in `skipped.jsonl`, as are unreadable parts of a shard. Shards appear when they are
+complete, and the same call resumes after the last of them (`bulk/convert/resume.py`). One sample at a time is in
 memory.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from touchfs.bulk import unfinished
 from touchfs.bulk.convert.names import own_key
-from touchfs.bulk.convert.resume import Converted, Position
+from touchfs.bulk.convert.resume import Position, ResumeState
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
@@ -39,20 +39,20 @@ from touchfs.view import raw
 from touchfs.view.file import File
 from touchfs.view.form import presenter
 
-# The share of the time that it takes to convert a shard.
+# Its share of the time to convert a shard.
 _OPENING = 0.1
 
 
 class Writer(Protocol):
-    """Shards in the making. At the end of its context all that was added is there, unless an exception ends it."""
+    """Writes shards. When its `with` block ends without an exception, everything that was added is in place."""
 
     @property
     def shards(self) -> int:
-        """How many there are, whole."""
+        """The number of complete shards."""
         ...
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
-        """One sample. Raises FormatError, and then nothing of it is written, where it has no place."""
+        """Add one sample. Raises FormatError, and writes nothing of it, if it cannot be stored."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -61,23 +61,26 @@ class Writer(Protocol):
 
 
 class Target(Protocol):
-    """A kind of shards, and how they are wanted: a dataclass."""
+    """An output format with its settings. A dataclass: its name and fields identify an unfinished conversion."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def mark(self, ordinal: int) -> str:
-        """The name of what appears last of a shard."""
+        """The name of the file or directory of a shard that appears last."""
         ...
 
     def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> Writer:
-        """`extensions` goes through the whole source, for those who must know of all files before the first shard.
-        There are `first` shards already.
+        """A writer that continues after `first` shards.
+
+        `extensions` reads the whole source, for targets that need the extensions of all files before the first shard.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
+    """The numbers of shards and samples that were written, and of samples and problems that were skipped."""
+
     shards: int
     samples: int
     skipped: int
@@ -93,31 +96,32 @@ def convert(
     skip_bad: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> ConvertReport:
-    """Files of the extensions `leave_out` are left out. `progress` hears how many bytes of the shards are done, of how
-    many; twice, where all samples must be looked at before the first is written.
+    """Convert a source without the files of the extensions `leave_out`.
 
-    Raises UsageError if anything is in the output but an unfinished conversion of the same, ChangedError if the source
-    is another one than when that was begun, and whatever is wrong with the source.
+    `progress` is called with the bytes of shards that are done and their total; twice, if the target needs all
+    extensions before the first sample is written. Raises UsageError if the output contains anything but an unfinished
+    conversion with the same settings, ChangedError if the source changed since that was begun, and the errors of the
+    source.
     """
     check_output(output)
     paths = find_shards(source)
     if not os.path.lexists(os.path.join(output, unfinished.PLAN)):
         _make(output)
-    asked = _asked(source, output, target, options, leave_out, paths)
+    settings = _settings(source, output, target, options, leave_out, paths)
     try:
-        with unfinished.planned(Path(output), asked), Converted(output, target.mark) as converted:
-            if converted.skipped and not skip_bad:
+        with unfinished.open_plan(Path(output), settings), ResumeState(output, target.mark) as state:
+            if state.skipped and not skip_bad:
                 problem = "was begun with --skip-bad: go on with it, or remove it and convert again"
                 raise UsageError(problem, path=output)
-            job = _Job(paths, options, frozenset(leave_out), converted, skip_bad=skip_bad)
+            job = _Job(paths, options, frozenset(leave_out), state, skip_bad=skip_bad)
             with (
-                target.open(output, lambda: job.extensions(progress), converted.shards) as writer,
+                target.open(output, lambda: job.extensions(progress), state.shards) as writer,
                 _work(paths, progress) as work_on,
             ):
                 position = job.run(writer, work_on)
-            converted.publish(position)
+            state.publish(position)
             unfinished.remove_plan(Path(output))
-            return ConvertReport(writer.shards, position.samples, converted.skipped)
+            return ConvertReport(writer.shards, position.samples, state.skipped)
     except OSError as error:
         raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
 
@@ -134,7 +138,7 @@ def _make(output: str) -> None:
 
 @contextmanager
 def _work(paths: list[str], progress: Progress) -> Iterator[Callable[[str], AbstractContextManager[None]]]:
-    """Work on all shards. Yields a function that begins with the shard at a path."""
+    """Report progress over all shards. Yields a context manager for the work on the shard at a path."""
     sizes = {path: _size(path) for path in paths}
     total = sum(sizes[path] for path in paths)
     with ProgressTotal(progress, total) as done, listening(done.add, total):
@@ -146,24 +150,24 @@ def _size(path: str) -> int:
 
 
 def _identities(path: str) -> Mapping[str, FileIdentity]:
-    """Of the files of a shard. What is wrong with it is told when it is opened."""
+    """Identities of the files of a shard; empty if there is a problem, which is raised when the shard is opened."""
     try:
         return fingerprint(path)
     except TouchfsError:
         return {}
 
 
-def _asked(
+def _settings(
     source: str, output: str, target: Target, options: Options, leave_out: Collection[str], paths: list[str]
 ) -> dict[str, Any]:
-    """What shards depend on, and so must be the same to go on."""
-    wanted = {name.replace("_", "-"): value for name, value in asdict(target).items() if name != "limits"}
+    """Everything that determines the shards, and so must be equal to resume."""
+    target_fields = {name.replace("_", "-"): value for name, value in asdict(target).items() if name != "limits"}
     files = [(path, sorted(_identities(path).items())) for path in paths]
     return {
         "kind": f"convert with {type(target).__name__}",
         "source": os.path.abspath(source),
         "output": output,
-        **wanted,
+        **target_fields,
         "sample-rate": options.sample_rate,
         "key-rule": options.key_rule,
         "leave-out": sorted(leave_out),
@@ -173,17 +177,17 @@ def _asked(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What is converted, and what is done with what cannot be."""
+    """One conversion: the shards, and the handling of samples that cannot be converted."""
 
     paths: list[str]
     options: Options
     leave_out: frozenset[str]
-    converted: Converted
+    state: ResumeState
     skip_bad: bool
 
     def run(self, writer: Writer, work_on: Callable[[str], AbstractContextManager[None]]) -> Position:
-        """From where the shards that are there end. Returns the position behind the last sample."""
-        begin = self.converted.position
+        """Convert from where the existing shards end. Returns the position behind the last sample."""
+        begin = self.state.position
         samples = begin.samples
         for number, path in enumerate(self.paths):
             with work_on(path):
@@ -195,12 +199,12 @@ class _Job:
                         self._skip(path, None, found)
                     elif self._add(writer, path, *found):
                         samples += 1
-                        if writer.shards > self.converted.shards:
-                            self.converted.add(Position(number, found[0].ordinal + 1, samples))
+                        if writer.shards > self.state.shards:
+                            self.state.add(Position(number, found[0].ordinal + 1, samples))
         return Position(len(self.paths), 0, samples)
 
-    def _add(self, writer: Writer, path: str, sample: StoredSample, files: _Files) -> bool:
-        """Whether it is no bad one."""
+    def _add(self, writer: Writer, path: str, sample: Sample, files: _Files) -> bool:
+        """Add a sample to the writer. Returns False if it was bad and skipped."""
         try:
             if sample.problem:
                 raise FormatError(sample.problem)
@@ -210,7 +214,7 @@ class _Job:
             return False
         try:
             writer.add(own_key(sample.key, shown, self.options.limits.json), shown)
-        except FormatError as error:  # no other: what cannot be written is not the sample's fault
+        except FormatError as error:  # only this: other errors of writing are not the sample's fault
             self._skip(path, sample, error)
             return False
         return True
@@ -225,10 +229,10 @@ class _Job:
         if sample is not None:
             record |= {"sample": sample.ordinal, "key": sample.key}
         line = json.dumps(record | {"reason": reason}, ensure_ascii=False)
-        self.converted.skip(line.encode("utf-8", "backslashreplace") + b"\n")
+        self.state.skip(line.encode("utf-8", "backslashreplace") + b"\n")
 
     def extensions(self, progress: Progress) -> set[str]:
-        """Of all samples. What is wrong with the source is told when it is converted."""
+        """The extensions of all samples. Problems of the source are reported when it is converted."""
         extensions: set[str] = set()
         with _work(self.paths, progress) as work_on:
             for path in self.paths:
@@ -242,8 +246,8 @@ class _Job:
 
 def _samples(
     path: str, options: Options, leave_out: Collection[str], first: int
-) -> Iterator[tuple[StoredSample, _Files] | FormatError | NotFoundError]:
-    """Those of a shard from the `first` on, and at its end what else of it cannot be read."""
+) -> Iterator[tuple[Sample, _Files] | FormatError | NotFoundError]:
+    """The samples of a shard from `first` on, then its problems as errors."""
     try:
         with stage(_OPENING):
             opened = open_shard(path, options)
@@ -276,9 +280,9 @@ class _Files:
 
     def read(self, file: File) -> Buffer:
         if file.form == "inline":
-            return file.kept
+            return file.detail
         field = file.field
-        if file.size - field.size > self._limit:  # of a matrix, or of a file with holes
+        if file.size - field.size > self._limit:  # a compressed matrix, or a file with holes
             raise FormatError(too_large(self._limit))
         source = self._sources.get(field.source)
         if source is None:

@@ -1,13 +1,13 @@
-"""From keys to the names of samples in a tar, of which no two are one, and back.
+"""Turn keys into unique names of samples in a tar, and back.
 
-Readers take a name's key to end at the first dot of its last component, and files that follow each other under one key
-to be one sample. So of a key that component gets `%2E` for each dot, and the nth sample of a key in a tar gets `~n`
-behind it. What else would not come out again as a path is quoted as in the tree; `~` before digits at the end, which
-would look like a number, as `%7E`; the first `_` of a directory `__…__`, in which readers take nothing for a sample, as
-`%5F`; and `%` before two hex digits or `~` as `%25`.
+Readers take the key from a name up to the first dot of its last component, and take adjacent files with the same key as
+one sample. So each dot in that component of a key becomes `%2E`, and the nth sample with a key in a tar gets the suffix
+`~n`. Other characters that would not survive as a path are quoted as in the tree; so are `~` before digits at the end,
+which would look like a number (`%7E`), the first `_` of a directory `__…__`, which readers ignore (`%5F`), and `%`
+before two hex digits or `~` (`%25`).
 
-A name is not unquoted when it is read, as nothing tells who wrote it. But a sample whose own JSON has a key that makes
-its name has that key.
+A name is not unquoted on reading, because nothing shows who wrote it. But if the sample's own JSON has a key that
+becomes its name, the sample has that key.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ class Names:
         self._counts: Counter[str] = Counter()
 
     def name(self, key: str) -> str:
-        """For the next sample of a key, once it was written: `written` counts it."""
+        """The name for the next sample with a key. Call `written` once it is written."""
         number = self._counts[key] + 1
         return quote_key(key) + (f"~{number}" if number > 1 else "")
 
     def written(self, key: str) -> None:
+        """Count a sample that was written."""
         self._counts[key] += 1
 
 
 def quote_key(key: str) -> str:
-    """The key as a path whose last component has no dot, of which no other key makes the same."""
+    """The key as a path whose last component has no dot. Different keys give different paths."""
     *directories, last = key.split("/")
     last = _NUMBER.sub("%7E", _SPECIAL.sub(_percent, last).replace(".", "%2E")) or _WHOLE[""]
     quoted = "/".join([*(_WHOLE.get(name) or _SPECIAL.sub(_percent, name) for name in directories), last])
@@ -52,7 +53,7 @@ def quote_key(key: str) -> str:
 
 
 def own_key(name: str, files: Mapping[str, Buffer], limit: int = LIMITS.json) -> str:
-    """The key of a sample that is shown under a name, with these files by extension; JSON over the limit has none."""
+    """The key of a sample with this name and these files by extension. JSON over `limit` bytes is ignored."""
     if "json" not in files or len(files["json"]) > limit or not _MADE.search(name):
         return name
     try:
@@ -67,6 +68,6 @@ def own_key(name: str, files: Mapping[str, Buffer], limit: int = LIMITS.json) ->
 
 def _percent(match: re.Match[str]) -> str:
     code = ord(match[0])
-    # U+DC80 to U+DCFF is how Python holds a byte that was not UTF-8; other lone surrogates JSON can spell out.
+    # Python represents a byte that is not UTF-8 as U+DC80 to U+DCFF; other lone surrogates come from JSON.
     data = bytes([code - 0xDC00]) if 0xDC80 <= code <= 0xDCFF else match[0].encode("utf-8", "surrogatepass")
     return "".join(f"%{byte:02X}" for byte in data)

@@ -1,9 +1,9 @@
-"""How far an unfinished conversion has come, so that the same call goes on with it.
+"""The progress of an unfinished conversion, so that the same call resumes it.
 
-    OUT/.touchfs-pack-000000003.jsonl   what was skipped for shard 3, and, in the last line, where the next one begins
+    OUT/.touchfs-pack-000000003.jsonl   what was skipped for shard 3, and in the last line, where the next shard begins
 
-That is written when the shard is there. So a shard without it, which a run has left that was killed in between, is made
-again. The rest is as in an unfinished pack (`write/unfinished.py`).
+This file is written when the shard exists. A shard without it is from a run that was killed in between, and is made
+again. The rest is as in an unfinished pack (`bulk/unfinished.py`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from touchfs.posix.atomic import atomic_file
 
 
 class Position(NamedTuple):
-    """The next sample: the position of its shard in the source, and its ordinal there. `samples` are written."""
+    """The next sample: the position of its shard in the source, and its ordinal there.
+
+    `samples` were written before.
+    """
 
     shard: int = 0
     ordinal: int = 0
     samples: int = 0
 
 
-class Converted:
-    """The shards that are there. `mark` is the name of what appears last of a shard, by its number."""
+class ResumeState:
+    """The shards written so far. `mark` returns, for a shard's number, the name of its file that appears last."""
 
     def __init__(self, output: str, mark: Callable[[int], str]) -> None:
         self._output = Path(output)
@@ -50,12 +53,12 @@ class Converted:
         self._stack.__exit__(*error)
 
     def skip(self, line: bytes) -> None:
-        """For the shard that comes next."""
+        """Record a skipped sample for the next shard."""
         self._open().write(line)
         self.skipped += 1
 
     def add(self, position: Position) -> None:
-        """One more shard is there, behind which the next begins."""
+        """Record a complete shard. The next one begins at `position`."""
         self._open().write(json.dumps(position).encode() + b"\n")
         self._file = None
         self._stack.close()
@@ -63,7 +66,7 @@ class Converted:
         self.shards += 1
 
     def publish(self, position: Position) -> None:
-        """All is done: the last shard, which may lack, too. Everything that was skipped is in `skipped.jsonl`."""
+        """Finish: record the last shard, which may be absent, and write `skipped.jsonl` if anything was skipped."""
         self.add(position)
         if self.skipped:
             with atomic_file(self._output / "skipped.jsonl") as file:

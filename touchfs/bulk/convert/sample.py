@@ -1,11 +1,10 @@
-"""A sample as all targets of a conversion get it: a key, and the bytes of its files by extension, as the tree shows it.
+"""A sample as all targets of a conversion get it: a key, and the bytes of its files by extension, as in the tree.
 
-Of the files, these are understood: the recording, which is told by its extension; `json`, which is TouchNet's metainfo
-or one of Lhotse's cuts; `txt`, what is said in all of it, which may be in the metainfo too; and values by name, as
-`NAME.txt` or `NAME.json`.
+These files are understood: the recording, by its extension; `json`, which is TouchNet's metainfo or a cut of Lhotse's;
+`txt`, the whole transcript, which may also be in the metainfo; and named values, `NAME.txt` or `NAME.json`.
 
-A cut that was made of metainfo has it in its "custom", under a name of ours. Lhotse looks into the objects of "custom"
-for manifests, but only one level down: what is below is as it was.
+A cut that was made from metainfo has it in its "custom", under a name of ours. Lhotse looks for manifests in the
+objects of "custom", but only one level deep, so the metainfo below stays unchanged.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ AUDIO = frozenset(
     {"aac", "aif", "aiff", "amr", "au", "caf", "flac", "m4a", "mp3", "oga", "ogg", "opus", "sph", "wav", "wma"}
 )
 JSON, TEXT = "json", "txt"
-OWN = "touchfs"  # in "custom" of a cut
-# Of a segment and of a supervision under the same names; Lhotse wants texts.
+OWN = "touchfs"  # our name in the "custom" of a cut
+# Fields with the same name in segments and supervisions. Lhotse requires strings.
 _SHARED = ("language", "speaker", "gender")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the files of a sample tell in words. `stored` is the JSON as it came, empty where there was none."""
+class ParsedSample:
+    """The parsed text files of a sample. `stored` is the JSON as it was read, b"" if there is none."""
 
     fields: dict[str, Any]
     stored: Buffer
@@ -43,8 +42,11 @@ class Told:
     values: dict[str, Any]
 
     @classmethod
-    def of(cls, files: Mapping[str, Buffer], limit: int = LIMITS.json) -> Told:
-        """Raises FormatError for a file that is over the limit."""
+    def of(cls, files: Mapping[str, Buffer], limit: int = LIMITS.json) -> ParsedSample:
+        """Parse the files of a sample.
+
+        Raises FormatError for a file over `limit` bytes, and for contradicting texts.
+        """
         for extension, data in files.items():
             if (extension in (JSON, TEXT) or is_value(extension)) and len(data) > limit:
                 raise FormatError(too_long(f"its .{extension}", limit))
@@ -57,25 +59,30 @@ class Told:
             return cls(fields, stored, parse_cut(fields).text if text is None else text, values)
         known = parse_metainfo(stored).text if JSON in files else None
         if None not in (text, known) and text != known:
-            raise FormatError("its .txt and its .json tell different texts: leave one out with --leave-out txt or json")
+            raise FormatError(
+                "its .txt and its .json contain different texts: leave one out with --leave-out txt or json"
+            )
         return cls(fields, stored, text if known is None else known, values)
 
     @property
     def is_cut(self) -> bool:
+        """Whether the JSON is a cut of Lhotse's."""
         return is_cut(self.fields)
 
 
 def is_value(extension: str) -> bool:
+    """Whether a file of this extension is a named value."""
     name, _, kind = extension.rpartition(".")
     return name != "" and kind in _VALUES
 
 
 def is_cut(fields: Mapping[str, Any]) -> bool:
+    """Whether a JSON object is a cut of Lhotse's."""
     return "id" in fields and isinstance(fields.get("supervisions"), list)
 
 
 def recording_in(files: Mapping[str, Buffer]) -> str | None:
-    """The extension of the recording, if there is one."""
+    """The extension of the recording, or None. Raises FormatError if there are several."""
     found = [extension for extension in files if extension.lower() in AUDIO]
     if len(found) > 1:
         raise FormatError(f"has recordings in {' and '.join(found)}: leave one out with --leave-out {found[1]}")
@@ -83,7 +90,7 @@ def recording_in(files: Mapping[str, Buffer]) -> str | None:
 
 
 def segments(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Those of metainfo."""
+    """The segments of metainfo that are objects."""
     found = _object(fields.get("info")).get("segments")
     return [segment for segment in found if isinstance(segment, dict)] if isinstance(found, list) else []
 
@@ -91,7 +98,10 @@ def segments(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
 def to_supervisions(
     key: str, fields: Mapping[str, Any], text: str | None, duration: float, channel: int | list[int]
 ) -> list[dict[str, Any]]:
-    """Lhotse's, of metainfo: one a segment; without segments, one over all with the text."""
+    """Lhotse's supervisions from metainfo: one a segment; without segments, one over the whole text. Times in seconds.
+
+    Raises FormatError for a segment without a valid time span.
+    """
     found = segments(fields)
     if not found and text is not None and duration > 0:
         found = [{"start": 0, "end": duration, "txt": text}]
@@ -109,7 +119,7 @@ def _to_supervision(
         raise FormatError(f"segment {number} begins at {start} s, before its recording does")
     if not start < end:
         raise FormatError(f"segment {number} from {start} to {end} s is none, and Lhotse has no empty ones")
-    made = {
+    supervision = {
         "id": f"{key}-{number:04d}",
         "recording_id": key,
         "start": float(start),
@@ -117,29 +127,29 @@ def _to_supervision(
         "channel": channel,
     }
     if segment.text is not None:
-        made["text"] = segment.text
+        supervision["text"] = segment.text
     shared = {name: fields[name] for name in _SHARED if isinstance(fields.get(name), str)}
     used = {"start", "end", "txt" if isinstance(fields.get("txt"), str) else "text", *shared}
     rest = {name: value for name, value in fields.items() if name not in used}
-    return made | shared | ({"custom": rest} if rest else {})
+    return supervision | shared | ({"custom": rest} if rest else {})
 
 
 def to_metainfo(key: str, cut: Mapping[str, Any], text: str | None) -> dict[str, Any]:
-    """TouchNet's, of a cut. That from which the cut was made, where it still tells the same."""
+    """TouchNet's metainfo from a cut. If the cut was made from metainfo and still agrees with it, that metainfo."""
     custom = _object(cut.get("custom"))
     known = _object(custom.get(OWN)).get("metainfo")
     if not isinstance(known, dict):
         known = {name: value for name, value in custom.items() if not is_recording(value) and not is_array(value)}
         known.pop(OWN, None)
-    elif cut["supervisions"] == _again(cut, known):
+    elif cut["supervisions"] == _supervisions_of(cut, known):
         return known
     start = _decimal(cut.get("start", 0))
     found = [_to_segment(each, start) for each in cut["supervisions"] if isinstance(each, dict)]
-    told = {} if text is None else {"txt": text}
-    return {**known, "key": key, **told, "info": {**_object(known.get("info")), "segments": found}}
+    transcript = {} if text is None else {"txt": text}
+    return {**known, "key": key, **transcript, "info": {**_object(known.get("info")), "segments": found}}
 
 
-def _again(cut: Mapping[str, Any], metainfo: Mapping[str, Any]) -> object:
+def _supervisions_of(cut: Mapping[str, Any], metainfo: Mapping[str, Any]) -> object:
     text = parse_metainfo(json.dumps(metainfo).encode()).text
     try:
         return to_supervisions(cut["id"], metainfo, text, cut.get("duration", 0), cut.get("channel", 0))
@@ -167,7 +177,7 @@ def _seconds(number: int, value: object) -> Decimal:
 
 
 def _decimal(value: object) -> Decimal:
-    """As it is written: 0.3 - 0.1 is 0.2."""
+    """A time as an exact decimal, so that 0.3 - 0.1 is 0.2. Raises FormatError for other values."""
     try:
         found = Decimal(str(value)) if type(value) in (int, float, str) else Decimal("NaN")
     except InvalidOperation:

@@ -1,14 +1,14 @@
-"""Samples as Lhotse Shar: a cut each, whose id is the key, with the sample's recording, arrays and texts.
+"""Samples as Lhotse Shar: one cut each, whose id is the key, with the sample's recording, arrays and texts.
 
     wav flac mp3 …      the cut's recording, as it is
     NAME.wav …          a custom recording
-    NAME.npy NAME.llc   an array: the cut's features, or a custom one; of an .npy without a name it is `npy`
+    NAME.npy NAME.llc   an array: the cut's features, or a custom one; an .npy without a name is called `npy`
     json                metainfo, whose segments become supervisions, and which is kept in "custom"; or a cut
-    txt                 without segments, the text of one supervision over all
+    txt                 without segments, the text of one supervision over the whole cut
     NAME.txt NAME.json  a custom value
 
-All shards have the same fields, so what there is in any sample must be known before the first is written. A recording
-is of the kind `original` where not all of a field are of one coding.
+All shards have the same fields, so the files of all samples must be known before the first is written. If the
+recordings of a field have different encodings, its kind is `original`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from touchfs.bulk.convert.sample import AUDIO, JSON, OWN, TEXT, Told, recording_in, to_supervisions
+from touchfs.bulk.convert.sample import AUDIO, JSON, OWN, TEXT, ParsedSample, recording_in, to_supervisions
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.limits import LIMITS, Limits
@@ -32,7 +32,7 @@ _RECORDING = "recording"
 
 
 def fields_for(extensions: Iterable[str]) -> dict[str, str]:
-    """The fields of a Shar of samples with these extensions among them. What is no data of a cut is passed over."""
+    """The fields of a Shar for samples with these extensions. Other files are ignored. Raises FormatError."""
     fields: dict[str, str] = {}
     for extension in sorted(extensions):
         field, kind = field_of(extension)
@@ -47,7 +47,7 @@ def fields_for(extensions: Iterable[str]) -> dict[str, str]:
 
 
 def field_of(extension: str) -> tuple[str, str]:
-    """The field of a file, and a coding, a kind of array, `json`, `txt`, or nothing that a cut can have."""
+    """The field of a file, and its encoding, kind of array, `json` or `txt`; ("", "") if a cut cannot have it."""
     name, _, last = extension.rpartition(".")
     kind = last.lower()
     if kind in AUDIO:
@@ -59,18 +59,22 @@ def field_of(extension: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SharTarget:
+    """Lhotse Shar as a target."""
+
     samples_per_shard: int = 1000
     limits: Limits = LIMITS
 
     def mark(self, ordinal: int) -> str:
+        """The name of the file of a shard that appears last."""
         return f"{CUTS}.{ordinal:06d}.jsonl.idx"
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> SharSamples:
-        return SharSamples(output, fields_for(extensions()), self.samples_per_shard, self.limits, first)
+    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> SharSamplesWriter:
+        """A writer that continues after `first` shards."""
+        return SharSamplesWriter(output, fields_for(extensions()), self.samples_per_shard, self.limits, first)
 
 
-class SharSamples:
-    """Lines are not compressed, so that Lhotse can use the indexes."""
+class SharSamplesWriter:
+    """Writes samples as cuts. JSONL files are not compressed, so that Lhotse can use their indexes."""
 
     def __init__(
         self,
@@ -95,6 +99,7 @@ class SharSamples:
 
     @property
     def shards(self) -> int:
+        """The number of complete shards."""
         return self._first + self._samples // self._samples_per_shard
 
     def __enter__(self) -> Self:
@@ -102,54 +107,55 @@ class SharSamples:
 
     def __exit__(self, *error: Any) -> None:
         self._writer.__exit__(*error)
-        self._samples += -self._samples % self._samples_per_shard  # the last one is there, too
+        self._samples += -self._samples % self._samples_per_shard  # the last shard is complete now, too
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
-        told = Told.of(files, self._limit)
+        """Add one sample. Raises FormatError, and writes nothing of it, if it cannot be stored."""
+        parsed = ParsedSample.of(files, self._limit)
         recording = recording_in(files)
         payloads: dict[str, Buffer] = {}
         for extension, data in files.items():
             field, kind = field_of(extension)
             if not kind:
-                raise FormatError(f"a Shar has no place for its {extension}: leave it out with --leave-out {extension}")
+                raise FormatError(f"a Shar cannot store its {extension}: leave it out with --leave-out {extension}")
             if kind in (JSON, TEXT):
                 continue
             if field in payloads:
                 raise FormatError(f"has two of {field}: leave one out with --leave-out {extension}")
             payloads[field] = data
-        if told.is_cut:
-            cut = _of_cut(key, told, payloads)
+        if parsed.is_cut:
+            cut = _cut_from_cut(key, parsed, payloads)
         elif recording is None:
             raise FormatError("has no recording, so a cut of it would be of no length")
         else:
-            cut = _of_metainfo(key, told, files[recording])
+            cut = _cut_from_metainfo(key, parsed, files[recording])
         self._writer.write(cut, payloads)
         self._samples += 1
 
 
-def _of_metainfo(key: str, told: Told, recording: Buffer) -> dict[str, Any]:
+def _cut_from_metainfo(key: str, parsed: ParsedSample, recording: Buffer) -> dict[str, Any]:
     shape = scan(recording)
     duration = shape.num_samples / shape.sampling_rate
     channel = 0 if shape.channels == 1 else list(range(shape.channels))
-    kept = {OWN: {"metainfo": told.fields}} if told.fields else {}  # of which Lhotse sees no further than OWN
+    kept = {OWN: {"metainfo": parsed.fields}} if parsed.fields else {}  # Lhotse looks no deeper than OWN
     return {
         "id": key,
         "duration": duration,
         "channel": channel,
-        "supervisions": to_supervisions(key, told.fields, told.text, duration, channel),
-        "custom": {**told.values, **kept},
+        "supervisions": to_supervisions(key, parsed.fields, parsed.text, duration, channel),
+        "custom": {**parsed.values, **kept},
     }
 
 
-def _of_cut(key: str, told: Told, payloads: Mapping[str, Buffer]) -> dict[str, Any]:
-    """Without the placeholders of what was left out. A manifest of data that is elsewhere stays."""
+def _cut_from_cut(key: str, parsed: ParsedSample, payloads: Mapping[str, Buffer]) -> dict[str, Any]:
+    """The cut without placeholders for files that were left out. Manifests of data stored elsewhere stay."""
 
-    def kept(fields: Mapping[str, Any]) -> dict[str, Any]:
+    def remaining(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in fields.items() if name in payloads or not _stands_for_data(value)}
 
-    custom = told.fields.get("custom")
-    named = told.values | (kept(custom) if isinstance(custom, dict) else {})
-    return {**kept(told.fields), "id": key, "custom": named}
+    custom = parsed.fields.get("custom")
+    named = parsed.values | (remaining(custom) if isinstance(custom, dict) else {})
+    return {**remaining(parsed.fields), "id": key, "custom": named}
 
 
 def _stands_for_data(manifest: Any) -> bool:
@@ -158,4 +164,4 @@ def _stands_for_data(manifest: Any) -> bool:
         sources = sources if isinstance(sources, list) else []
         return any(isinstance(source, dict) and source.get("type") == "shar" for source in sources)
     array = manifest.get("array", manifest) if is_array(manifest) else manifest
-    return isinstance(array, dict) and array.get("storage_type") == "shar"  # of features, too
+    return isinstance(array, dict) and array.get("storage_type") == "shar"  # also for features

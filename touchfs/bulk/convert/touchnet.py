@@ -1,7 +1,7 @@
 """Samples as TouchNet's shards: the recording as mono 16-bit PCM, and the metainfo.
 
-The metainfo is the sample's own, byte for byte, unless it lacks the key, the text or the rate, or names others: then it
-is written anew with them. Of a cut it is made.
+The metainfo is the sample's own, byte for byte, unless key, text or rate are missing or different: then it is rewritten
+with them. From a cut, it is made.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Self
 import numpy as np
 
 from touchfs.bulk.convert.audio import to_pcm
-from touchfs.bulk.convert.sample import JSON, TEXT, Told, is_value, recording_in, to_metainfo
+from touchfs.bulk.convert.sample import JSON, TEXT, ParsedSample, is_value, recording_in, to_metainfo
 from touchfs.bulk.data_list import write_data_list
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 DATATYPES = ("audio+metainfo", "metainfo")
 _DTYPES: dict[str, np.dtype[Any]] = {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}
@@ -30,7 +30,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {"audio": np.dtype("<i2"), "metainfo": np.dt
 
 @dataclass(frozen=True, slots=True)
 class TouchTarget:
-    """Without a rate, each recording keeps its own."""
+    """TouchNet shards as a target. `rate` in Hz; None keeps the rate of each recording."""
 
     samples_per_shard: int = 1000
     datatypes: str = DATATYPES[0]
@@ -39,20 +39,22 @@ class TouchTarget:
     limits: Limits = LIMITS
 
     def mark(self, ordinal: int) -> str:
+        """The name of the directory of a shard."""
         return f"{ordinal:09d}"
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> TouchSamples:
-        return TouchSamples(self, output, first)
+    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> TouchNetSamplesWriter:
+        """A writer that continues after `first` shards."""
+        return TouchNetSamplesWriter(self, output, first)
 
 
-class TouchSamples:
-    """`%09d` in the output, and at the end `data.list`."""
+class TouchNetSamplesWriter:
+    """Writes the shards `%09d` into the output, and `data.list` at the end."""
 
     def __init__(self, target: TouchTarget, output: str, first: int) -> None:
         self.shards = first
         self._target = target
         self._output = output
-        self._shard: TouchWriter | None = None
+        self._shard: TouchNetWriter | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -64,11 +66,12 @@ class TouchSamples:
             write_data_list(self._output, self._output, names, self._target.datatypes)
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
+        """Add one sample. Raises FormatError, and writes nothing of it, if it cannot be stored."""
         fields = self._fields(key, files)
         if self._shard is None:
             path = os.path.join(self._output, self._target.mark(self.shards))
             dtypes = {name: _DTYPES[name] for name in self._target.datatypes.split("+")}
-            self._shard = TouchWriter(path, dtypes).__enter__()
+            self._shard = TouchNetWriter(path, dtypes).__enter__()
         self._shard.add(fields)
         if len(self._shard) == self._target.samples_per_shard:
             self._end(None, None, None)
@@ -83,38 +86,38 @@ class TouchSamples:
         recording = recording_in(files)
         for extension in files:
             if extension not in (recording, JSON, TEXT) and not is_value(extension):
-                raise FormatError(f"TouchNet has no place for {extension}: leave it out with --leave-out {extension}")
+                raise FormatError(f"TouchNet cannot store {extension}: leave it out with --leave-out {extension}")
         target = self._target
-        told = Told.of(files, target.limits.json)
+        parsed = ParsedSample.of(files, target.limits.json)
         if "audio" not in target.datatypes:
-            return {"metainfo": _metainfo(key, told, None)}
+            return {"metainfo": _metainfo(key, parsed, None)}
         if recording is None:
             raise FormatError("has no recording, and audio is wanted: choose --datatypes metainfo")
         pcm, rate = to_pcm(files[recording], target.rate, target.arithmetic, target.limits.decoded)
-        return {"audio": pcm, "metainfo": _metainfo(key, told, rate)}
+        return {"audio": pcm, "metainfo": _metainfo(key, parsed, rate)}
 
 
-def _metainfo(key: str, told: Told, rate: int | None) -> Buffer:
-    fields, stored = told.fields, told.stored
-    if told.is_cut:
-        fields = to_metainfo(key, fields, told.text)
+def _metainfo(key: str, parsed: ParsedSample, rate: int | None) -> Buffer:
+    fields, stored = parsed.fields, parsed.stored
+    if parsed.is_cut:
+        fields = to_metainfo(key, fields, parsed.text)
         stored = _dump(fields)
     known = parse_metainfo(stored or b"{}")
-    wanted = {name: value for name, value in told.values.items() if fields.get(name) != value}
-    if lost := fields.keys() & wanted.keys():
+    changes = {name: value for name, value in parsed.values.items() if fields.get(name) != value}
+    if lost := fields.keys() & changes.keys():
         name = min(lost)
         raise FormatError(f"its metainfo has another {name} than its .{name}.…: leave that out with --leave-out")
     if known.key != key:
-        wanted["key"] = key
-    if known.text is None and told.text is not None and not told.is_cut:
-        wanted["txt"] = told.text
+        changes["key"] = key
+    if known.text is None and parsed.text is not None and not parsed.is_cut:
+        changes["txt"] = parsed.text
     if rate is not None and known.rate != rate:
-        wanted["sample_rate"] = rate
-    return _dump(fields | wanted) if wanted or not stored else stored
+        changes["sample_rate"] = rate
+    return _dump(fields | changes) if changes or not stored else stored
 
 
 def _dump(fields: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps(fields, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:  # of which half a character is one
+    except (ValueError, RecursionError) as error:  # ValueError: a lone surrogate, for one
         raise FormatError(f"its metainfo cannot be written as JSON: {error}") from error

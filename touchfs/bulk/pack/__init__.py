@@ -1,1 +1,1 @@
-"""Packing: a JSONL and files become shards."""
+"""Packing: a JSONL and the files that it lists become shards."""

@@ -1,12 +1,12 @@
-"""What a line of a JSONL becomes: the fields of a TouchNet sample, as TouchNet's make_data makes them.
+"""Make the fields of a TouchNet sample from a line of a JSONL, as TouchNet's make_data does.
 
-    audio      the recording `wav` as mono 16-bit PCM at one rate; a WAV file that is so already is copied
-    metainfo   the object itself, written anew as JSON; with audio it is given the rate as `sample_rate`
+    audio      the recording `wav` as mono 16-bit PCM at one rate; such a WAV file is copied
+    metainfo   the object itself, serialized again as JSON; with audio, its `sample_rate` is set
     video      the bytes of the file `video`
-    texttoken  the ids of `text` by a tokenizer, without special tokens; without a tokenizer, the row's `input_ids`
+    texttoken  the ids of `text` by a tokenizer, without special tokens; without a tokenizer, `input_ids` of the row
 
-A path is relative to where we run, as in make_data; where that is nothing, to the JSONL. An empty `text` makes no
-sample, as in make_data, and neither do empty `input_ids`.
+A path is relative to the current directory, as in make_data; if nothing is there, to the JSONL. An empty `text` makes
+no sample, as in make_data, and neither do empty `input_ids`.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 DATATYPES = ("audio+metainfo", "metainfo", "audio", "video+metainfo", "texttoken")
 
-# A vocabulary smaller than this is stored as uint16, another as int32: TouchNet's and Megatron's rule.
+# A smaller vocabulary is stored as uint16, any other as int32: the rule of TouchNet and Megatron.
 _UINT16_VOCABULARY = 65500
 # Ids are int32 at most.
 VOCABULARY_MAX = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
-    """How samples are made, the same for all of a dataset."""
+class FieldBuilder:
+    """Makes the fields of samples, with the same settings for all lines. `rate` is in Hz."""
 
     datatypes: str
-    places: tuple[str, ...]  # what paths are relative to: the first where there is something
+    places: tuple[str, ...]  # directories that paths are relative to; the first one with the file counts
     rate: int
     arithmetic: Arithmetic
     tokenizer: str | None = None
@@ -56,6 +56,7 @@ class Making:
 
     @property
     def modalities(self) -> dict[str, np.dtype[Any]]:
+        """The dtype of each modality."""
         return {name: self._dtype(name) for name in self.datatypes.split("+")}
 
     def _dtype(self, modality: str) -> np.dtype[Any]:
@@ -65,13 +66,13 @@ class Making:
 
     @property
     def id_limit(self) -> int:
-        """A tokenizer's ids may have gaps, and so be larger than their count."""
+        """The bound of token ids. A tokenizer's ids may have gaps, and so exceed the size of its vocabulary."""
         if self.tokenizer is None:
             return self.vocabulary
         return 2**16 if self.vocabulary < _UINT16_VOCABULARY else VOCABULARY_MAX
 
     def make(self, line: str) -> dict[str, Buffer] | None:
-        """The sample, or None where there is nothing in it."""
+        """The fields of a line, or None if it is empty. Raises FormatError, NotFoundError or SourceError."""
         row = parse_row(line)
         fields = {name: _MAKERS[name](row, self) for name in self.datatypes.split("+")}
         if self.datatypes == "texttoken" and not row["input_ids" if self.tokenizer is None else "text"]:
@@ -79,16 +80,19 @@ class Making:
         return fields
 
     def largest_id(self, line: str) -> int:
-        """-1 where there are none."""
+        """The largest token id of a line, -1 if it has none."""
         return max(_ids(parse_row(line), self), default=-1)
 
 
 def vocabulary_of(tokenizer: str) -> int:
-    """Added tokens included. Raises what is wrong with the file."""
+    """The size of a tokenizer's vocabulary, added tokens included. Raises NotFoundError, SourceError, FormatError or
+    MissingExtraError.
+    """
     return _tokenizer(tokenizer).get_vocab_size(with_added_tokens=True)
 
 
 def parse_row(line: str) -> dict[str, Any]:
+    """Parse a line as a JSON object. Raises FormatError."""
     try:
         line.encode("utf-8")
         row = json.loads(line)
@@ -101,15 +105,15 @@ def parse_row(line: str) -> dict[str, Any]:
     return row
 
 
-def _audio(row: dict[str, Any], making: Making) -> Buffer:
-    path, size = locate(row, "wav", making)
+def _audio(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
+    path, size = locate(row, "wav", builder)
     source = LocalFile(path)
     try:
         head = source.read(0, min(size, 12))
         if head[:4] in (b"RIFF", b"RF64", b"BW64") and head[8:] == b"WAVE":
-            # Whether it is whole is judged here: libav takes one that is cut short.
+            # Completeness is checked here, because libav accepts a truncated file.
             found = drive(wav.scan(size), source)
-            as_wanted = (found.codec, found.bits, found.channels, found.rate) == (wav.PCM, 16, 1, making.rate)
+            as_wanted = (found.codec, found.bits, found.channels, found.rate) == (wav.PCM, 16, 1, builder.rate)
             if as_wanted and found.data_size % 2 == 0:
                 _check_size(path, found.data_size, 2)
                 return source.read(found.data_offset, found.data_size)
@@ -117,20 +121,20 @@ def _audio(row: dict[str, Any], making: Making) -> Buffer:
         raise error.at(path) from error
     finally:
         source.close()
-    return decode(path, making.rate, making.arithmetic, making.limits.decoded)
+    return decode(path, builder.rate, builder.arithmetic, builder.limits.decoded)
 
 
-def _metainfo(row: dict[str, Any], making: Making) -> Buffer:
-    if "audio" in making.datatypes:
-        row = row | {"sample_rate": making.rate}
+def _metainfo(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
+    if "audio" in builder.datatypes:
+        row = row | {"sample_rate": builder.rate}
     try:
         return json.dumps(row, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise FormatError(f"cannot be written as UTF-8: {error}") from error
 
 
-def _video(row: dict[str, Any], making: Making) -> Buffer:
-    path, size = locate(row, "video", making)
+def _video(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
+    path, size = locate(row, "video", builder)
     _check_size(path, size, 1)
     source = LocalFile(path)
     try:
@@ -139,11 +143,11 @@ def _video(row: dict[str, Any], making: Making) -> Buffer:
         source.close()
 
 
-def _texttoken(row: dict[str, Any], making: Making) -> Buffer:
-    return np.asarray(_ids(row, making), making.modalities["texttoken"]).tobytes()
+def _texttoken(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
+    return np.asarray(_ids(row, builder), builder.modalities["texttoken"]).tobytes()
 
 
-_MAKERS: Mapping[str, Callable[[dict[str, Any], Making], Buffer]] = {
+_MAKERS: Mapping[str, Callable[[dict[str, Any], FieldBuilder], Buffer]] = {
     "audio": _audio,
     "metainfo": _metainfo,
     "video": _video,
@@ -151,21 +155,21 @@ _MAKERS: Mapping[str, Callable[[dict[str, Any], Making], Buffer]] = {
 }
 
 
-def _ids(row: dict[str, Any], making: Making) -> array[int]:
-    if making.tokenizer is not None:
+def _ids(row: dict[str, Any], builder: FieldBuilder) -> array[int]:
+    if builder.tokenizer is not None:
         text = row.get("text")
         if not isinstance(text, str):
             raise FormatError('expected a text as "text"')
-        if any("\ud800" <= character <= "\udfff" for character in text):  # JSON can name half a character
+        if any("\ud800" <= character <= "\udfff" for character in text):  # JSON can contain a lone surrogate
             raise FormatError('the "text" cannot be written as UTF-8')
-        ids: Any = _tokenizer(making.tokenizer).encode(text, add_special_tokens=False).ids if text else []
+        ids: Any = _tokenizer(builder.tokenizer).encode(text, add_special_tokens=False).ids if text else []
     else:
         ids = row.get("input_ids")
         if not isinstance(ids, list) or not all(type(one) is int for one in ids):
             raise FormatError('expected a list of token ids as "input_ids" (or a tokenizer for "text")')
-    if ids and not 0 <= min(ids) <= max(ids) < making.id_limit:
-        wrong = next(one for one in ids if not 0 <= one < making.id_limit)
-        raise FormatError(f"token id {wrong} is not in a vocabulary of {making.id_limit}")
+    if ids and not 0 <= min(ids) <= max(ids) < builder.id_limit:
+        wrong = next(one for one in ids if not 0 <= one < builder.id_limit)
+        raise FormatError(f"token id {wrong} is not in a vocabulary of {builder.id_limit}")
     return array("q", ids)
 
 
@@ -175,23 +179,23 @@ def _tokenizer(path: str) -> Tokenizer:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise MissingExtraError(f"a tokenizer needs its extra ({error}): pip install 'touchfs[tokenizers]'") from error
-    _size(path)  # its own errors do not tell a missing file from a broken one
+    _size(path)  # the tokenizer's own errors do not distinguish a missing file from a broken one
     try:
         tokenizer: Tokenizer = Tokenizer.from_file(path)
-    except Exception as error:  # it raises nothing more special
+    except Exception as error:  # it raises nothing more specific
         raise FormatError(f"not a tokenizer file: {error}", path=path) from error
-    # As transformers calls it: a text is neither cut nor filled up.
+    # As transformers calls it: no truncation, no padding.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
-def locate(row: dict[str, Any], field: str, making: Making) -> tuple[str, int]:
-    """Path and size of the file that a field names."""
+def locate(row: dict[str, Any], field: str, builder: FieldBuilder) -> tuple[str, int]:
+    """Path and size of the file that a field names. Raises FormatError, NotFoundError or SourceError."""
     name = row.get(field)
     if not isinstance(name, str):
         raise FormatError(f'expected the path of a file as "{field}"')
-    paths = [os.path.join(place, name) for place in making.places]
+    paths = [os.path.join(place, name) for place in builder.places]
     path = next(filter(os.path.exists, paths), paths[-1])
     return path, _size(path)
 
@@ -209,6 +213,6 @@ def _size(path: str) -> int:
 
 
 def _check_size(path: str, size: int, width: int) -> None:
-    """Before it is read: a sample is held in memory."""
+    """Raise FormatError if a file is too large for a sample, before it is read into memory."""
     if size // width >= mmidx.LENGTH_LIMIT:
         raise FormatError(f"{size} bytes are too many for a sample", path=path)

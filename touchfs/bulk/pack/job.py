@@ -1,12 +1,12 @@
-"""Packing: a JSONL whose lines become samples of shards, several shards at a time, resumed where it was interrupted.
+"""Packing: the lines of a JSONL become samples of shards, several shards at a time, and an interrupted run is resumed.
 
-Shard n holds lines `[n * samples_per_shard, (n + 1) * samples_per_shard)`. An empty line takes a place in its shard but
-is no sample. A sample that cannot be made ends the run, or is skipped on request and then told in `skipped.jsonl`.
-Shards appear whole, and what stands for all of them last: until then, the same call again makes what is missing
-(`write/unfinished.py`). What a line becomes, and in what kind of shard, says a `Kind`.
+Shard n contains lines `[n * samples_per_shard, (n + 1) * samples_per_shard)`. An empty line counts as a line of its
+shard but is no sample. A sample that cannot be made ends the run, or on request is skipped and reported in
+`skipped.jsonl`. Shards appear when they are complete, and the list of all shards last: until then, the same call makes
+the missing ones (`bulk/unfinished.py`). A `PackTarget` decides what becomes of a line, and the format of the shards.
 
-Shards are independent, so each is a task for an executor. It is told where its lines begin, not the lines: nowhere is
-more than one sample in memory.
+Shards are independent, so each is a task for an executor. A task contains the offset of its lines, not the lines: no
+process has more than one sample in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from touchfs import jobs
 from touchfs.bulk import unfinished
-from touchfs.bulk.pack.lines import Lines, Part, split
+from touchfs.bulk.pack.lines import LineRange, Lines, split
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.limits import Limits, too_long
 from touchfs.posix.atomic import atomic_file
@@ -32,32 +32,34 @@ from touchfs.progress import Progress, advance
 
 T = TypeVar("T")
 
-# Adds the line of a number, from 1 on. False: there is no sample in it.
+# Adds a line with its number, from 1 on. Returns False if the line makes no sample.
 Add = Callable[[int, str], bool]
 
 
-class Kind(Protocol):
-    """A kind of shards, and what lines become in them. All its paths are absolute: a worker may run elsewhere."""
+class PackTarget(Protocol):
+    """An output format with its settings. All its paths are absolute: a worker may have another current directory."""
 
     def mark(self, ordinal: int) -> str:
-        """The name of what appears last of a shard."""
+        """The name of the file or directory of a shard that appears last."""
         ...
 
     def count(self, mark: Path) -> int:
-        """The samples of a shard that is there."""
+        """The number of samples of an existing shard."""
         ...
 
     def open(self, output: Path, ordinal: int) -> AbstractContextManager[Add]:
-        """A new shard."""
+        """Open a new shard. It is complete when the block ends without an exception."""
         ...
 
     def publish(self, output: Path, shards: int) -> None:
-        """Write what stands for all, if there is anything that does."""
+        """Write the list of all shards, if the format has one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PackReport:
+    """The numbers of shards and samples that were written, and of lines that were skipped."""
+
     shards: int
     samples: int
     skipped: int
@@ -65,7 +67,7 @@ class PackReport:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What workers share."""
+    """The settings that all workers share."""
 
     lines: Lines
     output: Path
@@ -73,80 +75,87 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class _Packed:
+class _ShardCounts:
     lines: int
     samples: int
 
 
 class Survey:
-    """For those who must know of all lines before the first shard."""
+    """Runs a function over all lines, for targets that need facts about all of them before the first shard."""
 
-    def __init__(self, work: Work, parts: list[Part], executor: Executor | None) -> None:
-        self._work, self._parts, self._executor = work, parts, executor
+    def __init__(self, work: Work, ranges: list[LineRange], executor: Executor | None) -> None:
+        self._work, self._ranges, self._executor = work, ranges, executor
 
-    def run(self, function: Callable[[str], T], joined: Callable[[Iterable[T]], T]) -> Iterator[T]:
-        """The function's results for the lines of each part, joined there. Lines that are bad are skipped or raised."""
-        return jobs.run(partial(_survey, self._work, function, joined), self._parts, self._executor)
+    def run(self, function: Callable[[str], T], combine: Callable[[Iterable[T]], T]) -> Iterator[T]:
+        """The results of `function` for the lines of each range, combined in its worker.
+
+        Bad lines are skipped or raised.
+        """
+        return jobs.run(partial(_survey, self._work, function, combine), self._ranges, self._executor)
 
 
 def pack(
     jsonl: str | os.PathLike[str],
     output: str,
     samples_per_shard: int,
-    kind: Callable[[Survey], Kind],
-    asked: Mapping[str, Any],
+    make_target: Callable[[Survey], PackTarget],
+    settings: Mapping[str, Any],
     skip_bad: bool,
     limits: Limits,
     executor: Executor | None,
     progress: Progress | None,
 ) -> PackReport:
-    """Make all shards that are not there yet. `asked` is what they depend on: going on needs the same. Limits may be
-    others then, as whoever has met one raises it.
+    """Make all missing shards. `settings` determine the shards, and must be equal to resume.
+
+    `limits` may differ on resuming, because a user who meets one raises it.
     """
     here = os.getcwd()
-    lines, parts = split(os.path.abspath(jsonl), samples_per_shard, limits.json)
+    lines, ranges = split(os.path.abspath(jsonl), samples_per_shard, limits.json)
     work = Work(lines, Path(here, output), skip_bad)
-    told = {"jsonl": lines.path, "directory": here, "output": output, **asked, "sha256": lines.sha256}
+    plan = {"jsonl": lines.path, "directory": here, "output": output, **settings, "sha256": lines.sha256}
     try:
-        with unfinished.planned(work.output, told):
-            return _pack(work, kind(Survey(work, parts, executor)), parts, executor, progress or (lambda *told: None))
+        with unfinished.open_plan(work.output, plan):
+            target = make_target(Survey(work, ranges, executor))
+            return _pack(work, target, ranges, executor, progress or (lambda done, total: None))
     except OSError as error:
         raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
 
 
 def places(jsonl: str | os.PathLike[str]) -> tuple[str, ...]:
-    """What paths in a JSONL are relative to."""
+    """The directories that paths in a JSONL are relative to, the first one with the file counts."""
     return os.getcwd(), os.path.dirname(os.path.abspath(jsonl))
 
 
-def _pack(work: Work, kind: Kind, parts: list[Part], executor: Executor | None, progress: Progress) -> PackReport:
-    total = sum(part.count for part in parts)
-    packed: list[_Packed] = []
-    missing: list[tuple[tuple[int, Part], int]] = []
-    for ordinal, part in enumerate(parts):
-        mark = work.output / kind.mark(ordinal)
+def _pack(
+    work: Work, target: PackTarget, ranges: list[LineRange], executor: Executor | None, progress: Progress
+) -> PackReport:
+    total = sum(lines.count for lines in ranges)
+    packed: list[_ShardCounts] = []
+    missing: list[tuple[tuple[int, LineRange], int]] = []
+    for ordinal, lines in enumerate(ranges):
+        mark = work.output / target.mark(ordinal)
         if not mark.exists():
-            missing.append(((ordinal, part), part.count))
+            missing.append(((ordinal, lines), lines.count))
         elif not work.skip_bad and _skipped_path(work, ordinal).exists():
-            told = "was begun with --skip-bad: go on with it, or remove it and pack again"
-            raise UsageError(told, path=str(work.output))
+            problem = "was begun with --skip-bad: go on with it, or remove it and pack again"
+            raise UsageError(problem, path=str(work.output))
         else:
-            packed.append(_Packed(part.count, kind.count(mark)))
+            packed.append(_ShardCounts(lines.count, target.count(mark)))
     before = sum(shard.lines for shard in packed)
 
-    def heard(done: int, _: int) -> None:
+    def report(done: int, _: int) -> None:
         progress(before + done, total)
 
-    for _ in jobs.run_sized(partial(_pack_part, work, kind), missing, executor, packed.append, heard):
+    for _ in jobs.run_sized(partial(_pack_shard, work, target), missing, executor, packed.append, report):
         pass
-    _publish_skipped(work, len(parts))
-    kind.publish(work.output, len(parts))
+    _publish_skipped(work, len(ranges))
+    target.publish(work.output, len(ranges))
     unfinished.remove_plan(work.output)
     return PackReport(len(packed), sum(shard.samples for shard in packed), _count(work.output / "skipped.jsonl"))
 
 
 def _count(path: Path) -> int:
-    """Lines of a file that there may be."""
+    """The number of lines of a file; 0 if it does not exist."""
     try:
         with open(path, "rb") as file:
             return sum(1 for _ in file)
@@ -158,15 +167,15 @@ def _skipped_path(work: Work, ordinal: int) -> Path:
     return unfinished.skipped_path(work.output, f"{ordinal:09d}")
 
 
-def _pack_part(work: Work, kind: Kind, task: tuple[int, Part]) -> _Packed:
-    ordinal, part = task
+def _pack_shard(work: Work, target: PackTarget, task: tuple[int, LineRange]) -> _ShardCounts:
+    ordinal, lines = task
     path = _skipped_path(work, ordinal)
     with (
-        unfinished.joined(work.output),
-        kind.open(work.output, ordinal) as add,
-        ExitStack() as stack,  # left first: a shard that is there has its list
+        unfinished.join_plan(work.output),
+        target.open(work.output, ordinal) as add,
+        ExitStack() as stack,  # exited first: a complete shard has its list of skipped lines
     ):
-        path.unlink(missing_ok=True)  # of a run that was killed before the shard appeared
+        path.unlink(missing_ok=True)  # left by a run that was killed before the shard appeared
         file: BinaryIO | None = None
 
         def skip(line: bytes) -> None:
@@ -174,17 +183,22 @@ def _pack_part(work: Work, kind: Kind, task: tuple[int, Part]) -> _Packed:
             file = file or stack.enter_context(atomic_file(path))
             file.write(line)
 
-        samples = sum(_each(work, part, add, skip))
-    return _Packed(part.count, samples)
+        samples = sum(_each(work, lines, add, skip))
+    return _ShardCounts(lines.count, samples)
 
 
-def _survey(work: Work, function: Callable[[str], T], joined: Callable[[Iterable[T]], T], part: Part) -> T:
-    return joined(_each(work, part, lambda number, line: function(line), lambda line: None))
+def _survey(work: Work, function: Callable[[str], T], combine: Callable[[Iterable[T]], T], lines: LineRange) -> T:
+    return combine(_each(work, lines, lambda number, line: function(line), lambda line: None))
 
 
-def _each(work: Work, part: Part, function: Callable[[int, str], T], skip: Callable[[bytes], None]) -> Iterator[T]:
-    """The function's result for each line that has anything. Those that are bad are skipped, if that is wanted."""
-    for number, line in work.lines.read(part):
+def _each(
+    work: Work, lines: LineRange, function: Callable[[int, str], T], skip: Callable[[bytes], None]
+) -> Iterator[T]:
+    """The results of `function` for each line that is not empty.
+
+    Bad lines are skipped if that is allowed, else raised.
+    """
+    for number, line in work.lines.read(lines):
         advance(1)
         if line == "":
             continue
@@ -195,9 +209,9 @@ def _each(work: Work, part: Part, function: Callable[[int, str], T], skip: Calla
         except (FormatError, NotFoundError, SourceError, ChangedError) as error:
             if not work.skip_bad:
                 raise _at_line(work, number, error) from error
-            told = json.dumps({"line": number, "reason": str(error), "text": line}, ensure_ascii=False)
-            # What is not UTF-8 is a lone surrogate here, and Python's backslash form of it is JSON's.
-            skip(told.encode("utf-8", "backslashreplace") + b"\n")
+            record = json.dumps({"line": number, "reason": str(error), "text": line}, ensure_ascii=False)
+            # A byte that is not UTF-8 is a lone surrogate here; Python's backslash escape of it is also JSON's.
+            skip(record.encode("utf-8", "backslashreplace") + b"\n")
         else:
             yield result
 
@@ -209,7 +223,7 @@ def _at_line(work: Work, number: int, error: TouchfsError) -> TouchfsError:
 
 def _publish_skipped(work: Work, shards: int) -> None:
     lists = [path for ordinal in range(shards) if (path := _skipped_path(work, ordinal)).exists()]
-    if lists and not (work.output / "skipped.jsonl").exists():  # else a run was killed that removed some of the lists
+    if lists and not (work.output / "skipped.jsonl").exists():  # else a run was killed while it removed the lists
         with atomic_file(work.output / "skipped.jsonl") as file:
             for path in lists:
                 with open(path, "rb") as part:

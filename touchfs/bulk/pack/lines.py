@@ -1,7 +1,7 @@
-"""A JSONL cut into parts of lines. A part is known by where it begins: whoever needs its lines reads them.
+"""A JSONL split into ranges of lines. A range is identified by its offset, so each process reads its own lines.
 
-Lines end as in Python's text files, on \\n, \\r\\n or \\r. A line must fit into memory: one of over `limit` characters
-is None. Bytes that are not UTF-8 come as lone surrogates, so that it can be said which line has them.
+Lines end as in Python's text files, with \\n, \\r\\n or \\r. A line must fit into memory: a line of over `limit`
+characters is returned as None. Bytes that are not UTF-8 become lone surrogates, so that the line can be reported.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from touchfs.source.local import FileIdentity
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Where its lines begin, how many come before them, how many they are."""
+class LineRange:
+    """The byte offset of the first line, the number of lines before it, and the number of lines in the range."""
 
     offset: int
     before: int
@@ -29,25 +29,30 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
+    """The lines of a JSONL with this identity and hash."""
+
     path: str
     identity: FileIdentity
     sha256: str
     limit: int
 
-    def read(self, part: Part) -> Iterator[tuple[int, str | None]]:
-        """Stripped, and numbered from 1 over the whole file. None stands for a line over the limit."""
+    def read(self, lines: LineRange) -> Iterator[tuple[int, str | None]]:
+        """The stripped lines of a range, numbered from 1 over the whole file; None for a line over the limit.
+
+        Raises ChangedError if the file changed, NotFoundError or SourceError.
+        """
         count = 0
         try:
             with open(self.path, "rb") as file:
                 self._check(file.fileno())
-                file.seek(part.offset)
+                file.seek(lines.offset)
                 text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
-                for count, line in enumerate(islice(_lines(text, self.limit), part.count), 1):
-                    yield part.before + count, None if line is None else line.strip()
+                for count, line in enumerate(islice(_lines(text, self.limit), lines.count), 1):
+                    yield lines.before + count, None if line is None else line.strip()
                 self._check(file.fileno())
         except OSError as error:
             raise _unreadable(self.path, error) from error
-        if count != part.count:
+        if count != lines.count:
             raise self._changed()
 
     def _check(self, descriptor: int) -> None:
@@ -58,8 +63,8 @@ class Lines:
         return ChangedError("has changed while it was packed: remove what was packed, and pack again", path=self.path)
 
 
-def split(path: str, count: int, limit: int) -> tuple[Lines, list[Part]]:
-    """Into parts of `count` lines, the last of which may have fewer."""
+def split(path: str, count: int, limit: int) -> tuple[Lines, list[LineRange]]:
+    """Split a JSONL into ranges of `count` lines; the last may have fewer. Raises NotFoundError or SourceError."""
     digest = hashlib.sha256()
     starts = []
     offset = total = 0
@@ -79,8 +84,8 @@ def split(path: str, count: int, limit: int) -> tuple[Lines, list[Part]]:
                 begins = ends
     except OSError as error:
         raise _unreadable(path, error) from error
-    parts = [Part(offset, before, min(count, total - before)) for offset, before in starts]
-    return Lines(path, identity, digest.hexdigest(), limit), parts
+    ranges = [LineRange(offset, before, min(count, total - before)) for offset, before in starts]
+    return Lines(path, identity, digest.hexdigest(), limit), ranges
 
 
 def _lines(file: TextIO, limit: int) -> Iterator[str | None]:
@@ -97,10 +102,10 @@ def _lines(file: TextIO, limit: int) -> Iterator[str | None]:
 
 
 def _pieces(file: TextIO, limit: int) -> Iterator[tuple[str, bool]]:
-    """Lines with their ends, those over the limit in several pieces. Also whether a piece ends its line."""
+    """Lines with their ends, in several pieces if over the limit; and whether a piece ends its line."""
     size = limit + len("\r\n")
     while piece := file.readline(size):
-        # The line end after so many characters may have been cut in two.
+        # At this size, the line end may have been cut in two.
         yield piece, piece.endswith("\n") or (piece.endswith("\r") and len(piece) < size)
 
 

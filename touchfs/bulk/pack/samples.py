@@ -1,13 +1,12 @@
-"""Packing files and a JSONL that lists them into tars for WebDataset, or into Lhotse Shar.
+"""Pack a JSONL and the files that it lists into tars for WebDataset, or into Lhotse Shar.
 
-Of a line, as TouchNet's make_data has it, the sample has
+For a line as in TouchNet's make_data, the sample has
 
-    <the extension of `wav`>   the recording: the file itself, or, if a format is chosen, decoded and encoded anew
-    json                       the line; with the rate, where the recording was given another one
+    <the extension of `wav`>   the recording: the file itself, or if a format is chosen, decoded and encoded again
+    json                       the line; with the rate, if the recording was resampled
     txt                        its text
 
-and the key, else the number of the line. What that becomes in a shard, say `write/convert_tar.py` and
-`write/convert_shar.py`.
+and the key of the line, else its number. `bulk/convert/tar.py` and `bulk/convert/shar.py` decide how that is stored.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ import numpy as np
 from touchfs.bulk.convert.audio import to_pcm
 from touchfs.bulk.convert.names import Names
 from touchfs.bulk.convert.sample import AUDIO, JSON, TEXT
-from touchfs.bulk.convert.shar import SharSamples, fields_for
+from touchfs.bulk.convert.shar import SharSamplesWriter, fields_for
 from touchfs.bulk.convert.tar import check_extensions
-from touchfs.bulk.pack.fields import DATATYPES, Making, locate, parse_row
-from touchfs.bulk.pack.job import Add, Kind, PackReport, Survey, pack, places
+from touchfs.bulk.pack.fields import DATATYPES, FieldBuilder, locate, parse_row
+from touchfs.bulk.pack.job import Add, PackReport, PackTarget, Survey, pack, places
 from touchfs.errors import FormatError, TouchfsError, UsageError
 from touchfs.extent import Buffer
 from touchfs.format.idx.offsets import OFFSET
@@ -49,19 +48,19 @@ AUDIO_FORMATS = ("wav", "flac")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How the sample of a line is made. Without a format, the recording is as it is."""
+class SampleReader:
+    """Makes the sample of a line. If `format` is None, the recording is stored as it is; `rate` is in Hz."""
 
-    making: Making
+    builder: FieldBuilder
     format: str | None
     rate: int | None
 
     def read(self, number: int, line: str) -> tuple[str, dict[str, Buffer]]:
-        """The key, and the files by extension."""
+        """The key and the files, by extension, of a line. Raises FormatError, NotFoundError or SourceError."""
         row = parse_row(line)
         stored = line.encode()
-        told = parse_metainfo(stored)
-        path, size = locate(row, "wav", self.making)
+        metainfo = parse_metainfo(stored)
+        path, size = locate(row, "wav", self.builder)
         extension = self.extension(line)
         source = LocalFile(path)
         try:
@@ -70,28 +69,29 @@ class Reading:
             source.close()
         if self.format is not None:
             try:
-                making = self.making
-                pcm, rate = to_pcm(recording, self.rate, making.arithmetic, making.limits.decoded)
+                builder = self.builder
+                pcm, rate = to_pcm(recording, self.rate, builder.arithmetic, builder.limits.decoded)
             except TouchfsError as error:
                 raise error.at(path) from error
             recording = encode(np.frombuffer(pcm, "<i2")[None], rate, self.format)
-            if self.rate is not None and told.rate != rate:
+            if self.rate is not None and metainfo.rate != rate:
                 stored = json.dumps(row | {"sample_rate": rate}).encode()
         files = {extension: recording, JSON: stored}
-        if told.text is not None:
+        if metainfo.text is not None:
             try:
-                files[TEXT] = told.text.encode()
-            except UnicodeEncodeError as error:  # JSON can name half a character
+                files[TEXT] = metainfo.text.encode()
+            except UnicodeEncodeError as error:  # JSON can contain a lone surrogate
                 raise FormatError("its text cannot be written as UTF-8") from error
-        return told.key or f"{number - 1:08d}", files
+        return metainfo.key or f"{number - 1:08d}", files
 
     def extension(self, line: str) -> str:
+        """The extension of a line's recording. Raises FormatError, NotFoundError or SourceError."""
         if self.format is not None:
             return self.format
-        path, _ = locate(parse_row(line), "wav", self.making)
+        path, _ = locate(parse_row(line), "wav", self.builder)
         extension = os.path.splitext(path)[1][1:]
         if extension.lower() not in AUDIO:
-            raise FormatError("has no extension that tells a recording: choose --audio-format", path=path)
+            raise FormatError("has no extension of a recording: choose --audio-format", path=path)
         return extension
 
 
@@ -109,12 +109,20 @@ def pack_tar(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
-    """`%06d.tar`. A rate without a format makes WAV."""
-    reading = _reading(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
-    asked = _asked("tar", samples_per_shard, reading) | {"index": create_index}
-    kind = _Tar(reading, create_index)
+    """Pack a JSONL into tars `%06d.tar`. A rate (Hz) without a format makes WAV. Raises as `pack_touch`."""
+    reader = _sample_reader(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
+    settings = _settings("tar", samples_per_shard, reader) | {"index": create_index}
+    target = _TarTarget(reader, create_index)
     return pack(
-        jsonl, os.fspath(output), samples_per_shard, lambda survey: kind, asked, skip_bad, limits, executor, progress
+        jsonl,
+        os.fspath(output),
+        samples_per_shard,
+        lambda survey: target,
+        settings,
+        skip_bad,
+        limits,
+        executor,
+        progress,
     )
 
 
@@ -131,49 +139,51 @@ def pack_shar(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
-    """`cuts.%06d.jsonl` and `recording.%06d.tar`, each with its index."""
-    reading = _reading(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
+    """Pack a JSONL into `cuts.%06d.jsonl` and `recording.%06d.tar`, each with its index. Raises as `pack_touch`."""
+    reader = _sample_reader(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
 
-    def kind(survey: Survey) -> Kind:
-        if reading.format is not None:
-            return _Shar(reading, fields_for([reading.format]))
-        extensions = survey.run(partial(_extensions, reading), _union)
-        return _Shar(reading, fields_for(frozenset().union(*extensions)))
+    def make_target(survey: Survey) -> PackTarget:
+        if reader.format is not None:
+            return _SharTarget(reader, fields_for([reader.format]))
+        extensions = survey.run(partial(_extensions, reader), _union)
+        return _SharTarget(reader, fields_for(frozenset().union(*extensions)))
 
-    asked = _asked("shar", samples_per_shard, reading)
-    return pack(jsonl, os.fspath(output), samples_per_shard, kind, asked, skip_bad, limits, executor, progress)
+    settings = _settings("shar", samples_per_shard, reader)
+    return pack(
+        jsonl, os.fspath(output), samples_per_shard, make_target, settings, skip_bad, limits, executor, progress
+    )
 
 
-def _reading(
+def _sample_reader(
     jsonl: str | os.PathLike[str],
     samples_per_shard: int,
     name: str | None,
     rate: int | None,
     arithmetic: Arithmetic,
     limits: Limits,
-) -> Reading:
+) -> SampleReader:
     if name is None and rate is not None:
         name = AUDIO_FORMATS[0]
     if name not in (None, *AUDIO_FORMATS):
         raise UsageError(f"recordings cannot be made {name}: choose from {', '.join(AUDIO_FORMATS)}")
     if samples_per_shard < 1 or (rate is not None and rate < 1):
         raise UsageError(f"{samples_per_shard} samples per shard at {rate} Hz: both must be positive")
-    making = Making(DATATYPES[0], places(jsonl), rate or 0, arithmetic, limits=limits)
-    return Reading(making, name, rate)
+    builder = FieldBuilder(DATATYPES[0], places(jsonl), rate or 0, arithmetic, limits=limits)
+    return SampleReader(builder, name, rate)
 
 
-def _asked(kind: str, samples_per_shard: int, reading: Reading) -> dict[str, object]:
+def _settings(kind: str, samples_per_shard: int, reader: SampleReader) -> dict[str, object]:
     return {
         "kind": kind,
         "num-utt-per-shard": samples_per_shard,
-        "audio-format": reading.format,
-        "audio-resample": reading.rate,
-        "resample-in": reading.making.arithmetic,
+        "audio-format": reader.format,
+        "audio-resample": reader.rate,
+        "resample-in": reader.builder.arithmetic,
     }
 
 
-def _extensions(reading: Reading, line: str) -> frozenset[str]:
-    return frozenset({reading.extension(line)})
+def _extensions(reader: SampleReader, line: str) -> frozenset[str]:
+    return frozenset({reader.extension(line)})
 
 
 def _union(found: Iterable[frozenset[str]]) -> frozenset[str]:
@@ -181,8 +191,8 @@ def _union(found: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tar:
-    reading: Reading
+class _TarTarget:
+    reader: SampleReader
     create_index: bool
 
     def mark(self, ordinal: int) -> str:
@@ -204,7 +214,7 @@ class _Tar:
         with TarWriter(output / f"{ordinal:06d}.tar", create_index=self.create_index) as writer:
 
             def add(number: int, line: str) -> bool:
-                key, files = self.reading.read(number, line)
+                key, files = self.reader.read(number, line)
                 check_extensions(files)
                 writer.add(names.name(key), files)
                 names.written(key)
@@ -213,14 +223,14 @@ class _Tar:
             yield add
 
     def publish(self, output: Path, shards: int) -> None:
-        """Nothing: the tars are all there is."""
+        """Do nothing: the tars are complete by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Shar:
-    """A part without samples leaves no files, as Lhotse has no empty shards."""
+class _SharTarget:
+    """A range of lines without samples leaves no files, as Lhotse has no empty shards."""
 
-    reading: Reading
+    reader: SampleReader
     fields: Mapping[str, str]
 
     def mark(self, ordinal: int) -> str:
@@ -231,18 +241,18 @@ class _Shar:
 
     @contextmanager
     def open(self, output: Path, ordinal: int) -> Iterator[Add]:
-        # More than there will be: it is to end when all are there.
-        with SharSamples(str(output), self.fields, 2**63, self.reading.making.limits, ordinal) as writer:
+        # No limit on samples: the shard ends with its lines.
+        with SharSamplesWriter(str(output), self.fields, 2**63, self.reader.builder.limits, ordinal) as writer:
 
             def add(number: int, line: str) -> bool:
-                writer.add(*self.reading.read(number, line))
+                writer.add(*self.reader.read(number, line))
                 return True
 
             yield add
 
     def publish(self, output: Path, shards: int) -> None:
-        """Nothing: the files are all there is."""
+        """Do nothing: the files are complete by themselves."""
 
 
 if TYPE_CHECKING:
-    _: list[type[Kind]] = [_Tar, _Shar]
+    _: list[type[PackTarget]] = [_TarTarget, _SharTarget]

@@ -1,7 +1,7 @@
-"""Packing files and a JSONL that lists them into TouchNet shards, byte for byte those of TouchNet's `make_data`.
+"""Pack a JSONL and the files that it lists into TouchNet shards, byte for byte those of TouchNet's `make_data`.
 
-`write/making.py` says what a line becomes, `write/packing.py` how all lines become shards. `data.list` stands for all,
-and names each shard by the path that was typed (`write/data_list.py`).
+`bulk/pack/fields.py` makes a sample from a line, `bulk/pack/job.py` makes shards from all lines. `data.list` lists all
+shards under the output path as it was typed (`bulk/data_list.py`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from touchfs.bulk.data_list import NAME, check_output, write_data_list
-from touchfs.bulk.pack.fields import DATATYPES, VOCABULARY_MAX, Making, vocabulary_of
-from touchfs.bulk.pack.job import Add, Kind, PackReport, Survey, pack, places
+from touchfs.bulk.pack.fields import DATATYPES, VOCABULARY_MAX, FieldBuilder, vocabulary_of
+from touchfs.bulk.pack.job import Add, PackReport, PackTarget, Survey, pack, places
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.format.idx import mmidx
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
 from touchfs.progress import Progress
-from touchfs.write.touchnet import TouchWriter
+from touchfs.write.touchnet import TouchNetWriter
 
 __all__ = ["PackReport", "pack_touch"]
 
@@ -43,13 +43,17 @@ def pack_touch(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
-    """`progress` is told, as shards are done, how many lines they have and how many there are."""
+    """Pack a JSONL into TouchNet shards. `rate` in Hz.
+
+    `progress` is called with the lines of finished shards and the number of all lines. Raises UsageError for settings
+    that do not fit together or a used output, and FormatError, NotFoundError or SourceError for a bad line.
+    """
     output = os.fspath(output)
     check_output(output)
     _check(datatypes, samples_per_shard, rate, tokenizer, vocab_size)
     tokenizer = None if tokenizer is None else os.path.abspath(tokenizer)
-    making = Making(datatypes, places(jsonl), rate, arithmetic, tokenizer, limits=limits)
-    asked = {
+    builder = FieldBuilder(datatypes, places(jsonl), rate, arithmetic, tokenizer, limits=limits)
+    settings = {
         "datatypes": datatypes,
         "num-utt-per-shard": samples_per_shard,
         "audio-resample": rate,
@@ -58,12 +62,12 @@ def pack_touch(
         "vocab-size": vocab_size,
     }
 
-    def kind(survey: Survey) -> _Touch:
+    def make_target(survey: Survey) -> _TouchNetTarget:
         if datatypes == "texttoken":
-            return _Touch(replace(making, vocabulary=vocab_size or _vocabulary(making, survey)), output)
-        return _Touch(making, output)
+            return _TouchNetTarget(replace(builder, vocabulary=vocab_size or _vocabulary(builder, survey)), output)
+        return _TouchNetTarget(builder, output)
 
-    return pack(jsonl, output, samples_per_shard, kind, asked, skip_bad, limits, executor, progress)
+    return pack(jsonl, output, samples_per_shard, make_target, settings, skip_bad, limits, executor, progress)
 
 
 def _check(datatypes: str, samples_per_shard: int, rate: int, tokenizer: object, vocab_size: int | None) -> None:
@@ -87,11 +91,11 @@ def _sha256(path: str) -> str:
         raise SourceError(f"cannot be read: {error.strerror}", path=path) from error
 
 
-def _vocabulary(making: Making, survey: Survey) -> int:
-    """Of the tokenizer, or, without one, such that it has the largest id of all lines."""
-    if making.tokenizer is not None:
-        return vocabulary_of(making.tokenizer)
-    return 1 + max(survey.run(making.largest_id, _largest), default=-1)
+def _vocabulary(builder: FieldBuilder, survey: Survey) -> int:
+    """The size of the tokenizer's vocabulary; without a tokenizer, one more than the largest id in all lines."""
+    if builder.tokenizer is not None:
+        return vocabulary_of(builder.tokenizer)
+    return 1 + max(survey.run(builder.largest_id, _largest), default=-1)
 
 
 def _largest(ids: Iterable[int]) -> int:
@@ -99,15 +103,15 @@ def _largest(ids: Iterable[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Touch:
-    making: Making
-    typed: str  # the output
+class _TouchNetTarget:
+    builder: FieldBuilder
+    typed: str  # the output path as typed
 
     def mark(self, ordinal: int) -> str:
         return f"{ordinal:09d}"
 
     def count(self, mark: Path) -> int:
-        index = mark / f"{next(iter(self.making.modalities))}.idx"
+        index = mark / f"{next(iter(self.builder.modalities))}.idx"
         try:
             with open(index, "rb") as file:
                 return mmidx.parse_header(file.read(mmidx.HEADER_SIZE), os.fstat(file.fileno()).st_size).count
@@ -116,10 +120,10 @@ class _Touch:
 
     @contextmanager
     def open(self, output: Path, ordinal: int) -> Iterator[Add]:
-        with TouchWriter(output / self.mark(ordinal), self.making.modalities) as writer:
+        with TouchNetWriter(output / self.mark(ordinal), self.builder.modalities) as writer:
 
             def add(number: int, line: str) -> bool:
-                fields = self.making.make(line)
+                fields = self.builder.make(line)
                 if fields is not None:
                     writer.add(fields)
                 return fields is not None
@@ -127,9 +131,9 @@ class _Touch:
             yield add
 
     def publish(self, output: Path, shards: int) -> None:
-        if not (output / NAME).exists():  # else a run was killed that had only to remove its plan
-            write_data_list(output, self.typed, [*map(self.mark, range(shards))], self.making.datatypes)
+        if not (output / NAME).exists():  # else a run was killed just before it removed its plan
+            write_data_list(output, self.typed, [*map(self.mark, range(shards))], self.builder.datatypes)
 
 
 if TYPE_CHECKING:
-    _: type[Kind] = _Touch
+    _: type[PackTarget] = _TouchNetTarget

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from touchfs.dataset.shown_sample import ShownSample
+from touchfs.dataset.sample import Sample
 from touchfs.errors import FormatError, MissingExtraError, UsageError
 from touchfs.extent import Memory
 from touchfs.format import wav
@@ -44,7 +44,7 @@ class Sound:
     id: str
     audio: Audio
     sampling_rate: int
-    sample: ShownSample
+    sample: Sample
 
     @property
     def duration(self) -> float:
@@ -75,7 +75,7 @@ def with_id(item: Any, new_id: str, **changes: Any) -> Any:
 
 
 def as_cut(item: Any) -> Cut:
-    if isinstance(item, ShownSample):
+    if isinstance(item, Sample):
         audio, rate = _decoded(item)
         return Sound(item.key, audio, rate, item)
     # The audio itself may be costly to ask for.
@@ -87,7 +87,7 @@ def as_cut(item: Any) -> Cut:
     return cut
 
 
-def _decoded(sample: ShownSample) -> tuple[Audio, int]:
+def _decoded(sample: Sample) -> tuple[Audio, int]:
     names = [name for name in RECORDINGS if name in sample]
     if len(names) != 1:
         told = f"recordings {' and '.join(names)}" if names else "no recording"

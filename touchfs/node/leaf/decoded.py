@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
-from touchfs.dataset.samples import ShownSamples
+from touchfs.dataset.samples import Samples
 from touchfs.errors import FormatError, UsageError
 from touchfs.limits import too_long
 from touchfs.node.core.base import Pair, same
@@ -25,7 +25,7 @@ class Decoded:
     """Without a function, the samples as they are, if their JSON can be parsed."""
 
     def __init__(self, samples: Any, decode: Callable[[Any], Any] | None) -> None:
-        if not isinstance(samples, ShownSamples):
+        if not isinstance(samples, Samples):
             raise UsageError(f"decode takes the .json of samples, and {type(samples).__name__} has none: map its items")
         self.samples = samples
         self.decode = decode

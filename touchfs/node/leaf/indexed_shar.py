@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from touchfs.dataset import Dataset, Shard
+from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
-from touchfs.dataset.shown_sample import ShownSample
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node.core.base import Iteration, Pair, kind_of
@@ -76,7 +76,7 @@ class LazyIndexedSharIterator(IndexedLeaf):
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return (ordinal, epoch), partial(self.sample, ordinal, epoch)
 
-    def sample(self, position: int, epoch: int) -> ShownSample:
+    def sample(self, position: int, epoch: int) -> Sample:
         sample = self.samples[position]
         sample.shar_epoch = epoch
         return sample if self.fields is None else sample.only(self.fields)
@@ -87,7 +87,7 @@ class LazyIndexedSharIterator(IndexedLeaf):
     def ordinal_of(self, token: Token) -> int:
         return self._parts_of(token)[0]
 
-    def make(self, token: Token) -> ShownSample:
+    def make(self, token: Token) -> Sample:
         return self.sample(*self._parts_of(token))
 
     def locate(self, token: Token, epoch: int) -> State:

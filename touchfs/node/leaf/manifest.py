@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from touchfs.dataset import Dataset
-from touchfs.dataset.samples import DatasetSamples, ShownSamples
+from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node.core.base import Pair, kind_of
@@ -61,7 +61,7 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         if decode_error_callback is not None and not skip_decode_errors:
             raise UsageError("decode_error_callback is of samples that are left out: give skip_decode_errors=True")
         self.samples = _opened(samples)
-        self.path = self.samples.dataset.source if isinstance(self.samples, ShownSamples) else ""
+        self.path = self.samples.dataset.source if isinstance(self.samples, Samples) else ""
         if decode is not None or skip_decode_errors:
             self.samples = Decoded(self.samples, decode)
         self.on_decode_error = (decode_error_callback or warn_of) if skip_decode_errors else None

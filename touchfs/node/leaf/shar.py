@@ -1,6 +1,6 @@
 """A Lhotse Shar, streamed: its cuts with what its fields hold for them.
 
-Each is marked with the epoch it came in (`ShownSample.shar_epoch`), as in Lhotse, where augmentation may depend on it.
+Each is marked with the epoch it came in (`Sample.shar_epoch`), as in Lhotse, where augmentation may depend on it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from touchfs.dataset.shown_sample import ShownSample
+from touchfs.dataset.sample import Sample
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.limits import LIMITS, Limits
 from touchfs.node.core.base import Iteration, Make
@@ -100,7 +100,7 @@ def _absolute(path: str) -> str:
     return path if path.startswith(PIPE) else os.path.abspath(path)
 
 
-def _in_epoch(make: Make, epoch: int) -> ShownSample:
-    sample: ShownSample = make()
+def _in_epoch(make: Make, epoch: int) -> Sample:
+    sample: Sample = make()
     sample.shar_epoch = epoch
     return sample

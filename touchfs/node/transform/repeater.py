@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from touchfs.dataset.shown_sample import ShownSample
+from touchfs.dataset.sample import Sample
 from touchfs.errors import UsageError
 from touchfs.node.audio.sound import with_id
 from touchfs.node.core.base import Make, Pair, kind_of
@@ -114,7 +114,7 @@ class RepeaterIteration(TransformIteration):
 
 def _renamed(make: Make, repeat: int) -> Any:
     item = make()
-    if isinstance(item, ShownSample):
+    if isinstance(item, Sample):
         return item.renamed(f"{item.key}_repeat{repeat}")
     return with_id(item, f"{item.id}_repeat{repeat}") if hasattr(item, "id") else item
 

@@ -1,15 +1,15 @@
-"""The fields of a Lhotse Shar: each a file with a value for each cut of the shard, in the cuts' order.
+"""The fields of a Lhotse Shar: each is a file with a value for each cut of the shard, in the order of the cuts.
 
-A tar has two members a cut: the value, and a JSON manifest that tells what it is.
+A tar has two members a cut: the value, and a JSON manifest that describes it.
 
     <cut>.wav  <cut>.json       also .flac .mp3 .opus .original, .npy, .llc (lilcom)
     <cut>.nodata  <cut>.nometa  the cut has no such value
 
-JSON lines have an object a cut, `{"cut_id": "<cut>", "<field>": …}`, without the field where there is no value.
+A JSONL file has an object a cut, `{"cut_id": "<cut>", "<field>": …}`, without the field if the cut has no value.
 
-Every value says which cut's it is (`touchfs.shard.shar.order`): one that is not where it should be is looked for in the
-whole file, and one that is nowhere is a FormatError of its cut. Other members between the two of a cut, such as
-directories, are in nobody's way.
+Every value has the id of its cut (`touchfs.shard.shar.order`). A value that is out of order is searched for in the
+whole file, and a missing one is a FormatError of its cut. Other members between the two of a cut, such as directories,
+are ignored.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from touchfs.source.local import LocalFile
 RECORDING = "recording"
 _MISSING, _NO_MANIFEST, _MANIFEST = "nodata", "nometa", "json"
 _ORIGINAL, _LILCOM = "original", "llc"
-# What a manifest takes is a few hundred bytes.
+# A manifest usually has a few hundred bytes.
 _MANIFEST_SIZE_MAX = 1 << 20
 _ELEMENT_SIZE = 4
 _REPORT_EVERY = 256
 
 
 class Values(Protocol):
-    """`problems` are those of the file."""
+    """The values of one field. `problems` are those of its file, a line each."""
 
     name: str
     problems: list[str]
@@ -50,14 +50,19 @@ class Values(Protocol):
     def __len__(self) -> int: ...
 
     def value(self, ordinal: int, key: str) -> Field | None:
-        """That of the cut with this id and ordinal, or None if it has none. Raises FormatError where it should."""
+        """The value of the cut with this id and ordinal; None if the cut has none.
+
+        Raises FormatError if it is missing.
+        """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the file."""
+        ...
 
 
 class TarValues:
-    """Only headers are read. Of a value its cut's id is kept, its extension, and where it and its manifest are."""
+    """The values of a tar. Reads only headers; keeps the id, the extension, and the ranges of value and manifest."""
 
     def __init__(self, name: str, source: str, file: LocalFile, cuts: CutIds, limits: Limits) -> None:
         self.name = name
@@ -76,9 +81,11 @@ class TarValues:
         return len(self._keys)
 
     def close(self) -> None:
+        """Close the file."""
         self.file.close()
 
     def value(self, ordinal: int, key: str) -> Field | None:
+        """The value of a cut, or None if the cut has none. Raises FormatError if it is missing."""
         position = self._find(ordinal, key)
         extension = self._extensions[position]
         if extension == _MISSING:
@@ -94,7 +101,7 @@ class TarValues:
         return Field(self.name, self._source, offset, size, form, shown, note)
 
     def manifest(self, ordinal: int, key: str) -> dict[str, Any]:
-        """What is said of a value that is there."""
+        """The manifest of a value that exists. Raises FormatError if it is missing or not JSON."""
         position = self._find(ordinal, key)
         offset, size = self._places[4 * position + 2 : 4 * position + 4]
         if not size:
@@ -116,7 +123,7 @@ class TarValues:
             raise
 
     def _lilcom(self, offset: int, size: int) -> tuple[str, str]:
-        """The form, and why it is no better one."""
+        """The form of a lilcom array, and a note if it cannot be shown as .npy."""
         if not lilcom.is_installed():
             return "bytes", "lilcom is not installed: pip install lilcom, and index again, to see .npy"
         shape = lilcom.shape(self.file.read(offset, min(size, lilcom.HEAD_SIZE)))
@@ -134,8 +141,8 @@ class TarValues:
                 if member.kind is MemberType.DIRECTORY:
                     continue
                 key, extension = _split(member.name)
-                if member.kind is not MemberType.FILE or member.pieces is not None or not extension:
-                    self._tell(member, "is no value of a cut")
+                if member.kind is not Kind.FILE or member.pieces is not None or not extension:
+                    self._report(member, "is no value of a cut")
                 elif extension not in (_MANIFEST, _NO_MANIFEST):
                     self._add(value)
                     value = member
@@ -143,7 +150,7 @@ class TarValues:
                     self._add(value, member)
                     value = None
                 else:
-                    self._tell(member, "does not come after its value")
+                    self._report(member, "does not come after its value")
         except FormatError as error:
             self._damage = str(error)
             self.problems.append(f"{error.at(self.file.path)}; what comes after it cannot be found")
@@ -157,21 +164,21 @@ class TarValues:
             place = (0, 0) if manifest is None else (manifest.offset, manifest.size)
             self._places.extend((value.offset, value.size, *place))
 
-    def _tell(self, member: Member, what: str) -> None:
+    def _report(self, member: Member, problem: str) -> None:
         name = member.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        self.problems.append(f"{self._source}: {name!r} {what} (at byte {member.header_offset}): not shown")
+        self.problems.append(f"{self._source}: {name!r} {problem} (at byte {member.header_offset}): not shown")
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Id and extension, which is empty where the name has none. There may be dots and slashes in an id."""
+    """The id of the cut and the extension, "" if there is none. An id may contain dots and slashes."""
     key, _, extension = name.rpartition(".")
     return (name, "") if not key or "/" in extension else (key, extension)
 
 
 class JsonlValues:
-    """A string is shown as text, any other value as the JSON that it is: its very bytes.
+    """The values of a JSONL file. A string is shown as text, any other value as JSON: its bytes in the file.
 
-    What the bytes of a string in JSON are escapes in is no extent, so is computed.
+    A string with JSON escapes is not a range of the file, so its text is computed.
     """
 
     def __init__(self, name: str, source: str, file: LocalFile, cuts: CutIds, limits: Limits) -> None:
@@ -183,16 +190,18 @@ class JsonlValues:
         self._lines = lines(file)
         keys = [self._key(offset, size) for offset, size in self._lines.tolist()]
         if keys and not any(keys):
-            raise FormatError(f"{source} is no field: no line of it has a cut_id. It is not shown")
+            raise FormatError(f"{source} is not a field: none of its lines has a cut_id. It is not shown")
         self._order = Order(source, keys, cuts)
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def value(self, ordinal: int, key: str) -> Field | None:
+        """The value of a cut, or None if the cut has none. Raises FormatError if its line is missing."""
         offset, size = self._lines[self._order.find(ordinal, key)].tolist()
         line = self._file.read(offset, size)
         found = find_value(line, self.name)

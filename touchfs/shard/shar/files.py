@@ -1,13 +1,13 @@
-"""Which files of a directory are the shards of a Lhotse Shar, told by their names: `FIELD[.NUMBER].jsonl` or `.tar`.
+"""Decide by name which files of a directory form the shards of a Lhotse Shar: `FIELD[.NUMBER].jsonl` or `.tar`.
 
-Files with the same number belong together, whatever text it is, and those of the field `cuts` are the shards. So a
-field may lack in some of them. (Lhotse pairs the n-th files of all fields instead, whatever they are called.) Every
-other file of the directory is shown or told of: one that belongs to no shard by the first shard. Only files that are
-hidden, indexes, or lists of what was skipped when the shards were written are neither.
+Files with the same number belong together, whatever text the number is; those of the field `cuts` are the shards. So a
+field may be absent from some shards. (Lhotse instead pairs the n-th files of all fields, whatever their names.) Every
+other file of the directory is shown or reported; the first shard reports files that belong to no shard. Only hidden
+files, indexes, and lists of samples that were skipped when the shards were written are neither.
 
-Without a number the names tell less, as Lhotse's ordinary manifests are called `cuts.jsonl`, `recordings.jsonl` and
-`supervisions.jsonl`. Beside such cuts a tar is a field, and JSON lines are one only if the first of them has a
-`cut_id`. Any other JSON lines there are a shard of their own, the cuts too if they have no field.
+Names without a number say less, because Lhotse's ordinary manifests are called `cuts.jsonl`, `recordings.jsonl` and
+`supervisions.jsonl`. Beside such cuts a tar is a field, and a JSONL file is a field only if its first line has a
+`cut_id`. Any other JSONL file there is a shard of its own; so is `cuts.jsonl` if it has no field.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from touchfs.source.local import FileIdentity
 
 CUTS = "cuts"
 _INDEX_SUFFIXES = (".idx", ".idxpack")
-_SKIPPED_NAME = "skipped.jsonl"  # of our writers, which leave out what is bad
+_SKIPPED_NAME = "skipped.jsonl"  # written by our own writers with --skip-bad
 _NAME = re.compile(r"([^.]+)(\..+)??\.(jsonl|tar)(\.(?:gz|bz2|xz|zst))?", re.DOTALL)
-# A directory that changed later than this may change again without another mtime.
+# A directory that changed more recently than this may change again without a new mtime.
 _SETTLED_NS = 2 * 10**9
 _LISTINGS_KEPT = 64
-# Of a longer line only the beginning is looked at, where Lhotse puts the id.
+# Only this many bytes of a longer line are examined; Lhotse puts the id at the beginning.
 _LINE_MAX = 1 << 20
 _CUT_ID = re.compile(rb'\s*\{\s*"cut_id"\s*:')
 
 
 class Name(NamedTuple):
+    """The parts of a file name. All but `field` and `suffix` may be empty."""
+
     field: str
     number: str  # with the dot before it
     suffix: str
@@ -46,7 +48,7 @@ class Name(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The files of a directory by the number of their shard, JSON lines that are shards of their own, the others."""
+    """The files of a directory: `shards` by number, `lines` that are shards of their own, and `strays`, all others."""
 
     shards: dict[str | None, list[str]]
     lines: list[str]
@@ -54,13 +56,13 @@ class Listing(NamedTuple):
 
     @property
     def cuts(self) -> list[str]:
-        """Those of the shards. Compressed ones only without their like."""
+        """The cuts files of all shards. A compressed one is left out if the plain one exists."""
         names = [name for shard in self.shards.values() for name in shard if _is_cuts(name)]
         return [name for name in names if plain_name(name) == name or plain_name(name) not in names]
 
 
 def is_shard(path: str) -> bool:
-    """Whether the path of a shard is that of cuts of a Shar. Without a number, its directory is looked at."""
+    """Whether a path is the cuts file of a Shar. For a name without a number, its directory is listed."""
     directory, name = os.path.split(path)
     if not _is_cuts(name):
         return False
@@ -74,7 +76,7 @@ def is_shard(path: str) -> bool:
 
 
 def list_files(directory: str, names: Iterable[str]) -> Listing:
-    """What the files with these names are."""
+    """Sort the files of a directory with these names into shards, JSONL shards and strays."""
     names = sorted(names)
     shards: dict[str | None, list[str]] = {shar_number(name): [] for name in names if _is_cuts(name)}
     lines: list[str] = []
@@ -93,7 +95,7 @@ def list_files(directory: str, names: Iterable[str]) -> Listing:
 
 
 def fingerprint(path: str) -> dict[str, FileIdentity]:
-    """The identity of each file that a shard shows or tells of, by name. Raises NotFoundError or SourceError."""
+    """Identities, by name, of the files that a shard shows or reports. Raises NotFoundError or SourceError."""
     directory, name = os.path.split(path)
     files = {}
     try:
@@ -110,17 +112,19 @@ def fingerprint(path: str) -> dict[str, FileIdentity]:
 
 
 def field_names(directory: str) -> set[str]:
-    """Those of all shards of a directory."""
+    """The names of the fields of all shards of a directory, `cuts` included."""
     names = (name for shard in _list(directory).shards.values() for name in shard)
     return {parsed.field for name in names if (parsed := parse_name(name))}
 
 
 def parse_name(name: str) -> Name | None:
+    """Split the name of a file; None if it is not one of a Shar."""
     match = _NAME.fullmatch(name)
     return None if match is None else Name(match[1], match[2] or "", match[3], match[4] or "")
 
 
 def shar_number(name: str) -> str | None:
+    """The number in a name, with its dot; "" if there is none, and None if it is not a name of a Shar."""
     parsed = parse_name(name)
     return None if parsed is None else parsed.number
 
@@ -150,7 +154,7 @@ def _is_plain_field(directory: str, name: str) -> bool:
 
 
 def _has_cut_id(path: str) -> bool:
-    """Whether the first of some JSON lines says of which cut it is. What cannot be read does not."""
+    """Whether the first line of a JSONL file has a `cut_id`. False for a file that cannot be read."""
     try:
         with closing(_blocks(path)) as blocks:
             line = _first_line(blocks)
@@ -160,7 +164,7 @@ def _has_cut_id(path: str) -> bool:
 
 
 def _first_line(blocks: Iterable[bytes]) -> bytes:
-    """The first one that is not blank, or where it is too long, its beginning."""
+    """The first line that is not blank; only its beginning if it is too long."""
     line, seen = b"", 0
     for block in blocks:
         line = (line + block).lstrip()
@@ -180,7 +184,7 @@ def _blocks(path: str) -> Generator[bytes, None, None]:
 
 
 def _files(directory: str, name: str) -> list[str]:
-    """The names of the files of the shard that is called so."""
+    """The names of the files of the shard whose cuts file has this name."""
     listing, number = _listing(directory), shar_number(name)
     is_first = number == next(iter(listing.shards), None)
     return [*listing.shards.get(number, ()), *(listing.strays if is_first else ())]
@@ -193,7 +197,7 @@ def _listing(directory: str) -> Listing:
 
 @lru_cache(_LISTINGS_KEPT)
 def _known(directory: str, mtime_ns: int) -> Listing:
-    """Of a thousand shards in a directory, each needs it."""
+    """Cached, because each of a thousand shards in a directory needs the same listing."""
     return _list(directory)
 
 

@@ -1,17 +1,17 @@
 """A shard of a Lhotse Shar: the cuts in one file, and the files of its fields beside it.
 
-    cuts.000000.jsonl           a cut a line; the path of the shard
+    cuts.000000.jsonl           one cut a line; the path of the shard
     recording.000000.tar        a field, here the audio (`touchfs.shard.shar.fields`)
-    lang.000000.jsonl           another one
+    lang.000000.jsonl           another field
 
-Which files belong together their names tell (`touchfs.shard.shar.files`).
+The names of the files decide which belong together (`touchfs.shard.shar.files`).
 
 A sample is a cut: `<id>.json` is its line, `<id>.wav` (`.flac`, …) its recording, and `<id>.<field>.<extension>` each
-other value. Its supervisions are the segments of the recording, and all that is said in them is `<id>.txt`. Lhotse
-stores only the part of a recording that the cut covers, so its start is 0; if it is not, segments still lie in the cut.
+other value. Its supervisions are the segments of the recording, and their joined text is `<id>.txt`. Lhotse stores only
+the part of a recording that the cut covers, so its start is 0; if it is not, segments are still relative to the cut.
 
-Any of the files may be compressed, as Lhotse's lines are by default: they are read decompressed, from the scratch store
-(`touchfs.source.decompressed`). Beside a file that is not, its compressed twin is of no use.
+Any of the files may be compressed, as Lhotse's JSONL files are by default. Such a file is read decompressed, from the
+scratch store (`touchfs.source.decompressed`). If a plain file exists, its compressed twin is ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from touchfs.format.metainfo import Metainfo
 from touchfs.progress import stage
 from touchfs.sample import Field, Recording, Samples, StoredSample
 from touchfs.shard import single
-from touchfs.shard.compressed import held
+from touchfs.shard.compressed import open_decompressed
 from touchfs.shard.jsonl import lines, read_line
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar.fields import RECORDING, JsonlValues, TarValues, Values
@@ -39,7 +39,7 @@ from touchfs.source.local import FileIdentity, LocalFile
 
 
 def compressed_files(path: str) -> dict[str, FileIdentity]:
-    """The paths of the shard's files that are read decompressed, and what they are. Raises as `fingerprint`."""
+    """Paths and identities of the shard's files that are read decompressed. Raises NotFoundError or SourceError."""
     files, number = fingerprint(path), shar_number(os.path.basename(path))
     directory = os.path.dirname(path)
     return {
@@ -53,18 +53,18 @@ def compressed_files(path: str) -> dict[str, FileIdentity]:
 
 
 def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
-    """A file of the shard `path`, decompressed if it is compressed."""
+    """Open a file of the shard at `path`, in its decompressed form if it is compressed."""
     parsed = parse_name(name)
     if parsed is not None and parsed.compression:
         return DecompressedFile(os.path.join(os.path.dirname(path), name), single.identity_of(path, name, files))
     return single.open_source(path, name, files)
 
 
-_KEY_TOLD_MAX = 80
+_KEY_SHOWN_MAX = 80
 
 
 class SharShard(Samples):
-    """The cuts in the file at a path. What is kept of a cut is where its line is, and its values are."""
+    """The cuts in the file at `path`. Keeps the range of each cut's line and of its values."""
 
     index_size = 0
 
@@ -72,7 +72,7 @@ class SharShard(Samples):
         self.path = path
         self.files: Mapping[str, FileIdentity] = fingerprint(path)
         self._name = os.path.basename(path)
-        self._held = [held(*each, options.decompress) for each in compressed_files(path).items()]
+        self._decompressed = [open_decompressed(*each, options.decompress) for each in compressed_files(path).items()]
         self._file = open_source(path, self._name, self.files)
         with stage(self._share(self._name)):
             self._lines = lines(self._file)
@@ -89,29 +89,30 @@ class SharShard(Samples):
             self.problems.append(f"{field} is missing here: other shards have it")
 
     def _share(self, name: str) -> float:
-        """How much of the shard a file is."""
+        """The fraction of the shard's bytes that are in a file."""
         return self.files[name].size / max(sum(identity.size for identity in self.files.values()), 1)
 
     @property
     def remarks(self) -> list[str]:
-        """The cuts that repeat an id. It costs the reading of all cuts, unless they were read in order."""
+        """The cuts whose ids repeat. Reads all cuts, unless they were read in order before."""
         return [
-            f"{self._name}: cut {ordinal} has the id of an earlier one, {key[:_KEY_TOLD_MAX]!r}: paired by order"
+            f"{self._name}: cut {ordinal} has the id of an earlier one, {key[:_KEY_SHOWN_MAX]!r}: paired by order"
             for ordinal, key in self._ids.repeated()
         ]
 
     def close(self) -> None:
-        """Give the descriptors up."""
+        """Close all files, and allow the eviction of decompressed ones."""
         self._file.close()
         for values in self._fields.values():
             values.close()
-        for each in self._held:
+        for each in self._decompressed:
             each.close()
 
     def __len__(self) -> int:
         return len(self._lines)
 
-    def sample(self, ordinal: int) -> StoredSample:
+    def sample(self, ordinal: int) -> Sample:
+        """The cut at an ordinal. Reads its line, and the header of its recording."""
         offset, size = self._lines[ordinal].tolist()
         fields = {CUTS: Field(CUTS, self._name, offset, size, "bytes", "json")}
         parsed, problem = read_line(self._file, offset, size, self._limits.json)
@@ -134,7 +135,7 @@ class SharShard(Samples):
         return StoredSample(cut.key, ordinal, fields, metainfo, "; ".join(problems), CUTS, recording=recording)
 
     def _recording(self, field: Field, values: TarValues, ordinal: int, key: str) -> Recording:
-        """PCM of 16 bits as it lies in its WAV; of any other coding, what its manifest tells."""
+        """The recording of a cut: 16-bit PCM as a range of its WAV; any other coding as its manifest describes it."""
         extent = Extent(values.file, field.offset, field.size)
         if magic.extension(extent.read(0, magic.MAGIC_SIZE)) == "wav":
             try:
@@ -147,13 +148,13 @@ class SharShard(Samples):
                 form = f"wav/{found.rate}" + (f"/{found.channels}" if found.channels > 1 else "")
                 pcm = Field(field.name, field.source, field.offset + found.data_offset, length * width, form, "wav")
                 return Recording(pcm, found.rate, found.channels, length)
-        told = parse_recording(values.manifest(ordinal, key))
-        if told is None:
-            raise FormatError(f"{field.source} does not tell rate, channels and length of the recording")
-        return Recording(field, *told)
+        described = parse_recording(values.manifest(ordinal, key))
+        if described is None:
+            raise FormatError(f"{field.source} does not contain rate, channels and length of the recording")
+        return Recording(field, *described)
 
     def _add(self, name: str) -> None:
-        """One more file: a field, or a problem."""
+        """Add a file as a field, or report it as a problem."""
         parsed = parse_name(name)
         if parsed is None or parsed.number != shar_number(self._name):
             self.problems.append(f"{name} belongs to no cuts here: not shown")

@@ -1,7 +1,7 @@
-"""Recordings as Lhotse encodes them, which is as soundfile does: 16 bits, whatever the samples are.
+"""Encode recordings as Lhotse does, which is as soundfile does: 16 bits, whatever the type of the samples.
 
-A WAV needs no soundfile. What libsndfile does there is simple: samples are scaled to 32 bits, cut to that range, and
-lose the lower half (which is not rounding).
+A WAV needs no soundfile. libsndfile's conversion is simple: samples are scaled to 32 bits, clipped to that range, and
+their lower half is dropped (without rounding).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _DTYPES = ("int16", "float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """Samples, (channels, time) or of one channel (time,), of int16, or of floats from -1 to 1.
+    """Samples of shape (channels, time), or (time,) for one channel: int16, or floats from -1 to 1.
 
-    What is not said is as the cut's manifest says: the rate, and, for a field of the kind `original`, the format.
+    If the rate in Hz, or for a field of the kind `original` the format, is None, it is taken from the cut's manifest.
     """
 
     samples: NDArray[Any]
@@ -40,13 +40,15 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
+    """The size of a recording: rate in Hz, channels, and samples per channel."""
+
     sampling_rate: int
     channels: int
     num_samples: int
 
 
 def encode(samples: NDArray[Any], sampling_rate: int, name: str) -> bytes:
-    """Of samples of shape (channels, time)."""
+    """Encode samples of shape (channels, time). Raises FormatError or MissingExtraError."""
     if samples.dtype.name not in _DTYPES or samples.ndim != 2:
         shape = f"{samples.dtype.name} of shape {samples.shape}"
         raise FormatError(f"samples are {', '.join(_DTYPES)} of shape (channels, time), not {shape}")
@@ -66,7 +68,7 @@ def encode(samples: NDArray[Any], sampling_rate: int, name: str) -> bytes:
 
 
 def scan(data: Buffer) -> Shape:
-    """Of an encoded recording."""
+    """The shape of an encoded recording. Raises FormatError or MissingExtraError."""
     if magic.extension(data) == "wav":
         found = drive(wav.scan(len(data)), Memory(bytes(data)))
         if found.bits < 8:
@@ -81,9 +83,9 @@ def scan(data: Buffer) -> Shape:
 
 
 def check_format(data: Buffer, name: str) -> None:
-    """Whether these bytes are what their field's files are called."""
+    """Raise FormatError unless the bytes begin as a file of this format."""
     found = magic.extension(data)
-    # An MP3 has no magic: it begins with any of some hundred headers.
+    # MP3 has no magic bytes: a file begins with one of some hundred headers.
     if found != _MAGIC[name] and (name != "mp3" or bytes(data[:1]) != b"\xff"):
         raise FormatError(f"not {name}: {bytes(data[: magic.MAGIC_SIZE])!r}")
 
@@ -95,8 +97,8 @@ def _to_int16(samples: NDArray[Any]) -> NDArray[np.int16]:
     return (scaled.astype(np.int64) >> 16).astype("<i2")
 
 
-def _soundfile(what: str) -> ModuleType:
+def _soundfile(purpose: str) -> ModuleType:
     try:
         return import_module("soundfile")  # which has no types
-    except (ImportError, OSError) as error:  # OSError: it is here, libsndfile is not
-        raise MissingExtraError(f"{what} with soundfile ({error}): pip install 'touchfs[media]'") from error
+    except (ImportError, OSError) as error:  # OSError: soundfile is installed, libsndfile is not
+        raise MissingExtraError(f"{purpose} with soundfile ({error}): pip install 'touchfs[media]'") from error

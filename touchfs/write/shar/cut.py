@@ -1,6 +1,6 @@
-"""A cut as a Shar has it: its line, in which placeholders stand for data, and what is stored of each field.
+"""A cut as a Shar stores it: its line, with placeholders for data, and the stored data of each field.
 
-Only the part of the data that the cut covers is stored, so in the line the cut starts at 0.
+Only the part of the data that the cut covers is stored, so the cut in the line starts at 0.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any
 from touchfs.errors import FormatError, TouchfsError, UsageError
 from touchfs.extent import Buffer
 from touchfs.write.jsonl import json_line
-from touchfs.write.shar.fields import AUDIO, VALUE, Stored, store_array, store_audio, store_features
+from touchfs.write.shar.fields import AUDIO, VALUE, FieldData, store_array, store_audio, store_features
 from touchfs.write.shar.manifests import is_array, is_recording
 
 CUTS = "cuts"
 
 _TYPES = ("MonoCut", "MultiCut")
-_OWN_FIELDS = ("recording", "features")  # all others are in "custom"
+_OWN_FIELDS = ("recording", "features")  # all other fields are in "custom"
 _MISSING: Mapping[str, Buffer] = {"nodata": b"", "nometa": b""}
 
 
 def cut_id(cut: Mapping[str, Any]) -> str:
-    """Of a cut that can be stored."""
+    """The id of a cut. Raises FormatError if it has none, or cannot be stored."""
     key = cut.get("id")
     if not isinstance(key, str) or not key:
         raise FormatError(f"a cut needs an id, which is a text, not {key!r}")
@@ -32,14 +32,15 @@ def cut_id(cut: Mapping[str, Any]) -> str:
 
 
 def custom_fields(cut: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The object "custom" of a cut, empty if it has none. Raises FormatError for any other value."""
     custom = cut.get("custom") or {}
     if not isinstance(custom, Mapping):
-        raise FormatError(f'"custom" of cut {cut.get("id")!r} is no object but {custom!r}')
+        raise FormatError(f'"custom" of cut {cut.get("id")!r} is not an object but {custom!r}')
     return custom
 
 
 def unstored(cut: Mapping[str, Any], fields: Mapping[str, str]) -> Iterator[str]:
-    """What data a cut has that no field is for."""
+    """The names of a cut's data for which there is no field."""
     data = [name for name in _OWN_FIELDS if cut.get(name) is not None]
     data += [name for name, value in custom_fields(cut).items() if is_recording(value) or is_array(value)]
     return (name for name in data if name not in fields)
@@ -48,26 +49,29 @@ def unstored(cut: Mapping[str, Any], fields: Mapping[str, str]) -> Iterator[str]
 def store_cut(
     cut: Mapping[str, Any], fields: Mapping[str, str], payloads: Mapping[str, Any]
 ) -> dict[str, bytes | Mapping[str, Buffer]]:
-    """What to add to each file, by its field or as CUTS: a line, or the members of a tar, {extension: data}."""
+    """The data to add to each file, by field or CUTS: a line, or the members of a tar by extension.
+
+    Raises FormatError, with the field in its message, and UsageError for a payload without a field.
+    """
     key = cut_id(cut)
     if unknown := payloads.keys() - fields.keys():
         raise UsageError(f"no field {', '.join(sorted(unknown))}: there are {', '.join(fields)}", key=key)
     row = {name: value for name, value in cut.items() if value is not None}
     custom = dict(custom_fields(cut))
     stored: dict[str, bytes | Mapping[str, Buffer]] = {}
-    where = ""
+    prefix = ""
     try:
-        # The recording first: it can tell how long the cut is.
+        # The recording first: the cut's duration may come from it.
         for field in sorted(fields, key=lambda field: field != "recording"):
-            where = f"field {field}: "
+            prefix = f"field {field}: "
             if fields[field] == VALUE:
                 stored[field] = _value(key, field, custom, payloads)
             else:
                 stored[field] = _members(_data(row, custom, field, fields[field], payloads.get(field)))
-        where = ""
+        prefix = ""
         stored[CUTS] = _line(row, custom)
     except TouchfsError as error:
-        raise type(error)(where + error.message, key=key) from error
+        raise type(error)(prefix + error.message, key=key) from error
     return stored
 
 
@@ -83,7 +87,7 @@ def _line(row: dict[str, Any], custom: dict[str, Any]) -> bytes:
     return json_line(row)
 
 
-def _members(stored: Stored | None) -> Mapping[str, Buffer]:
+def _members(stored: FieldData | None) -> Mapping[str, Buffer]:
     if stored is None:
         return _MISSING
     return {stored.extension: stored.data, "json": json_line(stored.manifest, ascii_only=True)}
@@ -99,8 +103,11 @@ def _value(key: str, field: str, custom: Mapping[str, Any], payloads: Mapping[st
     return json_line({"cut_id": key, **line})
 
 
-def _data(row: dict[str, Any], custom: dict[str, Any], field: str, kind: str, payload: object) -> Stored | None:
-    """Puts the placeholder where the manifest is, if there is one, in the row or its custom fields."""
+def _data(row: dict[str, Any], custom: dict[str, Any], field: str, kind: str, payload: object) -> FieldData | None:
+    """Store the data of a field, and put its placeholder into the row or its custom fields.
+
+    None if there is no data.
+    """
     place = row if field in _OWN_FIELDS else custom
     manifest = place.get(field)
     if payload is None:
@@ -117,7 +124,7 @@ def _data(row: dict[str, Any], custom: dict[str, Any], field: str, kind: str, pa
             raise FormatError("they need the cut's duration")
         stored = store_features(kind, payload, manifest, row["duration"])
     elif kind in AUDIO:
-        # Lhotse takes what belongs to a cut to be as long as it, unless this is said.
+        # Lhotse assumes that a custom recording is as long as its cut, unless it is marked as unaligned.
         duration = None if custom.get(f"{field}_unaligned") else row.get("duration")
         stored = store_audio(row["id"], kind, payload, manifest, duration, custom.get(f"{field}_channel_selector"))
     else:

@@ -1,12 +1,12 @@
-"""What a cut's field becomes in a Shar: bytes with an extension, and the placeholder that tells of them.
+"""The stored form of a cut's field in a Shar: bytes with an extension, and the placeholder that describes them.
 
-    wav flac mp3 opus   a recording, encoded so
-    original            a recording, encoded as its source was; its extension is "original"
+    wav flac mp3 opus   a recording in this encoding
+    original            a recording in the encoding of its source; its extension is "original"
     numpy               an array as .npy
-    lilcom              an array of floats, compressed with loss
-    jsonl               any value, and no placeholder
+    lilcom              an array of floats, lossy compression
+    jsonl               any value, without a placeholder
 
-Data that is encoded already is stored as it is, if it begins like what it should be.
+Data that is already encoded is stored as it is, if it begins like the expected format.
 """
 
 from __future__ import annotations
@@ -35,18 +35,21 @@ KINDS = (*AUDIO, *ARRAY, VALUE)
 
 _EXTENSIONS = {"numpy": "npy", "lilcom": "llc"}
 _MAGIC = {"numpy": b"\x93NUMPY", "lilcom": b"L\0"}
-# Lhotse's: values are rounded in steps of 2**-5.
+# Lhotse's value: rounding in steps of 2**-5.
 _LILCOM_TICK_POWER = -5
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class FieldData:
+    """The stored data of one field, and its placeholder manifest."""
+
     data: Buffer
     extension: str
     manifest: dict[str, Any]
 
 
 def check_fields(fields: Mapping[str, str]) -> None:
+    """Raise UsageError for a field with an unknown kind or an impossible name."""
     for field, kind in fields.items():
         if kind not in KINDS:
             raise UsageError(f"field {field} cannot be {kind!r}: choose from {', '.join(KINDS)}")
@@ -61,8 +64,8 @@ def check_fields(fields: Mapping[str, str]) -> None:
 
 def store_audio(
     key: str, kind: str, payload: object, manifest: Manifest | None, duration: float | None, channels: Any
-) -> Stored:
-    """`duration` and `channels` are the cut's, where it has any. Without a manifest, one is made."""
+) -> FieldData:
+    """Encode a recording. `duration` and `channels` are those of the cut, or None. A missing manifest is made."""
     if manifest is not None and not shar_manifests.is_recording(manifest):
         raise FormatError(f"has no manifest of a recording, for the kind {kind}")
     data, shape = _audio(kind, payload, manifest)
@@ -70,28 +73,29 @@ def store_audio(
         shape = shape or shar_audio.scan(data)
         manifest = shar_manifests.new_recording(key, shape)
     placeholder = shar_manifests.recording(manifest, duration, channels)
-    if shape is not None and shape != (told := shar_manifests.shape(placeholder)):
-        raise FormatError(f"has {_tell(shape)}; as its cut says it should have {_tell(told)}")
-    return Stored(data, kind, placeholder)
+    if shape is not None and shape != (expected := shar_manifests.shape(placeholder)):
+        raise FormatError(f"has {_describe(shape)}; as its cut says it should have {_describe(expected)}")
+    return FieldData(data, kind, placeholder)
 
 
-def store_array(kind: str, payload: object, manifest: Manifest | None) -> Stored:
-    """With the manifest of an array, or without any: one is made."""
+def store_array(kind: str, payload: object, manifest: Manifest | None) -> FieldData:
+    """Encode an array. A missing manifest is made. Raises FormatError."""
     if manifest is not None and not shar_manifests.is_array(manifest):
         raise FormatError(f"has no manifest of an array, for the kind {kind}: plain values are of the kind {VALUE}")
     data, shape = _array(kind, payload)
     if manifest is not None:
-        return Stored(data, _EXTENSIONS[kind], shar_manifests.array(manifest))
+        return FieldData(data, _EXTENSIONS[kind], shar_manifests.array(manifest))
     if shape is None:
-        raise FormatError("needs a manifest: compressed data does not tell its shape")
-    return Stored(data, _EXTENSIONS[kind], shar_manifests.new_array(shape))
+        raise FormatError("needs a manifest: compressed data does not contain its shape")
+    return FieldData(data, _EXTENSIONS[kind], shar_manifests.new_array(shape))
 
 
-def store_features(kind: str, payload: object, manifest: Manifest | None, duration: float) -> Stored:
+def store_features(kind: str, payload: object, manifest: Manifest | None, duration: float) -> FieldData:
+    """Encode features, whose manifest is required. `duration` is that of the cut. Raises FormatError."""
     if manifest is None:
-        raise FormatError("needs a manifest: an array does not tell what a frame is")
+        raise FormatError("needs a manifest: an array does not define its frames")
     data, _ = _array(kind, payload)
-    return Stored(data, _EXTENSIONS[kind], shar_manifests.features(manifest, duration))
+    return FieldData(data, _EXTENSIONS[kind], shar_manifests.features(manifest, duration))
 
 
 def _audio(kind: str, payload: object, manifest: Manifest | None) -> tuple[Buffer, Shape | None]:
@@ -114,7 +118,10 @@ def _audio(kind: str, payload: object, manifest: Manifest | None) -> tuple[Buffe
 
 
 def _source_format(manifest: Manifest | None) -> str:
-    """By the extensions of the paths where the recording was."""
+    """The format of a recording, by the extensions of its source paths.
+
+    Raises FormatError if they are not one format.
+    """
     paths = [source.get("source") for source in (manifest or {}).get("sources", ())]
     formats = {os.path.splitext(path)[1][1:].lower() for path in paths if isinstance(path, str)} - {""}
     if len(formats) != 1:
@@ -158,5 +165,5 @@ def _lilcom(array: NDArray[Any]) -> bytes:
 _COMPRESS: Mapping[str, Callable[[NDArray[Any]], bytes]] = {"numpy": _numpy, "lilcom": _lilcom}
 
 
-def _tell(shape: Shape) -> str:
+def _describe(shape: Shape) -> str:
     return f"{shape.channels} channels of {shape.num_samples} samples at {shape.sampling_rate} Hz"

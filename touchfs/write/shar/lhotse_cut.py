@@ -1,4 +1,4 @@
-"""A cut of Lhotse's as the JSON object that it is in a manifest, and the data of its fields, as Lhotse loads it."""
+"""A cut of Lhotse's as the JSON object of a manifest, and the data of its fields, as Lhotse loads it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from touchfs.write.shar.manifests import is_array, is_recording
 
 
 def unload(cut: Any, fields: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Plain values are in the object."""
+    """The JSON object of a cut, which contains plain values, and the loaded data by field. Raises FormatError."""
     if not hasattr(cut, "to_dict"):
         raise FormatError(f"a cut is an object as of JSON, or one of Lhotse's, not {type(cut).__name__}")
     row: dict[str, Any] = cut.to_dict()
@@ -34,7 +34,7 @@ def unload(cut: Any, fields: Mapping[str, str]) -> tuple[dict[str, Any], dict[st
             elif is_array(custom[field]):
                 payloads[field] = cut.load_custom(field)
             else:
-                raise FormatError(f"field {field}: is no data, so cannot be {kind}: use {VALUE}", key=key)
+                raise FormatError(f"field {field}: is not data, so it cannot be {kind}: use {VALUE}", key=key)
     return row, payloads
 
 

@@ -1,6 +1,6 @@
-"""The manifests of Lhotse that stand for data in a Shar, as JSON objects: of type "shar", with no place of their own.
+"""Lhotse's manifests that stand for data in a Shar, as JSON objects of the type "shar" without a path.
 
-The same placeholder is in the cut's row and beside the data. It tells of what is stored, which is the part that the cut
+The same placeholder is in the cut's line and beside the data. It describes the stored data, the part that the cut
 covers: it starts at 0, lasts as long as the cut, and has the cut's channels.
 
 Source: lhotse/shar/utils.py, lhotse/serialization.py.
@@ -18,16 +18,17 @@ from touchfs.write.shar.audio import Shape
 Manifest = Mapping[str, Any]
 
 _NOWHERE = {"storage_type": "shar", "storage_path": "", "storage_key": ""}
-# Lhotse's order of the names, of which any may be missing where it has no value.
+# Lhotse's order of the names. Any may be missing if it has no value.
 _FEATURES = ("type", "num_frames", "num_features", "frame_shift", "sampling_rate", "start", "duration", *_NOWHERE)
 
 
 def is_recording(value: object) -> bool:
+    """Whether a value is the manifest of a recording."""
     return isinstance(value, Mapping) and all(name in value for name in ("id", "sources", "sampling_rate"))
 
 
 def is_array(value: object) -> bool:
-    """Of either kind: with a place in time it has the other inside."""
+    """Whether a value is the manifest of an array, either plain or with a time offset, which contains a plain one."""
     if not isinstance(value, Mapping):
         return False
     array = value.get("array", value)
@@ -35,7 +36,7 @@ def is_array(value: object) -> bool:
 
 
 def recording(manifest: Manifest, duration: float | None, channels: Any = None) -> dict[str, Any]:
-    """Without a duration, all of it; without channels, all of them."""
+    """The placeholder for a recording, cut to `duration` seconds and `channels`; None means all. Raises FormatError."""
     try:
         if channels is None:
             channels = manifest.get("channel_ids") or sorted(c for s in manifest["sources"] for c in s["channels"])
@@ -46,7 +47,7 @@ def recording(manifest: Manifest, duration: float | None, channels: Any = None) 
         else:
             count = num_samples(duration, manifest["sampling_rate"])
     except (KeyError, TypeError, ArithmeticError, ValueError) as error:
-        raise FormatError(f"has a manifest that makes no sense: {error!r}") from error
+        raise FormatError(f"has an invalid manifest: {error!r}") from error
     placeholder = {
         **manifest,
         "sources": [{"type": "shar", "channels": channels, "source": ""}],
@@ -54,15 +55,17 @@ def recording(manifest: Manifest, duration: float | None, channels: Any = None) 
         "duration": duration,
         "channel_ids": channels,
     }
-    placeholder.pop("transforms", None)  # they have been done
+    placeholder.pop("transforms", None)  # already applied to the data
     return placeholder
 
 
 def shape(recording: Manifest) -> Shape:
+    """The shape of a recording by its manifest."""
     return Shape(recording["sampling_rate"], len(recording["channel_ids"]), recording["num_samples"])
 
 
 def new_recording(key: str, shape: Shape) -> dict[str, Any]:
+    """A placeholder for a recording without a manifest."""
     channels = list(range(shape.channels))
     return {
         "id": key,
@@ -75,20 +78,23 @@ def new_recording(key: str, shape: Shape) -> dict[str, Any]:
 
 
 def features(manifest: Manifest, duration: float) -> dict[str, Any]:
+    """The placeholder for features, in Lhotse's order of names."""
     placeholder = {**manifest, "start": 0, "duration": duration, **_NOWHERE}
     return {name: placeholder.pop(name) for name in _FEATURES if name in placeholder} | placeholder
 
 
 def array(manifest: Manifest) -> dict[str, Any]:
+    """The placeholder for an array, or for an array with a time offset."""
     if "array" in manifest:
         return {**manifest, "array": array(manifest["array"]), "start": 0}
     return {**_NOWHERE, **manifest, **_NOWHERE}
 
 
 def new_array(shape: tuple[int, ...]) -> dict[str, Any]:
+    """A placeholder for an array without a manifest."""
     return {**_NOWHERE, "shape": list(shape)}
 
 
 def num_samples(duration: float, sampling_rate: int) -> int:
-    """A half counts as a whole sample; what is less than a hundred-millionth of one is an error of arithmetic."""
+    """Samples of a duration in seconds, rounded half up, after rounding to 8 digits to remove floating-point errors."""
     return int(Decimal(round(duration * sampling_rate, ndigits=8)).quantize(Decimal(0), rounding=ROUND_HALF_UP))

@@ -1,13 +1,13 @@
-"""Writer of Lhotse Shar: for each shard of cuts a JSONL of them, and beside it a file for each field of their data.
+"""Writer of Lhotse Shar: for each shard a JSONL of its cuts, and beside it a file for each field of their data.
 
-    cuts.000000.jsonl.gz   a cut a line; where it has data of a field, a placeholder
-    recording.000000.tar   two members a cut: data and its manifest; both empty where the cut has none
-    text.000000.jsonl.gz   of fields of plain values: {"cut_id": …, "text": …} a line
-    *.idx                  of each file that is not compressed, where its samples begin
+    cuts.000000.jsonl.gz   one cut a line, with a placeholder for the data of each field
+    recording.000000.tar   two members a cut: data and its manifest; both empty if the cut has none
+    text.000000.jsonl.gz   a field of plain values: {"cut_id": …, "text": …} a line
+    *.idx                  offsets of the samples of each file that is not compressed
 
-The same cuts become the same bytes as by Lhotse's SharWriter, in whose place this one can be put. But here the files of
-a shard appear when it is full, cuts last, and each index after its file. An exception drops the shard at work; those
-before it stay, and are replaced when they are written again.
+The same cuts become the same bytes as with Lhotse's SharWriter, which this one can replace. But here the files of a
+shard appear when it is full, cuts last, and each index after its file. An exception discards the shard being written;
+earlier shards stay, and are replaced when they are written again.
 
 Source: lhotse/shar/writers/.
 """
@@ -33,8 +33,8 @@ from touchfs.write.whole import WholeWriter
 class SharWriter:
     """`with SharWriter("shar", {"recording": "flac", "text": "jsonl"}) as writer: writer.write(cut)`
 
-    `fields` says how each is stored (`write/shar_fields.py`). Without a shard_size all is one shard, whose files have
-    `shard_suffix`, if there is one, instead of a number.
+    `fields` maps each field to its kind (`write/shar/fields.py`). Without a `shard_size` there is a single shard, whose
+    files have `shard_suffix`, if given, instead of a number. Raises UsageError for arguments that do not fit together.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class SharWriter:
 
     @property
     def output_paths(self) -> dict[str, list[str]]:
-        """Of each field, and of the cuts; the shard at work included."""
+        """The paths of the files of each field and of the cuts, including the shard being written."""
         return {
             name: [self._path(name, number) for number in range(self._first, self._next)] for name in self._extensions
         }
@@ -90,16 +90,15 @@ class SharWriter:
         self._end(*error)
 
     def close(self) -> None:
-        """For use without `with`."""
+        """Finish the current shard, for use without `with`."""
         self._end(None, None, None)
 
     def write(self, cut: Any, payloads: Mapping[str, Any] | None = None) -> None:
-        """A cut of Lhotse's. Or the JSON object that such a cut is in a manifest, and what its fields hold: bytes that
-        are encoded already, an array, an `Audio`, a plain value, or None. Nothing of it is written if any of it does
-        not fit.
+        """Write one cut: either a cut of Lhotse's, or its JSON object as in a manifest with the data of its fields.
 
-        The object needs no more than an id if there is a recording, by which all else is known; recordings and arrays
-        need no manifests. Plain values may be in its "custom" instead.
+        The data of a field is encoded bytes, an array, an `Audio`, a plain value, or None. Plain values may also be in
+        the object's "custom". With a recording the object needs only an id; recordings and arrays need no manifests.
+        Raises FormatError, and writes nothing of the cut, if it cannot be stored.
         """
         row, data = (cut, payloads or {}) if isinstance(cut, Mapping) else unload(cut, self.fields)
         if self._warn_unused:
@@ -128,7 +127,7 @@ class SharWriter:
 
 
 class _Shard(WholeWriter):
-    """Its files are done in the reverse order of `paths`."""
+    """The writers of one shard. Their files appear in the reverse order of `paths`."""
 
     def __init__(self, paths: Mapping[str, str], *, create_index: bool) -> None:
         self._paths = paths
@@ -153,7 +152,7 @@ class _Shard(WholeWriter):
                     raise SourceError(f"an error came while cut {self._count} was written", path=writer.path)
 
     def add(self, key: str, stored: Mapping[str, bytes | Mapping[str, Buffer]]) -> None:
-        # A key that no tar can hold is refused by the first, before anything is written.
+        # A key that a tar cannot store is refused by the first writer, before anything is written.
         for name, data in sorted(stored.items(), key=lambda pair: isinstance(pair[1], bytes)):
             if isinstance(data, bytes):
                 self._lines[name].add(data)

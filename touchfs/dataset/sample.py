@@ -1,14 +1,14 @@
-"""A sample as the files that a view shows of it: a mapping from extensions to bytes, which are read when asked for.
+"""A sample as the files that a view shows: a mapping from extensions to bytes, which are read on access.
 
     sample["wav"]            the bytes of its .wav
-    sample.content("wav")    the same as a content: its size, and any part of it
+    sample.content("wav")    the same as a content, with a size and random access
     sample.array("wav")      the elements of a .wav or .npy
     sample.audio()           its recording, decoded, and the sampling rate
-    sample.text, sample.json()   its transcript, and what its .json says
-    sample.path("wav")       where a mount has it
-    "txt" in sample          it has one; nothing is read
+    sample.text, sample.json()   its transcript, and its parsed .json
+    sample.path("wav")       its path in a mount, relative to the root
+    "txt" in sample          whether it has a .txt; nothing is read
 
-Two are equal if they are the same sample of the same view, whatever their bytes are.
+Two samples are equal if they are the same sample of the same view, whatever their bytes are.
 """
 
 from __future__ import annotations
@@ -31,33 +31,41 @@ from touchfs.media import duration
 from touchfs.media.recording import decode_recording, to_int16
 from touchfs.source.drive import drive
 
-# What says why a sample of a shard has no files.
+# The file of a shard with the reason why a sample has no files.
 REPORT = b"ERROR.txt"
 _RECORDINGS = ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "aiff", "webm", "original")
 
 
-class ShownFile(Protocol):
-    """A file of a sample. `field` is that of the sample which it is made of."""
+class SampleFile(Protocol):
+    """A file of a sample."""
 
     @property
-    def field(self) -> str: ...
+    def field(self) -> str:
+        """The name of the sample's field from which the file is made."""
+        ...
 
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The path of the file, relative to the root of the tree. Raises NotFoundError if it has none."""
+        ...
 
-    def content(self) -> Content: ...
+    def content(self) -> Content:
+        """The bytes of the file, which can be read anywhere."""
+        ...
 
 
 class MadeFile(NamedTuple):
-    """One that no catalog has."""
+    """A file that is not in a catalog."""
 
     field: str
     path: Callable[[], str]
     content: Callable[[], Content]
 
 
-class ShownSample(Mapping[str, bytes]):
-    """`number` tells segments of one sample apart. `shar_epoch` is the epoch of the Lhotse Shar that it came in, if it
-    came from one. Pickled, it takes the bytes of all its files along.
+class Sample(Mapping[str, bytes]):
+    """One sample of a view, or one segment of it.
+
+    `number` distinguishes segments of one sample. `shar_epoch` is the epoch of a sample from a Lhotse Shar, else None.
+    A pickled sample contains the bytes of all its files.
     """
 
     __slots__ = ("_graph_origin", "number", "ordinal", "shar_epoch", "view")
@@ -72,15 +80,16 @@ class ShownSample(Mapping[str, bytes]):
     @property
     @abstractmethod
     def shard(self) -> str:
-        """The name of the shard it is in."""
+        """The name of its shard."""
 
     @property
     @abstractmethod
-    def key(self) -> str: ...
+    def key(self) -> str:
+        """The key; its ordinal with 8 digits if it has none of its own."""
 
     @abstractmethod
-    def file(self, extension: str) -> ShownFile:
-        """Raises KeyError."""
+    def file(self, extension: str) -> SampleFile:
+        """The file with an extension. Raises KeyError."""
 
     def __getitem__(self, extension: str) -> bytes:
         content = self.file(extension).content()
@@ -91,46 +100,47 @@ class ShownSample(Mapping[str, bytes]):
 
     @property
     def fields(self) -> dict[str, str]:
-        """Of each file, which field of the sample it is made of."""
+        """The name of the field from which each file is made, by extension."""
         return {extension: self.file(extension).field for extension in self}
 
     def only(self, fields: Collection[str]) -> MadeSample:
-        """The same sample without the files of other fields."""
+        """The same sample with only the files that are made from these fields."""
         files = {name: self.file(name) for name, field in self.fields.items() if field in fields}
         return MadeSample(self.view, self.shard, self.ordinal, self.number, self.key, files, self.shar_epoch)
 
     def renamed(self, key: str) -> MadeSample:
-        """The same sample and its files, called otherwise."""
+        """The same sample and files under another key."""
         files = {name: self.file(name) for name in self}
         return MadeSample(self.view, self.shard, self.ordinal, self.number, key, files, self.shar_epoch)
 
     def content(self, extension: str) -> Content:
+        """The content of a file, with random access. Raises NotFoundError."""
         return self._file(extension).content()
 
     def path(self, extension: str) -> str:
-        """From the root of the tree."""
+        """The path of a file relative to the root of the tree. Raises NotFoundError."""
         return self._file(extension).path()
 
     def first_path(self) -> bytes:
-        """Of its first file, as the file system has it; of a sample without files, where it is said why."""
+        """The path of its first file as bytes, relative to the root, or of its shard's ERROR.txt if it has no file."""
         for extension in self:
             return os.fsencode(self.path(extension))
         return os.fsencode(f"shards/{self.shard}/") + REPORT
 
     @property
     def duration(self) -> float:
-        """Seconds of its `.wav` or `.flac`, by the header; an AttributeError if that tells nothing."""
+        """Seconds of its `.wav` or `.flac`, by the header. Raises AttributeError if there is none with a duration."""
         for extension in self:
             if extension.rpartition(".")[2].lower() in ("wav", "flac"):
                 content = self.content(extension)
-                told = drive(duration.scan(content.size), content)
-                if told is not None:
-                    return told.frames / told.rate
-        raise AttributeError(f"sample {self.key!r} has no recording whose header tells how long it is")
+                sound = drive(duration.scan(content.size), content)
+                if sound is not None:
+                    return sound.frames / sound.rate
+        raise AttributeError(f"sample {self.key!r} has no recording whose header contains its length")
 
     @property
     def known_duration(self) -> float | None:
-        """Seconds of its recording, or None if no header tells."""
+        """Seconds of its recording, or None if no header has its length."""
         try:
             return self.duration
         except (AttributeError, FormatError):
@@ -153,8 +163,8 @@ class ShownSample(Mapping[str, bytes]):
         """Its recording as an array, and the sampling rate in Hz.
 
         The array is one-dimensional if the recording is mono, else (frames, channels). Floats are within -1 and 1.
-        Raises NotFoundError if it has no recording, FormatError if that cannot be decoded, and MissingExtraError where
-        a decoder is needed that is not installed. PCM in a WAV needs none.
+        Raises NotFoundError if it has no recording, FormatError if that cannot be decoded, and MissingExtraError if
+        the decoder that it needs is not installed. PCM in a WAV needs none.
         """
         extension = next((name for name in self if name.rpartition(".")[2].lower() in _RECORDINGS), None)
         if extension is None:
@@ -172,7 +182,9 @@ class ShownSample(Mapping[str, bytes]):
         return (samples[:, 0] if samples.shape[1] == 1 else samples), rate
 
     def array(self, extension: str) -> NDArray[Any]:
-        """The elements of a `.npy`; or of a `.wav` the PCM, one-dimensional if it is mono, else (frames, channels)."""
+        """The elements of a `.npy`, or the PCM of a `.wav`: int16 or int32, of shape (frames,) if mono, else
+        (frames, channels). Raises UsageError for other files, NotFoundError and FormatError.
+        """
         content = self.content(extension)
         if extension == "npy" or extension.endswith(".npy"):
             return _npy(bytes(content.read(0, content.size)), self.key)
@@ -180,19 +192,19 @@ class ShownSample(Mapping[str, bytes]):
             return _pcm(content, self.key)
         raise UsageError(f"only a .wav or .npy is an array as it is, not .{extension}", key=self.key)
 
-    def _file(self, extension: str) -> ShownFile:
+    def _file(self, extension: str) -> SampleFile:
         try:
             return self.file(extension)
         except KeyError:
-            told = ", ".join(f".{name}" for name in self) or "none: ERROR.txt of its shard says why"
-            raise NotFoundError(f"no file .{extension}: there are {told}", key=self.key) from None
+            names = ", ".join(f".{name}" for name in self) or "none: ERROR.txt of its shard says why"
+            raise NotFoundError(f"no file .{extension}: there are {names}", key=self.key) from None
 
     @property
     def _identity(self) -> tuple[str, str, int, int, int | None]:
         return self.view, self.shard, self.ordinal, self.number, self.shar_epoch
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShownSample) and self._identity == other._identity
+        return isinstance(other, Sample) and self._identity == other._identity
 
     def __hash__(self) -> int:
         return hash(self._identity)
@@ -203,11 +215,11 @@ class ShownSample(Mapping[str, bytes]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         files = {name: (self.file(name).field, _path_or_none(self.file(name)), self[name]) for name in self}
-        return _unpickled, (self.view, self.shard, self.ordinal, self.number, self.key, files, self.shar_epoch)
+        return _unpickle, (self.view, self.shard, self.ordinal, self.number, self.key, files, self.shar_epoch)
 
 
-class MadeSample(ShownSample):
-    """One whose files are given."""
+class MadeSample(Sample):
+    """A sample with given files."""
 
     __slots__ = ("_files", "_key", "_shard")
 
@@ -218,7 +230,7 @@ class MadeSample(ShownSample):
         ordinal: int,
         number: int,
         key: str,
-        files: Mapping[str, ShownFile],
+        files: Mapping[str, SampleFile],
         shar_epoch: int | None = None,
     ) -> None:
         super().__init__(view, ordinal, number, shar_epoch)
@@ -228,13 +240,16 @@ class MadeSample(ShownSample):
 
     @property
     def shard(self) -> str:
+        """The name of its shard."""
         return self._shard
 
     @property
     def key(self) -> str:
+        """The key."""
         return self._key
 
-    def file(self, extension: str) -> ShownFile:
+    def file(self, extension: str) -> SampleFile:
+        """The file with an extension. Raises KeyError."""
         return self._files[extension]
 
     def __iter__(self) -> Iterator[str]:
@@ -250,14 +265,14 @@ class MadeSample(ShownSample):
         return MadeSample(self.view, self._shard, self.ordinal, self.number, self._key, self._files, self.shar_epoch)
 
 
-def _path_or_none(file: ShownFile) -> str | None:
+def _path_or_none(file: SampleFile) -> str | None:
     try:
         return file.path()
     except NotFoundError:
         return None
 
 
-def _unpickled(
+def _unpickle(
     view: str,
     shard: str,
     ordinal: int,
@@ -274,6 +289,7 @@ def _unpickled(
 
 
 def no_path() -> str:
+    """The path of a file of a streamed sample. Always raises NotFoundError."""
     raise NotFoundError("names are given when a shard is indexed, and this one is streamed")
 
 
@@ -286,7 +302,7 @@ def _npy(data: bytes, key: str) -> NDArray[Any]:
 
 
 def _pcm16(data: bytes) -> tuple[NDArray[Any], int] | None:
-    """The PCM of a WAV, of shape (frames, channels), and its rate; None of any other recording."""
+    """The PCM of a WAV, of shape (frames, channels), and its rate; None for any other recording."""
     if data[:4] not in (b"RIFF", b"RF64"):
         return None
     header = drive(wav.scan(len(data)), Memory(data))
@@ -299,12 +315,12 @@ def _pcm16(data: bytes) -> tuple[NDArray[Any], int] | None:
 
 def _pcm(content: Content, key: str) -> NDArray[Any]:
     try:
-        told = drive(wav.scan(content.size), content)
+        header = drive(wav.scan(content.size), content)
     except FormatError as error:
         raise FormatError(error.message, offset=error.offset, key=key) from error
-    if told.codec != wav.PCM or told.bits not in (16, 32):
-        raise UsageError(f"a .wav of codec {told.codec} with {told.bits} bits has to be decoded", key=key)
-    width = told.bits // 8 * told.channels
-    data = content.read(told.data_offset, told.data_size // width * width)
-    pcm = np.frombuffer(data, f"<i{told.bits // 8}").copy()
-    return pcm if told.channels == 1 else pcm.reshape(-1, told.channels)
+    if header.codec != wav.PCM or header.bits not in (16, 32):
+        raise UsageError(f"a .wav of codec {header.codec} with {header.bits} bits has to be decoded", key=key)
+    width = header.bits // 8 * header.channels
+    data = content.read(header.data_offset, header.data_size // width * width)
+    pcm = np.frombuffer(data, f"<i{header.bits // 8}").copy()
+    return pcm if header.channels == 1 else pcm.reshape(-1, header.channels)
