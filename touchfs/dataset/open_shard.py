@@ -128,7 +128,7 @@ class OpenShard:
         found = frames_of(kind.form, table.length[row], table.inline(row))
         return None if found is None else found[0] / found[1]
 
-    def kind_of(self, table: Table, row: int) -> Kind:
+    def kind_of(self, table: Table, row: int) -> FileKind:
         """The kind of the file at a row, which is not a directory. Raises FormatError if the catalog is damaged."""
         try:
             return self.kinds[table.kind[row] - 1]

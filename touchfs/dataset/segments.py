@@ -173,7 +173,7 @@ def _count_runs(plan: MergePlan, shard: OpenShard) -> Iterator[tuple[int, int]]:
         yield int(ordinals[first]), len(merge(plan, "", spans, pcm[kinds[first]][1]))
 
 
-def _pcm(kind: Kind) -> tuple[int, int]:
+def _pcm(kind: FileKind) -> tuple[int, int]:
     """Bytes per frame and rate in Hz of a kind of PCM file; (0, 0) for other kinds."""
     recording = recording_of(Field(kind.field, kind.source, 0, 0, kind.form, ""))
     return (SAMPLE_SIZE * recording.channels, recording.rate) if recording else (0, 0)

@@ -41,4 +41,4 @@ def make_place(place: str) -> None:
         make_directory(place)
     except OSError as error:
         problem = f"no index can be written: {error.strerror}; $XDG_CACHE_HOME or --in-place name another place"
-        raise unwritable(error, problem, place) from error
+        raise write_error(error, problem, place) from error

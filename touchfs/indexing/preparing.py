@@ -30,7 +30,7 @@ CATALOG_SUFFIX = ".arrow"
 PREPARING_STEM = "PREPARING"
 _PREPARING_SUFFIX, _REFUSED_SUFFIX, SILENT_SUFFIX = ".preparing.arrow", ".refused.arrow", ".silent.arrow"
 
-_in_use: WeakKeyDictionary[Dataset, list[Held]] = WeakKeyDictionary()
+_in_use: WeakKeyDictionary[Dataset, list[ScratchFile]] = WeakKeyDictionary()
 
 
 class Notice(NamedTuple):
@@ -40,7 +40,7 @@ class Notice(NamedTuple):
     facts: Facts
 
 
-def find_prepared(paths: Iterable[str]) -> dict[str, list[Held] | None]:
+def find_prepared(paths: Iterable[str]) -> dict[str, list[ScratchFile] | None]:
     """The decompressed forms of each shard with compressed files, or None if any is missing."""
     return {path: _find(files) for path in paths if (files := _compressed(path))}
 
@@ -59,7 +59,7 @@ def _compressed(path: str) -> dict[str, FileIdentity]:
 
 def prepare_shards(
     paths: Sequence[str], when: Decompress, place: Callable[[str], str], executor: Executor | None, progress: Progress
-) -> Iterator[tuple[str, list[Held] | Notice]]:
+) -> Iterator[tuple[str, list[ScratchFile] | Notice]]:
     """Decompress shards, or write for each a catalog with the reason why not, at its `place` plus a suffix.
 
     Yields each path with its decompressed forms or that catalog. `progress` is called with compressed bytes.
@@ -140,7 +140,7 @@ def is_waiting(shard: Shard) -> bool:
     return bool(shard.report) and not shard.files and bool(_compressed(shard.path))
 
 
-def hold(dataset: Dataset, decompressed_forms: Iterable[list[Held] | None]) -> None:
+def hold(dataset: Dataset, decompressed_forms: Iterable[list[ScratchFile] | None]) -> None:
     """Keep decompressed forms from eviction as long as the dataset lives in this process, or until `release`."""
     _in_use[dataset] = [form for forms in decompressed_forms for form in forms or ()]
 

@@ -206,7 +206,7 @@ def _judge_tar(index: str, offsets: Offsets, source: LocalFile, size: int) -> Ve
     for number, member in enumerate(tar.members(source.read, size)):
         if number % _REPORT_EVERY == 0:
             reached(member.offset, size)
-        if member.kind is tar.Kind.GARBAGE:
+        if member.kind is tar.MemberType.GARBAGE:
             raise FormatError("the bytes after the end of the archive are not a tar", offset=member.offset)
         for candidate in live:
             candidate.see(member, offsets)

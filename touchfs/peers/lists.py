@@ -71,7 +71,7 @@ def _judge_pack(path: str) -> Iterator[Verdict]:
         except FormatError as error:
             yield Verdict(path, State.DAMAGED, f"{name or f'array {segment}'}: {error}")
             continue
-        if content is idxpack.Content.ARRAY:
+        if content is idxpack.SegmentContent.ARRAY:
             yield Verdict(path, State.FITS, f"array {segment}: {len(numbers)} numbers, and their CRC is right")
             continue
         size = int(numbers[-1]) if len(numbers) else None

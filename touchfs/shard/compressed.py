@@ -50,7 +50,7 @@ class CompressedShard(Samples):
     def __len__(self) -> int:
         return len(self._shard)
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         """The sample at an ordinal."""
         return self._shard.sample(ordinal)
 
@@ -60,7 +60,7 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Deco
     return DecompressedFile(path, files[os.path.basename(path)])
 
 
-def open_decompressed(path: str, identity: FileIdentity, when: Decompress) -> Held:
+def open_decompressed(path: str, identity: FileIdentity, when: Decompress) -> ScratchFile:
     """The decompressed form of a file: made if `when` is NOW, else only looked up.
 
     Raises SourceError if it is missing.

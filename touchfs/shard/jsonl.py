@@ -47,7 +47,7 @@ class JsonlShard(Samples):
     def __len__(self) -> int:
         return len(self._lines)
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         """The sample at an ordinal. Reads and parses its line for the key."""
         offset, size = self._lines[ordinal].tolist()
         fields = {"json": Field("json", self._name, offset, size, "bytes", "json")}

@@ -149,7 +149,7 @@ def _check_pieces(names: Sequence[str], path: str) -> None:
         raise FormatError(f"has no {found[0][1]}-{missing:05d}-of-{count:05d}.bin beside it", path=path)
 
 
-def check_pieces_size(pieces: Pieces, last: Entries, width: int) -> None:
+def check_pieces_size(pieces: SplitFile, last: Entries, width: int) -> None:
     """Raise FormatError if the pieces are shorter than the index requires.
 
     `last` has the entries of the last two sequences (or the only one), with elements of `width` bytes. The end of the
@@ -196,7 +196,7 @@ class MegatronShard(Samples):
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         """The sequence at an ordinal. It has a `problem` and no fields if its entry is damaged."""
         if damage := self._damage[ordinal]:
             problem = damage_text(damage, self.data_name.removesuffix(DATA_SUFFIX))

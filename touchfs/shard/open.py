@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from touchfs.errors import SourceError
 from touchfs.posix.links import check_links
-from touchfs.sample import Sample
+from touchfs.sample import StoredSample
 from touchfs.shard import compressed, jsonl, megatron, single, tar, touchnet
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar import files as shar_files
@@ -61,7 +61,7 @@ class Shard(Protocol):
 
     def __iter__(self) -> Iterator[StoredSample]: ...
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         """The sample at an ordinal of the shard."""
         ...
 

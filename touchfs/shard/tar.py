@@ -66,7 +66,7 @@ class TarShard(Samples):
     def __len__(self) -> int:
         return len(self._samples)
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         """The sample at an ordinal. Reads nothing."""
         key, fields = self._samples[ordinal]
         shown = {name: self._field(key, name, member) for name, member in fields.items()}
@@ -110,7 +110,7 @@ class TarShard(Samples):
             target = found[place] if (place := targets.get(position)) is not None else member
             if target.kind is MemberType.FILE:
                 shown.append(member if target is member else target._replace(name=member.name))
-            elif target.kind is not Kind.DIRECTORY or member.kind in _LINKS:
+            elif target.kind is not MemberType.DIRECTORY or member.kind in _LINKS:
                 self.problems.append(f"{_problem(member)} (at byte {member.header_offset})")
         return shown
 
@@ -129,7 +129,7 @@ class TarShard(Samples):
 
 def _problem(member: Member) -> str:
     name = os.fsencode(member.name).decode("utf-8", "replace")
-    if member.kind is Kind.GARBAGE:
+    if member.kind is MemberType.GARBAGE:
         return f"{member.size} bytes after the end of the archive are not a tar"
     if member.kind in _LINKS:
         return f"{name!r} is a {member.kind.value} to {member.link!r}, which is not a file of the archive: not shown"

@@ -12,12 +12,12 @@ from touchfs.source.drive import drive
 SUFFIXES = (".wav", ".flac", ".WAV", ".FLAC")
 
 
-def measure(member: Member, ahead: ReadAhead) -> duration.Sound | None:
+def measure(member: Member, ahead: ReadAhead) -> duration.AudioInfo | None:
     """Rate and length of the member that was read last.
 
     None if it is no recording, or damaged: the tar is still fine.
     """
-    if member.kind is not Kind.FILE or member.pieces is not None:
+    if member.kind is not MemberType.FILE or member.pieces is not None:
         return None
     head = ahead.peek(member.offset, duration.USUAL_SIZE)
     if len(head) == duration.USUAL_SIZE and (usual := duration.usual_wav(head, member.size)) is not None:

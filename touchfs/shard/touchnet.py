@@ -116,7 +116,7 @@ class TouchNetShard(Samples):
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         """The sample at an ordinal. Reads and parses its metainfo."""
         metainfo, problems, fields = NO_METAINFO, [], {}
         source = self._metainfo

@@ -6,7 +6,7 @@ from touchfs.sample import StoredSample
 from touchfs.view.file import File
 
 
-def files(sample: Sample) -> list[File]:
+def files(sample: StoredSample) -> list[File]:
     """The files of a sample, in the order of its fields.
 
     If several fields have the same extension, the names of the later ones include the field:

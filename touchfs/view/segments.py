@@ -35,7 +35,7 @@ NO_RECORDING = "the cut has no recording"
 NOTE = "not all that the segment asks for: its .json says why"
 
 
-def files(sample: Sample) -> list[File]:
+def files(sample: StoredSample) -> list[File]:
     """The files of all segments of a sample. `File.extension` is the whole name: `0000.wav`, …"""
     recording = recording_in(sample) if sample.metainfo.segments else None
     shown = []
@@ -58,7 +58,7 @@ def files(sample: Sample) -> list[File]:
     return shown
 
 
-def recording_in(sample: Sample) -> Recording | None:
+def recording_in(sample: StoredSample) -> Recording | None:
     """The recording of a sample: `sample.recording`, else its first field of PCM; None if there is none."""
     return sample.recording or next(filter(None, map(recording_of, sample.fields.values())), None)
 

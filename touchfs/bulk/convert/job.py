@@ -203,7 +203,7 @@ class _Job:
                             self.state.add(Position(number, found[0].ordinal + 1, samples))
         return Position(len(self.paths), 0, samples)
 
-    def _add(self, writer: Writer, path: str, sample: Sample, files: _Files) -> bool:
+    def _add(self, writer: Writer, path: str, sample: StoredSample, files: _Files) -> bool:
         """Add a sample to the writer. Returns False if it was bad and skipped."""
         try:
             if sample.problem:
@@ -246,7 +246,7 @@ class _Job:
 
 def _samples(
     path: str, options: Options, leave_out: Collection[str], first: int
-) -> Iterator[tuple[Sample, _Files] | FormatError | NotFoundError]:
+) -> Iterator[tuple[StoredSample, _Files] | FormatError | NotFoundError]:
     """The samples of a shard from `first` on, then its problems as errors."""
     try:
         with stage(_OPENING):

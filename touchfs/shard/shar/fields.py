@@ -141,7 +141,7 @@ class TarValues:
                 if member.kind is MemberType.DIRECTORY:
                     continue
                 key, extension = _split(member.name)
-                if member.kind is not Kind.FILE or member.pieces is not None or not extension:
+                if member.kind is not MemberType.FILE or member.pieces is not None or not extension:
                     self._report(member, "is no value of a cut")
                 elif extension not in (_MANIFEST, _NO_MANIFEST):
                     self._add(value)

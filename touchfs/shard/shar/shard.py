@@ -111,7 +111,7 @@ class SharShard(Samples):
     def __len__(self) -> int:
         return len(self._lines)
 
-    def sample(self, ordinal: int) -> Sample:
+    def sample(self, ordinal: int) -> StoredSample:
         """The cut at an ordinal. Reads its line, and the header of its recording."""
         offset, size = self._lines[ordinal].tolist()
         fields = {CUTS: Field(CUTS, self._name, offset, size, "bytes", "json")}
