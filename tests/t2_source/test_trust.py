@@ -141,7 +141,7 @@ def test_beside_the_data_it_is_shared(tmp_path: Path) -> None:
     assert (tmp_path / ".touchfs-index" / "file").stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize("make", ["atomic_own_file", "open_to_change"])
+@pytest.mark.parametrize("make", ["atomic_own_file", "open_for_update"])
 @pytest.mark.parametrize("plant", ["symlink", "hardlink"])
 def test_nothing_is_written_through_a_link(place: Path, tmp_path: Path, make: str, plant: str) -> None:
     victim = tmp_path / "victim"
