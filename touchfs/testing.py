@@ -29,7 +29,7 @@ from touchfs.token import Token, from_json, normalize_graph_token, to_json
 MakeNode = Callable[[], IteratorNode]
 Equal = Callable[[Any, Any], Any]
 # (epoch, items taken of it), and (epoch, None) when its end was seen.
-Place = tuple[int, int | None]
+Checkpoint = tuple[int, int | None]
 
 
 def check_restore(
@@ -64,10 +64,10 @@ def check_restore(
                 _compare(parts, left[place], equal, f"restored {_name(place)} in a new process")
 
 
-def _check_saving(make_node: MakeNode, epochs: list[list[Any]], equal: Equal) -> dict[Place, str]:
+def _check_saving(make_node: MakeNode, epochs: list[list[Any]], equal: Equal) -> dict[Checkpoint, str]:
     """Saving at every position changes nothing. The states of two epochs, or of the start of an endless one."""
     node = make_node()
-    states: dict[Place, str] = {}
+    states: dict[Checkpoint, str] = {}
     seen: list[list[Any]] = []
     unbegun = _state(node)
     for epoch, expected in enumerate(epochs[:2]):
@@ -87,7 +87,7 @@ def _check_saving(make_node: MakeNode, epochs: list[list[Any]], equal: Equal) ->
     return states
 
 
-def _check_states(make_node: MakeNode, states: dict[Place, str], place: Place) -> None:
+def _check_states(make_node: MakeNode, states: dict[Checkpoint, str], place: Checkpoint) -> None:
     """A restored graph tells the same states as the one that was saved."""
     node = make_node()
     restore_state_dict(node, from_json(states[place]))
@@ -115,7 +115,9 @@ def _check_tokens(make_node: MakeNode, items: int | None, equal: Equal) -> None:
                 _expect(get_graph_origin(rebuilt) == token, f"the item that token {token!r} rebuilds does not carry it")
 
 
-def _check_two_iterators(make_node: MakeNode, epochs: list[list[Any]], states: dict[Place, str], equal: Equal) -> None:
+def _check_two_iterators(
+    make_node: MakeNode, epochs: list[list[Any]], states: dict[Checkpoint, str], equal: Equal
+) -> None:
     """Two iterators on one node go their own ways, and the state is that of the one that was advanced last."""
     node = make_node()
     iterators: list[Iterator[Any]] = [iter(node), iter(node)]
@@ -137,7 +139,7 @@ def _check_two_iterators(make_node: MakeNode, epochs: list[list[Any]], states: d
         _compare([list(node)], epochs[1:2], equal, "after two iterators at once, in the next epoch,")
 
 
-def _left(epochs: list[list[Any]], place: Place) -> list[list[Any]]:
+def _left(epochs: list[list[Any]], place: Checkpoint) -> list[list[Any]]:
     """What must come after a place: the rest of its epoch and the next one."""
     epoch, taken = place
     return epochs[epoch + 1 : epoch + 3] if taken is None else [epochs[epoch][taken:], *epochs[epoch + 1 : epoch + 2]]
@@ -181,7 +183,7 @@ def _state(node: IteratorNode) -> str:
     return to_json(collect_state_dict(node))
 
 
-def _name(place: Place) -> str:
+def _name(place: Checkpoint) -> str:
     epoch, taken = place
     return f"after the end of epoch {epoch}" if taken is None else f"after {taken} items of epoch {epoch}"
 

@@ -25,16 +25,16 @@ from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError
 from touchfs.iterators.graphs import Graphs, UnbuiltError
 from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.iterators.live_graph import LiveGraph
-from touchfs.iterators.places import Places, row_of
-from touchfs.iterators.positioning import start_of
+from touchfs.iterators.output import check_paths, format_output
 from touchfs.iterators.progress import epoch_of, progress_of
 from touchfs.iterators.registry import Registry
 from touchfs.iterators.spec import check_batch, parse_spec
-from touchfs.iterators.telling import check_paths, tell
+from touchfs.iterators.starting_states import reset_state
+from touchfs.iterators.stored_positions import StoredPositions, iterator_row
 from touchfs.select.selection import Selector
 from touchfs.store import writes
 from touchfs.store.database import WouldWaitError
-from touchfs.store.opens import Opened, Opens
+from touchfs.store.opens import OpenFile, Opens
 from touchfs.store.patience import Patience, current_patience, with_patience
 from touchfs.store.problem import SharedProblem
 from touchfs.store.store import StateStore
@@ -67,19 +67,21 @@ class Iterators(Registry):
         self._selector = Selector(dataset, os.path.join(os.path.dirname(store.path), "survivors"), use_plan)
         self._graphs = Graphs(self._selector)
         self._tokens = ItemTokens(dataset)
-        self._places = Places(self._graphs, dataset, self._tokens)
+        self._positions = StoredPositions(self._graphs, dataset, self._tokens)
         self._problem = SharedProblem() if problem is None else problem
         self._reads: Mapping[str, Read] = {
-            "spec": lambda connection, iterator: row_of(connection, iterator)[0].encode() + b"\n",
+            "spec": lambda connection, iterator: iterator_row(connection, iterator)[0].encode() + b"\n",
             "next": self._next,
             "peek": self._peek,
-            "token": lambda *of: to_json({"kind": "state", **self._places.ready(*of).state()}).encode() + b"\n",
-            "position": lambda *of: b"%d\n" % _progress(self._places.ready(*of))[0],
-            "len": lambda *of: _length(_progress(self._places.ready(*of))[1]),
-            "epoch": lambda *of: b"%d\n" % epoch_of(self._places.ready(*of).state()["state"]),
-            "batch": lambda *of: b"%d\n" % self._places.graph(*of).spec.batch,
+            "token": lambda *of: (
+                to_json({"kind": "state", **self._positions.graph_at_position(*of).state()}).encode() + b"\n"
+            ),
+            "position": lambda *of: b"%d\n" % _progress(self._positions.graph_at_position(*of))[0],
+            "len": lambda *of: _length(_progress(self._positions.graph_at_position(*of))[1]),
+            "epoch": lambda *of: b"%d\n" % epoch_of(self._positions.graph_at_position(*of).state()["state"]),
+            "batch": lambda *of: b"%d\n" % self._positions.graph(*of).spec.batch,
             "reset": lambda connection, iterator: b"",
-            "error": lambda connection, iterator: os.fsencode(row_of(connection, iterator)[3]),
+            "error": lambda connection, iterator: os.fsencode(iterator_row(connection, iterator)[3]),
         }
 
     def read(self, iterator: int, file: str) -> str:
@@ -119,13 +121,13 @@ class Iterators(Registry):
             problem = str(error)
         return os.fsencode(f"{problem}\n") if problem else b""
 
-    def read_open(self, opens: Opens, opened: Opened, *, wait: bool = True) -> bytes:
+    def read_open(self, opens: Opens, open_file: OpenFile, *, wait: bool = True) -> bytes:
         """The text of an open of one of its files.
 
         Without `wait` it raises WouldWaitError when that would take more than some microseconds.
         """
 
-        open_id, iterator, file = opened
+        open_id, iterator, file = open_file
 
         def make(connection: sqlite3.Connection) -> bytes:
             return self._read(connection, iterator, file)
@@ -147,20 +149,20 @@ class Iterators(Registry):
         except (TouchfsError, UnbuiltError) as error:
             raise WouldWaitError from error
 
-    def make_ahead(self, opens: Opens, opened: Opened) -> None:
+    def precompute(self, opens: Opens, open_file: OpenFile) -> None:
         """Make the text of an open before it is read, while there is nothing else to do: as an attempt, and only what
         `read_open` would make without waiting.
         """
-        open_id, iterator, file = opened
+        open_id, iterator, file = open_file
         graph, read = self._graphs.get(iterator), self._reads[file]
         if graph is None or graph.spec.batch > BATCH_NOWAIT:
             return
         try:
-            opens.make_ahead(open_id, lambda connection: read(connection, iterator))
+            opens.precompute(open_id, lambda connection: read(connection, iterator))
         except (WouldWaitError, TouchfsError, UnbuiltError):
             return
 
-    def work_out(self, iterator: int) -> None:
+    def precompute_step(self, iterator: int) -> None:
         """The step behind the last one that was made here, without the store: if the iterator is still at that place
         when a step is asked for, this one is made. For when no thread is at the iterators.
         """
@@ -168,7 +170,7 @@ class Iterators(Registry):
         if graph is not None and graph.is_ready and graph.spec.batch <= BATCH_NOWAIT:
             with suppress(TouchfsError):
                 step = graph.step()
-                graph.worked_out = step, self._told(graph, step.tokens)
+                graph.precomputed = step, self._output(graph, step.tokens)
 
     def write(self, iterator: int, file: str, value: Any) -> None:
         """Write a value to one of its files. UsageError says what is wrong with it; then nothing is changed."""
@@ -180,9 +182,9 @@ class Iterators(Registry):
         except TouchfsError as error:
             raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
 
-    def write_open(self, opens: Opens, opened: Opened, piece: writes.Piece) -> None:
+    def write_open(self, opens: Opens, open_file: OpenFile, piece: writes.Piece) -> None:
         """Take a piece of what is written to an open of one of its files."""
-        open_id, iterator, file = opened
+        open_id, iterator, file = open_file
 
         def apply(value: Any) -> None:
             self._write(iterator, file, value)
@@ -198,14 +200,14 @@ class Iterators(Registry):
             if answer:
                 raise UsageError(answer)
 
-    def release(self, opens: Opens, opened: Opened) -> None:
+    def release(self, opens: Opens, open_file: OpenFile) -> None:
         """Release an open of a file that may have been written."""
-        if opens.close(opened.id):
-            self.forget(opens, opened)
+        if opens.close(open_file.id):
+            self.forget(opens, open_file)
 
-    def forget(self, opens: Opens, opened: Opened, *, wait: bool = True) -> None:
+    def forget(self, opens: Opens, open_file: OpenFile, *, wait: bool = True) -> None:
         """Delete the row of an open that was closed, and note where what was written to it was no whole value."""
-        open_id, iterator, file = opened
+        open_id, iterator, file = open_file
         error = UsageError("what was written was no whole JSON value: dropped")
         opens.forget_written(open_id, lambda: self._note(iterator, file, error), wait=wait)
 
@@ -218,43 +220,43 @@ class Iterators(Registry):
 
     def _next(self, connection: sqlite3.Connection, iterator: int) -> bytes:
         graph = self._graphs.get(iterator)
-        if graph is not None and graph.worked_out is not None:
-            (step, text), graph.worked_out = graph.worked_out, None
+        if graph is not None and graph.precomputed is not None:
+            (step, text), graph.precomputed = graph.precomputed, None
             found = connection.execute(
                 "UPDATE iterator SET base = ?, steps = ? WHERE id = ? AND base = ? AND steps = ? AND spec = ?",
                 (*step.after, iterator, *step.before, graph.spec_text),
             )
             if found.rowcount:
                 return text
-        graph = self._places.ready(connection, iterator)
+        graph = self._positions.graph_at_position(connection, iterator)
         step = graph.step()
         connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
-        return self._told(graph, step.tokens)
+        return self._output(graph, step.tokens)
 
-    def _told(self, graph: LiveGraph, tokens: list[Any]) -> bytes:
-        return tell(graph, tokens, self._prefix, self._tokens.token)
+    def _output(self, graph: LiveGraph, tokens: list[Any]) -> bytes:
+        return format_output(graph, tokens, self._prefix, self._tokens.token)
 
     def _peek(self, connection: sqlite3.Connection, iterator: int) -> bytes:
-        graph = self._places.ready(connection, iterator)
-        return self._told(graph, graph.peek())
+        graph = self._positions.graph_at_position(connection, iterator)
+        return self._output(graph, graph.peek())
 
     def _write(self, iterator: int, file: str, value: Any) -> None:
         def act(connection: sqlite3.Connection) -> None:
-            spec_text, steps = row_of(connection, iterator)[0], 0
+            spec_text, steps = iterator_row(connection, iterator)[0], 0
             if file == "spec":
                 spec = parse_spec(value)
                 check_paths(spec.output, self._prefix)
-                state, steps = self._places.kept_by(connection, iterator, spec)
+                state, steps = self._positions.kept_position(connection, iterator, spec)
                 spec_text = str(spec)
             elif file == "batch":
-                spec = replace(self._places.graph(connection, iterator).spec, batch=check_batch(value, "batch"))
-                self._places.ready(connection, iterator)  # raises where the position is lost
-                state, steps = self._places.kept_by(connection, iterator, spec)
+                spec = replace(self._positions.graph(connection, iterator).spec, batch=check_batch(value, "batch"))
+                self._positions.graph_at_position(connection, iterator)  # raises where the position is lost
+                state, steps = self._positions.kept_position(connection, iterator, spec)
                 spec_text = str(spec)
             elif file == "token":
-                state = self._places.state_of(connection, iterator, value)
+                state = self._positions.token_state(connection, iterator, value)
             elif file == "reset":
-                state = start_of(self._graphs.of(iterator, spec_text), value)
+                state = reset_state(self._graphs.of(iterator, spec_text), value)
             else:
                 raise UsageError(f"{file} cannot be written: {', '.join(WRITABLE)} can")
             connection.execute(

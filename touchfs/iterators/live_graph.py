@@ -26,7 +26,7 @@ _ROOM_FOR_DIGITS = 20
 _BLOCK = 64
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """So many steps behind a base."""
 
     base: str
@@ -36,15 +36,15 @@ class Place(NamedTuple):
 class Step(NamedTuple):
     """From one place to another, with the tokens of the samples between them; none at the end of an epoch."""
 
-    before: Place
-    after: Place
+    before: Position
+    after: Position
     tokens: list[Any]
 
 
 class LiveGraph:
     __slots__ = (
         *("_at", "_base", "_following", "_iteration", "_size", "_tokens"),
-        *("root", "spec", "spec_text", "start", "worked_out"),
+        *("root", "spec", "spec_text", "start", "precomputed"),
     )
 
     def __init__(self, spec_text: str, selector: Selector) -> None:
@@ -63,7 +63,7 @@ class LiveGraph:
         self._tokens: list[Any] = []
         self._at = 0
         # A step that may be the next, and what it tells.
-        self.worked_out: tuple[Step, bytes] | None = None
+        self.precomputed: tuple[Step, bytes] | None = None
 
     def seek(self, base: str, steps: int) -> None:
         """Go to so many steps behind a state."""
@@ -90,13 +90,13 @@ class LiveGraph:
     def step(self) -> Step:
         """What `peek` tells, and go behind it."""
         base = self._next_block() if self._base is None else self._base
-        tokens, before = self.peek(), Place(base, self._at)
+        tokens, before = self.peek(), Position(base, self._at)
         self._at += 1
         is_last = not tokens if self._iteration.ended else self._at * self.spec.batch == self._size
         if not is_last:
-            return Step(before, Place(base, self._at), tokens)
+            return Step(before, Position(base, self._at), tokens)
         self._base, self._following = None, to_json(enclose(self.root, self._iteration.state()))
-        return Step(before, Place(self._following, 0), tokens)
+        return Step(before, Position(self._following, 0), tokens)
 
     def _next_block(self) -> str:
         if self._following is None:

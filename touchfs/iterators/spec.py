@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MuxSource:
     """One of the sources of a mux."""
 
     source: str = "samples"
@@ -59,7 +59,7 @@ class Spec:
     world_size: int = 1
     partition: str = "stride"
     tail: str = "keep"
-    mux: tuple[Part, ...] = ()
+    mux: tuple[MuxSource, ...] = ()
     batch: int = 1
     output: str = "path"
 
@@ -188,10 +188,10 @@ def _weight(value: object, where: str) -> float:
     return float(value)
 
 
-def _parts(value: object, where: str) -> tuple[Part, ...]:
+def _mux_sources(value: object, where: str) -> tuple[MuxSource, ...]:
     if not isinstance(value, list) or len(value) > _SOURCES_MAX:
         raise UsageError(f"{where} is a list of at most {_SOURCES_MAX} objects, not {value!r:.80}")
-    return tuple(_parse(Part, part, f"{where}[{number}]") for number, part in enumerate(value))
+    return tuple(_parse(MuxSource, part, f"{where}[{number}]") for number, part in enumerate(value))
 
 
 _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
@@ -203,7 +203,7 @@ _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
     "world_size": _integer(1, 1 << 20),
     "partition": _one_of(*KINDS),
     "tail": _one_of(*TAILS),
-    "mux": _parts,
+    "mux": _mux_sources,
     "weight": _weight,
     "batch": check_batch,
     "output": _one_of(*OUTPUTS),

@@ -33,7 +33,7 @@ from touchfs.select.survivors import survivors
 from touchfs.view.plan import parse_plan
 
 
-class Selected:
+class Selection:
     """The samples at `positions`, ascending, of others. `told` says which in the fingerprint."""
 
     def __init__(self, samples: Samples, positions: Sequence[int] | Any, told: str) -> None:
@@ -73,7 +73,7 @@ class Selected:
         return self.samples.paths([self.positions[position] for position in positions])
 
 
-Samples = ShownSamples | Selected
+Samples = ShownSamples | Selection
 
 
 class Selector:
@@ -100,8 +100,8 @@ class Selector:
         """The samples for which an expression holds."""
         expression = parse_where(where)
         names = {path[0] for path in expression.fields}
-        kept = survivors(_Filtered(samples, names), expression, self._survivors_path)
-        return Selected(samples, kept.positions, f"where {expression} {kept.digest.hex()}")
+        kept = survivors(_SampleFacts(samples, names), expression, self._survivors_path)
+        return Selection(samples, kept.positions, f"where {expression} {kept.digest.hex()}")
 
     def _below(self, source: str) -> Samples:
         """`samples`, `segments`, `merged/PLAN`, or one of their directories."""
@@ -127,7 +127,7 @@ class Selector:
         if shard is None:
             raise UsageError(f"source: there is no shard {name!r}")
         if not below:
-            positions: Any = range(place_at(samples, (shard, 0, 0)), place_at(samples, (shard + 1, 0, 0)))
+            positions: Any = range(position_at(samples, (shard, 0, 0)), position_at(samples, (shard + 1, 0, 0)))
         else:
             # Merged segments are in the directories of their segments.
             table = self.dataset.catalog(shard).tables["shards" if samples.view == "shards" else "segments"]
@@ -137,12 +137,12 @@ class Selector:
                     position
                     for ordinal in ordinals
                     for position in range(
-                        place_at(samples, (shard, ordinal, 0)), place_at(samples, (shard, ordinal + 1, 0))
+                        position_at(samples, (shard, ordinal, 0)), position_at(samples, (shard, ordinal + 1, 0))
                     )
                 ),
                 np.int64,
             )
-        return Selected(samples, positions, f"below {path.strip('/')}")
+        return Selection(samples, positions, f"below {path.strip('/')}")
 
 
 _KEPT = 64
@@ -153,7 +153,7 @@ _VIEWS: Mapping[str, Callable[[Dataset], ShownSamples]] = {
 }
 
 
-def place_at(samples: Samples, place: tuple[int, int, int]) -> int:
+def position_at(samples: Samples, place: tuple[int, int, int]) -> int:
     """The first position whose sample is at this place or behind it: a shard's position, an ordinal, a segment."""
     shards = samples.dataset.by_name
 
@@ -182,7 +182,7 @@ def _ordinals_below(table: Table, below: Sequence[str], path: str) -> list[int]:
     return sorted(ordinals)
 
 
-class _Filtered:
+class _SampleFacts:
     """Samples with the facts of these names."""
 
     def __init__(self, samples: Samples, names: set[str]) -> None:

@@ -57,7 +57,7 @@ class Database:
         """Called with each new connection, to check what the file holds. Raises StateError, or what SQLite raises."""
 
     def close(self) -> None:
-        self.undo()
+        self.rollback()
         with self._lock:
             self._is_closed = True
             self._drop()
@@ -88,7 +88,7 @@ class Database:
 
     def attempt(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Act in a transaction that `commit` is to end. Whatever else is done with the file before undoes it, and so
-        does `undo`; nobody else can change it until then. Raises WouldWaitError, and what the act raises.
+        does `rollback`; nobody else can change it until then. Raises WouldWaitError, and what the act raises.
 
         All three are for one thread.
         """
@@ -110,7 +110,7 @@ class Database:
         attempt.end(None)
         return True
 
-    def undo(self) -> None:
+    def rollback(self) -> None:
         """Undo the attempt, if there is one."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
@@ -203,7 +203,7 @@ class _Transaction:
         """Begin, with the lock, which is kept if that succeeds."""
         try:
             if database._attempt is not None:
-                database.undo()
+                database.rollback()
             connection = database._connected(self._wait)
             self._outermost = not database._is_in_transaction
             if self._outermost:
@@ -242,7 +242,7 @@ class _Transaction:
                     except sqlite3.Error as failure:
                         error = failure
                 if error is not None and connection is not None:
-                    self._undo(connection, error)
+                    self._rollback(connection, error)
             if isinstance(error, sqlite3.Error):
                 problem = database._failed(error)
             if self._outermost:
@@ -262,7 +262,7 @@ class _Transaction:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         self.end(error)
 
-    def _undo(self, connection: sqlite3.Connection, error: BaseException) -> None:
+    def _rollback(self, connection: sqlite3.Connection, error: BaseException) -> None:
         with suppress(sqlite3.Error):  # the disk may be gone
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

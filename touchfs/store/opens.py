@@ -33,7 +33,7 @@ Make = Callable[[sqlite3.Connection], bytes]
 T = TypeVar("T")
 
 
-class Opened(NamedTuple):
+class OpenFile(NamedTuple):
     """An open of a control file, of an iterator or, if that is 0, of none."""
 
     id: int
@@ -93,8 +93,8 @@ class Opens:
 
         return self.store.run(change)
 
-    def make_ahead(self, open_id: int, make: Make) -> None:
-        """Make the text as an attempt of the store, for the thread that asks `made_ahead` then.
+    def precompute(self, open_id: int, make: Make) -> None:
+        """Make the text as an attempt of the store, for the thread that asks `precomputed` then.
 
         Raises WouldWaitError, and what `make` raises; it is then as if nothing was tried.
         """
@@ -110,7 +110,7 @@ class Opens:
 
         self._ahead = open_id, self.store.attempt(attempt)
 
-    def made_ahead(self, open_id: int) -> bytes | None:
+    def precomputed(self, open_id: int) -> bytes | None:
         """Return the text at the first read, if it was made ahead and nothing else was done with the store since."""
         ahead, text = self._ahead
         if ahead != open_id or not self._table.is_open(open_id):
@@ -124,7 +124,7 @@ class Opens:
     def close(self, open_id: int) -> bool:
         """Release an open in the table. Returns whether it has a row, which is left to be deleted."""
         if self._ahead[0] == open_id:
-            self.store.undo()
+            self.store.rollback()
         return self._table.release(open_id)
 
     def release(self, open_id: int, *, at_once: bool = True, wait: bool = True) -> None:
@@ -150,7 +150,7 @@ class Opens:
 
         self.store.run(act, wait=wait)
 
-    def tidy(self) -> None:
+    def delete_released(self) -> None:
         """While there is nothing else to do."""
         if len(self._released) >= _DELETED_WHEN_IDLE:
             with suppress(WouldWaitError, StateError):

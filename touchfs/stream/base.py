@@ -13,8 +13,8 @@ from touchfs.errors import FormatError
 VIEW = "shards"
 
 # Behind a sample; the empty one is before the first. Integers, which a state keeps.
-Place: TypeAlias = Sequence[int]
-Made: TypeAlias = tuple[list[int], Callable[[], ShownSample]]
+Cursor: TypeAlias = Sequence[int]
+StreamItem: TypeAlias = tuple[list[int], Callable[[], ShownSample]]
 
 
 class Stream(Protocol):
@@ -29,7 +29,7 @@ class Stream(Protocol):
         """Of its files, by name; None where it is not known."""
         ...
 
-    def samples(self, place: Place) -> Iterator[Made]:
+    def samples(self, place: Cursor) -> Iterator[StreamItem]:
         """What makes each one behind a place, and the place behind it."""
         ...
 
@@ -40,7 +40,7 @@ def fingerprint_of(streams: Sequence[Stream]) -> str:
     return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
 
 
-def numbers_of(place: Place, count: int) -> Place:
+def cursor_numbers(place: Cursor, count: int) -> Cursor:
     """A place as so many integers."""
     if place and len(place) != count:
         raise FormatError(f"a place of {len(place)} numbers, and here it has {count}: the state is damaged")

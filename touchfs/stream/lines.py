@@ -13,7 +13,7 @@ from touchfs.extent import Memory
 from touchfs.format.jsonl import value_span
 from touchfs.shard.jsonl import key_of, parse_line
 from touchfs.source.lines import START, LinePosition, lines_after, stream_identity
-from touchfs.stream.base import VIEW, Made, Place, numbers_of
+from touchfs.stream.base import VIEW, Cursor, StreamItem, cursor_numbers
 
 # A longer line is not blank, or is taken for a sample that is not JSON, which is told.
 _BLANK_MAX = 5
@@ -28,8 +28,8 @@ class LineStream:
     def sizes(self) -> list[tuple[str, int | None]]:
         return [stream_identity(self.path)]
 
-    def samples(self, place: Place) -> Iterator[Made]:
-        ordinal, *last = numbers_of(place, 1 + len(START))
+    def samples(self, place: Cursor) -> Iterator[StreamItem]:
+        ordinal, *last = cursor_numbers(place, 1 + len(START))
         for behind, line in lines_after(self.path, LinePosition(*last), self._limit):
             offset = behind.offset - behind.size
             if not is_blank(line, offset):

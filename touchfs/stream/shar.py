@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.lines import PIPE, open_stream, stream_identity
-from touchfs.stream.base import Made, Place
+from touchfs.stream.base import Cursor, StreamItem
 from touchfs.stream.shard import ShardStream
 
 _COMPRESSED = ".jsonl.gz"
@@ -36,8 +36,8 @@ class SharStream:
     def sizes(self) -> list[tuple[str, int | None]]:
         return sorted((name, stream_identity(path)[1]) for name, path in self.files.items())
 
-    def samples(self, place: Place) -> Iterator[Made]:
-        staged = _Staged(self.files)
+    def samples(self, place: Cursor) -> Iterator[StreamItem]:
+        staged = _StagingDirectory(self.files)
         yield from ShardStream(staged.cuts, self.name, self._options, staged).samples(place)
 
 
@@ -46,7 +46,7 @@ def needs_staging(files: Mapping[str, str]) -> bool:
     return any(name.endswith(_COMPRESSED) for name in files) or len(set(map(os.path.dirname, files.values()))) > 1
 
 
-class _Staged:
+class _StagingDirectory:
     def __init__(self, files: Mapping[str, str]) -> None:
         directory = tempfile.mkdtemp(prefix="touchfs-shar-")
         self._remove = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)

@@ -16,7 +16,7 @@ from touchfs.shard.open import fingerprint, open_shard, open_source
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.concat import StoredFile
 from touchfs.source.local import FileIdentity
-from touchfs.stream.base import VIEW, Made, Place, numbers_of
+from touchfs.stream.base import VIEW, Cursor, StreamItem, cursor_numbers
 from touchfs.view import raw
 from touchfs.view.file import File
 from touchfs.view.form import presenter
@@ -35,8 +35,8 @@ class ShardStream:
     def sizes(self) -> list[tuple[str, int | None]]:
         return sorted((name, identity.size) for name, identity in fingerprint(self.path).items())
 
-    def samples(self, place: Place) -> Iterator[Made]:
-        (start,) = numbers_of(place, 1)
+    def samples(self, place: Cursor) -> Iterator[StreamItem]:
+        (start,) = cursor_numbers(place, 1)
         with closing(open_shard(self.path, self._options)) as shard:
             samples = cast(Samples, shard)
             if start > len(samples):

@@ -68,7 +68,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class BufferedSample:
     """A sample that waits: how to make it, and all that is known of it without."""
 
     token: Token | None
@@ -125,17 +125,18 @@ class SamplerIteration(TransformIteration):
         super().__init__(node, epoch, saved)
         self.drained = saved.flag("drained")
 
-    def restored(self, saved: Saved) -> list[Waiting]:
+    def restored(self, saved: Saved) -> list[BufferedSample]:
         tokens = saved.tokens("waiting", LARGEST)
         durations = [] if saved.fresh else saved.get("durations")
         if not isinstance(durations, list) or len(durations) != len(tokens) or not all(map(is_duration, durations)):
             raise FormatError(f"{saved.where}.durations are not those of {len(tokens)} samples: the state is damaged")
         make = maker(self.node.source)
         return [
-            Waiting(token, duration, partial(make, token)) for token, duration in zip(tokens, durations, strict=True)
+            BufferedSample(token, duration, partial(make, token))
+            for token, duration in zip(tokens, durations, strict=True)
         ]
 
-    def pull(self) -> Waiting | None:
+    def pull(self) -> BufferedSample | None:
         """The next sample of the source."""
         pair = None if self.drained else next(self.source.pairs, None)
         if pair is None:
@@ -143,11 +144,11 @@ class SamplerIteration(TransformIteration):
             return None
         token, make = pair
         if not self.node.measured:
-            return Waiting(token, 0, make)
+            return BufferedSample(token, 0, make)
         sample = make()
-        return Waiting(token, self.node.measure(sample), partial(same, sample))
+        return BufferedSample(token, self.node.measure(sample), partial(same, sample))
 
-    def waiting_position(self, waiting: Iterable[Waiting]) -> State:
+    def waiting_position(self, waiting: Iterable[BufferedSample]) -> State:
         waiting = list(waiting)
         return {
             **super().position(),
@@ -157,7 +158,7 @@ class SamplerIteration(TransformIteration):
         }
 
 
-def batch_of(samples: list[Waiting]) -> Pair:
+def batch_of(samples: list[BufferedSample]) -> Pair:
     tokens = tuple(sample.token for sample in samples if sample.token is not None)
     return tokens if len(tokens) == len(samples) else None, partial(_make_all, [sample.make for sample in samples])
 

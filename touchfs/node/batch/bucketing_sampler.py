@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.node.batch.batch import Limit, SamplerIteration, SamplerNode, Waiting, batch_of, is_duration
+from touchfs.node.batch.batch import BufferedSample, Limit, SamplerIteration, SamplerNode, batch_of, is_duration
 from touchfs.node.core.base import Pair
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, resolve_seed
@@ -125,19 +125,19 @@ class BucketingIteration(SamplerIteration):
             self._bucket_of(sample).append(sample)
         return sample is not None
 
-    def _bucket_of(self, sample: Waiting) -> list[Waiting]:
+    def _bucket_of(self, sample: BufferedSample) -> list[BufferedSample]:
         return self.buckets[bisect_right(self.boundaries or [], sample.duration)]
 
-    def _sort(self, samples: list[Waiting]) -> None:
-        self.buckets: list[list[Waiting]] = [[] for _ in range(len(self.boundaries or []) + 1)]
+    def _sort(self, samples: list[BufferedSample]) -> None:
+        self.buckets: list[list[BufferedSample]] = [[] for _ in range(len(self.boundaries or []) + 1)]
         for sample in samples:
             self._bucket_of(sample).append(sample)
 
-    def _has_a_batch(self, bucket: list[Waiting]) -> bool:
+    def _has_a_batch(self, bucket: list[BufferedSample]) -> bool:
         """If in one order, then in every order: a batch only gets fuller by what is added."""
         return self.node.limit.take(sample.duration for sample in bucket) is not None
 
-    def _choose(self, number: float) -> list[Waiting] | None:
+    def _choose(self, number: float) -> list[BufferedSample] | None:
         drawn = int(number * len(self.buckets))
         nearest = sorted(range(len(self.buckets)), key=lambda index: abs(index - drawn))
         for index in nearest:
@@ -146,7 +146,7 @@ class BucketingIteration(SamplerIteration):
         left = [self.buckets[index] for index in nearest if self.buckets[index]]
         return left[0] if left and not self.node.drop_last else None
 
-    def _arranged(self, bucket: list[Waiting], picks: Iterator[float]) -> Iterator[float]:
+    def _arranged(self, bucket: list[BufferedSample], picks: Iterator[float]) -> Iterator[float]:
         """The durations of a bucket in the order in which its samples leave it, which is then the bucket's own."""
         for first in range(len(bucket)):
             if self.node.shuffle:

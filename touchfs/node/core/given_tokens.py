@@ -20,12 +20,12 @@ LEVELS = 10
 
 
 class GivenTokens:
-    __slots__ = ("_held", "_kind", "_last")
+    __slots__ = ("_kind", "_last", "_live")
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._last: tuple[Token, Any] | None = None
-        self._held: WeakValueDictionary[Token, Any] = WeakValueDictionary()
+        self._live: WeakValueDictionary[Token, Any] = WeakValueDictionary()
 
     def add(self, token: Token, make: partial[Any]) -> None:
         """The item is the argument of `make`. UsageError, if another item has this token."""
@@ -38,14 +38,14 @@ class GivenTokens:
             )
         self._last = token, item
         try:
-            self._held[token] = item
+            self._live[token] = item
         except TypeError:  # no weak references to integers and tuples
-            self._held[token] = make
+            self._live[token] = make
 
     def _find(self, token: Token) -> Any:
         if self._last is not None and self._last[0] == token:
             return self._last[1]
-        held = self._held.get(token)
+        held = self._live.get(token)
         return held.args[0] if isinstance(held, partial) else held
 
 

@@ -21,7 +21,7 @@ from touchfs.token import Token
 OnError: TypeAlias = Callable[[Exception, int, str], None]
 
 
-class Decoded:
+class DecodedSamples:
     """Without a function, the samples as they are, if their JSON can be parsed."""
 
     def __init__(self, samples: Any, decode: Callable[[Any], Any] | None) -> None:

@@ -19,7 +19,7 @@ from touchfs.node.core.base import Pair, kind_of
 from touchfs.node.core.lhotse_names import INDEX_PATH, also_named, refuses
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed
-from touchfs.node.leaf.decoded import Decoded, OnError, SkippingIteration, warn_of
+from touchfs.node.leaf.decoded import DecodedSamples, OnError, SkippingIteration, warn_of
 from touchfs.node.leaf.indexed_leaf import IndexedLeaf
 from touchfs.node.order.order import Order, OrderIteration, order_seed
 from touchfs.node.order.partition import Partition
@@ -63,7 +63,7 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         self.samples = _opened(samples)
         self.path = self.samples.dataset.source if isinstance(self.samples, ShownSamples) else ""
         if decode is not None or skip_decode_errors:
-            self.samples = Decoded(self.samples, decode)
+            self.samples = DecodedSamples(self.samples, decode)
         self.on_decode_error = (decode_error_callback or warn_of) if skip_decode_errors else None
         part = Partition(rank, world_size, partition, tail)
         self.order = Order(len(self.samples), order_seed(shuffle, seed, part.world_size > 1), part)

@@ -12,7 +12,7 @@ from touchfs.node.core.base import PairNode
 from touchfs.node.core.foreign import locate
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.transform.repeater import LazyRepeater
-from touchfs.select.selection import Samples, Selected, place_at
+from touchfs.select.selection import Samples, Selection, position_at
 from touchfs.token import State, from_json, to_json
 
 _ITEM = {"fingerprint": str, "source": str, "shard": str, "ordinal": int, "segment": int}
@@ -46,15 +46,15 @@ def _position(node: PairNode, item: dict[str, Any], dataset: Dataset) -> int:
         raise UsageError(f"the token is of {item['source']!r:.80}, the iterator goes over {told}")
     shard = dataset.by_name.get(item["shard"].encode(errors="surrogateescape"), -1)
     wanted = item["shard"], item["ordinal"], item["segment"]
-    position = place_at(samples, (shard, item["ordinal"], item["segment"]))
+    position = position_at(samples, (shard, item["ordinal"], item["segment"]))
     found = samples[position] if position < len(samples) else None
     if found is None or (found.shard, found.ordinal, found.number) != wanted:
-        what = "what the iterator selects" if isinstance(samples, Selected) else "the dataset"
+        what = "what the iterator selects" if isinstance(samples, Selection) else "the dataset"
         raise UsageError(f"the item of the token is not in {what}")
     return position
 
 
-def start_of(graph: LiveGraph, value: Any) -> str | None:
+def reset_state(graph: LiveGraph, value: Any) -> str | None:
     """The state that a value written to `reset` stands for: 1 is the very start, {"epoch": 3} that of an epoch."""
     if value is True or (type(value) is int and value == 1):
         return None

@@ -10,14 +10,14 @@ from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.iterators.graphs import Graphs
 from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.iterators.live_graph import LiveGraph
-from touchfs.iterators.positioning import state_at_item
 from touchfs.iterators.progress import epoch_of
 from touchfs.iterators.spec import Spec, is_same_pass, parse_spec
+from touchfs.iterators.starting_states import state_at_item
 from touchfs.node.core.state import enclose, resume
 from touchfs.token import from_json, to_json
 
 
-class Places:
+class StoredPositions:
     """All of it inside a transaction. What needs a graph that is not built raises UnbuiltError."""
 
     def __init__(self, graphs: Graphs, dataset: Dataset, tokens: ItemTokens) -> None:
@@ -26,11 +26,11 @@ class Places:
         self._tokens = tokens
 
     def graph(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
-        return self._graphs.of(iterator, row_of(connection, iterator)[0])
+        return self._graphs.of(iterator, iterator_row(connection, iterator)[0])
 
-    def ready(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
+    def graph_at_position(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
         """Its graph, at where it is."""
-        spec, base, steps, _ = row_of(connection, iterator)
+        spec, base, steps, _ = iterator_row(connection, iterator)
         graph = self._graphs.of(iterator, spec)
         try:
             graph.seek(base or graph.start, steps)
@@ -38,13 +38,13 @@ class Places:
             raise UsageError(_lost(base or "")) from error
         return graph
 
-    def kept_by(self, connection: sqlite3.Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
+    def kept_position(self, connection: sqlite3.Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
         """Return the base and the steps that an iterator gets with a new spec.
 
         They are those of today if the spec goes over the same samples in the same order, so that a loop that is
         started again may write its spec again. Else, or where today's position is lost, they are the start.
         """
-        old, base, steps, _ = row_of(connection, iterator)
+        old, base, steps, _ = iterator_row(connection, iterator)
         if not is_same_pass(spec, parse_spec(from_json(old))):
             self._graphs.of(iterator, str(spec))
             return None, 0
@@ -56,13 +56,13 @@ class Places:
         # Steps are counted in batches.
         return (base, steps) if spec.batch == graph.spec.batch else (to_json(graph.state()), 0)
 
-    def state_of(self, connection: sqlite3.Connection, iterator: int, value: Any) -> str:
+    def token_state(self, connection: sqlite3.Connection, iterator: int, value: Any) -> str:
         """The state that a token stands for."""
         if not isinstance(value, dict):
             raise UsageError("a token is a JSON object, as `cat token` tells it")
         kind = value.get("kind", "state" if "touchfs_state" in value else None)
         if kind == "item":
-            graph = self.ready(connection, iterator)
+            graph = self.graph_at_position(connection, iterator)
             value = state_at_item(graph, value, self._dataset, self._tokens.fingerprint)
         elif kind == "state":
             graph = self.graph(connection, iterator)
@@ -72,7 +72,7 @@ class Places:
         return to_json(enclose(graph.root, resume(graph.root, state).state()))
 
 
-def row_of(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None, int, str]:
+def iterator_row(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None, int, str]:
     """Its spec, the base that it is so many steps behind, and its error."""
     found = connection.execute("SELECT spec, base, steps, error FROM iterator WHERE id = ?", (iterator,)).fetchone()
     if found is None:

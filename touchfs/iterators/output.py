@@ -22,7 +22,7 @@ from touchfs.select.selection import Samples
 ItemToken = Callable[[str, str, int, int], str]
 
 
-def tell(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_token: ItemToken) -> bytes:
+def format_output(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_token: ItemToken) -> bytes:
     """`prefix` is put before paths, where there is one. Raises UsageError as `check_paths`."""
     output = graph.spec.output
     check_paths(output, prefix)
