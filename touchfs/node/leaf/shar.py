@@ -1,6 +1,6 @@
-"""A Lhotse Shar, streamed: its cuts with what its fields hold for them.
+"""A Lhotse Shar as a stream: its cuts, each with the content of its fields.
 
-Each is marked with the epoch it came in (`ShownSample.shar_epoch`), as in Lhotse, where augmentation may depend on it.
+Each cut is marked with its epoch (`ShownSample.shar_epoch`), as in Lhotse, where augmentation may depend on it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,16 @@ Fields: TypeAlias = Mapping[str, Sequence[str | os.PathLike[str]]]
 
 
 class LazySharIterator(StreamNode):
-    """`in_dir` is a directory with all fields; or `fields` names for each field that is wanted, and for `cuts`, the
-    file of each shard, which may lie anywhere. JSON lines may be compressed, and any file may be a `pipe:COMMAND` that
-    writes it: what it writes is kept in a temporary directory as long as its shard is read. With
-    `split_for_dataloading` each process of a training job takes its share (`touchfs.node.leaf.dataloading`); with
-    `stateful_shuffle=False` the order is the same in each epoch.
+    """A leaf over the cuts of a Lhotse Shar without an index, shard after shard.
+
+    Give a directory with all fields as `in_dir`, or `fields`: a mapping from each selected field, including `cuts`, to
+    its files, one for each shard, in any directory. JSON lines may be compressed, and any file may be a
+    `pipe:COMMAND`, whose output is stored in a temporary directory while its shard is read. With
+    `split_for_dataloading` each process of a training job takes its own share (`touchfs.node.leaf.dataloading`); with
+    `stateful_shuffle=False` each epoch has the same order. Items are samples (`ShownSample`) with `shar_epoch` set.
+
+    Raises UsageError for fields that do not fit together; NotFoundError, FormatError and SourceError for files that
+    are missing, damaged or unreadable.
     """
 
     @refuses(**NOT_OF_SHAR)
@@ -74,7 +79,10 @@ class LazySharIterator(StreamNode):
 
 
 def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) -> dict[str, list[str]]:
-    """The files of each shard by field, absolute; of a directory, those of the cuts."""
+    """Return the absolute paths of each field's files; for a directory only those of the cuts.
+
+    Raises UsageError unless exactly one of the two is given, or if a field has more or fewer files than the cuts.
+    """
     if (fields is None) == (in_dir is None):
         raise UsageError("a Shar is told by in_dir, or by the files of its fields: give one of the two")
     if isinstance(fields, str | os.PathLike):

@@ -1,13 +1,13 @@
-"""Going on with another number of ranks: the states of all old ranks become one that fits any new ones.
+"""Elastic resume: merging the states of all old ranks into one state that fits any number of new ranks.
 
-It is defined on the epoch's global order: the new ranks share what no old rank has reached
-(`touchfs.node.order.remainder`), so each remaining sample comes exactly once. One rank's own state does not tell where
-the others were, so it is refused at another world size; where ranks step in lock step over one partitioned dataset,
-`cursor="global"` says that they were where this one was. A rank that finished its epoch, or repeat, while others did
-not has come to its end there; one that has begun the next is too far ahead.
+The merge is defined on the epoch's global order: the new ranks share the positions that no old rank has reached
+(`touchfs.node.order.remainder`), so each remaining sample comes exactly once. The state of one rank does not contain
+the positions of the others, so it is refused at another world size. If the ranks step in lock step over one partitioned
+dataset, `cursor="global"` takes one rank's position as that of all. A rank that has finished the epoch (or repeat)
+while others have not counts as being at its end; a rank that has begun the next one is too far ahead, and is refused.
 
-Nodes that hold items back, or count over what a rank sees, have no meaning for other ranks and are refused. Noise is
-seeded by tokens, so it is the same whichever rank an item comes to; where a mixer's source has none, it counts.
+Nodes that buffer items, or count the items of one rank, cannot be merged and are refused. Noise is seeded by tokens, so
+an item has the same noise on any rank; a mixer whose source has no tokens counts items, and is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from touchfs.token import State
 
 
 def merge_states(states: Sequence[State], cursor: Literal["ranks", "global"] = "ranks") -> State:
-    """One state of the states of all ranks, in any order; with `cursor="global"`, of the state of one."""
+    """Merge the states of all ranks, in any order, into one; with `cursor="global"`, convert the state of one rank.
+
+    Raises FormatError for a damaged state, UsageError for states that do not belong together or cannot be merged.
+    """
     if cursor not in ("ranks", "global"):
         raise UsageError(f"a cursor is of all ranks or global, not {cursor!r}")
     envelopes = list(map(open_envelope, states))
@@ -39,7 +42,7 @@ def merge_states(states: Sequence[State], cursor: Literal["ranks", "global"] = "
 
 def _merge(ranks: list[Saved], lock_step: bool) -> State:
     if all(rank.only("source") for rank in ranks):
-        # A node written elsewhere that saves its source and nothing else.
+        # A foreign node that saves its source and nothing else.
         return {"source": _merge([rank.child("source") for rank in ranks], lock_step)}
     kinds = {str(rank.get("node")) for rank in ranks}
     if len(kinds) > 1:
@@ -100,7 +103,7 @@ def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
     size = ([length] + [left.size for left in remainders(length, stages)])[-1]
     cursors = [0] * old.world_size
     for rank, part in zip(ranks, parts, strict=True):
-        # In lock step the state is another rank's, which may have one more.
+        # In lock step the state is of another rank, which may have one position more.
         count, position = part.count(size), rank.integer("position", _partition(rank).count(size))
         if rank.integer("epoch") > epoch:
             if position or _stages(rank):
@@ -113,7 +116,7 @@ def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
 
 
 def _merge_repeater(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
-    """The epoch of the source tells which repeat all are in."""
+    """Merge repeaters. The epoch of the merged source determines the repeat."""
     source = _merge([rank.child("source") for rank in ranks], lock_step)
     times = ranks[0].child("config").get("times")
     repeat = int(source["epoch"]) - epoch * (times or 1)
@@ -150,7 +153,7 @@ def _merge_multiplexer(ranks: list[Saved], epoch: int) -> State:
 
 def _merge_sources(ranks: list[Saved]) -> list[State]:
     children = [rank.children("sources") for rank in ranks]
-    if len({len(of_rank) for of_rank in children}) > 1:
+    if len(set(map(len, children))) > 1:
         raise UsageError(f"{ranks[0].where}: the ranks' states have different numbers of sources")
     return [_merge(list(column), lock_step=False) for column in zip(*children, strict=True)]
 
