@@ -1,13 +1,13 @@
 """Named iterators over a dataset, kept in its state store, for any number of processes at once.
 
-A step is one transaction: it reads where the iterator is, takes samples, which takes no longer at the end of an epoch
-than at its start (`live_graph`), and stores where it is then. So two never get the same sample, and whoever dies half
-way has taken none. Nothing is decoded: what is told of a sample is in the catalogs.
+A step is one transaction: it reads the iterator's position, takes samples, which takes no longer at the end of an epoch
+than at its start (`live_graph`), and stores the new position. So no two readers get the same sample, and a process that
+dies during a step has taken none. Nothing is decoded: the output of a step comes from the catalogs.
 
-At the end of an epoch a step tells nothing, once; the one after it begins the next epoch.
+At the end of an epoch one step returns no samples; the step after it begins the next epoch.
 
-A state, as told and taken, is that of `touchfs.node.collect_state_dict` for the graph that the spec stands for, with
-`"kind": "state"` in it. An *item token*, `"kind": "item"`, names a sample and the dataset.
+The state in the file `token` is that of `touchfs.node.collect_state_dict` for the graph of the spec, with
+`"kind": "state"` added. An *item token*, `"kind": "item"`, identifies a sample and the dataset.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from touchfs.store.problem import SharedProblem
 from touchfs.store.store import StateStore
 from touchfs.token import to_json
 
-# A step that takes more is for a thread.
+# Larger steps run in a thread.
 BATCH_NOWAIT = 64
 
 WRITABLE = ("spec", "token", "batch", "reset")
@@ -49,8 +49,9 @@ Read = Callable[[sqlite3.Connection, int], bytes]
 
 
 class Iterators(Registry):
-    """The iterators of a store over a dataset. `prefix` stands before the paths that are told; `use_plan` hears of the
-    plans under `merged/` that are in them.
+    """The iterators of a store over a dataset.
+
+    `prefix` is prepended to output paths; `use_plan` is called with each plan under `merged/` that a spec selects.
     """
 
     def __init__(
@@ -85,7 +86,11 @@ class Iterators(Registry):
         }
 
     def read(self, iterator: int, file: str) -> str:
-        """The text of one of its files; that of `next` is a step. Why there is none, `error` tells from then on."""
+        """Return the text of one of its files; reading `next` makes a step. On failure the file `error` has the reason.
+
+        Raises NotFoundError if there is no such iterator or file, StateError if the store cannot be used, and
+        UsageError or SourceError if there is no such text.
+        """
 
         def act(connection: sqlite3.Connection) -> bytes:
             return self._read(connection, iterator, file)
@@ -96,9 +101,10 @@ class Iterators(Registry):
             return os.fsdecode(self._graphs.with_built(lambda: self._store.run(act)))
 
     def look(self, iterator: int, file: str, *, wait: bool = True) -> bytes:
-        """Return the text of one of its files but `next`. Nothing is written, and no other process waited for.
+        """Return the text of one of its files except `next`, without writing and without waiting for other processes.
 
-        Where the store cannot be used, `error` says why. Without `wait` it raises WouldWaitError as `read_open`.
+        If the store cannot be used, the text of `error` is the reason. Without `wait` it raises WouldWaitError as
+        `read_open`.
         """
 
         def act() -> bytes:
@@ -122,9 +128,9 @@ class Iterators(Registry):
         return os.fsencode(f"{problem}\n") if problem else b""
 
     def read_open(self, opens: Opens, open_file: OpenFile, *, wait: bool = True) -> bytes:
-        """The text of an open of one of its files.
+        """Return the text of an open file of an iterator.
 
-        Without `wait` it raises WouldWaitError when that would take more than some microseconds.
+        Without `wait` it raises WouldWaitError if that would take more than some microseconds.
         """
 
         open_id, iterator, file = open_file
@@ -138,7 +144,10 @@ class Iterators(Registry):
             return self._graphs.with_built(lambda: opens.text(open_id, make))
 
     def _at_once(self, iterator: int, act: Callable[[], bytes]) -> bytes:
-        """What a thread does in more time, and with more to say where it fails."""
+        """Return what `act` returns if that takes only microseconds. Raises WouldWaitError otherwise and on errors.
+
+        A thread then repeats it, with time to wait, and records the error.
+        """
         graph = self._graphs.get(iterator)
         if self._problem or (graph is not None and graph.spec.batch > BATCH_NOWAIT):
             raise WouldWaitError
@@ -150,8 +159,9 @@ class Iterators(Registry):
             raise WouldWaitError from error
 
     def precompute(self, opens: Opens, open_file: OpenFile) -> None:
-        """Make the text of an open before it is read, while there is nothing else to do: as an attempt, and only what
-        `read_open` would make without waiting.
+        """Compute the text of an open file before it is read, in an uncommitted transaction of the store.
+
+        Call it when the process is idle. It does nothing if `read_open` would have to wait.
         """
         open_id, iterator, file = open_file
         graph, read = self._graphs.get(iterator), self._reads[file]
@@ -163,8 +173,10 @@ class Iterators(Registry):
             return
 
     def precompute_step(self, iterator: int) -> None:
-        """The step behind the last one that was made here, without the store: if the iterator is still at that place
-        when a step is asked for, this one is made. For when no thread is at the iterators.
+        """Compute the step after the latest one of this process, without the store.
+
+        The next step uses the result if the iterator is then still at that position. Call it when no thread uses the
+        iterators.
         """
         graph = self._graphs.get(iterator)
         if graph is not None and graph.is_ready and graph.spec.batch <= BATCH_NOWAIT:
@@ -173,7 +185,7 @@ class Iterators(Registry):
                 graph.precomputed = step, self._output(graph, step.tokens)
 
     def write(self, iterator: int, file: str, value: Any) -> None:
-        """Write a value to one of its files. UsageError says what is wrong with it; then nothing is changed."""
+        """Write a value to one of its files. Raises UsageError for a wrong value; then nothing changes."""
         try:
             with self._noting(iterator, file, changes=True):
                 self._graphs.with_built(lambda: self._write(iterator, file, value))
@@ -183,7 +195,7 @@ class Iterators(Registry):
             raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
 
     def write_open(self, opens: Opens, open_file: OpenFile, piece: writes.Piece) -> None:
-        """Take a piece of what is written to an open of one of its files."""
+        """Take a piece of a value that is written to an open file of an iterator. Raises UsageError for a wrong one."""
         open_id, iterator, file = open_file
 
         def apply(value: Any) -> None:
@@ -191,22 +203,22 @@ class Iterators(Registry):
 
         with self._noting(iterator, file, changes=True):
             try:
-                answer = self._graphs.with_built(lambda: writes.write(opens, open_id, piece, apply))
+                problem = self._graphs.with_built(lambda: writes.write(opens, open_id, piece, apply))
             except (StateError, NotFoundError):
                 raise
             except TouchfsError as error:
                 writes.refuse(opens, open_id, piece, str(error))
                 raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
-            if answer:
-                raise UsageError(answer)
+            if problem:
+                raise UsageError(problem)
 
     def release(self, opens: Opens, open_file: OpenFile) -> None:
-        """Release an open of a file that may have been written."""
+        """Release an open file that may have been written."""
         if opens.close(open_file.id):
             self.forget(opens, open_file)
 
     def forget(self, opens: Opens, open_file: OpenFile, *, wait: bool = True) -> None:
-        """Delete the row of an open that was closed, and note where what was written to it was no whole value."""
+        """Delete the row of a closed file, and record an error if the value written to it was incomplete."""
         open_id, iterator, file = open_file
         error = UsageError("what was written was no whole JSON value: dropped")
         opens.forget_written(open_id, lambda: self._note(iterator, file, error), wait=wait)
@@ -268,7 +280,7 @@ class Iterators(Registry):
 
     @contextmanager
     def _noting(self, iterator: int, file: str, *, changes: bool = False) -> Iterator[None]:
-        """`error` tells an error from then on: from the store, or from here where that could not be changed."""
+        """Record an error of the block for the file `error`: in the store, or in `_problem` if the store failed."""
         try:
             yield
         except StateError as error:
@@ -278,7 +290,7 @@ class Iterators(Registry):
         except NotFoundError:
             raise
         except TouchfsError as error:
-            with suppress(StateError):  # the reader is to hear of the first error, who only looks at once
+            with suppress(StateError):  # the caller gets the first error; one that only looks does not wait here
                 patience = current_patience() if changes else Patience(0)
                 with_patience(patience, self._note, iterator, file, error)
             raise

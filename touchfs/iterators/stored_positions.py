@@ -1,4 +1,4 @@
-"""Where iterators are: what the store says of it, as the graphs of this process understand it."""
+"""The positions of iterators in the store, and the graphs of this process at these positions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from touchfs.token import from_json, to_json
 
 
 class StoredPositions:
-    """All of it inside a transaction. What needs a graph that is not built raises UnbuiltError."""
+    """Reads positions. Call its methods inside a transaction.
+
+    They raise UnbuiltError if they need a graph that is not built, NotFoundError if the iterator was removed.
+    """
 
     def __init__(self, graphs: Graphs, dataset: Dataset, tokens: ItemTokens) -> None:
         self._graphs = graphs
@@ -26,10 +29,11 @@ class StoredPositions:
         self._tokens = tokens
 
     def graph(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
+        """Return an iterator's graph, at any position."""
         return self._graphs.of(iterator, iterator_row(connection, iterator)[0])
 
     def graph_at_position(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
-        """Its graph, at where it is."""
+        """Return an iterator's graph at its stored position. Raises UsageError if the dataset has no such position."""
         spec, base, steps, _ = iterator_row(connection, iterator)
         graph = self._graphs.of(iterator, spec)
         try:
@@ -39,10 +43,10 @@ class StoredPositions:
         return graph
 
     def kept_position(self, connection: sqlite3.Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
-        """Return the base and the steps that an iterator gets with a new spec.
+        """Return the base and the steps of an iterator after a change of its spec.
 
-        They are those of today if the spec goes over the same samples in the same order, so that a loop that is
-        started again may write its spec again. Else, or where today's position is lost, they are the start.
+        The position is kept if the new spec visits the same samples in the same order, so that a restarted loop may
+        write its spec again. Otherwise, or if the position is lost, it is the start.
         """
         old, base, steps, _ = iterator_row(connection, iterator)
         if not is_same_pass(spec, parse_spec(from_json(old))):
@@ -53,11 +57,11 @@ class StoredPositions:
             graph.seek(base or graph.start, steps)
         except (UsageError, FormatError):
             return None, 0
-        # Steps are counted in batches.
+        # Steps count batches, so another batch size needs a new base.
         return (base, steps) if spec.batch == graph.spec.batch else (to_json(graph.state()), 0)
 
     def token_state(self, connection: sqlite3.Connection, iterator: int, value: Any) -> str:
-        """The state that a token stands for."""
+        """Return the state, as JSON, of a value written to `token`: a state or an item token. Raises UsageError."""
         if not isinstance(value, dict):
             raise UsageError("a token is a JSON object, as `cat token` tells it")
         kind = value.get("kind", "state" if "touchfs_state" in value else None)
@@ -68,12 +72,12 @@ class StoredPositions:
             graph = self.graph(connection, iterator)
         else:
             raise UsageError(f'the kind of a token is "state" or "item", not {kind!r:.80}')
-        state = {name: told for name, told in value.items() if name != "kind"}
+        state = {name: field for name, field in value.items() if name != "kind"}
         return to_json(enclose(graph.root, resume(graph.root, state).state()))
 
 
 def iterator_row(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None, int, str]:
-    """Its spec, the base that it is so many steps behind, and its error."""
+    """Return an iterator's spec, base, number of steps after the base, and error. Raises NotFoundError."""
     found = connection.execute("SELECT spec, base, steps, error FROM iterator WHERE id = ?", (iterator,)).fetchone()
     if found is None:
         raise NotFoundError("the iterator was removed")
@@ -82,7 +86,7 @@ def iterator_row(connection: sqlite3.Connection, iterator: int) -> tuple[str, st
 
 
 def _lost(base: str) -> str:
-    """What is said when the stored position cannot be gone to, as the dataset is another one."""
+    """Return the error text for a stored position that the changed dataset does not have."""
     try:
         epoch = f"in epoch {epoch_of(from_json(base)['state'])}, "
     except (KeyError, TypeError, FormatError):
