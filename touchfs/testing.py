@@ -43,7 +43,7 @@ def check_restore(
     """
     node = make_node()
     if not node.is_checkpointable:
-        raise UsageError(f"{kind_of(node)} says that it is not checkpointable: there is nothing to check")
+        raise UsageError(f"{kind_of(node)} has is_checkpointable = False: there is nothing to check")
     epochs = [list(islice(node, items)) for _ in range(4)]
     if any(len(epoch) == items for epoch in epochs):
         epochs = epochs[:1]
@@ -163,7 +163,9 @@ def _with_tokens(node: IteratorNode) -> Iterable[tuple[Token, Any]]:
     pairs = ((token, make()) for token, make in node.pairs()) if isinstance(node, PairNode) else None
     for token, item in pairs or ((get_graph_origin(item), item) for item in node):
         if token is None:
-            raise AssertionError(f"{kind_of(node)} yields {item!r} without a token, though it says it can rebuild it")
+            raise AssertionError(
+                f"{kind_of(node)} yields {item!r} without a token, although it claims to rebuild items"
+            )
         yield token, item
 
 

@@ -499,7 +499,7 @@ class TestSpecs:
             ({"mux": [{}, {"weight": 0}]}, r"spec.mux\[1\].weight is a number above 0"),
             ({"mux": [{}, {"weight": 10**400}]}, r"spec.mux\[1\].weight is a number above 0"),
             ({"mux": [{}, {"mux": []}]}, r"spec.mux\[1\]: there is no 'mux'"),
-            ({"mux": [{}], "where": "ordinal == 1"}, "where is of the parts of a mux"),
+            ({"mux": [{}], "where": "ordinal == 1"}, "where belongs to the sources of a mux"),
         ],
     )
     def test_a_bad_one_says_why_and_changes_nothing(self, iterators, spec, why):
@@ -725,7 +725,7 @@ class TestOpens:
         iterators.write_open(opens, opened, Piece(0, b'{"batch": 3'))
         iterators.release(opens, opened)
         assert iterators.read(iterator, "batch") == "1\n"
-        assert iterators.read(iterator, "error") == "spec: what was written was no whole JSON value: dropped\n"
+        assert iterators.read(iterator, "error") == "spec: the written JSON value was incomplete: dropped\n"
 
     def test_there_is_a_most(self, iterators, opens):
         iterator = made(iterators)

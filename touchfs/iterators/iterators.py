@@ -220,7 +220,7 @@ class Iterators(Registry):
     def forget(self, opens: Opens, open_file: OpenFile, *, wait: bool = True) -> None:
         """Delete the row of a closed file, and record an error if the value written to it was incomplete."""
         open_id, iterator, file = open_file
-        error = UsageError("what was written was no whole JSON value: dropped")
+        error = UsageError("the written JSON value was incomplete: dropped")
         opens.forget_written(open_id, lambda: self._note(iterator, file, error), wait=wait)
 
     def _read(self, connection: sqlite3.Connection, iterator: int, file: str) -> bytes:

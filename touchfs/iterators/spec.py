@@ -77,7 +77,7 @@ def parse_spec(value: object) -> Spec:
     """Return the spec of a JSON object. Raises UsageError with the name of the wrong field and what it must be."""
     spec = _parse(Spec, value, "spec")
     if spec.mux and isinstance(value, Mapping) and (misplaced := {"source", "where"} & set(value)):
-        raise UsageError(f"spec: {' and '.join(sorted(misplaced))} is of the parts of a mux: put it there")
+        raise UsageError(f"spec: {' and '.join(sorted(misplaced))} belongs to the sources of a mux: put it there")
     Partition(spec.rank, spec.world_size, spec.partition, spec.tail)
     return spec
 

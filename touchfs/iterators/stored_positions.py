@@ -63,7 +63,7 @@ class StoredPositions:
     def token_state(self, connection: sqlite3.Connection, iterator: int, value: Any) -> str:
         """Return the state, as JSON, of a value written to `token`: a state or an item token. Raises UsageError."""
         if not isinstance(value, dict):
-            raise UsageError("a token is a JSON object, as `cat token` tells it")
+            raise UsageError("a token is a JSON object, as `cat token` prints it")
         kind = value.get("kind", "state" if "touchfs_state" in value else None)
         if kind == "item":
             graph = self.graph_at_position(connection, iterator)
@@ -92,6 +92,6 @@ def _lost(base: str) -> str:
     except (KeyError, TypeError, FormatError):
         epoch = ""
     return (
-        "the dataset has changed since: put the old one back, or begin anew by writing to reset "
+        "the dataset has changed since: put the old one back, or restart by writing to reset "
         f'1 or {{"epoch": N}}; it was {epoch}at the state {base}'
     )

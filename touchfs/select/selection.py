@@ -125,7 +125,9 @@ class Selector:
             self._use_plan(plan)
             return MergedSamples(self.dataset, canonical)
         if view not in _VIEWS:
-            raise UsageError(f"source: there is no {source!r}, but samples, segments, merged/PLAN and paths below")
+            raise UsageError(
+                f"source: there is no {source!r}: choose samples, segments, merged/PLAN or a path below one"
+            )
         if path:
             return self._of_directory(self.select(view, None), path)
         return _VIEWS[view](self.dataset)

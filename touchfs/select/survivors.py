@@ -101,7 +101,7 @@ def survivors(
                 known = _parse(made.fileno(), file, identity, len(samples), len(paths))
     found, counts = known
     if unknown := [spell_field(each) for each, count in zip(paths, counts, strict=True) if not count and len(samples)]:
-        raise UsageError(f"where: no sample has the field {', '.join(unknown)}: name fields that are there")
+        raise UsageError(f"where: no sample has the field {', '.join(unknown)}: name existing fields")
     return found
 
 

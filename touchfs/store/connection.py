@@ -84,7 +84,7 @@ def _is_full(directory: str) -> bool:
 
 def busy_error(path: str, patience: Patience) -> StateError:
     """Return the error for a lock that other processes did not release in time."""
-    message = f"others have held it for {patience.seconds:.0f} s: see whether a process of touchfs is stopped"
+    message = f"other processes have locked it for {patience.seconds:.0f} s: look for a stopped touchfs process"
     return StateError(message, path=path)
 
 

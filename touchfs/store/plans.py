@@ -51,5 +51,5 @@ def _new(name: str, known: list[str], whose: str) -> str | None:
     if len(known) >= PLANS_MAX:
         raise FullError(f"{PLANS_MAX} plans are registered: unmount and mount again")
     if whose == _GUEST and sum(line.startswith(_GUEST) for line in known) >= GUESTS_MAX:
-        raise FullError(f"{GUESTS_MAX} plans of other users are registered: whoever mounted may register more")
+        raise FullError(f"{GUESTS_MAX} plans of other users are registered: the user who mounted may register more")
     return whose + name

@@ -90,7 +90,7 @@ class StateStore(Database):
         is_ours = _version_of(connection) == VERSION
         found = connection.execute("SELECT identity FROM store").fetchone()[0] if is_ours else b""
         if self.identity not in (None, found):
-            raise StateError("is another one than was mounted: put that back, or mount again", path=self.path)
+            raise StateError("is not the store that was mounted: put that back, or mount again", path=self.path)
         self.identity = found
 
     def _upgrade(self, connection: sqlite3.Connection, found: int) -> None:

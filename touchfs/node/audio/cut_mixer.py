@@ -51,8 +51,9 @@ class LazyCutMixer(TransformNode):
     the whole cut, from as many cuts as needed, or `duration` seconds, which is then the length of the result. `snr` is
     in decibels, a number or a range (low, high); None keeps the noise's own level. `preserve_id` keeps the id of the
     cut ("left") or of the noise ("right"); otherwise the result gets a new id. With `stateful=False` a cut has the same
-    noise in each epoch. `allow_padding` has no effect, as in Lhotse's mixer: noise never begins after the end of the
-    cut.
+    noise in each epoch. `seed` is an integer, or a generator from which one seed is drawn. `random_mix_offset` begins
+    each noise at a random sample. `allow_padding` has no effect, as in Lhotse's mixer: noise never begins after the end
+    of the cut.
 
     Raises UsageError for parameters out of range. Making an item raises UsageError for noise of another sampling rate
     or without samples, and for objects without audio.
@@ -75,13 +76,13 @@ class LazyCutMixer(TransformNode):
     ) -> None:
         super().__init__(cuts)
         if duration is not None and not 0 < duration < math.inf:
-            raise UsageError(f"a mix is longer than 0 seconds and ends, and this is {duration}")
+            raise UsageError(f"the duration of a mix is finite and above 0 seconds, not {duration}")
         if not 0 <= mix_prob <= 1:
-            raise UsageError(f"a probability is within 0 and 1, not {mix_prob}")
+            raise UsageError(f"mix_prob is within 0 and 1, not {mix_prob}")
         if isinstance(snr, Sequence) and len(snr) != 2:
             raise UsageError(f"a range of snr has two ends, not {snr!r}")
         if preserve_id not in (None, "left", "right"):
-            raise UsageError(f"the id to preserve is that of the 'left' or the 'right', not {preserve_id!r}")
+            raise UsageError(f"preserve_id is None, 'left' or 'right', not {preserve_id!r}")
         self.mix_in_cuts = _indexed(mix_in_cuts)
         self.duration = duration
         self.snr = snr
@@ -140,9 +141,11 @@ class LazyCutMixer(TransformNode):
         return len(self.source)
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
+        """Return the token of an ordinal of the source, for a global shuffle above."""
         return self.seed_of(self.seed, epoch), self.source.token_at(ordinal, epoch)
 
     def ordinal_of(self, token: Token) -> int:
+        """Return the source's ordinal of a token."""
         return int(self.source.ordinal_of(self._parts_of(token)[1]))
 
     def _parts_of(self, token: Token) -> tuple[int, Token]:
@@ -178,7 +181,7 @@ class LazyCutMixer(TransformNode):
         if cut.sampling_rate != rate:
             raise UsageError(f"noise of {cut.sampling_rate} Hz cannot be mixed at {rate} Hz: resample it", key=cut.id)
         if not noise.size:
-            raise UsageError("noise without a sample: leave it out of mix_in_cuts", key=cut.id)
+            raise UsageError("noise of zero length: leave it out of mix_in_cuts", key=cut.id)
         longest = noise.shape[1] / rate
         if self.random_mix_offset and longest > seconds:
             start = samples_of(random.uniform(0, longest - seconds), rate)
@@ -214,7 +217,7 @@ def _indexed(mix_in_cuts: Any) -> Any:
         if not isinstance(node, IteratorNode):
             node = LazyIndexedManifestIterator(node)
         if not len(node):
-            raise UsageError("mix_in_cuts has nothing to mix in")
+            raise UsageError("mix_in_cuts is empty")
         node.token_at(0, 0)
     except (TypeError, AttributeError) as error:
         raise UsageError(

@@ -194,5 +194,5 @@ def _refuse_mixed(source: Any) -> None:
     if 0 < sum(map(supports_graph_restore, leaves)) < len(leaves):
         raise UsageError(
             f"a sampler over indexed data and {' and '.join(sorted(streaming))} together could not be restored, nor "
-            "shared among workers: index what is not indexed, or sample it apart"
+            "shared among workers: index all data, or use a sampler for each kind"
         )

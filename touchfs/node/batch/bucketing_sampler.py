@@ -36,8 +36,9 @@ class BucketingSampler(SamplerNode):
     """Batches (lists) of samples from one bucket of durations. Tokens, limits and `duration` as in `DynamicSampler`.
 
     `boundaries` are ascending durations between buckets; without them, `num_buckets` buckets are computed from the
-    first `buffer_size` samples. `shuffle` draws samples from a bucket at random. `drop_last` drops all samples that are
-    left when no bucket has a full batch. Raises UsageError for arguments out of range.
+    first `buffer_size` samples. `seed` seeds the draws of buckets and, with `shuffle`, of samples from a bucket.
+    `drop_last` drops all samples that are left when no bucket has a full batch. Raises UsageError for arguments out of
+    range.
     """
 
     def __init__(

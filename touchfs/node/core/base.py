@@ -170,7 +170,7 @@ class PairNode(IteratorNode, ABC):
 
         Raises UsageError if this node cannot be positioned at a token.
         """
-        raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state tells where it is")
+        raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state can be restored")
 
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
         """Return an iteration of `epoch`, or one that resumes at `saved`, whose epoch then counts.
@@ -278,7 +278,7 @@ class TrackedPairs:
             if not iteration.ended:
                 # A generator that raised is exhausted, which would look like the end of the epoch.
                 raise UsageError(
-                    f"an iteration of {kind_of(iteration.node)} failed at an item before: begin another, from a state"
+                    f"an iteration of {kind_of(iteration.node)} failed at an earlier item: start another from a state"
                 ) from None
             # Two iterations that end the same epoch end it once.
             track.epoch = max(track.epoch, iteration.epoch + 1)

@@ -65,7 +65,7 @@ def locate(source: Any, token: Token, epoch: int) -> State:
     """Return the state of a child from which the item of `token` comes next. Raises UsageError if it has none."""
     if isinstance(source, PairNode):
         return source.locate(token, epoch)
-    raise UsageError(f"{kind_of(source)} cannot be positioned at a token: only a state tells where it is")
+    raise UsageError(f"{kind_of(source)} cannot be positioned at a token: only a state can be restored")
 
 
 def obstacle(source: object) -> str | None:
@@ -156,8 +156,8 @@ class ForeignIteration(Iteration):
                 token = get_graph_origin(item)
                 if token is None:
                     raise UsageError(
-                        f"{kind_of(self.source)} yields {item!r:.80} without a token, though it says that tokens "
-                        "rebuild its items: attach_graph_origin to what it yields"
+                        f"{kind_of(self.source)} yields {item!r:.80} without a token, although it claims that tokens "
+                        "rebuild its items: call attach_graph_origin on each item"
                     )
                 token = normalize_graph_token(token)
                 given.add(token, make)

@@ -71,7 +71,7 @@ class Saved:
         """Return a seed, which may be negative. Raises UsageError if the pass was not shuffled."""
         value = self.get(name)
         if value is None:
-            raise UsageError(f"{self.where} is of a pass that was not shuffled: go on without shuffle")
+            raise UsageError(f"{self.where} is of a pass that was not shuffled: resume without shuffle")
         if type(value) is not int or abs(value) >= LARGEST:
             self._at(name)._damaged(f"an integer below {LARGEST}", value)
         return int(value)

@@ -81,4 +81,4 @@ def _is_rng(seed: Any) -> bool:
 
 def refuse_drawn(given: str | None) -> None:
     """Raise UsageError: each rank would draw a different seed."""
-    raise UsageError(f"seed={given!r} is drawn when a graph is made, so each rank has another one: give an integer")
+    raise UsageError(f"seed={given!r} is drawn when a graph is made, so each rank has a different one: give an integer")

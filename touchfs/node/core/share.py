@@ -54,7 +54,7 @@ def _copy(node: Any, worker: int, workers: int, shared: dict[int, Any]) -> Any:
     if not children:
         if not hasattr(node, "for_worker"):
             raise UsageError(
-                f"a {kind_of(node)} cannot be shared among {workers} workers, each would go through all of it: "
+                f"a {kind_of(node)} cannot be shared among {workers} workers, each would iterate all of it: "
                 "use one worker, or indexed data"
             )
         return node.for_worker(worker, workers)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 def check_split(split_for_dataloading: bool, partition: Partition) -> bool:
     """Return the flag. Raises UsageError if the leaf is one rank's part already."""
     if split_for_dataloading and partition.world_size > 1:
-        raise UsageError("rank and world_size say already which share this is: leave out split_for_dataloading")
+        raise UsageError("rank and world_size already select a share: leave out split_for_dataloading")
     return split_for_dataloading
 
 

@@ -35,6 +35,7 @@ class DecodedSamples:
 
     @property
     def fingerprint(self) -> str:
+        """The fingerprint of the samples."""
         return self.samples.fingerprint
 
     def __len__(self) -> int:

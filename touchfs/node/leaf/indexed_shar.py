@@ -32,9 +32,12 @@ class LazyIndexedSharIterator(IndexedLeaf):
     """A leaf over the cuts of a Lhotse Shar, read through an index, which is made if it is missing.
 
     Give a directory with all fields as `in_dir`, or `fields`: a mapping from each selected field, including `cuts`, to
-    its files, one for each shard, all in one directory. With `split_for_dataloading` each process of a training job
-    takes its own share (`touchfs.node.leaf.dataloading`); with `stateful_shuffle=False` each epoch has the same order.
-    Items are samples (`ShownSample`) with `shar_epoch` set.
+    its files, one for each shard, all in one directory.
+
+    `shuffle` orders the samples by `seed` + epoch, or by `seed` in each epoch with `stateful_shuffle=False`. Rank
+    `rank` (from 0) of `world_size` visits its part, as `Partition(rank, world_size, partition, tail)`; with
+    `split_for_dataloading` each process of a training job takes its own share instead
+    (`touchfs.node.leaf.dataloading`). Items are samples (`ShownSample`) with `shar_epoch` set.
 
     Raises UsageError for compressed files and for fields that do not fit together; NotFoundError, FormatError and
     SourceError for files that are missing, damaged or unreadable.
@@ -42,7 +45,7 @@ class LazyIndexedSharIterator(IndexedLeaf):
 
     depth = 1
 
-    @refuses(**NOT_OF_SHAR, lazy="a sample reads its files when they are asked for, always")
+    @refuses(**NOT_OF_SHAR, lazy="a sample always reads its files on access")
     def __init__(
         self,
         fields: Fields | None = None,
@@ -135,11 +138,12 @@ def _subset(dataset: Dataset, fields: Mapping[str, Sequence[str]]) -> Dataset:
             directory, name = os.path.split(paths[position])
             if shard is None or directory != os.path.dirname(cuts) or name not in shard.files:
                 message = (
-                    f"is not beside {os.path.basename(cuts)} as a field of it: only streaming (indexed=False) takes it"
+                    f"is not in the directory of {os.path.basename(cuts)} as its field: "
+                    "only streaming (indexed=False) can read it"
                 )
                 raise UsageError(message, path=paths[position])
             if name.partition(".")[0] != field:
-                raise UsageError(f"is of another field than {field!r}", path=paths[position])
+                raise UsageError(f"is not a file of the field {field!r}", path=paths[position])
         if shard is not None:
             shards.append(shard)
     return Dataset(dataset.source, shards, "an index of keys is of a whole dataset", dataset.limits)

@@ -37,8 +37,9 @@ class Indexed(Protocol):
 class LazyIndexedManifestIterator(IndexedLeaf):
     """A leaf over a sequence or an indexed dataset. A token is the ordinal of a sample.
 
-    `samples` may be a path: it is opened as a dataset, and shards without an index are indexed now. Rank `rank` (from
-    0) of `world_size` visits its part of each epoch, as `Partition(rank, world_size, partition, tail)`.
+    `samples` may be a path: it is opened as a dataset, and shards without an index are indexed now. With `shuffle` each
+    epoch has a new order, the global permutation of `seed` + epoch. Rank `rank` (from 0) of `world_size` visits its
+    part of each epoch, as `Partition(rank, world_size, partition, tail)`.
 
     `decode` receives the object parsed from a sample's `.json` and returns the item. With `skip_decode_errors`,
     iterating skips samples whose JSON cannot be parsed or decoded, and warns or calls
@@ -64,7 +65,7 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         decode_error_callback: OnError | None = None,
     ) -> None:
         if decode_error_callback is not None and not skip_decode_errors:
-            raise UsageError("decode_error_callback is of samples that are left out: give skip_decode_errors=True")
+            raise UsageError("decode_error_callback is called for skipped samples only: give skip_decode_errors=True")
         self.samples = _open_samples(samples)
         self.path = self.samples.dataset.source if isinstance(self.samples, ShownSamples) else ""
         if decode is not None or skip_decode_errors:

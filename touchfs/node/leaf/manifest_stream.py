@@ -48,6 +48,7 @@ class StreamNode(PairNode):
 
     @property
     def seed(self) -> Any:
+        """The seed of the order of shards, or None without shuffle."""
         return self.order.seed
 
     @seed.setter
@@ -62,7 +63,7 @@ class StreamNode(PairNode):
         """Return the function that makes an item, given the one that makes the sample."""
 
     def make(self, token: Token) -> Any:
-        raise UsageError(f"{kind_of(self)} cannot rebuild an item from a token: what it reads has no index")
+        raise UsageError(f"{kind_of(self)} cannot rebuild an item from a token: its data has no index")
 
     def config(self) -> State:
         order = {"shards": self.order.size, "seed": plain_seed(self.seed), "partition": self.order.partition.as_json()}
@@ -95,8 +96,10 @@ class StreamIteration(Iteration):
 class LazyManifestIterator(StreamNode):
     """A leaf over the samples of shards of any kind, of `NAME.jsonl.gz`, or of the JSON lines of `pipe:COMMAND`.
 
-    Rank `rank` (from 0) of `world_size` visits every world_size-th shard. Raises NotFoundError, FormatError and
-    SourceError for shards that are missing, damaged or unreadable.
+    `path` is a source as for `touchfs mount`, or one of these. With `shuffle_shards` each epoch has a new order of the
+    shards, that of `seed` + epoch. Rank `rank` (from 0) of `world_size` visits every world_size-th shard. `limits` are
+    the limits of parsing. Raises NotFoundError, FormatError and SourceError for shards that are missing, damaged or
+    unreadable.
     """
 
     @refuses(index_path=INDEX_PATH)

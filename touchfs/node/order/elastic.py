@@ -29,7 +29,7 @@ def merge_states(states: Sequence[State], cursor: Literal["ranks", "global"] = "
     Raises FormatError for a damaged state, UsageError for states that do not belong together or cannot be merged.
     """
     if cursor not in ("ranks", "global"):
-        raise UsageError(f"a cursor is of all ranks or global, not {cursor!r}")
+        raise UsageError(f"the cursor is 'ranks' or 'global', not {cursor!r}")
     envelopes = list(map(open_envelope, states))
     if not envelopes or (cursor == "global" and len(envelopes) > 1):
         raise UsageError(f"{len(envelopes)} states: give those of all old ranks, or one with cursor='global'")
@@ -55,7 +55,7 @@ def _merge(ranks: list[Saved], lock_step: bool) -> State:
         if rank.has("given_seed"):
             raise UsageError(
                 f"{rank.where}: the {kind} has seed={rank.get('given_seed')!r:.20}, which was drawn: "
-                "only what has an integer goes on with other ranks"
+                "only a graph with integer seeds can resume with other ranks"
             )
     if all(rank.only("node", "epoch", "state") for rank in ranks):
         inner = _merge([rank.child("state") for rank in ranks], lock_step)
@@ -79,7 +79,7 @@ def _merge(ranks: list[Saved], lock_step: bool) -> State:
     if kind == "LazyIteratorMultiplexer" and not lock_step:
         return {**state, **_merge_multiplexer(ranks, epoch)}
     how = "with cursor='global'" if lock_step else "with another number of ranks"
-    raise UsageError(f"{ranks[0].where}: a {kind} cannot go on {how}: what it keeps is one rank's own")
+    raise UsageError(f"{ranks[0].where}: a {kind} cannot resume {how}: its state is one rank's own")
 
 
 def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
@@ -90,15 +90,15 @@ def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
         ranks = ranks * old.world_size
     if sorted(part.rank for part in parts) != list(range(old.world_size)):
         raise UsageError(
-            f"{ranks[0].where}: of {old.world_size} ranks there are states of {sorted(part.rank for part in parts)}: "
-            "each is needed, once"
+            f"{ranks[0].where}: there are states of ranks {sorted(part.rank for part in parts)} of {old.world_size}: "
+            "give each once"
         )
     if {(part.world_size, part.kind, part.tail) for part in parts} != {(old.world_size, old.kind, old.tail)}:
         raise UsageError(f"{ranks[0].where}: the ranks were of different partitions")
     within = [rank for rank in ranks if rank.integer("epoch") == epoch]
     stages = _stages(within[0])
     if any(_stages(rank) != stages for rank in within):
-        raise UsageError(f"{ranks[0].where}: the ranks went on from different states")
+        raise UsageError(f"{ranks[0].where}: the ranks resumed from different states")
     length = within[0].child("config").integer("length")
     size = ([length] + [left.size for left in remainders(length, stages)])[-1]
     cursors = [0] * old.world_size
@@ -107,7 +107,9 @@ def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
         count, position = part.count(size), rank.integer("position", _partition(rank).count(size))
         if rank.integer("epoch") > epoch:
             if position or _stages(rank):
-                raise UsageError(f"{rank.where}: rank {part.rank} has begun epoch {epoch + 1}, others are in {epoch}")
+                raise UsageError(
+                    f"{rank.where}: rank {part.rank} has already begun epoch {epoch + 1}, others are in {epoch}"
+                )
             position = count
         cursors[part.rank] = min(position, count)
     if any(cursors):
@@ -127,8 +129,8 @@ def _refuse_counted(ranks: list[Saved]) -> None:
     for rank in ranks:
         if taken := rank.integer("taken"):
             raise UsageError(
-                f"{rank.where}: {taken} items had no tokens, so their noise was one rank's own, by how many it took: "
-                "to go on with other ranks, mix into indexed items"
+                f"{rank.where}: {taken} items had no tokens, so their noise depends on how many this rank took: "
+                "to resume with other ranks, mix into indexed items"
             )
 
 
@@ -141,7 +143,7 @@ def _merge_chain(ranks: list[Saved], epoch: int) -> State:
 def _merge_multiplexer(ranks: list[Saved], epoch: int) -> State:
     within = [rank for rank in ranks if rank.integer("epoch") == epoch]
     if len(within) < len(ranks) and within[0].child("config").flag("stop_early"):
-        raise UsageError(f"{ranks[0].where}: some ranks have stopped early, so what is left for all is not defined")
+        raise UsageError(f"{ranks[0].where}: some ranks have stopped early, so the common remainder is not defined")
     sources = _merge_sources(ranks)
     flags = [rank.flags("drained", len(sources)) for rank in within]
     return {
@@ -160,7 +162,9 @@ def _merge_sources(ranks: list[Saved]) -> list[State]:
 
 def _partition(rank: Saved) -> Partition:
     if rank.get("partition") is None:
-        raise UsageError(f"{rank.where} is merged already, and no rank has gone on from it: it fits any ranks as it is")
+        raise UsageError(
+            f"{rank.where} is merged already, and no rank has continued from it: it fits any ranks as it is"
+        )
     part = rank.child("partition")
     return Partition(part.integer("rank"), part.integer("world_size"), str(part.get("kind")), str(part.get("tail")))
 

@@ -95,6 +95,7 @@ class OrderedNode(PairNode):
 
     @property
     def seed(self) -> Any:
+        """The seed of the order, or None without shuffle."""
         return self.order.seed
 
     @seed.setter
@@ -174,5 +175,5 @@ def _check_partition(saved: Saved, partition: Partition) -> None:
     mine = partition.as_json()
     raise UsageError(
         f"{saved.where} is one rank's own, of {theirs!r:.200}, and this is {mine}: "
-        "to go on with other ranks, merge_states of all the old ones"
+        "to resume with other ranks, merge the states of all old ones with merge_states"
     )

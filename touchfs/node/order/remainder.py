@@ -55,7 +55,7 @@ class Remainder:
         real = [_real(part, of) for part in parts]
         for part, cursor in zip(parts, stage.cursors, strict=True):
             if cursor > part.count(of):
-                raise FormatError(f"rank {part.rank} of {ranks} cannot have come to {cursor} of {of} positions")
+                raise FormatError(f"rank {part.rank} of {ranks} cannot have reached {cursor} of {of} positions")
         cursors = np.minimum(stage.cursors, real)
         self.size = of - int(cursors.sum())
         self._ranks = ranks if stage.kind == "stride" else 0

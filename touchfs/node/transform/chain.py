@@ -27,7 +27,7 @@ from touchfs.token import State, Token
 class LazyIteratorChain(SourcesNode, OrderedNode):
     """The items of one source after the other. A token is `(source_index, source_token)`.
 
-    With `shuffle_iters` the items of all sources come in one globally shuffled order, a new one in each epoch, and rank
+    With `shuffle_iters` the items of all sources come in one globally shuffled order, that of `seed` + epoch, and rank
     `rank` (from 0) of `world_size` visits its part as `Partition(rank, world_size, partition, tail)`.
 
     Raises UsageError for sources that cannot be shuffled globally, and for a world size without `shuffle_iters`.

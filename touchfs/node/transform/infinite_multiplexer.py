@@ -28,7 +28,7 @@ class LazyInfiniteApproximateMultiplexer(PairNode):
     """Items of `sources` drawn by `weights` (equal by default), without end; each source starts again when it ends.
 
     With `max_open_streams` only that many passes over sources are open at once, and items are drawn from them with
-    equal probability. It ends only if all sources are empty. It has neither states nor tokens.
+    equal probability. `seed` seeds the draws. It ends only if all sources are empty. It has neither states nor tokens.
     """
 
     @refuses(stop_early="it draws sources again that have ended, and never stops")

@@ -47,10 +47,12 @@ class LazyMapper(TransformNode):
         return len(self.source)
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
+        """Return the token of an ordinal of the source, for a global shuffle above."""
         token: Token = self.source.token_at(ordinal, epoch)
         return token
 
     def ordinal_of(self, token: Token) -> int:
+        """Return the source's ordinal of a token."""
         return int(self.source.ordinal_of(token))
 
 

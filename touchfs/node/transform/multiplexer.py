@@ -26,8 +26,8 @@ from touchfs.token import State
 class LazyIteratorMultiplexer(SourcesNode):
     """Items of `sources`, each drawn by `weights` (equal by default). A token is `(source_index, source_token)`.
 
-    An epoch ends when all sources have ended, or with `stop_early` when the first one has. Raises UsageError unless
-    there is one finite weight above 0 for each source.
+    `seed` seeds the draws. An epoch ends when all sources have ended, or with `stop_early` when the first one has.
+    Raises UsageError unless there is one finite weight above 0 for each source.
     """
 
     def __init__(
@@ -101,5 +101,5 @@ def check_weights(weights: Sequence[float] | None, count: int) -> list[float]:
     if len(weights) != count:
         raise UsageError(f"there are {count} sources and {len(weights)} weights: give one for each")
     if not all(math.isfinite(weight) and weight > 0 for weight in weights):
-        raise UsageError(f"weights are numbers above 0, not {weights}: leave out sources that are not wanted")
+        raise UsageError(f"weights are numbers above 0, not {weights}: leave out unused sources")
     return weights
