@@ -43,7 +43,7 @@ def check_restore(
     """
     node = make_node()
     if not node.is_checkpointable:
-        raise UsageError(f"{kind_of(node)} has is_checkpointable = False: there is nothing to check")
+        raise UsageError(f"{kind_of(node)} is not checkpointable: there is nothing to check")
     epochs = [list(islice(node, items)) for _ in range(4)]
     if any(len(epoch) == items for epoch in epochs):
         epochs = epochs[:1]

@@ -168,11 +168,11 @@ def test_a_compressed_twin_does_not_touch_the_plain_file(tmp_path: Path) -> None
 def test_a_wrong_shar_is_refused(tmp_path: Path) -> None:
     cuts = data.shar_fields()["cuts"]
     for kind in (LazySharIterator, LazyIndexedSharIterator):
-        with pytest.raises(UsageError, match="give one of the two"):
+        with pytest.raises(UsageError, match="give exactly one of in_dir and fields"):
             kind()
-        with pytest.raises(UsageError, match="give one of the two"):
+        with pytest.raises(UsageError, match="give exactly one of in_dir and fields"):
             kind({"cuts": cuts}, data.shar_directory())
-        with pytest.raises(UsageError, match="name the files of 'cuts' too"):
+        with pytest.raises(UsageError, match="fields must include the files of 'cuts'"):
             kind({"lang": cuts})
         with pytest.raises(UsageError, match="'lang' has 1 files, and 'cuts' has 3"):
             kind({"cuts": cuts, "lang": cuts[:1]})
