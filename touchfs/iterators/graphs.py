@@ -26,7 +26,7 @@ class UnbuiltError(Exception):
 
 
 class Graphs:
-    """The graphs by the id of their iterator, at most 256. Any thread may use it."""
+    """The graphs by the id of their iterator, at most 256."""
 
     def __init__(self, selector: Selector) -> None:
         self._selector = selector
