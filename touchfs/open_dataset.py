@@ -32,7 +32,7 @@ from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.feistel import Feistel
 from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.mapper import LazyMapper
-from touchfs.select.selection import AnySamples, Selected, Selector, place_at
+from touchfs.select.selection import Samples, Selection, Selector, position_at
 from touchfs.token import State
 from touchfs.view.plan import parse_plan
 
@@ -173,7 +173,7 @@ class OpenDataset(Generic[T]):
         chosen = range(len(self))[which]
         ordinals = np.array(self._ordinals(chosen), np.int64)
         text = f"items {chosen.start}:{chosen.stop}:{chosen.step} of seed {self._seed}"
-        return OpenDataset(Selected(self._samples, ordinals, text), None, self._steps)
+        return OpenDataset(Selection(self._samples, ordinals, text), None, self._steps)
 
     def take(self, n: int) -> OpenDataset[T]:
         """The first `n` items, or all of them if there are fewer."""
@@ -200,10 +200,10 @@ class OpenDataset(Generic[T]):
     def _ordinal_at(self, shard: int, ordinal: int) -> int | None:
         """Where among the samples a sample of a shard is, or its first segment; None if it is not there."""
         samples, chain = self._samples, []
-        while isinstance(samples, Selected):
+        while isinstance(samples, Selection):
             chain.append(samples)
             samples = samples.samples
-        first, after = place_at(samples, (shard, ordinal, 0)), place_at(samples, (shard, ordinal + 1, 0))
+        first, after = position_at(samples, (shard, ordinal, 0)), position_at(samples, (shard, ordinal + 1, 0))
         for position in range(first, after):
             with suppress(ValueError):
                 for selected in reversed(chain):

@@ -1,10 +1,10 @@
-"""`SampleSet`: samples to iterate over, made of others by chaining what is to be done with them.
+"""`SampleSet`: an iterator graph with methods that can be chained.
 
     train = SampleSet.from_file("train/").filter(is_long).shuffle(seed=7).map(augment)
     for sample in train: ...
 
-It only holds an iterator graph, `data` (`touchfs.node`), and each method makes another one with a node more. Nothing is
-read before it is iterated. What the graph promises, saving and restoring included, is the nodes' to say.
+A set only holds an iterator graph, `data` (`touchfs.node`); each method returns a new set with one more node. No sample
+is read before iteration. Whether a set can be saved, restored or indexed depends on its nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from touchfs.token import State
 
 
 class SampleSet:
-    """Of a node, or of anything iterable."""
+    """The items of a node, of another set, or of any iterable."""
 
     __slots__ = ("data",)
 
@@ -34,13 +34,16 @@ class SampleSet:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, indexed: bool | None = None, **order: Any) -> SampleSet:
-        """All samples of a source of `touchfs mount`, or of `NAME.jsonl.gz` or `pipe:COMMAND`.
+        """Return the samples of a path as for `touchfs mount`, of `NAME.jsonl.gz`, or of `pipe:COMMAND`.
 
-        `indexed=True` gives random access, and indexes what is not indexed yet; `order` is then that of
+        `indexed=True` gives random access, and makes missing indexes; `order` then takes the parameters of
         `LazyIndexedManifestIterator` (shuffle, seed, rank, world_size, partition, tail). `indexed=False` reads shards
-        from start to end, in the order of `LazyManifestIterator` (shuffle_shards, seed, rank, world_size). By default
-        it is what the data was prepared for: indexed if all files are plain and have their native indexes beside them
+        from start to end; `order` then takes those of `LazyManifestIterator` (shuffle_shards, seed, rank, world_size).
+        By default the set is indexed if all files are plain and have their native indexes beside them
         (`touchfs.peers.match`).
+
+        Raises UsageError if `indexed=True` is impossible; NotFoundError, FormatError and SourceError for files that
+        are missing, damaged or unreadable.
         """
         path = os.fspath(path)
         _refuse_sequential([path], indexed)
@@ -57,10 +60,10 @@ class SampleSet:
         indexed: bool | None = None,
         **order: Any,
     ) -> SampleSet:
-        """The cuts of a Lhotse Shar: a directory, or for each field that is wanted, and for `cuts`, its files.
+        """Return the cuts of a Lhotse Shar: of a directory, or of a mapping from fields, including `cuts`, to files.
 
-        `indexed` as in `from_file`, of the wanted fields; `order` is that of `LazyIndexedSharIterator` or
-        `LazySharIterator`; `shuffle_shards` shuffles samples where there is an index.
+        `indexed` is as in `from_file`, for these fields; `order` takes the parameters of `LazyIndexedSharIterator` or
+        `LazySharIterator`. With an index `shuffle_shards` shuffles samples. Raises as `from_file`.
         """
         listed = list_fields(fields, in_dir)
         paths = [path for each in listed.values() for path in each]
@@ -75,17 +78,22 @@ class SampleSet:
         return cls(node.LazyIndexedSharIterator(fields, in_dir, **order))
 
     def filter(self, predicate: Callable[[Any], Any]) -> SampleSet:
+        """Return the items for which `predicate(item)` is true (`LazyFilter`)."""
         return SampleSet(node.LazyFilter(self.data, predicate))
 
     def map(self, fn: Callable[[Any], Any], apply_fn: Callable[[Any], Any] | None = None) -> SampleSet:
+        """Return `fn(item)` for each item, or only for those where `apply_fn(item)` is true (`LazyMapper`)."""
         return SampleSet(node.LazyMapper(self.data, fn, apply_fn))
 
     def flatten(self) -> SampleSet:
-        """The items of collections."""
+        """Return the items of each item, which must be iterable (`LazyFlattener`)."""
         return SampleSet(node.LazyFlattener(self.data))
 
     def repeat(self, times: int | None = None, preserve_id: bool = True) -> SampleSet:
-        """Without end, unless `times` are said."""
+        """Repeat the items `times` times, or without end if None (`LazyRepeater`).
+
+        With `preserve_id=False` ids and keys get the suffix `_repeat0`, `_repeat1`, ….
+        """
         return SampleSet(node.LazyRepeater(self.data, times, preserve_id))
 
     def shuffle(
@@ -99,9 +107,10 @@ class SampleSet:
         partition: str = "stride",
         tail: str = "keep",
     ) -> SampleSet:
-        """Shuffle globally, which needs an index, or approximately through a buffer of `buffer_size` items, any stream.
+        """Shuffle globally (needs an index), or approximately through a buffer of `buffer_size` items (any stream).
 
-        A global shuffle can be the part of one of several ranks. If `seed` is None, or there is an `rng`, one is drawn.
+        A global shuffle can be split among ranks, as `Partition(rank, world_size, partition, tail)`. If `seed` is None,
+        or `rng` is given, a seed is drawn. Raises UsageError if the items cannot be shuffled in this way.
         """
         if rng is not None:
             seed = rng
@@ -112,44 +121,48 @@ class SampleSet:
         return SampleSet(node.LazyShuffler(self.data, buffer_size, seed))
 
     def chain(self, *others: Iterable[Any], **options: Any) -> SampleSet:
-        """This and then the others; `options` are those of `LazyIteratorChain`."""
+        """Append the items of others; `options` are those of `LazyIteratorChain`."""
         return SampleSet(node.LazyIteratorChain(self, *others, **options))
 
     def mux(
         self, *others: Iterable[Any], weights: Sequence[float] | None = None, stop_early: bool = False, seed: Seed = 0
     ) -> SampleSet:
-        """This and others mixed: `a.mux(b)`, or `SampleSet.mux(a, b)`."""
+        """Mix with others, drawing each item's source by weight (`LazyIteratorMultiplexer`).
+
+        Write `a.mux(b)` or `SampleSet.mux(a, b)`. With `stop_early` the mix ends with its first source.
+        """
         return SampleSet(node.LazyIteratorMultiplexer(self, *others, stop_early=stop_early, weights=weights, seed=seed))
 
     def mix(self, others: Iterable[Any], **options: Any) -> SampleSet:
-        """Each with others added to its sound, as noise; `options` are those of `LazyCutMixer`.
+        """Mix noise from `others` into the audio of each item; `options` are those of `LazyCutMixer`.
 
-        Samples of a dataset come as `touchfs.node.Sound`: their recording decoded, and mixed.
+        Samples of a dataset become `touchfs.node.Sound`: their decoded recording, mixed.
         """
         from touchfs.node.audio.cut_mixer import LazyCutMixer
 
         return SampleSet(LazyCutMixer(self, others, **options))
 
     def __iter__(self) -> Iterator[Any]:
+        """Iterate one epoch, as the root node does."""
         return iter(self.data)
 
     def __len__(self) -> int:
-        """Raises TypeError where it is not known before iterating."""
+        """Return the number of items. Raises TypeError if it is unknown before iterating."""
         return len(self.data)
 
     def __bool__(self) -> bool:
         return True
 
     def __getitem__(self, token: Any) -> Any:
-        """The item of a token, which `touchfs.node.get_graph_origin` tells."""
+        """Return the item of a token; `touchfs.node.get_graph_origin(item)` returns the token."""
         return self.data[token]
 
     def state_dict(self) -> State:
-        """Where the iteration is, to be saved."""
+        """Return the position of the iteration as JSON. Raises UsageError if the graph cannot be saved."""
         return node.collect_state_dict(self.data)
 
     def load_state_dict(self, state: State) -> None:
-        """The next iteration begins where the state says."""
+        """Make the next iteration start at a state from `state_dict`. Raises FormatError or UsageError."""
         node.restore_state_dict(self.data, state)
 
     def __repr__(self) -> str:

@@ -1,12 +1,12 @@
-"""What every node must pass, for tests of your own nodes:
+"""A conformance check for nodes, to test your own nodes:
 
     def test_my_transform():
         check_restore(lambda: MyTransform(LazyIndexedManifestIterator(samples, shuffle=True)))
 
-`make_node` makes the same graph anew at each call, as a restarted job would. The check saves at every position of two
-epochs, before the first item and after the end too, restores into a new graph through JSON, and compares what is left
-and the whole next epoch with a run that was never interrupted. That takes the square of an epoch's length, so use small
-data. An AssertionError says what broke, and where.
+`make_node` builds the same graph at each call, as a restarted job would. The check saves at every position of two
+epochs, also before the first item and after the end, restores each state into a new graph through JSON, and compares
+the remaining items and the whole next epoch with an uninterrupted run. The time grows with the square of an epoch's
+length, so use small data. A failure raises AssertionError with the position and the difference.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ from touchfs.token import Token, from_json, normalize_graph_token, to_json
 
 MakeNode = Callable[[], IteratorNode]
 Equal = Callable[[Any, Any], Any]
-# (epoch, items taken of it), and (epoch, None) when its end was seen.
-Place = tuple[int, int | None]
+# (epoch, items taken), or (epoch, None) after StopIteration.
+Checkpoint = tuple[int, int | None]
 
 
 def check_restore(
     make_node: MakeNode, items: int | None = None, *, equal: Equal = operator.eq, fresh_process: bool = False
 ) -> None:
-    """`items` bounds an endless node: so many are looked at. `equal` compares two items, for those that == does not.
-    With `fresh_process`, states are restored in a new interpreter too; `make_node` and the items must be picklable.
+    """Check that a node restores exactly from every position, and that its tokens rebuild its items.
+
+    `items` limits the check of an endless node to its first items. `equal(a, b)` compares two items that `==` cannot
+    compare. With `fresh_process`, states are also restored in a new interpreter; `make_node` and the items must then be
+    picklable. Raises AssertionError if the node fails, UsageError if it is not checkpointable.
     """
     node = make_node()
     if not node.is_checkpointable:
-        raise UsageError(f"{kind_of(node)} says that it is not checkpointable: there is nothing to check")
+        raise UsageError(f"{kind_of(node)} is not checkpointable: there is nothing to check")
     epochs = [list(islice(node, items)) for _ in range(4)]
     if any(len(epoch) == items for epoch in epochs):
         epochs = epochs[:1]
@@ -48,7 +51,7 @@ def check_restore(
     left = {place: _left(epochs, place) for place in states}
     for place, state in states.items():
         _check_states(make_node, states, place)
-        _compare(_resume(make_node, state, _wanted(left[place])), left[place], equal, f"restored {_name(place)}")
+        _compare(_resume(make_node, state, _counts(left[place])), left[place], equal, f"restored {_name(place)}")
     if supports_graph_restore(node):
         _check_tokens(make_node, items, equal)
     if epochs[0]:
@@ -57,17 +60,17 @@ def check_restore(
         setting, spawn = interpreter.user_setting(), multiprocessing.get_context("spawn")
         with interpreter.safe_path():
             pool = ProcessPoolExecutor(1, spawn, interpreter.restore, (setting,))
-            pool.submit(os.getpid).result()  # it starts its process at the first task
+            pool.submit(os.getpid).result()  # the pool starts its process at the first task
         with pool:
             for place, state in states.items():
-                parts = pool.submit(_resume, make_node, state, _wanted(left[place])).result()
+                parts = pool.submit(_resume, make_node, state, _counts(left[place])).result()
                 _compare(parts, left[place], equal, f"restored {_name(place)} in a new process")
 
 
-def _check_saving(make_node: MakeNode, epochs: list[list[Any]], equal: Equal) -> dict[Place, str]:
-    """Saving at every position changes nothing. The states of two epochs, or of the start of an endless one."""
+def _check_saving(make_node: MakeNode, epochs: list[list[Any]], equal: Equal) -> dict[Checkpoint, str]:
+    """Check that saving at every position changes nothing. Returns the states of two epochs, or of an endless start."""
     node = make_node()
-    states: dict[Place, str] = {}
+    states: dict[Checkpoint, str] = {}
     seen: list[list[Any]] = []
     unbegun = _state(node)
     for epoch, expected in enumerate(epochs[:2]):
@@ -87,8 +90,8 @@ def _check_saving(make_node: MakeNode, epochs: list[list[Any]], equal: Equal) ->
     return states
 
 
-def _check_states(make_node: MakeNode, states: dict[Place, str], place: Place) -> None:
-    """A restored graph tells the same states as the one that was saved."""
+def _check_states(make_node: MakeNode, states: dict[Checkpoint, str], place: Checkpoint) -> None:
+    """Check that a restored graph has the same states as the saved one."""
     node = make_node()
     restore_state_dict(node, from_json(states[place]))
     _expect(
@@ -102,7 +105,7 @@ def _check_states(make_node: MakeNode, states: dict[Place, str], place: Place) -
 
 
 def _check_tokens(make_node: MakeNode, items: int | None, equal: Equal) -> None:
-    """After two epochs every token, through JSON, still rebuilds its item, here and in a graph that did nothing yet."""
+    """Check that after two epochs every token, through JSON, rebuilds its item, here and in a new graph."""
     node = make_node()
     pairs = [pair for _ in range(2) for pair in islice(_with_tokens(node), items)]
     for graph in (node, make_node()):
@@ -115,12 +118,14 @@ def _check_tokens(make_node: MakeNode, items: int | None, equal: Equal) -> None:
                 _expect(get_graph_origin(rebuilt) == token, f"the item that token {token!r} rebuilds does not carry it")
 
 
-def _check_two_iterators(make_node: MakeNode, epochs: list[list[Any]], states: dict[Place, str], equal: Equal) -> None:
-    """Two iterators on one node go their own ways, and the state is that of the one that was advanced last."""
+def _check_two_iterators(
+    make_node: MakeNode, epochs: list[list[Any]], states: dict[Checkpoint, str], equal: Equal
+) -> None:
+    """Check that two iterators of one node are independent, and that its state is that of the one advanced last."""
     node = make_node()
     iterators: list[Iterator[Any]] = [iter(node), iter(node)]
     seen: list[list[Any]] = [[], []]
-    # The second goes two steps for each of the first.
+    # The second makes two steps for each step of the first.
     for step in range(3 * len(epochs[0])):
         which = 0 if step % 3 == 0 else 1
         if len(seen[which]) < len(epochs[0]):
@@ -137,39 +142,41 @@ def _check_two_iterators(make_node: MakeNode, epochs: list[list[Any]], states: d
         _compare([list(node)], epochs[1:2], equal, "after two iterators at once, in the next epoch,")
 
 
-def _left(epochs: list[list[Any]], place: Place) -> list[list[Any]]:
-    """What must come after a place: the rest of its epoch and the next one."""
+def _left(epochs: list[list[Any]], place: Checkpoint) -> list[list[Any]]:
+    """Return the expected items after a checkpoint: the rest of its epoch, and the next epoch."""
     epoch, taken = place
     return epochs[epoch + 1 : epoch + 3] if taken is None else [epochs[epoch][taken:], *epochs[epoch + 1 : epoch + 2]]
 
 
-def _wanted(left: list[list[Any]]) -> list[int]:
-    """How many items to ask for: one more than there must be, but not of a node that does not end."""
+def _counts(left: list[list[Any]]) -> list[int]:
+    """Return how many items to request: one more than expected, but not from an endless node."""
     return [len(part) + (len(left) > 1) for part in left]
 
 
-def _resume(make_node: MakeNode, state: str, wanted: list[int]) -> list[list[Any]]:
+def _resume(make_node: MakeNode, state: str, counts: list[int]) -> list[list[Any]]:
     node = make_node()
     restore_state_dict(node, from_json(state))
-    return [list(islice(node, count)) for count in wanted]
+    return [list(islice(node, count)) for count in counts]
 
 
 def _with_tokens(node: IteratorNode) -> Iterable[tuple[Token, Any]]:
     pairs = ((token, make()) for token, make in node.pairs()) if isinstance(node, PairNode) else None
     for token, item in pairs or ((get_graph_origin(item), item) for item in node):
         if token is None:
-            raise AssertionError(f"{kind_of(node)} yields {item!r} without a token, though it says it can rebuild it")
+            raise AssertionError(
+                f"{kind_of(node)} yields {item!r} without a token, although it claims to rebuild items"
+            )
         yield token, item
 
 
 def _compare(got: list[list[Any]], expected: list[list[Any]], equal: Equal, when: str) -> None:
-    for which, (part, wanted) in enumerate(zip(got, expected, strict=True)):
-        same = len(part) == len(wanted) and all(map(equal, part, wanted))
-        _expect(same, f"{when} part {which} is {part!r:.500}, and must be {wanted!r:.500}")
+    for which, (part, correct) in enumerate(zip(got, expected, strict=True)):
+        same = len(part) == len(correct) and all(map(equal, part, correct))
+        _expect(same, f"{when} part {which} is {part!r:.500}, and must be {correct!r:.500}")
 
 
 def _shape(state: Any) -> Any:
-    """The names in it. Lists of objects count with their length, lists of values do not."""
+    """Return the field names of a state. The length of a list counts only if it has objects."""
     if isinstance(state, dict):
         return {name: _shape(value) for name, value in state.items()}
     if isinstance(state, list) and state and isinstance(state[0], dict):
@@ -181,7 +188,7 @@ def _state(node: IteratorNode) -> str:
     return to_json(collect_state_dict(node))
 
 
-def _name(place: Place) -> str:
+def _name(place: Checkpoint) -> str:
     epoch, taken = place
     return f"after the end of epoch {epoch}" if taken is None else f"after {taken} items of epoch {epoch}"
 

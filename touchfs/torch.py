@@ -1,23 +1,24 @@
-"""Datasets of PyTorch over any graph, for `DataLoader` and for torchdata's `StatefulDataLoader`.
+"""PyTorch datasets over any graph, for `DataLoader` and for torchdata's `StatefulDataLoader`.
 
-    NodeIterableDataset(node)          workers iterate: each goes through its share of the graph
+    NodeIterableDataset(node)          each worker iterates its share of the graph
     NodeDataset(node), NodeSampler(node)
                                        the main process iterates tokens, which decodes nothing, and workers make the
-                                       items: one order, and one state, whatever the number of workers
+                                       items: one order and one state for any number of workers
 
-Give a graph that yields batches, such as a sampler's, to a loader with `batch_size=None`.
+Give a graph that yields batches, such as a sampler, to a loader with `batch_size=None`.
 
-With a `StatefulDataLoader` any point is one to resume from; nothing is replayed. Its state is as large as the graph's,
-and by default taken at each step: `snapshot_every_n_steps` makes that rarer, where much waits in samplers' buffers.
+A `StatefulDataLoader` can resume at any point; nothing is replayed. Its state is as large as the graph's, and by
+default taken at each step: a larger `snapshot_every_n_steps` helps if samplers buffer many samples.
 
-Every pass over a loader is the next epoch, whether or not the one before came to its end. Workers that are started
-anew for each pass count in memory that they share with the main process, so a dataset serves one loader at a time.
-`set_epoch` says which epoch comes next.
+Every pass over a loader is the next epoch, even if the previous pass was not finished. Workers that are restarted for
+each pass count epochs in memory shared with the main process, so a dataset serves one loader at a time. `set_epoch`
+sets the next epoch.
 
-`graph_states` finds the graphs' states in a loader's, for `merge_states`, to go on with other workers or ranks.
+`graph_states` extracts the graphs' states from a loader's state, for `merge_states`, to continue with other workers or
+ranks.
 
-Ranks are those of the graph's own leaves. `distributed=True` takes RANK and WORLD_SIZE from the environment instead;
-nothing here looks at them otherwise.
+Ranks are those of the graph's own leaves, unless `distributed=True` takes RANK and WORLD_SIZE from the environment, or
+a leaf has `split_for_dataloading`.
 """
 
 from __future__ import annotations
@@ -54,21 +55,23 @@ except ImportError as error:
     raise MissingExtraError("PyTorch is not installed: pip install 'touchfs[torch]'") from error
 
 MOST_WORKERS = 1024
-# Of a worker that began no pass.
+# The next epoch of a worker that has begun no pass.
 UNBEGUN = -1
 
 
 class Pass(Iterator[Any]):
-    """One epoch of a node, and where it is in it. A restored one that had ended yields nothing."""
+    """An iterator over one epoch of a node, with a state. A pass restored after its end yields nothing.
+
+    `take` returns the item or the token of a pair. `on_begin(epoch)` is called at the first item, to count epochs.
+    """
 
     def __init__(
-        self, node: Any, iteration: Iteration, take: Callable[[Pair], Any], told: Callable[[int], None]
+        self, node: Any, iteration: Iteration, take: Callable[[Pair], Any], on_begin: Callable[[int], None]
     ) -> None:
         self._node = node
         self._take = take
-        # Who counts epochs is told of this one when it is under way.
-        self._told = told
-        self._under_way = False
+        self._on_begin = on_begin
+        self._has_begun = False
         self._ended = False
         self._begin(iteration, iteration.epoch)
 
@@ -80,16 +83,18 @@ class Pass(Iterator[Any]):
         except StopIteration:
             self._ended = True
             raise
-        if not self._under_way:
-            self._under_way = True
-            self._told(self._epoch)
+        if not self._has_begun:
+            self._has_begun = True
+            self._on_begin(self._epoch)
         return self._take(pair)
 
     def state_dict(self) -> State:
+        """Return the state of the pass, which contains that of the graph. Raises UsageError if it cannot be saved."""
         graph = {"touchfs_state": VERSION, "graph": graph_of(self._node), "state": self._iteration.state()}
         return {"epoch": self._epoch, "ended": self._ended, "graph": graph}
 
     def load_state_dict(self, state: State) -> None:
+        """Restore a state from `state_dict`. Raises FormatError or UsageError."""
         saved = Saved(state)
         iteration = resume(self._node, saved.get("graph"))
         epoch, ended = saved.integer("epoch"), saved.flag("ended")
@@ -98,7 +103,7 @@ class Pass(Iterator[Any]):
             raise FormatError(f"{saved.where}.epoch is {epoch}, and that of its graph {iteration.epoch}: it is damaged")
         self._begin(iteration, epoch)
         self._ended = ended
-        self._told(epoch)
+        self._on_begin(epoch)
 
     def _begin(self, iteration: Iteration, epoch: int) -> None:
         self._iteration = iteration
@@ -107,10 +112,13 @@ class Pass(Iterator[Any]):
 
 
 class NodeIterableDataset(IterableDataset[Any]):
-    """Each worker yields its share of the items; together they yield each once.
+    """A graph as an iterable dataset. Each worker yields its share of the items; together they yield each item once.
 
-    The first pass goes on from `state`. One that is to be shared anew, by other workers, is what `merge_states` makes
-    of the states of all that there were.
+    The first pass resumes at `state`. To resume with another number of workers, give the result of `merge_states` for
+    the states of all old workers. With `distributed=True` the graph is first split among the ranks of the environment.
+
+    Raises UsageError for an object that is no graph, a graph that is already split, or one with drawn seeds on several
+    ranks.
     """
 
     def __init__(self, node: Any, *, state: State | None = None, distributed: bool = False) -> None:
@@ -120,20 +128,20 @@ class NodeIterableDataset(IterableDataset[Any]):
         if distributed:
             self.rank, self.world_size = rank_of_environment("distributed=True")
         elif is_split(self.node):
-            # It is shared here, with the whole graph, and not split again.
+            # The whole graph is split here, and its leaf is not split again.
             self.rank, self.world_size = rank_of_process()
         if distributed or self.world_size > 1:
             if is_partitioned(self.node):
                 raise UsageError("the graph is one rank's already: leave out distributed=True, or rank and world_size")
             refuse_drawn_seeds(self.node)
-        # As the epochs: what a worker took from a state, those of the next pass begin with.
+        # Shared like the epochs: seeds that a worker takes from a state are also those of the next pass.
         self._seeds = torch.tensor([drawing.seed for drawing in drawing_nodes(self.node)], dtype=torch.int64)
         self._seeds.share_memory_()  # type: ignore[no-untyped-call]
         self._next_epochs = torch.full((MOST_WORKERS,), UNBEGUN, dtype=torch.int64)
         self._next_epochs.share_memory_()  # type: ignore[no-untyped-call]
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is this epoch, in workers too."""
+        """Make the next pass this epoch, also in workers."""
         self._next_epochs.fill_(epoch)
 
     def __iter__(self) -> Pass:
@@ -147,14 +155,14 @@ class NodeIterableDataset(IterableDataset[Any]):
             drawn.seed = DrawnSeed(seed, drawn.seed.given)
         iteration = _iteration(self.node, node, int(self._next_epochs[worker]), self.state)
 
-        def told(epoch: int) -> None:
+        def count(epoch: int) -> None:
             self._next_epochs[worker] = epoch + 1
             if (loaded := [drawn.seed for drawn in drawing]) != seeds:
                 self._seeds.copy_(torch.tensor(loaded))
 
-        # At once: a worker of which nothing is asked, because the pass is broken off, must count it too.
-        told(iteration.epoch)
-        return Pass(node, iteration, _item, told)
+        # Count now: if the pass is abandoned, a worker that never yields must still have counted it.
+        count(iteration.epoch)
+        return Pass(node, iteration, _item, count)
 
 
 def _has_ordinals(node: Any) -> bool:
@@ -162,14 +170,17 @@ def _has_ordinals(node: Any) -> bool:
         node.token_at(0, 0)
     except (AttributeError, TypeError, UsageError):
         return False
-    except IndexError:  # it is empty
+    except IndexError:  # the graph is empty
         pass
     return True
 
 
 class NodeDataset(Dataset[Any]):
-    """The items of tokens, for a `NodeSampler`. Where a graph is a dataset's, of known length and not one rank's, their
-    ordinals (of epoch 0) do as well, so samplers of PyTorch can be used."""
+    """A graph as a map-style dataset: from tokens to items. Use it with a `NodeSampler`.
+
+    If the graph has ordinals, a length, and is not one rank's part, ordinals (of epoch 0) also work as keys, so that
+    PyTorch's samplers can be used. Raises UsageError for a graph whose items cannot be made from tokens.
+    """
 
     def __init__(self, node: Any) -> None:
         self.node = _restorable(node)
@@ -190,32 +201,33 @@ class NodeDataset(Dataset[Any]):
 
 
 class NodeSampler(Sampler[Any]):
-    """The tokens of a graph in its order."""
+    """A sampler that yields the tokens of a graph in its order. Raises UsageError as `NodeDataset`."""
 
     def __init__(self, node: Any) -> None:
         self.node = _restorable(node)
         self._next_epoch = UNBEGUN
 
     def set_epoch(self, epoch: int) -> None:
+        """Make the next pass this epoch."""
         self._next_epoch = epoch
 
     def __iter__(self) -> Pass:
-        # Not counted before something is taken: loaders make iterators that they throw away.
-        return Pass(self.node, _iteration(self.node, self.node, self._next_epoch), _token, self._told)
+        # Counted only at the first token: loaders create iterators that they do not use.
+        return Pass(self.node, _iteration(self.node, self.node, self._next_epoch), _token, self._count)
 
     def __len__(self) -> int:
         return len(self.node)
 
-    def _told(self, epoch: int) -> None:
+    def _count(self, epoch: int) -> None:
         self._next_epoch = epoch + 1
 
 
 def graph_states(loader_state: State) -> list[State]:
-    """The graphs' states in a state of a `StatefulDataLoader`: one of each worker, or one if the main process iterates.
+    """Return the graphs' states in a `StatefulDataLoader`'s state: one for each worker, or that of the main process.
 
-    `merge_states` makes of them, and of those of other ranks' loaders, one that any number of workers goes on from.
-    Behind the last item of an epoch, what is left of that epoch may be nothing.
-    UsageError if the loader is past its last snapshot, as with `snapshot_every_n_steps` above 1, or has none.
+    `merge_states` merges them, together with those of other ranks' loaders, into a state for any number of workers.
+    After the last item of an epoch, the remainder of that epoch may be empty. Raises UsageError if the loader is past
+    its last snapshot, as with `snapshot_every_n_steps` above 1, or if there is no such state.
     """
     if steps := loader_state.get("_steps_since_snapshot"):
         raise UsageError(
@@ -259,7 +271,7 @@ def _restorable(node: Any) -> Any:
 
 
 def _iteration(given: Any, share: Any, epoch: int, state: State | None = None) -> Iteration:
-    """Of a share of the graph that was given; at first where that was told to begin, as by restore_state_dict."""
+    """Return an iteration of a share of the `given` graph; at first from the state loaded into it, if there is one."""
     if epoch == UNBEGUN and state is not None:
         return resume(share, state)
     if epoch != UNBEGUN:
@@ -271,7 +283,7 @@ def _iteration(given: Any, share: Any, epoch: int, state: State | None = None) -
 
 
 def _is_restored(node: Any) -> bool:
-    """A state was loaded into a node of this package at or below this one, and no iteration has begun since."""
+    """Return True if a state was loaded at or below this node, and no iteration has begun since."""
     if isinstance(node, PairNode):
         return node._current_track().loaded is not None
     return any(map(_is_restored, children_of(node)))

@@ -1,12 +1,12 @@
 """`TouchDataset`: the samples of TouchNet or Megatron-LM shards as NumPy arrays, by position.
 
-Opening reads the 34-byte header of each index, which tells how many samples there are, and nothing else. Where the
-samples are is read from an index in blocks of entries when one of them is first asked for; a block costs 13 bytes a
-sample, and of all blocks the ones used last are kept. So neither thousands of shards nor a shard of any size costs
-memory, and a miss costs two small reads. Data is read with pread, straight into the array that is returned.
+Opening reads only the 34-byte header of each index, which has the number of samples. The positions of samples are read
+from an index in blocks of entries, at the first access to a block; a block costs 13 bytes a sample, and only the blocks
+used last are kept. So neither thousands of shards nor a huge shard costs memory, and a miss costs two small reads. Data
+is read with pread, straight into the returned array.
 
-Safe in threads and after a fork because there is no lock: on the blocks, which threads share, only single operations
-of a dictionary are done, and when two threads load the same block they load the same thing.
+It is safe in threads and after a fork because it has no lock: threads share the blocks only through single dictionary
+operations, and two threads that load the same block get the same result.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from touchfs.source.concat import SplitFile, StoredFile
 from touchfs.source.drive import drive
 from touchfs.source.local import LocalFile
 
-# Big enough that reading in order seldom waits for entries, small enough for a random read not to mind a miss.
+# Large enough that sequential reading seldom waits for entries, small enough that a miss of a random read is cheap.
 BLOCK_SAMPLES = 1024
-# 65 MiB of entries, those of 5.2 million samples of one modality. With its objects a block takes about 14 KiB.
+# 65 MiB of entries: 5.2 million samples of one modality. A block with its Python objects takes about 14 KiB.
 BLOCKS_MAX = 5120
 
 
 class TouchDataset:
-    """The samples of one shard or of many, in dataset order.
+    """The samples of one or more shards, in dataset order.
 
         with TouchDataset("/data/train", "audio+metainfo") as dataset:
             waveform = dataset.get(7, "audio", offset=16000, length=8000)
@@ -56,19 +56,20 @@ class TouchDataset:
             i = dataset.find("BAC009S0764W0121")
 
     `path` is a shard directory, a directory of shards, or a `data.list` (its datatypes are only a hint). `datatypes`
-    names the modalities that will be read, joined with `+`; None means all that the first shard has. Shards may be
-    empty. `path` may also be the `PREFIX.idx` of Megatron-LM or fairseq, or a directory of such: the samples are then
-    its sequences, and the one modality is "tokens". The dataset can be pickled, which opens it again from `path`;
-    forked; and shared by threads. `limits.json` is how long the metainfo of a sample may be, in bytes, to be parsed.
+    names the modalities to read, joined with `+`; None means all modalities of the first shard. Shards may be empty.
+    `path` may also be the `PREFIX.idx` of Megatron-LM or fairseq, or a directory of such files: the samples are then
+    its sequences, and the only modality is "tokens". The dataset can be pickled (unpickling reopens `path`), forked,
+    and shared by threads. `limits.json` is the maximum size in bytes of a sample's metainfo that is parsed.
 
-    Raises NotFoundError if nothing is there or a shard lacks a modality; UsageError for datatypes that the first shard
-    does not have; FormatError for a damaged index, or modalities with unequal numbers of samples; SourceError. Reading
-    further raises ChangedError when a file is no longer the one first opened, noticed within a second.
+    Raises NotFoundError if there is nothing at `path` or a shard lacks a modality; UsageError for datatypes that the
+    first shard does not have; FormatError for a damaged index, or modalities with unequal numbers of samples;
+    SourceError for unreadable files. Reading also raises ChangedError if a file was replaced since it was first opened,
+    which is detected within a second.
     """
 
     def __init__(self, path: str | os.PathLike[str], datatypes: str | None = None, *, limits: Limits = LIMITS) -> None:
-        self._parts: dict[str, list[_Part]] = {}
-        self._blocks: OrderedDict[tuple[_Part, int], Entries] = OrderedDict()
+        self._parts: dict[str, list[_Column]] = {}
+        self._blocks: OrderedDict[tuple[_Column, int], Entries] = OrderedDict()
         self._keys: Dataset | None = None
         refuse_remote(os.fspath(path))
         self.path = os.path.abspath(path)
@@ -80,24 +81,24 @@ class TouchDataset:
                 raise UsageError("is neither TouchNet's nor Megatron-LM's: see touchfs.SampleSet", path=shard)
         self.datatypes = _datatypes(shards[0], datatypes)
         self._metainfo = next((name for name in self.datatypes if name in METAINFO_NAMES), "metainfo")
-        parts = {name: [_Part(shard, name) for shard in shards] for name in self.datatypes}
+        parts = {name: [_Column(shard, name) for shard in shards] for name in self.datatypes}
         counts = [[part.header.count for part in column] for column in parts.values()]
         for shard, among in zip(shards, zip(*counts, strict=True), strict=True):
             if len(set(among)) > 1:
                 unequal = ", ".join(f"{name} has {count}" for name, count in zip(parts, among, strict=True))
                 raise FormatError(f"the modalities have unequal numbers of samples: {unequal}", path=shard)
-        self._starts = list(accumulate(counts[0], initial=0))  # of each shard, then the number of all samples
+        self._starts = list(accumulate(counts[0], initial=0))  # first position of each shard, then the total count
         self._parts = parts
 
     def __len__(self) -> int:
         return self._starts[-1]
 
     def get(self, i: int, datatype: str, offset: int = 0, length: int | None = None) -> NDArray[Any]:
-        """The elements `[offset, offset + length)` of a modality of sample `i`, a new array of shape `(n,)`.
+        """Return the elements `[offset, offset + length)` of a modality of sample `i`, a new array of shape `(n,)`.
 
-        Its dtype is the one stored (audio: int16 PCM; metainfo: uint8, the bytes of JSON; token ids: uint16 or int32).
-        `offset` and `length` count elements and are cut at the sample's end as in a NumPy slice, so `n` may be less
-        than `length`; by default all to the end. A negative `i` counts from the last sample.
+        The dtype is the stored one (audio: int16 PCM; metainfo: uint8, the bytes of JSON; token ids: uint16 or int32).
+        `offset` and `length` count elements and are clipped at the sample's end as in a NumPy slice, so `n` may be less
+        than `length`; the default reads to the end. A negative `i` counts from the last sample.
 
         Raises IndexError for `i`; UsageError for an unknown datatype, a negative offset or length, or a closed
         dataset; FormatError when this sample is damaged; ChangedError; SourceError.
@@ -116,8 +117,9 @@ class TouchDataset:
         return array
 
     def metainfo(self, i: int) -> dict[str, Any]:
-        """The parsed JSON object of sample `i`. Raises as `get`, and FormatError when it is not a JSON object, or is
-        longer than `limits.json`.
+        """Return the JSON object of sample `i`.
+
+        Raises as `get`, and FormatError if it is not a JSON object or is longer than `limits.json`.
         """
         part, ordinal = self._find(i, self._metainfo)
         start, count = self._entry(part, ordinal)
@@ -130,11 +132,11 @@ class TouchDataset:
             raise FormatError(f"sample {ordinal}: {error.message}", path=part.data.path, offset=start) from error
 
     def find(self, key: str, nth: int = 0) -> int:
-        """The position of the sample with this key; of several, in dataset order, the `nth`, from 0.
+        """Return the position of the sample with this key; of several, the `nth` (from 0) in dataset order.
 
-        The first call opens the index of keys, which `touchfs index` makes; if it is not there or not of the shards as
-        they are, this makes it, which reads all metainfo. Raises NotFoundError where there is no such sample;
-        UsageError for a negative `nth` or a closed dataset; ChangedError; SourceError.
+        The first call opens the index of keys, which `touchfs index` makes; if it is missing or out of date, this call
+        makes it, which reads all metainfo. Raises NotFoundError if there is no such sample; UsageError for a negative
+        `nth` or a closed dataset; ChangedError; SourceError.
         """
         if nth < 0 or not self._parts:
             raise UsageError("nth is negative" if nth < 0 else "the dataset is closed", path=self.path)
@@ -146,11 +148,14 @@ class TouchDataset:
         return self._starts[holders[nth].position] + holders[nth].ordinal
 
     def get_idx(self, i: int, datatype: str) -> tuple[int, int]:
-        """Where sample `i` is in its shard's .bin: `(offset in bytes, length in elements)`. Raises as `get`."""
+        """Return the extent of sample `i` in its shard's .bin: `(offset in bytes, length in elements)`.
+
+        Raises as `get`.
+        """
         return self._entry(*self._find(i, datatype))
 
-    def _find(self, i: int, datatype: str) -> tuple[_Part, int]:
-        """Which shard has the sample, and its ordinal there."""
+    def _find(self, i: int, datatype: str) -> tuple[_Column, int]:
+        """Return the modality of the shard that has sample `i`, and the sample's ordinal there."""
         i, starts = integer(i), self._starts
         position = i if i >= 0 else i + starts[-1]
         if not 0 <= position < starts[-1]:
@@ -163,14 +168,14 @@ class TouchDataset:
                 raise UsageError("the dataset is closed", path=self.path) from None
             raise _unknown(datatype, self.datatypes, self.path) from None
 
-    def _entry(self, part: _Part, ordinal: int) -> tuple[int, int]:
-        """`(offset in bytes, length in elements)` of a sample. Raises FormatError when it is damaged."""
+    def _entry(self, part: _Column, ordinal: int) -> tuple[int, int]:
+        """Return `(offset in bytes, length in elements)` of a sample. Raises FormatError if it is damaged."""
         number, row = divmod(ordinal, BLOCK_SAMPLES)
         key = part, number
         try:
             self._blocks.move_to_end(key)
             block = self._blocks[key]
-        except KeyError:  # not there, or dropped by another thread in between
+        except KeyError:  # not loaded, or dropped by another thread in between
             block = self._blocks[key] = part.load(number)
             if len(self._blocks) > BLOCKS_MAX:
                 with suppress(KeyError):  # another thread closed the dataset
@@ -181,7 +186,7 @@ class TouchDataset:
         return block.offsets.item(row), block.lengths.item(row)
 
     def close(self) -> None:
-        """Give up files and memory; reading is a UsageError from now on. Closing twice is no error."""
+        """Close files and free memory. Reading afterwards raises UsageError; closing again does nothing."""
         parts, self._parts = self._parts, {}
         self._blocks.clear()
         for part in (part for column in parts.values() for part in column):
@@ -195,7 +200,7 @@ class TouchDataset:
         self.close()
 
     def __del__(self) -> None:
-        self.close()  # else the process's pool of descriptors would hold on to the files
+        self.close()  # otherwise the process's pool of descriptors would keep the files open
 
     def __reduce__(self) -> tuple[Callable[..., TouchDataset], tuple[str, str | None]]:
         return partial(TouchDataset, limits=self._limits), (self.path, self._options)
@@ -204,8 +209,8 @@ class TouchDataset:
         return f"TouchDataset({self.path!r}, {'+'.join(self.datatypes)!r})"
 
 
-class _Part:
-    """One modality of one shard. Its .bin is opened when entries are first loaded, and `data_size` is known then."""
+class _Column:
+    """One modality of one shard. Its .bin is opened when entries are first loaded, which also sets `data_size`."""
 
     __slots__ = ("_is_scanned", "data", "data_size", "header", "index")
 
@@ -223,6 +228,7 @@ class _Part:
             self.index.close()
 
     def load(self, number: int) -> Entries:
+        """Read a block of entries."""
         first = number * BLOCK_SAMPLES
         count = min(BLOCK_SAMPLES, self.header.count - first)
         self.data_size = self.data.size
@@ -235,10 +241,10 @@ class _Part:
             raise
         finally:
             if count == self.header.count:
-                self.index.close()  # all is read: the descriptor is worth more to another shard
+                self.index.close()  # fully read: leave the descriptor to another shard
 
     def _scan(self) -> None:
-        """What the header leaves open, once the size of the data is known."""
+        """Complete the header, which is ambiguous until the size of the data is known."""
         header = drive(mmidx.scan_header(self.header, self.data_size), self.index)
         if isinstance(self.data, SplitFile):
             first = max(header.count - 2, 0)
@@ -261,17 +267,17 @@ def _open_pair(shard: str, modality: str) -> tuple[LocalFile, StoredFile]:
 
 def _datatypes(shard: str, joined: str | None) -> tuple[str, ...]:
     if megatron.is_prefix(shard):
-        there = [megatron.TOKENS]
+        available = [megatron.TOKENS]
     else:
-        there = [name.removesuffix(INDEX_SUFFIX) for name in fingerprint(shard) if name.endswith(INDEX_SUFFIX)]
-    if not there:
+        available = [name.removesuffix(INDEX_SUFFIX) for name in fingerprint(shard) if name.endswith(INDEX_SUFFIX)]
+    if not available:
         raise FormatError("no .idx here: not a TouchNet shard", path=shard)
-    wanted = there if joined is None else list(dict.fromkeys(joined.split("+")))
-    for name in wanted:
-        if name not in there:
-            raise _unknown(name, there, shard)
-    return tuple(wanted)
+    selected = available if joined is None else list(dict.fromkeys(joined.split("+")))
+    for name in selected:
+        if name not in available:
+            raise _unknown(name, available, shard)
+    return tuple(selected)
 
 
-def _unknown(datatype: str, there: list[str] | tuple[str, ...], path: str) -> UsageError:
-    return UsageError(f"no datatype {datatype!r}: there are {', '.join(there)}", path=path)
+def _unknown(datatype: str, available: list[str] | tuple[str, ...], path: str) -> UsageError:
+    return UsageError(f"no datatype {datatype!r}: there are {', '.join(available)}", path=path)

@@ -393,7 +393,7 @@ def test_audio_that_does_not_fit_is_refused() -> None:
         (good.astype(np.int16), good, "array of floats"),
         (good, [1.0, 2.0], "array of floats"),
         (constant(1, 100, 2), constant(1, 100, 3), "2 and 3 channels"),
-        (good, constant(1, 0), "noise without a sample"),
+        (good, constant(1, 0), "noise of zero length"),
     ):
         with pytest.raises(UsageError, match=why):
             one(left, right)

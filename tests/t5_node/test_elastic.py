@@ -261,7 +261,7 @@ def test_in_lock_step_one_state_is_enough() -> None:
     with pytest.raises(UsageError, match="one with cursor='global'"):
         merge_states(states, cursor="global")
     for name in ("filter", "chain", "mux"):
-        with pytest.raises(UsageError, match="cannot go on with cursor='global'"):
+        with pytest.raises(UsageError, match="cannot resume with cursor='global'"):
             merge_states([collect_state_dict(GRAPHS[name](0, 2))], cursor="global")
 
 
@@ -279,9 +279,9 @@ def test_states_that_do_not_fit_together_are_refused() -> None:
     _, states = go(make, None, [1, 2, 3])
     for some, why in (
         ([], "0 states"),
-        (states[:2], "each is needed, once"),
-        ([*states, states[0]], "each is needed, once"),
-        ([states[0], states[0], states[1]], "each is needed, once"),
+        (states[:2], "give each once"),
+        ([*states, states[0]], "give each once"),
+        ([states[0], states[0], states[1]], "give each once"),
         ([merge_states(states)] * 3, "merged already"),
         ([*states[:2], collect_state_dict(GRAPHS["filter"](2, 3))], "different graphs"),
         ([*states[:2], collect_state_dict(LazyMapper(numbers(0, 24, 2, 3, shuffle=True), abs))], "different"),
@@ -295,7 +295,7 @@ def test_ranks_in_different_epochs_are_refused() -> None:
     ahead = make(0, 2)
     list(ahead)
     next(iter(ahead))
-    with pytest.raises(UsageError, match="has begun epoch 1"):
+    with pytest.raises(UsageError, match="has already begun epoch 1"):
         merge_states([collect_state_dict(ahead), collect_state_dict(make(1, 2))])
 
 
@@ -306,7 +306,7 @@ def test_nodes_that_hold_back_are_refused() -> None:
         lambda r, w: LazyIteratorChain(LazyShuffler(numbers(0, 9, r, w), 3)),
     ):
         _, states = go(make, None, [1, 1])
-        with pytest.raises(UsageError, match="cannot go on with another number of ranks"):
+        with pytest.raises(UsageError, match="cannot resume with another number of ranks"):
             merge_states(states)
 
 
@@ -415,6 +415,6 @@ def test_of_ranks_in_different_repeats_nothing_is_made() -> None:
     def make(rank: int, world_size: int) -> IteratorNode:
         return LazyRepeater(numbers(0, 10, rank, world_size), 5)
 
-    for taken, why in (([2, 7], "has begun epoch 1"), ([2, 15], "more than one epoch apart")):
+    for taken, why in (([2, 7], "has already begun epoch 1"), ([2, 15], "more than one epoch apart")):
         with pytest.raises(UsageError, match=why):
             merge_states(go(make, None, [*taken])[1])

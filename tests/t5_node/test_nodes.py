@@ -352,7 +352,7 @@ def test_an_iteration_that_broke_does_not_look_like_the_end_of_an_epoch() -> Non
     with pytest.raises(ZeroDivisionError):
         next(items)
     for _ in range(2):
-        with pytest.raises(UsageError, match="failed at an item before"):
+        with pytest.raises(UsageError, match="failed at an earlier item"):
             next(items)
     assert node.state_dict()["epoch"] == 0
 

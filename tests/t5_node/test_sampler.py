@@ -449,7 +449,7 @@ def test_states_of_others_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match=why):
             restore_state_dict(other, state)
-    with pytest.raises(UsageError, match="cannot go on with another number of ranks"):
+    with pytest.raises(UsageError, match="cannot resume with another number of ranks"):
         merge_states([state])
     with pytest.raises(UsageError, match="no state"):
         node.load_state_dict(None)  # type: ignore[arg-type]

@@ -279,7 +279,7 @@ def test_a_pass_that_was_not_shuffled_is_not_taken_for_one_that_is() -> None:
     plain = LazyIndexedManifestIterator(Things(COUNT))
     next(iter(plain))
     state = collect_state_dict(plain)
-    with pytest.raises(UsageError, match="not shuffled: go on without shuffle"):
+    with pytest.raises(UsageError, match="not shuffled: resume without shuffle"):
         restore_state_dict(numbers(None), state)
     again = LazyIndexedManifestIterator(Things(COUNT))
     restore_state_dict(again, state)

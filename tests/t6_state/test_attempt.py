@@ -44,7 +44,7 @@ def test_nothing_is_committed_twice_or_before(store):
     assert [store.commit(), store.commit()] == [True, False]
 
 
-@pytest.mark.parametrize("undo", [StateStore.undo, added, lambda store: store.add_mount(os.getpid())])
+@pytest.mark.parametrize("undo", [StateStore.rollback, added, lambda store: store.add_mount(os.getpid())])
 def test_whatever_comes_first_undoes_it(store, other, undo):
     store.attempt(lambda connection: add(store, "one"))
     undo(store)
@@ -63,7 +63,7 @@ def test_nobody_else_changes_the_store_until_then(store, other):
     store.attempt(lambda connection: add(store, "one"))
     with pytest.raises(WouldWaitError), other.transaction(wait=False):
         pass
-    store.undo()
+    store.rollback()
     assert add(other, "two") == 1
 
 
@@ -117,17 +117,17 @@ class TestOpens:
 
     def test_a_text_made_ahead_is_the_text(self, opens):
         opened = opens.open()
-        opens.make_ahead(opened, lambda connection: b"one")
-        assert opens.made_ahead(opened) == b"one"
-        assert opens.made_ahead(opened) is None
+        opens.precompute(opened, lambda connection: b"one")
+        assert opens.precomputed(opened) == b"one"
+        assert opens.precomputed(opened) is None
         assert opens.text(opened, lambda connection: b"two") == b"one"
 
     def test_one_that_is_not_read_next_was_never_made(self, opens):
         first, second = opens.open(), opens.open()
-        opens.make_ahead(first, lambda connection: b"one")
-        assert opens.made_ahead(second) is None
+        opens.precompute(first, lambda connection: b"one")
+        assert opens.precomputed(second) is None
         assert opens.text(second, lambda connection: b"two") == b"two"
-        assert opens.made_ahead(first) is None
+        assert opens.precomputed(first) is None
         assert opens.text(first, lambda connection: b"three") == b"three"
 
     def test_none_is_made_of_what_was_read_or_released(self, opens, store):
@@ -136,21 +136,21 @@ class TestOpens:
         opens.release(released)
         for opened in (read, released):
             with pytest.raises(WouldWaitError):
-                opens.make_ahead(opened, lambda connection: add(store, "made") and b"two")
-        assert opens.made_ahead(read) is None
+                opens.precompute(opened, lambda connection: add(store, "made") and b"two")
+        assert opens.precomputed(read) is None
         assert added(store) == []
 
     def test_one_that_is_released_before_it_is_read_is_undone(self, opens, store):
         opened = opens.open()
-        opens.make_ahead(opened, lambda connection: add(store, "made") and b"one")
+        opens.precompute(opened, lambda connection: add(store, "made") and b"one")
         opens.release(opened)
-        assert opens.made_ahead(opened) is None
+        assert opens.precomputed(opened) is None
         assert opens.text(opened, lambda connection: b"two") == b""
         assert added(store) == []
 
     def test_who_reads_a_file_is_told_why_there_is_no_store(self, opens, store):
         opened = opens.open()
         store.close()
-        opens.tidy()
+        opens.delete_released()
         with pytest.raises(StateError, match="closed"):
             opens.text(opened, lambda connection: b"one")

@@ -32,7 +32,7 @@ from touchfs.node.transform.repeater import RepeaterIteration
 from touchfs.select.selection import Selector
 from touchfs.store.database import WouldWaitError
 from touchfs.store.open_table import OpenTable
-from touchfs.store.opens import Opened, Opens
+from touchfs.store.opens import OpenFile, Opens
 from touchfs.store.store import StateStore
 from touchfs.store.writes import Piece
 
@@ -332,11 +332,11 @@ class TestStates:
         opens = Opens(store, OpenTable(), os.getpid())
         iterator = made(iterators, batch=65)
         wanted = iterators.read(iterator, "peek")
-        opened = Opened(opens.open(), iterator, "next")
+        opened = OpenFile(opens.open(), iterator, "next")
         with pytest.raises(WouldWaitError):
             iterators.read_open(opens, opened, wait=False)
-        iterators.make_ahead(opens, opened)
-        assert opens.made_ahead(opened.id) is None
+        iterators.precompute(opens, opened)
+        assert opens.precomputed(opened.id) is None
         assert iterators.read(iterator, "position") == "0\n"
         assert iterators.read_open(opens, opened).decode() == wanted
 
@@ -349,11 +349,11 @@ class TestStates:
         iterator, opens = made(iterators), Opens(store, OpenTable(), os.getpid())
         for _ in range(steps):
             iterators.read(iterator, "next")
-        iterators.work_out(iterator)
+        iterators.precompute_step(iterator)
         Iterators(store, dataset).write(iterator, "batch", 2)
-        opened = Opened(opens.open(), iterator, "next")
-        iterators.make_ahead(opens, opened)
-        text = opens.made_ahead(opened.id) or iterators.read_open(opens, opened)
+        opened = OpenFile(opens.open(), iterator, "next")
+        iterators.precompute(opens, opened)
+        text = opens.precomputed(opened.id) or iterators.read_open(opens, opened)
         assert text.decode().splitlines() == shards[1][steps : steps + 2]
         assert iterators.read(iterator, "position") == f"{steps + 2}\n"
 
@@ -365,7 +365,7 @@ class TestStates:
         others = Iterators(store, open_dataset(os.fspath(tmp_path / "more"), in_place=True))
         opens = Opens(store, OpenTable(), os.getpid())
         with pytest.raises(UsageError, match=r"the dataset has changed since: .* in epoch 0, at the state \{"):
-            others.read_open(opens, Opened(opens.open(), iterator, "next"))
+            others.read_open(opens, OpenFile(opens.open(), iterator, "next"))
         assert others.read(iterator, "error").startswith("next: the dataset has changed since")
 
     def test_a_filter_sees_what_was_edited(self, tmp_path):
@@ -499,7 +499,7 @@ class TestSpecs:
             ({"mux": [{}, {"weight": 0}]}, r"spec.mux\[1\].weight is a number above 0"),
             ({"mux": [{}, {"weight": 10**400}]}, r"spec.mux\[1\].weight is a number above 0"),
             ({"mux": [{}, {"mux": []}]}, r"spec.mux\[1\]: there is no 'mux'"),
-            ({"mux": [{}], "where": "ordinal == 1"}, "where is of the parts of a mux"),
+            ({"mux": [{}], "where": "ordinal == 1"}, "where belongs to the sources of a mux"),
         ],
     )
     def test_a_bad_one_says_why_and_changes_nothing(self, iterators, spec, why):
@@ -641,7 +641,7 @@ class TestOpens:
 
     def test_an_open_is_one_step(self, iterators, opens, shards):
         iterator = made(iterators)
-        first, second, _ = (Opened(opens.open(), iterator, "next") for _ in range(3))
+        first, second, _ = (OpenFile(opens.open(), iterator, "next") for _ in range(3))
         assert iterators.read_open(opens, second) == f"{shards[1][0]}\n".encode()
         assert iterators.read_open(opens, first) == f"{shards[1][1]}\n".encode()
         assert iterators.read_open(opens, second) == f"{shards[1][0]}\n".encode()
@@ -654,7 +654,7 @@ class TestOpens:
         text = json.dumps({"shuffle": 7, "batch": 12, "where": 'key != "ü"'}, indent=1, ensure_ascii=False).encode()
         for size in (1, 2, 3, 7, 100):
             iterators.write(iterator, "spec", {})
-            opened = Opened(opens.open(), iterator, "spec")
+            opened = OpenFile(opens.open(), iterator, "spec")
             for at in range(0, len(text), size):
                 assert iterators.read(iterator, "batch") == "1\n"
                 iterators.write_open(opens, opened, Piece(at, text[at : at + size]))
@@ -665,7 +665,7 @@ class TestOpens:
 
     def test_pieces_that_are_sent_again_count_once(self, iterators, opens):
         iterator = made(iterators)
-        opened = Opened(opens.open(), iterator, "spec")
+        opened = OpenFile(opens.open(), iterator, "spec")
         pieces = [(0, b'{"batch"', 0), (0, b'{"batch"', 1), (8, b":5}", 1), (0, b'{"batch"', 2), (8, b":5}", 2)]
         for piece in pieces:
             iterators.write_open(opens, opened, Piece(*piece))
@@ -682,7 +682,7 @@ class TestOpens:
     @pytest.mark.parametrize("ended", ["released", "dead"])
     def test_of_what_was_written_nothing_stays(self, iterators, opens, store, ended):
         iterator = made(iterators)
-        opened = Opened(opens.open(), iterator, "spec")
+        opened = OpenFile(opens.open(), iterator, "spec")
         iterators.write_open(opens, opened, Piece(0, b'{"batch":5}'))
         if ended == "released":
             iterators.release(opens, opened)
@@ -695,7 +695,7 @@ class TestOpens:
 
     def test_what_is_written_twice_is_meant_twice(self, iterators, opens):
         iterator = made(iterators)
-        opened = Opened(opens.open(), iterator, "reset")
+        opened = OpenFile(opens.open(), iterator, "reset")
         # The third one was sent again, after a worker had died.
         for resent, position in [(0, 0), (0, 0), (3, 1), (3, 0)]:
             iterators.read(iterator, "next")
@@ -704,7 +704,7 @@ class TestOpens:
 
     def test_a_piece_that_is_refused_is_refused_again_and_what_follows_begins_anew(self, iterators, opens):
         iterator = made(iterators, batch=4)
-        opened = Opened(opens.open(), iterator, "spec")
+        opened = OpenFile(opens.open(), iterator, "spec")
         iterators.write_open(opens, opened, Piece(0, b'{"batch":'))
         for resent in range(2):
             with pytest.raises(UsageError, match="not JSON: 'x"):
@@ -721,15 +721,15 @@ class TestOpens:
 
     def test_what_is_not_complete_at_the_end_is_dropped_and_said(self, iterators, opens):
         iterator = made(iterators)
-        opened = Opened(opens.open(), iterator, "spec")
+        opened = OpenFile(opens.open(), iterator, "spec")
         iterators.write_open(opens, opened, Piece(0, b'{"batch": 3'))
         iterators.release(opens, opened)
         assert iterators.read(iterator, "batch") == "1\n"
-        assert iterators.read(iterator, "error") == "spec: what was written was no whole JSON value: dropped\n"
+        assert iterators.read(iterator, "error") == "spec: the written JSON value was incomplete: dropped\n"
 
     def test_there_is_a_most(self, iterators, opens):
         iterator = made(iterators)
-        opened = Opened(opens.open(), iterator, "token")
+        opened = OpenFile(opens.open(), iterator, "token")
         for at in range(16):
             iterators.write_open(opens, opened, Piece(at << 16, b'{"a":"' + b"x" * 65530 if not at else b"x" * 65536))
         with pytest.raises(UsageError, match="at most 1048576 bytes"):
@@ -759,7 +759,7 @@ import os, sys
 from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
 from touchfs.store.open_table import OpenTable
-from touchfs.store.opens import Opened, Opens
+from touchfs.store.opens import OpenFile, Opens
 from touchfs.store.store import StateStore
 source, path, iterator, mark = sys.argv[1:]
 store = StateStore(path)
@@ -767,7 +767,7 @@ opens = Opens(store, OpenTable(), os.getpid())
 iterators = Iterators(store, open_dataset(source, in_place=True))
 print("ready", flush=True)
 while True:
-    opened = Opened(opens.open(), int(iterator), "next")
+    opened = OpenFile(opens.open(), int(iterator), "next")
     # A step and its text are one transaction: what the killed one took is in the row of its open.
     text = iterators.read_open(opens, opened)
 """
@@ -798,7 +798,7 @@ class TestKilled:
             for stepper in steppers:
                 stepper.wait()
                 stepper.stdout.close()
-        iterators.read_open(opens, Opened(opens.open(), iterator, "next"))
+        iterators.read_open(opens, OpenFile(opens.open(), iterator, "next"))
         with store.transaction() as connection:
             taken = [bytes(text).decode() for (text,) in connection.execute("SELECT text FROM taken").fetchall()]
         counts = Counter(path for text in taken for path in text.splitlines())
@@ -916,28 +916,28 @@ class Machine(RuleBasedStateMachine):
         for ahead, before, undone, after in plan if name in self.model else []:
             spec, number, position = self.model[name]
             wanted = self.order(spec, number)[position : position + spec["batch"]]
-            opened = Opened(self.opens.open(), self.each(name), "next")
+            opened = OpenFile(self.opens.open(), self.each(name), "next")
             if before:
-                self.iterators.work_out(self.each(name))
+                self.iterators.precompute_step(self.each(name))
             if ahead:
-                self.iterators.make_ahead(self.opens, opened)
+                self.iterators.precompute(self.opens, opened)
             if undone:
-                self.store.undo()
-            text = self.opens.made_ahead(opened.id)
+                self.store.rollback()
+            text = self.opens.precomputed(opened.id)
             assert text is None or (ahead and not undone)
             told = self.iterators.read_open(self.opens, opened)
             assert text in (told, None)
             assert told.decode().splitlines() == wanted
             if after:
-                self.iterators.work_out(self.each(name))
+                self.iterators.precompute_step(self.each(name))
             self.opens.release(opened.id, at_once=False)
             self.model[name] = (spec, number, position + len(wanted)) if wanted else (spec, number + 1, 0)
 
     @rule(name=names, file=st.sampled_from(["next", "peek", "token", "position", "spec"]))
     def make_ahead_for_nobody(self, name, file):
         if name in self.model:
-            opened = Opened(self.opens.open(), self.each(name), file)
-            self.iterators.make_ahead(self.opens, opened)
+            opened = OpenFile(self.opens.open(), self.each(name), file)
+            self.iterators.precompute(self.opens, opened)
 
     @rule(name=names, target=tokens)
     def save(self, name):
@@ -973,7 +973,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def another_process(self):
         """There are two, which take turns."""
-        self.store.undo()  # as one does before it sleeps
+        self.store.rollback()  # as one does before it sleeps
         mine, other = (self.store, self.opens, self.iterators), self.other
         if other is None:
             self.opened()

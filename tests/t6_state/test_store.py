@@ -282,7 +282,7 @@ class TestLater:
         directory.rename(f"{directory}.away")
         with closing(StateStore(path)) as other:
             other.shard_ids([("/other", "x")])
-            with pytest.raises(StateError, match="is another one than was mounted"):
+            with pytest.raises(StateError, match="is not the store that was mounted"):
                 later.shard_ids([("/b", "x")])
             with other.transaction() as connection:
                 assert connection.execute("SELECT path FROM shard").fetchall() == [(b"/other",)]
@@ -314,7 +314,7 @@ class TestWaiting:
                 patient = [
                     threads.submit(with_patience, Patience(60), store.shard_ids, [("/a", "x")]) for _ in range(8)
                 ]
-                with pytest.raises(StateError, match="others have held it"):
+                with pytest.raises(StateError, match="other processes have locked it"):
                     with_patience(Patience(0.2), store.shard_ids, [("/a", "x")])
                 assert not any(each.done() for each in patient)
             assert [each.result() for each in patient] == [[1]] * 8

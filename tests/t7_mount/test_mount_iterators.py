@@ -205,7 +205,7 @@ class TestWrites:
             assert why in said(train, "error")
             assert (said(train, "token"), said(train, "spec")) == before
         (train / "spec").write_text('{"batch": 2')
-        wait_until(lambda: said(train, "error") == "spec: what was written was no whole JSON value: dropped\n")
+        wait_until(lambda: said(train, "error") == "spec: the written JSON value was incomplete: dropped\n")
         assert (said(train, "token"), said(train, "spec")) == before
 
     def test_several_values_in_one_open(self, train):

@@ -61,7 +61,7 @@ class Moved:
 class Replaced(Moved):
     """There is another one in its place, with a store of the same dataset."""
 
-    says = "is another one than was mounted: put that back, or mount again"
+    says = "is not the store that was mounted: put that back, or mount again"
 
     def __init__(self, state: Path, source: Path) -> None:
         super().__init__(state)

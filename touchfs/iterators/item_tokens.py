@@ -1,4 +1,4 @@
-"""Item tokens: each names a sample, or a segment, and the dataset."""
+"""Item tokens: each identifies a sample or a segment, and the dataset."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class ItemTokens:
         self._dataset = dataset
 
     def token(self, view: str, shard: str, ordinal: int, segment: int) -> str:
-        """Return the token of a sample, as the file `token` of an iterator takes it."""
-        place = {"source": view, "shard": shard, "ordinal": ordinal, "segment": segment}
-        return to_json({"kind": "item", "fingerprint": self.fingerprint, **place})
+        """Return the token of a sample as JSON, in the form that can be written to the file `token` of an iterator."""
+        sample = {"source": view, "shard": shard, "ordinal": ordinal, "segment": segment}
+        return to_json({"kind": "item", "fingerprint": self.fingerprint, **sample})
 
     @cached_property
     def fingerprint(self) -> str:
-        """The fingerprint of the dataset's samples, which a token carries."""
+        """The fingerprint of the dataset's samples, which every token contains."""
         return DatasetSamples(self._dataset).fingerprint

@@ -1,13 +1,13 @@
 """Named iterators over a dataset, kept in its state store, for any number of processes at once.
 
-A step is one transaction: it reads where the iterator is, takes samples, which takes no longer at the end of an epoch
-than at its start (`live_graph`), and stores where it is then. So two never get the same sample, and whoever dies half
-way has taken none. Nothing is decoded: what is told of a sample is in the catalogs.
+A step is one transaction: it reads the iterator's position, takes samples, which takes no longer at the end of an epoch
+than at its start (`live_graph`), and stores the new position. So no two readers get the same sample, and a process that
+dies during a step has taken none. Nothing is decoded: the output of a step comes from the catalogs.
 
-At the end of an epoch a step tells nothing, once; the one after it begins the next epoch.
+At the end of an epoch one step returns no samples; the step after it begins the next epoch.
 
-A state, as told and taken, is that of `touchfs.node.collect_state_dict` for the graph that the spec stands for, with
-`"kind": "state"` in it. An *item token*, `"kind": "item"`, names a sample and the dataset.
+The state in the file `token` is that of `touchfs.node.collect_state_dict` for the graph of the spec, with
+`"kind": "state"` added. An *item token*, `"kind": "item"`, identifies a sample and the dataset.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError
 from touchfs.iterators.graphs import Graphs, UnbuiltError
 from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.iterators.live_graph import LiveGraph
-from touchfs.iterators.places import Places, row_of
-from touchfs.iterators.positioning import start_of
+from touchfs.iterators.output import check_paths, format_output
 from touchfs.iterators.progress import epoch_of, progress_of
 from touchfs.iterators.registry import Registry
 from touchfs.iterators.spec import check_batch, parse_spec
-from touchfs.iterators.telling import check_paths, tell
+from touchfs.iterators.starting_states import reset_state
+from touchfs.iterators.stored_positions import StoredPositions, iterator_row
 from touchfs.select.selection import Selector
 from touchfs.store import writes
 from touchfs.store.database import WouldWaitError
-from touchfs.store.opens import Opened, Opens
+from touchfs.store.opens import OpenFile, Opens
 from touchfs.store.patience import Patience, current_patience, with_patience
 from touchfs.store.problem import SharedProblem
 from touchfs.store.store import StateStore
 from touchfs.token import to_json
 
-# A step that takes more is for a thread.
+# Larger steps run in a thread.
 BATCH_NOWAIT = 64
 
 WRITABLE = ("spec", "token", "batch", "reset")
@@ -49,8 +49,9 @@ Read = Callable[[sqlite3.Connection, int], bytes]
 
 
 class Iterators(Registry):
-    """The iterators of a store over a dataset. `prefix` stands before the paths that are told; `use_plan` hears of the
-    plans under `merged/` that are in them.
+    """The iterators of a store over a dataset.
+
+    `prefix` is prepended to output paths; `use_plan` is called with each plan under `merged/` that a spec selects.
     """
 
     def __init__(
@@ -67,23 +68,29 @@ class Iterators(Registry):
         self._selector = Selector(dataset, os.path.join(os.path.dirname(store.path), "survivors"), use_plan)
         self._graphs = Graphs(self._selector)
         self._tokens = ItemTokens(dataset)
-        self._places = Places(self._graphs, dataset, self._tokens)
+        self._positions = StoredPositions(self._graphs, dataset, self._tokens)
         self._problem = SharedProblem() if problem is None else problem
         self._reads: Mapping[str, Read] = {
-            "spec": lambda connection, iterator: row_of(connection, iterator)[0].encode() + b"\n",
+            "spec": lambda connection, iterator: iterator_row(connection, iterator)[0].encode() + b"\n",
             "next": self._next,
             "peek": self._peek,
-            "token": lambda *of: to_json({"kind": "state", **self._places.ready(*of).state()}).encode() + b"\n",
-            "position": lambda *of: b"%d\n" % _progress(self._places.ready(*of))[0],
-            "len": lambda *of: _length(_progress(self._places.ready(*of))[1]),
-            "epoch": lambda *of: b"%d\n" % epoch_of(self._places.ready(*of).state()["state"]),
-            "batch": lambda *of: b"%d\n" % self._places.graph(*of).spec.batch,
+            "token": lambda *of: (
+                to_json({"kind": "state", **self._positions.graph_at_position(*of).state()}).encode() + b"\n"
+            ),
+            "position": lambda *of: b"%d\n" % _progress(self._positions.graph_at_position(*of))[0],
+            "len": lambda *of: _length(_progress(self._positions.graph_at_position(*of))[1]),
+            "epoch": lambda *of: b"%d\n" % epoch_of(self._positions.graph_at_position(*of).state()["state"]),
+            "batch": lambda *of: b"%d\n" % self._positions.graph(*of).spec.batch,
             "reset": lambda connection, iterator: b"",
-            "error": lambda connection, iterator: os.fsencode(row_of(connection, iterator)[3]),
+            "error": lambda connection, iterator: os.fsencode(iterator_row(connection, iterator)[3]),
         }
 
     def read(self, iterator: int, file: str) -> str:
-        """The text of one of its files; that of `next` is a step. Why there is none, `error` tells from then on."""
+        """Return the text of one of its files; reading `next` makes a step. On failure the file `error` has the reason.
+
+        Raises NotFoundError if there is no such iterator or file, StateError if the store cannot be used, and
+        UsageError or SourceError if there is no such text.
+        """
 
         def act(connection: sqlite3.Connection) -> bytes:
             return self._read(connection, iterator, file)
@@ -94,9 +101,10 @@ class Iterators(Registry):
             return os.fsdecode(self._graphs.with_built(lambda: self._store.run(act)))
 
     def look(self, iterator: int, file: str, *, wait: bool = True) -> bytes:
-        """Return the text of one of its files but `next`. Nothing is written, and no other process waited for.
+        """Return the text of one of its files except `next`, without writing and without waiting for other processes.
 
-        Where the store cannot be used, `error` says why. Without `wait` it raises WouldWaitError as `read_open`.
+        If the store cannot be used, the text of `error` is the reason. Without `wait` it raises WouldWaitError as
+        `read_open`.
         """
 
         def act() -> bytes:
@@ -119,13 +127,13 @@ class Iterators(Registry):
             problem = str(error)
         return os.fsencode(f"{problem}\n") if problem else b""
 
-    def read_open(self, opens: Opens, opened: Opened, *, wait: bool = True) -> bytes:
-        """The text of an open of one of its files.
+    def read_open(self, opens: Opens, open_file: OpenFile, *, wait: bool = True) -> bytes:
+        """Return the text of an open file of an iterator.
 
-        Without `wait` it raises WouldWaitError when that would take more than some microseconds.
+        Without `wait` it raises WouldWaitError if that would take more than some microseconds.
         """
 
-        open_id, iterator, file = opened
+        open_id, iterator, file = open_file
 
         def make(connection: sqlite3.Connection) -> bytes:
             return self._read(connection, iterator, file)
@@ -136,7 +144,10 @@ class Iterators(Registry):
             return self._graphs.with_built(lambda: opens.text(open_id, make))
 
     def _at_once(self, iterator: int, act: Callable[[], bytes]) -> bytes:
-        """What a thread does in more time, and with more to say where it fails."""
+        """Return what `act` returns if that takes only microseconds. Raises WouldWaitError otherwise and on errors.
+
+        A thread then repeats it, with time to wait, and records the error.
+        """
         graph = self._graphs.get(iterator)
         if self._problem or (graph is not None and graph.spec.batch > BATCH_NOWAIT):
             raise WouldWaitError
@@ -147,31 +158,34 @@ class Iterators(Registry):
         except (TouchfsError, UnbuiltError) as error:
             raise WouldWaitError from error
 
-    def make_ahead(self, opens: Opens, opened: Opened) -> None:
-        """Make the text of an open before it is read, while there is nothing else to do: as an attempt, and only what
-        `read_open` would make without waiting.
+    def precompute(self, opens: Opens, open_file: OpenFile) -> None:
+        """Compute the text of an open file before it is read, in an uncommitted transaction of the store.
+
+        Call it when the process is idle. It does nothing if `read_open` would have to wait.
         """
-        open_id, iterator, file = opened
+        open_id, iterator, file = open_file
         graph, read = self._graphs.get(iterator), self._reads[file]
         if graph is None or graph.spec.batch > BATCH_NOWAIT:
             return
         try:
-            opens.make_ahead(open_id, lambda connection: read(connection, iterator))
+            opens.precompute(open_id, lambda connection: read(connection, iterator))
         except (WouldWaitError, TouchfsError, UnbuiltError):
             return
 
-    def work_out(self, iterator: int) -> None:
-        """The step behind the last one that was made here, without the store: if the iterator is still at that place
-        when a step is asked for, this one is made. For when no thread is at the iterators.
+    def precompute_step(self, iterator: int) -> None:
+        """Compute the step after the latest one of this process, without the store.
+
+        The next step uses the result if the iterator is then still at that position. Call it when no thread uses the
+        iterators.
         """
         graph = self._graphs.get(iterator)
         if graph is not None and graph.is_ready and graph.spec.batch <= BATCH_NOWAIT:
             with suppress(TouchfsError):
                 step = graph.step()
-                graph.worked_out = step, self._told(graph, step.tokens)
+                graph.precomputed = step, self._output(graph, step.tokens)
 
     def write(self, iterator: int, file: str, value: Any) -> None:
-        """Write a value to one of its files. UsageError says what is wrong with it; then nothing is changed."""
+        """Write a value to one of its files. Raises UsageError for a wrong value; then nothing changes."""
         try:
             with self._noting(iterator, file, changes=True):
                 self._graphs.with_built(lambda: self._write(iterator, file, value))
@@ -180,33 +194,33 @@ class Iterators(Registry):
         except TouchfsError as error:
             raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
 
-    def write_open(self, opens: Opens, opened: Opened, piece: writes.Piece) -> None:
-        """Take a piece of what is written to an open of one of its files."""
-        open_id, iterator, file = opened
+    def write_open(self, opens: Opens, open_file: OpenFile, piece: writes.Piece) -> None:
+        """Take a piece of a value that is written to an open file of an iterator. Raises UsageError for a wrong one."""
+        open_id, iterator, file = open_file
 
         def apply(value: Any) -> None:
             self._write(iterator, file, value)
 
         with self._noting(iterator, file, changes=True):
             try:
-                answer = self._graphs.with_built(lambda: writes.write(opens, open_id, piece, apply))
+                problem = self._graphs.with_built(lambda: writes.write(opens, open_id, piece, apply))
             except (StateError, NotFoundError):
                 raise
             except TouchfsError as error:
                 writes.refuse(opens, open_id, piece, str(error))
                 raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
-            if answer:
-                raise UsageError(answer)
+            if problem:
+                raise UsageError(problem)
 
-    def release(self, opens: Opens, opened: Opened) -> None:
-        """Release an open of a file that may have been written."""
-        if opens.close(opened.id):
-            self.forget(opens, opened)
+    def release(self, opens: Opens, open_file: OpenFile) -> None:
+        """Release an open file that may have been written."""
+        if opens.close(open_file.id):
+            self.forget(opens, open_file)
 
-    def forget(self, opens: Opens, opened: Opened, *, wait: bool = True) -> None:
-        """Delete the row of an open that was closed, and note where what was written to it was no whole value."""
-        open_id, iterator, file = opened
-        error = UsageError("what was written was no whole JSON value: dropped")
+    def forget(self, opens: Opens, open_file: OpenFile, *, wait: bool = True) -> None:
+        """Delete the row of a closed file, and record an error if the value written to it was incomplete."""
+        open_id, iterator, file = open_file
+        error = UsageError("the written JSON value was incomplete: dropped")
         opens.forget_written(open_id, lambda: self._note(iterator, file, error), wait=wait)
 
     def _read(self, connection: sqlite3.Connection, iterator: int, file: str) -> bytes:
@@ -218,43 +232,43 @@ class Iterators(Registry):
 
     def _next(self, connection: sqlite3.Connection, iterator: int) -> bytes:
         graph = self._graphs.get(iterator)
-        if graph is not None and graph.worked_out is not None:
-            (step, text), graph.worked_out = graph.worked_out, None
+        if graph is not None and graph.precomputed is not None:
+            (step, text), graph.precomputed = graph.precomputed, None
             found = connection.execute(
                 "UPDATE iterator SET base = ?, steps = ? WHERE id = ? AND base = ? AND steps = ? AND spec = ?",
                 (*step.after, iterator, *step.before, graph.spec_text),
             )
             if found.rowcount:
                 return text
-        graph = self._places.ready(connection, iterator)
+        graph = self._positions.graph_at_position(connection, iterator)
         step = graph.step()
         connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
-        return self._told(graph, step.tokens)
+        return self._output(graph, step.tokens)
 
-    def _told(self, graph: LiveGraph, tokens: list[Any]) -> bytes:
-        return tell(graph, tokens, self._prefix, self._tokens.token)
+    def _output(self, graph: LiveGraph, tokens: list[Any]) -> bytes:
+        return format_output(graph, tokens, self._prefix, self._tokens.token)
 
     def _peek(self, connection: sqlite3.Connection, iterator: int) -> bytes:
-        graph = self._places.ready(connection, iterator)
-        return self._told(graph, graph.peek())
+        graph = self._positions.graph_at_position(connection, iterator)
+        return self._output(graph, graph.peek())
 
     def _write(self, iterator: int, file: str, value: Any) -> None:
         def act(connection: sqlite3.Connection) -> None:
-            spec_text, steps = row_of(connection, iterator)[0], 0
+            spec_text, steps = iterator_row(connection, iterator)[0], 0
             if file == "spec":
                 spec = parse_spec(value)
                 check_paths(spec.output, self._prefix)
-                state, steps = self._places.kept_by(connection, iterator, spec)
+                state, steps = self._positions.kept_position(connection, iterator, spec)
                 spec_text = str(spec)
             elif file == "batch":
-                spec = replace(self._places.graph(connection, iterator).spec, batch=check_batch(value, "batch"))
-                self._places.ready(connection, iterator)  # raises where the position is lost
-                state, steps = self._places.kept_by(connection, iterator, spec)
+                spec = replace(self._positions.graph(connection, iterator).spec, batch=check_batch(value, "batch"))
+                self._positions.graph_at_position(connection, iterator)  # raises where the position is lost
+                state, steps = self._positions.kept_position(connection, iterator, spec)
                 spec_text = str(spec)
             elif file == "token":
-                state = self._places.state_of(connection, iterator, value)
+                state = self._positions.token_state(connection, iterator, value)
             elif file == "reset":
-                state = start_of(self._graphs.of(iterator, spec_text), value)
+                state = reset_state(self._graphs.of(iterator, spec_text), value)
             else:
                 raise UsageError(f"{file} cannot be written: {', '.join(WRITABLE)} can")
             connection.execute(
@@ -266,7 +280,7 @@ class Iterators(Registry):
 
     @contextmanager
     def _noting(self, iterator: int, file: str, *, changes: bool = False) -> Iterator[None]:
-        """`error` tells an error from then on: from the store, or from here where that could not be changed."""
+        """Record an error of the block for the file `error`: in the store, or in `_problem` if the store failed."""
         try:
             yield
         except StateError as error:
@@ -276,7 +290,7 @@ class Iterators(Registry):
         except NotFoundError:
             raise
         except TouchfsError as error:
-            with suppress(StateError):  # the reader is to hear of the first error, who only looks at once
+            with suppress(StateError):  # the caller gets the first error; one that only looks does not wait here
                 patience = current_patience() if changes else Patience(0)
                 with_patience(patience, self._note, iterator, file, error)
             raise

@@ -1,9 +1,9 @@
-"""The graph of an iterator as one process has it, ready to step.
+"""The graph of an iterator in one process, ready to step.
 
-Steps are taken in blocks: where one begins is a state, its *base*, and within it only the steps are counted. So the
-store has a base and a number; a step makes neither an iteration nor a state, and any process that has the block can
-take it. No block goes beyond an epoch, whose end is the last step of its last block. All of it happens under the
-store's lock, or while no thread is at work.
+Steps are grouped in blocks. A block begins at a state, its *base*, and a position in it is a count of steps. So the
+store holds a base and a number; a step needs neither a new iteration nor a new state, and any process that has computed
+the block can make it. No block crosses an epoch, whose end is the last step of its last block. All of this happens
+under the store's lock, or while no thread is at work.
 """
 
 from __future__ import annotations
@@ -17,34 +17,36 @@ from touchfs.node.core.state import collect_state_dict, enclose, resume
 from touchfs.select.selection import Selector
 from touchfs.token import State, from_json, to_json
 
-# What a checkpoint may grow to.
+# Bytes of a state at most.
 STATE_MAX = 4096
-# A state's numbers grow by that many digits at most.
+# A number in a state grows by this many digits at most.
 _ROOM_FOR_DIGITS = 20
-# Samples. To restore an iteration takes as long as some dozen steps. What is stored counts steps within blocks of it,
-# so another number here is another `store.VERSION`.
+# Samples in a block. Restoring an iteration takes as long as some dozen steps. The store counts steps within blocks of
+# this size, so changing it needs a new `store.VERSION`.
 _BLOCK = 64
 
 
-class Place(NamedTuple):
-    """So many steps behind a base."""
+class Position(NamedTuple):
+    """A position: a number of steps after a base, which is a state as JSON."""
 
     base: str
     steps: int
 
 
 class Step(NamedTuple):
-    """From one place to another, with the tokens of the samples between them; none at the end of an epoch."""
+    """A step between two positions, with the tokens of its samples; an empty list at the end of an epoch."""
 
-    before: Place
-    after: Place
+    before: Position
+    after: Position
     tokens: list[Any]
 
 
 class LiveGraph:
+    """The graph of a spec at a position. `start` is its first state. Raises UsageError for a spec that is too large."""
+
     __slots__ = (
         *("_at", "_base", "_following", "_iteration", "_size", "_tokens"),
-        *("root", "spec", "spec_text", "start", "worked_out"),
+        *("root", "spec", "spec_text", "start", "precomputed"),
     )
 
     def __init__(self, spec_text: str, selector: Selector) -> None:
@@ -57,16 +59,16 @@ class LiveGraph:
             raise UsageError(f"spec: its state would take more than {STATE_MAX} bytes: mux fewer sources")
         self._size = self.spec.batch * max(_BLOCK // self.spec.batch, 1)
         self._base: str | None = None
-        # Where the block after this one begins, once all of this one was taken.
+        # The base of the next block, once all steps of this block were made.
         self._following: str | None = None
         self._iteration: Iteration
         self._tokens: list[Any] = []
         self._at = 0
-        # A step that may be the next, and what it tells.
-        self.worked_out: tuple[Step, bytes] | None = None
+        # A precomputed step, which is used if it is the next one, and its output.
+        self.precomputed: tuple[Step, bytes] | None = None
 
     def seek(self, base: str, steps: int) -> None:
-        """Go to so many steps behind a state."""
+        """Go to a position. Raises FormatError or UsageError if this graph has no such position."""
         if steps * self.spec.batch > self._size:
             raise FormatError(f"a block has no {steps} steps")
         if base != self._base:
@@ -78,25 +80,25 @@ class LiveGraph:
         self._at = steps
 
     def peek(self) -> list[Any]:
-        """The tokens of the samples of the next step, which are of one epoch; none at its end."""
+        """Return the tokens of the next step's samples, all of one epoch; an empty list at the end of an epoch."""
         first = self._at * self.spec.batch
         return self._tokens[first : first + self.spec.batch]
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is at a place."""
+        """True if the graph is at a position."""
         return self._base is not None or self._following is not None
 
     def step(self) -> Step:
-        """What `peek` tells, and go behind it."""
+        """Make a step: take the samples of `peek`, and move to the position after them."""
         base = self._next_block() if self._base is None else self._base
-        tokens, before = self.peek(), Place(base, self._at)
+        tokens, before = self.peek(), Position(base, self._at)
         self._at += 1
         is_last = not tokens if self._iteration.ended else self._at * self.spec.batch == self._size
         if not is_last:
-            return Step(before, Place(base, self._at), tokens)
+            return Step(before, Position(base, self._at), tokens)
         self._base, self._following = None, to_json(enclose(self.root, self._iteration.state()))
-        return Step(before, Place(self._following, 0), tokens)
+        return Step(before, Position(self._following, 0), tokens)
 
     def _next_block(self) -> str:
         if self._following is None:
@@ -106,7 +108,7 @@ class LiveGraph:
         return base
 
     def state(self) -> State:
-        """Where it is, the envelope and all."""
+        """Return the state at the current position, with its envelope."""
         if self._base is None:
             raise RuntimeError("no state before seek")
         base: State = from_json(self._base)

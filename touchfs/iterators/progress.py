@@ -1,7 +1,7 @@
-"""How far an iteration is, by its state: in which epoch, at which position, and of how many.
+"""The progress of an iteration, computed from its state: epoch, position and length.
 
-Of a source that is repeated, each time is an epoch, and position and length are those within it. Of a mux they are the
-sums over its sources, where each counts with all its repeats.
+For a repeated source each repeat is an epoch, and position and length are those within it. For a mux they are the sums
+over its sources, each with all its repeats.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from touchfs.token import State
 
 
 def epoch_of(state: State) -> int:
+    """Return the epoch of the state of a root."""
     return int(state["source"]["epoch"] if state["node"] == LazyRepeater.__name__ else state["epoch"])
 
 
 def progress_of(node: Any, state: State) -> tuple[int, int | None]:
-    """Position and length; a length that has no end is None."""
+    """Return (position, length), where the length of an endless iteration is None."""
     if isinstance(node, LazyRepeater):
         node, state = node.source, state["source"]
     return _total(node, state)
@@ -50,7 +51,7 @@ def _repeated(node: LazyRepeater, state: State) -> tuple[int, int | None]:
     at, length = _total(node.source, state["source"])
     if length is None:
         return at, None
-    # An earlier epoch went over all, also when this one goes on with what others left.
+    # Earlier repeats visited everything, even if this one resumes the remainder of other ranks.
     whole = len(node.source)
     position = state["repeat"] * whole + at
     return position, None if node.times is None else node.times * whole

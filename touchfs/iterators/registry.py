@@ -1,4 +1,4 @@
-"""Which iterators a store has, by name and by id. Ids are never given again."""
+"""The registry of iterators in a store, by name and by id. Ids are never reused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from touchfs.errors import FullError, NotFoundError, UsageError
 from touchfs.iterators.spec import Spec
 from touchfs.store.store import StateStore
 
-# How long a request to make or remove a directory may come again.
+# The kernel may repeat a request to make or remove a directory within this time.
 REPEATED_SECONDS = 60.0
 # Ids are part of inode numbers.
 IDS_MAX = (1 << 20) - 1
@@ -17,16 +17,20 @@ NAME_MAX = 255
 
 
 class ExistsError(UsageError):
-    """There is one of that name."""
+    """An iterator of that name exists."""
 
 
 class Registry:
+    """The names and ids of the iterators in a store."""
+
     def __init__(self, store: StateStore) -> None:
         self._store = store
 
     def create(self, name: str, maker: str = "") -> int:
-        """A new iterator over all samples, in order. `maker` is who asks: asked for again within a minute by the same
-        one, it is the one there is; else UsageError tells that there is one.
+        """Create an iterator over all samples, in order, and return its id.
+
+        Raises ExistsError if the name is taken, unless the same `maker` created it within the last minute: then the
+        request is a repeated one, and the existing id is returned. Raises UsageError for a bad name, FullError.
         """
         key = _checked(name)
 
@@ -48,6 +52,7 @@ class Registry:
         return self._store.run(act)
 
     def remove(self, name: str, remover: str = "") -> None:
+        """Remove an iterator. Raises NotFoundError, unless the same `remover` removed it within the last minute."""
         key, now = _checked(name), time.time()
 
         def act(connection: sqlite3.Connection) -> None:
@@ -65,22 +70,25 @@ class Registry:
         self._store.run(act)
 
     def find(self, name: str) -> int | None:
+        """Return the id of an iterator, or None if there is none of that name."""
         named = self.named(name.encode(errors="surrogateescape"))
         return named[0][1] if named else None
 
     def name_of(self, iterator: int) -> str | None:
+        """Return the name of an iterator, or None if it was removed."""
         with self._store.transaction(write=False) as connection:
             found = connection.execute("SELECT name FROM iterator WHERE id = ?", (iterator,)).fetchone()
         return None if found is None else bytes(found[0]).decode()
 
     def named(self, name: bytes | None = None) -> list[tuple[bytes, int]]:
-        """The iterators with their ids, in the order they were made; or the one of a name."""
-        of_one, wanted = ("", ()) if name is None else (" WHERE name = ?", (name,))
+        """Return (name, id) of all iterators in the order of their creation, or only of the one with this name."""
+        where, values = ("", ()) if name is None else (" WHERE name = ?", (name,))
         with self._store.transaction(write=False) as connection:
-            found = connection.execute(f"SELECT name, id FROM iterator{of_one} ORDER BY id", wanted).fetchall()
+            found = connection.execute(f"SELECT name, id FROM iterator{where} ORDER BY id", values).fetchall()
         return [(bytes(name), int(iterator)) for name, iterator in found]
 
     def names(self) -> list[str]:
+        """Return the names of all iterators in the order of their creation."""
         return [name.decode() for name, _ in self.named()]
 
 

@@ -1,15 +1,15 @@
-"""A spec: what an iterator goes over and in what order, as a JSON object, and the graph of nodes that it stands for.
+"""The spec of an iterator: a JSON object that selects samples and their order, and the graph of nodes built from it.
 
     source       "samples", "segments", "merged/PLAN", or a path below one: "samples/SHARD", "segments/SHARD/DIRECTORY"
     where        a filter expression (touchfs.select.expression), over the facts of touchfs.select.selection
-    shuffle      a seed, for a new order in each epoch; null is the dataset's own order
-    repeat       how many epochs make one, or true for no end; false is one
+    shuffle      a seed, for a new order in each epoch; null keeps the dataset's own order
+    repeat       how many repeats make one epoch, or true for an endless one; false is one
     rank, world_size, partition ("stride", "block"), tail ("keep", "drop", "pad")
-    mux          instead of source and where: a list of objects of source, where, shuffle, repeat and weight
-    batch        how many samples a step takes
-    output       what it tells of each: "path", "relpath" (from the root of the tree), "key", "json"
+    mux          instead of source and where: a list of objects with source, where, shuffle, repeat and weight
+    batch        samples in a step
+    output       the line of each sample: "path", "relpath" (from the root of the tree), "key", "json"
 
-All of them may be left out. Seeds of a mux and of its sources are those of the whole where they have none of their own.
+All fields are optional. A source of a mux without a seed of its own uses the seed of the whole spec, as does the mux.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MuxSource:
     """One of the sources of a mux."""
 
     source: str = "samples"
@@ -51,6 +51,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
+    """A parsed spec. The module's docstring describes the fields."""
+
     source: str = "samples"
     where: str | None = None
     shuffle: int | None = None
@@ -59,34 +61,34 @@ class Spec:
     world_size: int = 1
     partition: str = "stride"
     tail: str = "keep"
-    mux: tuple[Part, ...] = ()
+    mux: tuple[MuxSource, ...] = ()
     batch: int = 1
     output: str = "path"
 
     def __str__(self) -> str:
-        """All of it as JSON, so that equal specs are equal texts."""
-        told = asdict(self)
+        """Return all fields as JSON. Equal specs have equal texts."""
+        value = asdict(self)
         if self.mux:
-            del told["source"], told["where"]
-        return to_json(told)
+            del value["source"], value["where"]
+        return to_json(value)
 
 
-def parse_spec(told: object) -> Spec:
-    """Raises UsageError that says which field is wrong, and what it must be."""
-    spec = _parse(Spec, told, "spec")
-    if spec.mux and isinstance(told, Mapping) and (given := {"source", "where"} & set(told)):
-        raise UsageError(f"spec: {' and '.join(sorted(given))} is of the parts of a mux: put it there")
+def parse_spec(value: object) -> Spec:
+    """Return the spec of a JSON object. Raises UsageError with the name of the wrong field and what it must be."""
+    spec = _parse(Spec, value, "spec")
+    if spec.mux and isinstance(value, Mapping) and (misplaced := {"source", "where"} & set(value)):
+        raise UsageError(f"spec: {' and '.join(sorted(misplaced))} belongs to the sources of a mux: put it there")
     Partition(spec.rank, spec.world_size, spec.partition, spec.tail)
     return spec
 
 
 def is_same_pass(spec: Spec, other: Spec) -> bool:
-    """Return whether two specs go over the same samples in the same order: they differ in batch and output at most."""
-    # As texts: True and 1, which are equal, are two values of `repeat`.
-    return str(_without_form(spec)) == str(_without_form(other))
+    """Return True if two specs visit the same samples in the same order: they differ at most in batch and output."""
+    # Compared as texts: True and 1 are equal in Python, but different values of `repeat`.
+    return str(_normalized(spec)) == str(_normalized(other))
 
 
-def _without_form(spec: Spec) -> Spec:
+def _normalized(spec: Spec) -> Spec:
     mux = tuple(replace(part, where=_canonical(part.where)) for part in spec.mux)
     return replace(spec, where=_canonical(spec.where), mux=mux, batch=1, output="path")
 
@@ -96,6 +98,7 @@ def _canonical(where: str | None) -> str | None:
 
 
 def build_graph(spec: Spec, selector: Selector) -> PairNode:
+    """Return the graph of a spec. Raises UsageError if it selects something that does not exist."""
     graph: PairNode
     if spec.mux:
         parts = [_leaf(spec, part.source, part.where, part.shuffle, part.repeat, selector) for part in spec.mux]
@@ -124,16 +127,17 @@ def _repeated(node: PairNode, repeat: int | bool) -> PairNode:
     return node if repeat is False else LazyRepeater(node, None if repeat is True else repeat)
 
 
-def _parse(kind: type[T], told: object, where: str) -> T:
-    if not isinstance(told, Mapping):
-        raise UsageError(f"{where} is a JSON object, not {told!r:.80}")
+def _parse(kind: type[T], value: object, where: str) -> T:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{where} is a JSON object, not {value!r:.80}")
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    if unknown := [name for name in told if name not in known]:
+    if unknown := [name for name in value if name not in known]:
         raise UsageError(f"{where}: there is no {unknown[0]!r:.80}: there are {', '.join(known)}")
-    return kind(**{name: _CHECKS[name](value, f"{where}.{name}") for name, value in told.items()})
+    return kind(**{name: _CHECKS[name](field, f"{where}.{name}") for name, field in value.items()})
 
 
 def check_batch(value: object, where: str) -> int:
+    """Return the value of `batch`. Raises UsageError unless it is an integer in range; `where` is named in it."""
     return _integer(1, BATCH_MAX)(value, where)
 
 
@@ -161,7 +165,7 @@ def _text(value: object, where: str) -> str:
 
 
 def check_name(name: str, where: str) -> str:
-    """JSON can spell what no file is called: half a surrogate pair."""
+    """Return a string that can be a file name. Raises UsageError for half a surrogate pair, which JSON can express."""
     try:
         name.encode(errors="surrogateescape")
     except UnicodeEncodeError:
@@ -188,10 +192,10 @@ def _weight(value: object, where: str) -> float:
     return float(value)
 
 
-def _parts(value: object, where: str) -> tuple[Part, ...]:
+def _mux_sources(value: object, where: str) -> tuple[MuxSource, ...]:
     if not isinstance(value, list) or len(value) > _SOURCES_MAX:
         raise UsageError(f"{where} is a list of at most {_SOURCES_MAX} objects, not {value!r:.80}")
-    return tuple(_parse(Part, part, f"{where}[{number}]") for number, part in enumerate(value))
+    return tuple(_parse(MuxSource, part, f"{where}[{number}]") for number, part in enumerate(value))
 
 
 _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
@@ -203,7 +207,7 @@ _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
     "world_size": _integer(1, 1 << 20),
     "partition": _one_of(*KINDS),
     "tail": _one_of(*TAILS),
-    "mux": _parts,
+    "mux": _mux_sources,
     "weight": _weight,
     "batch": check_batch,
     "output": _one_of(*OUTPUTS),

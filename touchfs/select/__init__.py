@@ -1,1 +1,1 @@
-"""Which samples of a dataset are wanted: paths, filter expressions, and the positions that they leave."""
+"""Selections: the samples of a dataset below a path, and those that a filter expression keeps."""

@@ -1,4 +1,4 @@
-"""Filter expressions: which samples an iterator is to have.
+"""Filter expressions, which select the samples of an iterator.
 
     duration > 2.5 and not (info.lang == "en" or text contains "uh")
 
@@ -10,15 +10,15 @@
     field        part { "." part }, where a part is a name or any JSON string: "odd name".x
     literal      a JSON string or number, true, false, null; strings are also in single quotes
 
-Names are letters, digits, `_` and `-`, a digit or `-` not first; the words of the language are quoted to be names.
+Names consist of letters, digits, `_` and `-`, and begin with a letter or `_`; a keyword must be quoted to be a name.
 
-Values are compared as JSON has them: 1 equals 1.0, but neither true nor "1". What is of another type differs, and is
-neither less nor greater. `contains` finds a text in a text, or a literal among the elements of a list. A field that a
-sample lacks fails every test, `!=` too; so `not x == 1` keeps samples without `x`, and `x != 1` does not. A null is
-there.
+Values compare as in JSON: 1 equals 1.0, but neither true nor "1". Values of different types are unequal, and neither is
+less than the other. `contains` finds a text in a text, or a literal among the elements of a list. A field that a sample
+lacks fails every test, also `!=`; so `not x == 1` keeps samples without `x`, and `x != 1` does not. A null field
+exists.
 
-The parser compiles while it reads: into closures, and into the one spelling of all expressions that differ only in
-spacing, idle parentheses and how literals are written.
+The parser compiles while it reads, into closures and into a canonical text. Expressions that differ only in spacing,
+redundant parentheses and the spelling of literals have the same canonical text.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from touchfs.select.predicates import ORDERS, TESTS, Literal, Path, Predicate, g
 __all__ = ["DEPTH_MAX", "LENGTH_MAX", "Where", "has_field", "parse_where", "spell_field"]
 
 
-# In characters, of what is read and of its one spelling: enough for a list of thousands of keys.
+# In characters, for the input and for its canonical text: enough for a list of thousands of keys.
 LENGTH_MAX = 1 << 16
-# A level takes at most five of the interpreter's thousand frames, which the caller needs, too.
+# A level uses at most five of the interpreter's thousand frames, which the caller needs, too.
 DEPTH_MAX = 50
 
 _NAME = r"[^\W\d][\w-]*"
@@ -52,24 +52,24 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-# Of a string in single quotes, what it is in double quotes.
+# For converting a string in single quotes into one in double quotes.
 _QUOTES = re.compile(r"""\\.|["']""", re.DOTALL)
 _REQUOTED = {"\\'": "'", '"': '\\"', "'": '"'}
 _CONSTANTS: Mapping[str, Literal] = {"true": True, "false": False, "null": None}
 _WORDS = frozenset({"and", "or", "not", "in", "contains", "exists", *_CONSTANTS})
 
-# Below it, floats without a fraction are written as integers; above, that takes up to 309 digits.
+# Smaller floats without a fraction are written as integers; larger ones would take up to 309 digits.
 _INTEGRAL_MAX = 2**53
 
-# How tightly a clause holds together: a looser one stands in parentheses inside a tighter one.
+# Operator precedence, ascending: a clause of lower precedence needs parentheses inside one of higher precedence.
 _OR, _AND, _NOT = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A filter expression. `str()` is its one spelling, which parses to an equal one.
+    """A filter expression. `str()` is its canonical text, which parses to an equal expression.
 
-    `matches` takes the facts of a sample by name, in the types that JSON parses to, with dicts inside.
+    `matches` takes the facts of a sample: a mapping from names to values of JSON's types, with nested dicts.
     """
 
     text: str
@@ -84,7 +84,7 @@ class Where:
 
 
 def parse_where(text: str) -> Where:
-    """Raises UsageError that tells the column, and what was expected there; its `offset` is in the text's UTF-8."""
+    """Parse an expression. Raises UsageError with the column and the expected token; `offset` counts UTF-8 bytes."""
     parser = _Parser(_readable(text))
     clause = parser.expression(DEPTH_MAX)
     if parser.kind != "end":
@@ -93,13 +93,14 @@ def parse_where(text: str) -> Where:
 
 
 def spell_field(path: Path) -> str:
+    """Return a field as an expression has it, with odd names in quotes."""
     return ".".join(part if re.fullmatch(_NAME, part) and part not in _WORDS else _spell(part) for part in path)
 
 
 def _readable(text: str) -> str:
     if len(text) > LENGTH_MAX:
-        told = f"expected an expression that takes, evenly spaced, {LENGTH_MAX} characters at most, not {len(text)}"
-        raise _error(text, 0, told)
+        problem = f"expected an expression that takes, evenly spaced, {LENGTH_MAX} characters at most, not {len(text)}"
+        raise _error(text, 0, problem)
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -118,7 +119,7 @@ class _Clause:
 
 
 class _Parser:
-    """Looks one token ahead: at its kind, its word, and where that starts."""
+    """A recursive descent parser with one token of lookahead: its `kind`, its `word`, and its `start` in the text."""
 
     __slots__ = ("_tokens", "fields", "kind", "start", "text", "word")
 
@@ -176,29 +177,29 @@ class _Parser:
     def test(self) -> _Clause:
         path, word = self.path(), self.word
         self.fields.add(path)
-        told = f"{spell_field(path)} {word}"
+        text = f"{spell_field(path)} {word}"
         if self.takes("exists"):
-            return _Clause(told, _NOT, has_field(path))
+            return _Clause(text, _NOT, has_field(path))
         if self.takes("in"):
             literals = self.literals()
-            told += f" [{', '.join(map(_spell, literals))}]"
+            text += f" [{', '.join(map(_spell, literals))}]"
             test = one_of(*literals)
         elif word in TESTS:
             self.advance()
             literal = self.literal()
-            told += f" {_spell(literal)}"
+            text += f" {_spell(literal)}"
             test = TESTS[word](literal)
         elif word in ORDERS:
             self.advance()
             if self.kind not in ("number", "string"):
                 raise self.expected("a number or a string in quotes")
             literal = self.literal()
-            told += f" {_spell(literal)}"
+            text += f" {_spell(literal)}"
             test = ordered(ORDERS[word], literal)
         else:
             raise self.expected("an operator (== != < <= > >= in contains exists)")
         get = getter(path)
-        return _Clause(told, _NOT, lambda facts: test(get(facts)))
+        return _Clause(text, _NOT, lambda facts: test(get(facts)))
 
     def path(self) -> Path:
         parts = [self.part()]
@@ -261,10 +262,10 @@ class _Parser:
         return int(value) if value.is_integer() and abs(value) < _INTEGRAL_MAX else value
 
 
-def _error(text: str, start: int, told: str) -> UsageError:
-    return UsageError(f"where, column {start + 1}: {told}", offset=len(text[:start].encode(errors="surrogatepass")))
+def _error(text: str, start: int, problem: str) -> UsageError:
+    return UsageError(f"where, column {start + 1}: {problem}", offset=len(text[:start].encode(errors="surrogatepass")))
 
 
 def _spell(literal: Literal) -> str:
-    """As JSON. Half of a surrogate pair, which UTF-8 cannot have, stays an escape."""
+    """Return a literal as JSON. Half of a surrogate pair, which UTF-8 cannot encode, stays an escape."""
     return json.dumps(literal, ensure_ascii=False).encode(errors="backslashreplace").decode()

@@ -1,6 +1,6 @@
-"""What the operators of a filter expression mean: each a function, compiled once, called for every sample.
+"""The operators of filter expressions: each is a function, compiled once and called for every sample.
 
-Values have the types that JSON parses to. What values of two types cannot say of each other is false.
+Values have the types that JSON parses to. A comparison between different types is false.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def has_field(path: Path) -> Predicate:
-    """Whether a sample has the field."""
+    """Return a predicate: the sample has the field."""
     get = getter(path)
     return lambda facts: get(facts) is not _MISSING
 
 
 def getter(path: Path) -> _Get:
+    """Return a function from the facts of a sample to the value of a field, or to `_MISSING`."""
     name, *inner = path
     if not inner:
         return lambda facts: facts.get(name, _MISSING)
@@ -43,12 +44,13 @@ def getter(path: Path) -> _Get:
 
 
 def one_of(*literals: Literal) -> _Test:
-    # Python's True is 1.
-    wanted = frozenset((type(literal) is bool, literal) for literal in literals)
-    return lambda value: type(value) in _SCALARS and (type(value) is bool, value) in wanted
+    """Return a test: the value equals one of the literals."""
+    # Python's True equals 1, so the key includes the type.
+    accepted = frozenset((type(literal) is bool, literal) for literal in literals)
+    return lambda value: type(value) in _SCALARS and (type(value) is bool, value) in accepted
 
 
-def _other(literal: Literal) -> _Test:
+def _not_equal(literal: Literal) -> _Test:
     equal = one_of(literal)
     return lambda value: value is not _MISSING and not equal(value)
 
@@ -65,12 +67,13 @@ def _containing(literal: Literal) -> _Test:
 
 
 def ordered(compare: Callable[[Any, Any], bool], literal: Literal) -> _Test:
+    """Return a test: the value has the literal's type, and `compare(value, literal)` is true."""
     types = frozenset({str}) if isinstance(literal, str) else _NUMBERS
     return lambda value: type(value) in types and compare(value, literal)
 
 
 def until(end: bool, predicates: Iterable[Predicate]) -> Predicate:
-    """`end` as soon as one of them says so: with True their "or", with False their "and"."""
+    """Combine predicates: their "or" if `end` is True, their "and" if it is False. Evaluation stops at `end`."""
     each = tuple(predicates)
 
     def matches(facts: Mapping[str, Any]) -> bool:
@@ -83,4 +86,4 @@ def until(end: bool, predicates: Iterable[Predicate]) -> Predicate:
 
 
 ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
-TESTS: Mapping[str, Callable[[Literal], _Test]] = {"==": one_of, "!=": _other, "contains": _containing}
+TESTS: Mapping[str, Callable[[Literal], _Test]] = {"==": one_of, "!=": _not_equal, "contains": _containing}

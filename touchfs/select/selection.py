@@ -1,14 +1,14 @@
-"""Some of the samples of a view: those below a path, and those that a filter expression keeps.
+"""Selections from the samples of a view: by path, and by filter expression.
 
-What they are is a list of positions, so a selection is as indexed as the samples it is of, and its length is exact.
-The facts that an expression can name:
+A selection is a list of positions, so it has random access and an exact length, like the samples that it selects from.
+An expression can use these facts:
 
     key, shard, ordinal, segment (its number in its sample)
     size.EXT     the size in bytes of the file with this extension
     duration     seconds of the .wav
     text         the text of the .txt
 
-and all else that the sample's .json says (`lang`, `info.speaker`). Only those that it does name are looked up.
+and every other field of the sample's .json (`lang`, `info.speaker`). Only facts that the expression uses are read.
 """
 
 from __future__ import annotations
@@ -33,32 +33,36 @@ from touchfs.select.survivors import survivors
 from touchfs.view.plan import parse_plan
 
 
-class Selected:
-    """The samples at `positions`, ascending, of others. `told` says which in the fingerprint."""
+class Selection:
+    """The samples at ascending `positions` of `samples`. `description` identifies the selection in the fingerprint."""
 
-    def __init__(self, samples: AnySamples, positions: Sequence[int] | Any, told: str) -> None:
+    def __init__(self, samples: Samples, positions: Sequence[int] | Any, description: str) -> None:
         self.samples = samples
         self.positions = positions
-        self._told = told
+        self._description = description
 
     @cached_property
     def fingerprint(self) -> str:
-        return self._of(self.samples.fingerprint)
+        """A string that differs if the selected data differs, wherever it is stored."""
+        return self._hash(self.samples.fingerprint)
 
     @property
     def identity(self) -> str:
-        return self._of(self.samples.identity)
+        """A string that differs if the files of the dataset or the selection differ."""
+        return self._hash(self.samples.identity)
 
-    def _of(self, whole: str) -> str:
-        told = f"{whole}\0{self._told}".encode(errors="surrogatepass")
-        return hashlib.blake2b(told, digest_size=16).hexdigest()
+    def _hash(self, whole: str) -> str:
+        text = f"{whole}\0{self._description}".encode(errors="surrogatepass")
+        return hashlib.blake2b(text, digest_size=16).hexdigest()
 
     @property
     def view(self) -> str:
+        """The name of the view that the samples are of."""
         return self.samples.view
 
     @property
     def dataset(self) -> Dataset:
+        """The dataset that the samples are of."""
         return self.samples.dataset
 
     def __len__(self) -> int:
@@ -68,16 +72,20 @@ class Selected:
         return self.samples[int(self.positions[position])]
 
     def paths(self, positions: Positions) -> list[bytes]:
+        """Return the path of each sample's first file, relative to the root of the tree."""
         if isinstance(self.positions, np.ndarray):
             return self.samples.paths(self.positions[positions])
         return self.samples.paths([self.positions[position] for position in positions])
 
 
-AnySamples = Samples | Selected
+Samples = ShownSamples | Selection
 
 
 class Selector:
-    """Makes samples of a dataset, by what a spec says they are, and keeps those made last."""
+    """Selects the samples of a dataset for the `source` and `where` of a spec. Caches the latest selections.
+
+    `survivors_path` is the directory of survivor indexes; `use_plan` is called with each plan under `merged/`.
+    """
 
     def __init__(
         self, dataset: Dataset, survivors_path: str, use_plan: Callable[[str], None] = lambda plan: None
@@ -85,26 +93,27 @@ class Selector:
         self.dataset = dataset
         self._use_plan = use_plan
         self._survivors_path = survivors_path
-        self._kept: dict[tuple[str, str | None], AnySamples] = {}
+        self._cache: dict[tuple[str, str | None], Samples] = {}
 
-    def select(self, source: str, where: str | None) -> AnySamples:
-        asked = source, where
-        if asked not in self._kept:
+    def select(self, source: str, where: str | None) -> Samples:
+        """Return the samples below a path of the tree that match an expression. Raises UsageError for unknown ones."""
+        key = source, where
+        if key not in self._cache:
             whole = self._below(source) if where is None else self.select(source, None)
-            self._kept[asked] = whole if where is None else self.filtered(whole, where)
-            if len(self._kept) > _KEPT:
-                del self._kept[next(iter(self._kept))]
-        return self._kept[asked]
+            self._cache[key] = whole if where is None else self.filtered(whole, where)
+            if len(self._cache) > _CACHE_SIZE:
+                del self._cache[next(iter(self._cache))]
+        return self._cache[key]
 
-    def filtered(self, samples: AnySamples, where: str) -> Selected:
-        """The samples for which an expression holds."""
+    def filtered(self, samples: Samples, where: str) -> Selection:
+        """Return the samples for which an expression is true. Raises UsageError for a bad expression."""
         expression = parse_where(where)
         names = {path[0] for path in expression.fields}
-        kept = survivors(_Filtered(samples, names), expression, self._survivors_path)
-        return Selected(samples, kept.positions, f"where {expression} {kept.digest.hex()}")
+        kept = survivors(_SampleFacts(samples, names), expression, self._survivors_path)
+        return Selection(samples, kept.positions, f"where {expression} {kept.digest.hex()}")
 
-    def _below(self, source: str) -> AnySamples:
-        """`samples`, `segments`, `merged/PLAN`, or one of their directories."""
+    def _below(self, source: str) -> Samples:
+        """Return the samples of `samples`, `segments` or `merged/PLAN`, or of a directory below one of them."""
         view, _, path = source.partition("/")
         if view == "merged":
             plan, _, path = path.partition("/")
@@ -116,7 +125,9 @@ class Selector:
             self._use_plan(plan)
             return MergedSamples(self.dataset, canonical)
         if view not in _VIEWS:
-            raise UsageError(f"source: there is no {source!r}, but samples, segments, merged/PLAN and paths below")
+            raise UsageError(
+                f"source: there is no {source!r}: choose samples, segments, merged/PLAN or a path below one"
+            )
         if path:
             return self._of_directory(self.select(view, None), path)
         return _VIEWS[view](self.dataset)
@@ -127,9 +138,9 @@ class Selector:
         if shard is None:
             raise UsageError(f"source: there is no shard {name!r}")
         if not below:
-            positions: Any = range(place_at(samples, (shard, 0, 0)), place_at(samples, (shard + 1, 0, 0)))
+            positions: Any = range(position_at(samples, (shard, 0, 0)), position_at(samples, (shard + 1, 0, 0)))
         else:
-            # Merged segments are in the directories of their segments.
+            # The directories of merged segments are those of their segments.
             table = self.dataset.catalog(shard).tables["shards" if samples.view == "shards" else "segments"]
             ordinals = _ordinals_below(table, below, path)
             positions = np.fromiter(
@@ -137,31 +148,31 @@ class Selector:
                     position
                     for ordinal in ordinals
                     for position in range(
-                        place_at(samples, (shard, ordinal, 0)), place_at(samples, (shard, ordinal + 1, 0))
+                        position_at(samples, (shard, ordinal, 0)), position_at(samples, (shard, ordinal + 1, 0))
                     )
                 ),
                 np.int64,
             )
-        return Selected(samples, positions, f"below {path.strip('/')}")
+        return Selection(samples, positions, f"below {path.strip('/')}")
 
 
-_KEPT = 64
-_VIEWS: Mapping[str, Callable[[Dataset], Samples]] = {
+_CACHE_SIZE = 64
+_VIEWS: Mapping[str, Callable[[Dataset], ShownSamples]] = {
     "samples": DatasetSamples,
     "shards": DatasetSamples,
     "segments": SegmentSamples,
 }
 
 
-def place_at(samples: AnySamples, place: tuple[int, int, int]) -> int:
-    """The first position whose sample is at this place or behind it: a shard's position, an ordinal, a segment."""
+def position_at(samples: Samples, key: tuple[int, int, int]) -> int:
+    """Return the first position whose sample has at least this key: (number of the shard, ordinal, segment)."""
     shards = samples.dataset.by_name
 
-    def place_of(position: int) -> tuple[int, int, int]:
+    def key_at(position: int) -> tuple[int, int, int]:
         sample = samples[position]
         return shards[sample.shard.encode(errors="surrogateescape")], sample.ordinal, sample.number
 
-    return bisect_left(range(len(samples)), place, key=place_of)
+    return bisect_left(range(len(samples)), key, key=key_at)
 
 
 def _ordinals_below(table: Table, below: Sequence[str], path: str) -> list[int]:
@@ -172,18 +183,18 @@ def _ordinals_below(table: Table, below: Sequence[str], path: str) -> list[int]:
             raise UsageError(f"source: there is no {path!r}")
         row = found
     ordinals: set[int] = set()
-    waiting = [row]
-    while waiting:
-        row = waiting.pop()
+    pending = [row]
+    while pending:
+        row = pending.pop()
         if table.kind[row] == DIRECTORY:
-            waiting += table.children(row)
+            pending += table.children(row)
         elif table.ordinal[row] != NO_SAMPLE:
             ordinals.add(table.ordinal[row])
     return sorted(ordinals)
 
 
-class _Filtered:
-    """Samples with the facts of these names."""
+class _SampleFacts:
+    """The facts of samples, as far as an expression uses them (`Filterable`)."""
 
     def __init__(self, samples: AnySamples, names: set[str]) -> None:
         self._samples = samples
@@ -199,14 +210,14 @@ class _Filtered:
     def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
         for position in range(start, stop):
             sample = self._samples[position]
-            told = _metainfo(sample, self._limit) if self._others else {}
+            record = _metainfo(sample, self._limit) if self._others else {}
             for name, fact in self._facts:
                 value = fact(sample)
                 if value is None:
-                    told.pop(name, None)
+                    record.pop(name, None)
                 else:
-                    told[name] = value
-            yield told
+                    record[name] = value
+            yield record
 
 
 def _duration(sample: Sample) -> float | None:
@@ -216,8 +227,8 @@ def _duration(sample: Sample) -> float | None:
         return None
 
 
-def _read(sample: Sample, extension: str, limit: int) -> bytes | None:
-    """The file of a sample, unless there is none or it is over the limit."""
+def _read(sample: ShownSample, extension: str, limit: int) -> bytes | None:
+    """Return the content of a file of a sample, or None if there is none or it is over the limit."""
     if extension not in sample or sample.content(extension).size > limit:
         return None
     return sample[extension]
@@ -231,10 +242,10 @@ def _text(sample: Sample, limit: int) -> str | None:
 def _metainfo(sample: Sample, limit: int) -> dict[str, Any]:
     try:
         data = _read(sample, "json", limit)
-        told = None if data is None else json.loads(data)
+        value = None if data is None else json.loads(data)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 _FACTS: Mapping[str, Callable[[Sample], Any]] = {

@@ -1,16 +1,16 @@
-"""The index of survivors: the positions of the samples that a filter expression keeps.
+"""The survivor index: the positions of the samples that a filter expression keeps.
 
-A filtered sequence has no length that is known and no random access, until all its samples have been looked at once.
-That is done here, and what was found is kept in a file, named by the identity of the dataset's files and the one
-spelling of the expression, so it is done once for each pair of them:
+A filtered sequence has no known length and no random access until all its samples have been evaluated once. That
+happens here, and the result is stored in a file named by the identity of the dataset's files and the canonical text of
+the expression, so each pair of them is evaluated once:
 
     0       8s "TOUCHSRV"   u32 version   u32 fields   u64 samples   u64 survivors   16s identity   16s digest
     64      positions, ascending: u32 each if they fit for every sample of the dataset, else i64
     then    u64 for each field of the expression, sorted: how many samples have it
 
-All little-endian. The identity is the hash of those two, the digest that of all after the header. It is checked at
-every opening, which takes about a second for 200 million survivors. What fails is made again. The files used last are
-kept.
+All numbers are little-endian. The identity is the hash of those two, the digest that of everything after the header.
+The digest is checked at every opening, which takes about a second for 200 million survivors; a damaged file is made
+again. Only the files used last are kept.
 """
 
 from __future__ import annotations
@@ -42,29 +42,31 @@ VERSION = 1
 SUFFIX = ".survivors"
 _COUNT = np.dtype("<u8")
 _SMALL, _LARGE = np.dtype("<u4"), np.dtype("<i8")
-# A dataset of more has positions that are i64.
+# Positions in a larger dataset are i64.
 _SMALL_SAMPLES = 1 << 32
-# Looked at between two reports of progress: some milliseconds where facts are at hand.
+# Samples evaluated between two reports of progress: some milliseconds if their facts are cached.
 _STEP_SAMPLES = 1 << 12
 _KEPT = 100
 
 
 class Survivors(NamedTuple):
-    """`positions` are ascending. `digest` tells them from others, wherever they were found."""
+    """The survivors' ascending `positions`, of shape (n,), and a `digest` that identifies them on any machine."""
 
     positions: Positions
     digest: bytes
 
 
 class Filterable(Protocol):
-    """Samples by position. `identity` differs when their files do; `records` has the facts of each one of a range."""
+    """A sequence of samples with facts."""
 
     def __len__(self) -> int: ...
 
     @property
-    def identity(self) -> str: ...
+    def identity(self) -> str:
+        """A string that differs if the files of the samples differ."""
 
-    def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]: ...
+    def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
+        """Yield the facts of each sample in [start, stop)."""
 
 
 def survivors(
@@ -73,11 +75,11 @@ def survivors(
     path: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Survivors:
-    """The samples that match, mapped from the file in the directory `path`.
+    """Return the samples that match, mapped from their file in the directory `path`.
 
-    The file is made if it is not there, or damaged; `progress` is told samples looked at and all. Raises UsageError
-    for a field that no sample has, SourceError where no file can be read or written. Where we may not write, or
-    others may, they are kept in memory, and a line of the log says so.
+    A missing or damaged file is made; `progress` is called with the number of samples evaluated, and of all samples.
+    Raises UsageError for a field that no sample has, SourceError if the file cannot be read or written. If we have no
+    permission to write, or others could write there, the survivors are kept in memory, and the log says so.
     """
     identity = _hash(f"{samples.identity}\0{where}".encode(errors="surrogatepass")).digest()
     file, paths = os.path.join(path, identity.hex() + SUFFIX), sorted(where.fields)
@@ -99,12 +101,12 @@ def survivors(
                 known = _parse(made.fileno(), file, identity, len(samples), len(paths))
     found, counts = known
     if unknown := [spell_field(each) for each, count in zip(paths, counts, strict=True) if not count and len(samples)]:
-        raise UsageError(f"where: no sample has the field {', '.join(unknown)}: name fields that are there")
+        raise UsageError(f"where: no sample has the field {', '.join(unknown)}: name existing fields")
     return found
 
 
 def _open(path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:
-    """And how many samples have each field."""
+    """Return the survivors in a file, and how many samples have each field."""
     try:
         with open(open_trusted(path), "rb") as file:
             with suppress(PermissionError):
@@ -121,10 +123,10 @@ def _parse(descriptor: int, path: str, identity: bytes, samples: int, fields: in
     size = len(data)
     if size < HEADER.size:
         raise FormatError("not an index of survivors", path=path, offset=0)
-    *told, count, of, digest = HEADER.unpack_from(data)
+    *head, count, of, digest = HEADER.unpack_from(data)
     dtype = _dtype(samples)
     end = HEADER.size + count * dtype.itemsize
-    if told != [MAGIC, VERSION, fields, samples] or of != identity or size != end + fields * _COUNT.itemsize:
+    if head != [MAGIC, VERSION, fields, samples] or of != identity or size != end + fields * _COUNT.itemsize:
         raise FormatError("not the index of survivors of these samples", path=path, offset=0)
     if _hash(data[HEADER.size :]).digest() != digest:
         raise FormatError("a damaged index of survivors", path=path, offset=HEADER.size)
@@ -135,8 +137,8 @@ def _parse(descriptor: int, path: str, identity: bytes, samples: int, fields: in
 
 
 def _keep_latest(directory: str) -> None:
-    """Those used last. Whoever has another one mapped keeps it."""
-    with suppress(OSError):  # somebody else does the same
+    """Delete all files but those used last. A process that has mapped a deleted file can still use it."""
+    with suppress(OSError):  # another process does the same
         files = [entry for entry in os.scandir(directory) if entry.name.endswith(SUFFIX)]
         for entry in sorted(files, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns)[:-_KEPT]:
             os.unlink(entry.path)

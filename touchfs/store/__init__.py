@@ -1,1 +1,1 @@
-"""The state store: a SQLite file for each dataset, and the opens of control files in it."""
+"""The state store: a SQLite file for each dataset, and the open control files in it."""

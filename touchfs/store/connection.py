@@ -1,4 +1,4 @@
-"""Connections to a SQLite file, and what its errors mean to a user."""
+"""Connections to a SQLite file, and the translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NETWORK_FILE_SYSTEMS = frozenset(
     | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs", "fuse.touchfs"}
 )
 
-# What SQLite takes for it at once.
+# Bytes that SQLite allocates for its shared memory at a time.
 _SHARED_MEMORY_SIZE = 32768
 
 
 class DiskFullError(FullError):
-    """SQLite found no room on the disk. Its own log may be what fills it."""
+    """SQLite found no room on the disk. SQLite's own log may be filling it."""
 
 
 def open_connection(path: str, patience: Patience, *, fsync: bool, create: bool) -> sqlite3.Connection:
@@ -50,8 +50,8 @@ def open_connection(path: str, patience: Patience, *, fsync: bool, create: bool)
             name, uri=True, timeout=patience.left, isolation_level=None, check_same_thread=False, cached_statements=64
         )
         connection.execute("PRAGMA journal_mode = WAL")
-        # What a transaction wrote survives any process; a power cut may take the last ones, and the mounts with them,
-        # unless each is to wait for the disk.
+        # A committed transaction survives the end of any process. A power cut may lose the latest ones, and it also
+        # ends all mounts, so waiting for the disk is optional.
         connection.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
         connection.execute("PRAGMA busy_timeout = 0")  # transactions wait by themselves
     except sqlite3.Error as error:
@@ -62,8 +62,9 @@ def open_connection(path: str, patience: Patience, *, fsync: bool, create: bool)
 
 
 def state_error(error: sqlite3.Error, path: str, patience: Patience) -> StateError:
+    """Translate an error of SQLite."""
     code = code_of(error)
-    # No room for its shared memory is an error of reading and writing to SQLite.
+    # SQLite reports a lack of room for its shared memory as SQLITE_IOERR.
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _is_full(os.path.dirname(path) or ".")):
         return DiskFullError("the disk is full: nothing was changed", path=path)
     if code == sqlite3.SQLITE_BUSY:
@@ -82,22 +83,23 @@ def _is_full(directory: str) -> bool:
 
 
 def busy_error(path: str, patience: Patience) -> StateError:
-    message = f"others have held it for {patience.seconds:.0f} s: see whether a process of touchfs is stopped"
+    """Return the error for a lock that other processes did not release in time."""
+    message = f"other processes have locked it for {patience.seconds:.0f} s: look for a stopped touchfs process"
     return StateError(message, path=path)
 
 
 def code_of(error: BaseException | None) -> int:
-    """The primary result code of an error of SQLite, 0 of all others."""
+    """Return the primary result code of an error of SQLite, and 0 for all other errors."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def file_system(directory: str) -> str:
-    """The type of the file system that a directory is on, by the number of its mount."""
+    """Return the type of a directory's file system, found by its mount ID; "" if it cannot be determined."""
     descriptor = os.open(directory, os.O_PATH | os.O_CLOEXEC)
     try:
         lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii").splitlines()
     finally:
         os.close(descriptor)
     number = next(line.split()[1] for line in lines if line.startswith("mnt_id:"))
-    # None: of another mount namespace
+    # No match: the mount is in another mount namespace.
     return next((mounted.kind for mounted in mounts() if mounted.number == number), "")

@@ -1,12 +1,12 @@
-"""A SQLite file that any number of processes change at once, each on a connection of its own, made after any fork.
+"""A SQLite file that any number of processes change at once, each through its own connection, made after any fork.
 
-Within a process one thread at a time: while one thread's statement is open on a connection, another thread's
-transaction on it is not committed yet, although it looks so (found by killing workers: an open was answered, and its
-row was gone). Who waits for other processes does not hold the others of its own up: it gives the connection back
-between its tries, so that all wait at the same time and each as long as its own `Patience` lasts.
+Within a process one thread at a time uses the connection: while one thread has an open statement, the transaction of
+another thread on the same connection looks committed but is not (found by killing workers: an open was answered, and
+its row was gone). A thread that waits for other processes does not block the threads of its own process: it releases
+the connection between attempts, so all wait at the same time, each as long as its own `Patience` lasts.
 
-A connection that fails is dropped, and another one is made when the file is used next, once a second at most. So a
-process outlives a disk that is gone for a while, and a file that was replaced: the file is looked at once a second.
+A connection that fails is dropped, and a new one is made at the next use, at most once a second. So a process survives
+a disk that is temporarily gone, and a replaced file: the file is checked once a second.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ T = TypeVar("T")
 
 
 class Database:
-    """The file at `path`. Raises StateError, here and below, where it cannot be used.
+    """The file at `path`. The constructor and all methods raise StateError if it cannot be used.
 
-    It is connected to at once, and made if need be; with `later` when it is first used, and it must be there then.
+    The constructor connects, and creates the file if necessary. With `later`, the first use connects, and the file must
+    exist then. With `fsync` each transaction waits for the disk.
     """
 
     def __init__(self, path: str, *, fsync: bool = False, later: bool = False) -> None:
         self.path = path
-        # Which connection this is of those that were made: what was known of the file is to be checked at another one.
+        # The number of connections made so far. A change means that cached knowledge about the file must be checked.
         self.connections = 0
         self._fsync = fsync
         self._lock = threading.RLock()
@@ -53,54 +54,56 @@ class Database:
             self._connect()
             self._create = False
 
-    def _opened(self, connection: sqlite3.Connection) -> None:
-        """Called with each new connection, to check what the file holds. Raises StateError, or what SQLite raises."""
+    def _check_content(self, connection: sqlite3.Connection) -> None:
+        """Hook that checks the content of the file on each new connection. Raises StateError or sqlite3.Error."""
 
     def close(self) -> None:
-        self.undo()
+        """Roll back an attempt and close the connection."""
+        self.rollback()
         with self._lock:
             self._is_closed = True
             self._drop()
 
     def transaction(self, *, wait: bool = True, write: bool = True) -> _Transaction:
-        """All that is done inside happens, or nothing. One inside another is a part of it.
+        """Return a context manager around a transaction. A nested one is part of the outermost one.
 
-        One that does not `write` sees the file as it is now, and waits for no other process. Without `wait` it raises
-        WouldWaitError where another thread or process is in one, or the disk is waited for.
+        Without `write` it reads a snapshot, and never waits for other processes. Without `wait` it raises
+        WouldWaitError if another thread or process is in a transaction, or if it would wait for the disk.
         """
         return _Transaction(self, wait, write)
 
     def run(self, act: Callable[[sqlite3.Connection], T], *, wait: bool = True) -> T:
-        """Act in a transaction, once more if the disk was full and there may be room since.
+        """Call `act` in a transaction, and once more if the disk was full and may have room now.
 
-        What fills a disk may be the log of the database itself, which else is emptied at 4 MB. After SQLITE_FULL it is.
+        The log of the database itself, which is otherwise emptied at 4 MB, may fill the disk. After SQLITE_FULL it is
+        emptied.
         """
         try:
             with self.transaction(wait=wait) as connection:
                 return act(connection)
         except DiskFullError:
             if self._is_in_transaction:
-                raise  # the outermost one is tried again
+                raise  # only the outermost transaction is repeated
             if not wait:
                 raise WouldWaitError from None
         with self.transaction() as connection:
             return act(connection)
 
     def attempt(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """Act in a transaction that `commit` is to end. Whatever else is done with the file before undoes it, and so
-        does `undo`; nobody else can change it until then. Raises WouldWaitError, and what the act raises.
+        """Call `act` in a transaction that stays open until `commit` or `rollback`. Any other use rolls it back.
 
-        All three are for one thread.
+        No other process can change the file in the meantime. Raises WouldWaitError, and the errors of `act`. Only one
+        thread may use these three methods.
         """
         attempt = self.transaction(wait=False)
         connection = attempt.begin()
         try:
-            made = act(connection)
+            result = act(connection)
         except BaseException as error:
             attempt.end(error)
             raise
         self._attempt = attempt
-        return made
+        return result
 
     def commit(self) -> bool:
         """Commit the attempt. Returns whether there was one."""
@@ -110,14 +113,14 @@ class Database:
         attempt.end(None)
         return True
 
-    def undo(self) -> None:
-        """Undo the attempt, if there is one."""
+    def rollback(self) -> None:
+        """Roll back the attempt, if there is one."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             attempt.end(WouldWaitError())
 
     def _connected(self, wait: bool) -> sqlite3.Connection:
-        """The connection, by whoever has the lock."""
+        """Return the connection, reconnecting if necessary. The caller has the lock."""
         now = time.monotonic()
         if self._connection is not None and now >= self._look_at:
             self._look_at = now + _LOOK_SECONDS
@@ -140,7 +143,7 @@ class Database:
             connection = open_connection(self.path, patience, fsync=self._fsync, create=self._create)
             self._connection, self._file = connection, _file_at(self.path)
             try:
-                self._opened(connection)
+                self._check_content(connection)
             except sqlite3.Error as error:
                 raise state_error(error, self.path, patience) from error
         except StateError as error:
@@ -153,14 +156,14 @@ class Database:
         return connection
 
     def _drop(self) -> None:
-        """Let go of the connection. SQLite leaves alone what is at its path by now, if that is another file."""
+        """Close the connection. SQLite does not touch another file that is now at its path."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
 
     def _failed(self, error: sqlite3.Error) -> StateError:
-        """What to raise for an error of SQLite's. All but those that pass by themselves cost the connection."""
+        """Return the error to raise for an error of SQLite. All but temporary errors cost the connection."""
         self._is_broken |= code_of(error) not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT)
         problem = state_error(error, self.path, current_patience())
         if self._is_broken:
@@ -169,11 +172,11 @@ class Database:
 
 
 class WouldWaitError(Exception):
-    """Another thread or process is in a transaction, or the disk is waited for."""
+    """The operation would wait for a transaction of another thread or process, or for the disk."""
 
 
 class _Transaction:
-    """No generator with `contextmanager`, which would take longer than what a step does in it."""
+    """A transaction. Not a generator with `contextmanager`, which would take longer than the work of a step."""
 
     __slots__ = ("_database", "_outermost", "_wait", "_write")
 
@@ -200,19 +203,19 @@ class _Transaction:
         raise busy_error(database.path, patience)
 
     def _enter(self, database: Database) -> sqlite3.Connection:
-        """Begin, with the lock, which is kept if that succeeds."""
+        """Begin. The caller has acquired the lock; it is released if this fails."""
         try:
             if database._attempt is not None:
-                database.undo()
+                database.rollback()
             connection = database._connected(self._wait)
             self._outermost = not database._is_in_transaction
             if self._outermost:
                 if connection.in_transaction:
-                    connection.execute("ROLLBACK")  # one that could not be undone then, as the disk was gone
-                # SQLite's own waiting is a setting of the connection, not of a transaction.
+                    connection.execute("ROLLBACK")  # an earlier one that failed because the disk was gone
+                # SQLite's busy timeout is a setting of the connection, not of a transaction, so it is not used.
                 connection.execute("BEGIN IMMEDIATE" if self._write else "BEGIN")
                 if not self._write:
-                    # What there is to see is fixed by the first read, which may have to wait for a recovery.
+                    # The first read fixes the snapshot, and may have to wait for a recovery.
                     connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
                 database._is_in_transaction = True
             return connection
@@ -229,7 +232,7 @@ class _Transaction:
             raise
 
     def end(self, error: BaseException | None) -> None:
-        """Commit, or undo it because of an error."""
+        """Commit, or roll back because of an error."""
         database = self._database
         problem: StateError | None = None
         try:
@@ -242,7 +245,7 @@ class _Transaction:
                     except sqlite3.Error as failure:
                         error = failure
                 if error is not None and connection is not None:
-                    self._undo(connection, error)
+                    self._rollback(connection, error)
             if isinstance(error, sqlite3.Error):
                 problem = database._failed(error)
             if self._outermost:
@@ -262,7 +265,7 @@ class _Transaction:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         self.end(error)
 
-    def _undo(self, connection: sqlite3.Connection, error: BaseException) -> None:
+    def _rollback(self, connection: sqlite3.Connection, error: BaseException) -> None:
         with suppress(sqlite3.Error):  # the disk may be gone
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -271,7 +274,7 @@ class _Transaction:
 
 
 def _file_at(path: str) -> tuple[int, int]:
-    """The device and the inode of a file; zeros where there is none that can be looked at."""
+    """Return the device and the inode of a file, or zeros if stat fails."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,6 +1,6 @@
-"""Whether a text is one JSON value, or could become one: what is written to a control file may come in pieces.
+"""A check whether a text is a complete JSON value or the beginning of one, for values written in pieces.
 
-A number without anything behind it counts as whole, although digits could follow: nobody writes digits one by one.
+A number at the end of the text counts as complete, although digits could follow: nobody writes single digits.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ _TOKEN = re.compile(
 )
 _MOST_NESTED = 200
 
-# What may come next, by what is expected: each symbol or kind of token leads to what is expected then.
+# The states of the parser: the token that is expected next.
 _VALUE, _FIRST, _KEY, _FIRST_KEY, _COLON, _AFTER, _DONE = range(7)
 
 
 def outcome_of(text: str) -> Outcome:
-    """Raises FormatError, with the offset in characters, for what no value can begin with."""
+    """Return "value" for a complete value, "prefix" for the beginning of one, "blank" for whitespace.
+
+    Raises FormatError, with the offset in characters, for anything else.
+    """
     inside: list[str] = []
     expected, at = _VALUE, 0
     while True:

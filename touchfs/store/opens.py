@@ -1,13 +1,13 @@
-"""The opens of control files that the state store takes part in: those that step, and those that are written.
+"""Open control files with a row in the state store: those of `next`, whose reading makes a step, and those written to.
 
-The text of an open is made at its first read, in one transaction with the step, and kept in its row. Requests may be
-sent twice, to any worker, so a text is made only for an open that has none and was not released (`OpenTable`): a read
-that runs again, even after the release, changes nothing.
+The text of an open file is made at its first read, in one transaction with the step, and stored in its row. A request
+may be sent twice, to any worker, so a text is made only for an open file that has none and was not released
+(`OpenTable`): repeating a read, even after the release, changes nothing.
 
-Only that is a transaction of its own. Rows of what was released are deleted together, some dozens at a time. What a
-killed worker had not deleted yet, the one that takes its place deletes when it first uses the store.
+No other operation needs a transaction for each open. Rows of released opens are deleted together, some dozens at a
+time. The successor of a killed worker deletes the rows left by it when it first uses the store.
 
-The text may be made ahead of the first read, too, as an attempt of the store: the read then only commits it.
+The text may also be precomputed before the first read, as an attempt of the store: the read then only commits it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from touchfs.store.database import WouldWaitError
 from touchfs.store.open_table import OpenTable
 from touchfs.store.store import StateStore, add_mount, rows_of
 
-# So many rows are deleted together; while there is nothing else to do, so few.
+# Rows deleted together, and the smaller number for an idle process.
 _DELETED_TOGETHER, _DELETED_WHEN_IDLE = 128, 64
 
 _OR_UPDATE = "ON CONFLICT (id) DO UPDATE SET text = excluded.text"
@@ -33,8 +33,8 @@ Make = Callable[[sqlite3.Connection], bytes]
 T = TypeVar("T")
 
 
-class Opened(NamedTuple):
-    """An open of a control file, of an iterator or, if that is 0, of none."""
+class OpenFile(NamedTuple):
+    """An open control file. `iterator` is the id of its iterator, or 0 for a file that belongs to none."""
 
     id: int
     iterator: int
@@ -42,24 +42,25 @@ class Opened(NamedTuple):
 
 
 class Opens:
-    """Those of one process of the mount that the process `pid` serves."""
+    """The open files of a mount, as used by one of its processes. `pid` is the process that serves the mount."""
 
     def __init__(self, store: StateStore, table: OpenTable, pid: int) -> None:
         self.store = store
         self._table = table
         self._pid = pid
-        # For which connection of the store the mount is known to be there, and its first row.
+        # The connection of the store on which the mount's row was last checked, and the first row id of the mount.
         self._joined = self._first = 0
-        self._released: deque[int] = deque()  # several threads add to it and take from it
-        self._ahead = -1, b""  # of no open
+        self._released: deque[int] = deque()  # several threads append and pop
+        self._precomputed = -1, b""  # id and text; -1 is no id
 
     def open(self) -> int:
-        """The id of a new open. Raises FullError."""
+        """Return the id of a new open file. Raises FullError."""
         return self._table.open()
 
     def text(self, open_id: int, make: Make, *, wait: bool = True) -> bytes:
-        """Return what `make` makes at the first read, in the same transaction, and the same ever after; nothing if it
-        was released.
+        """Return the text of an open file. The first call makes it with `make`, in the transaction that stores it.
+
+        Returns b"" if the file was released.
         """
         self._join(wait)
 
@@ -72,7 +73,7 @@ class Opens:
                 if found is not None and found[0] is not None:
                     return bytes(found[0])
             text = make(connection)
-            # There may be a row without a text: the file is open to be written, too.
+            # A row without a text exists if the file was also written to.
             connection.execute("INSERT INTO open (id, text) VALUES (?, ?) " + _OR_UPDATE, (row, text))
             self._table.mark_row(open_id)
             return text
@@ -80,7 +81,7 @@ class Opens:
         return self.store.run(act, wait=wait)
 
     def change(self, open_id: int, act: Callable[[sqlite3.Connection, int], T]) -> T | None:
-        """Act in a transaction, with the id of the open's row. Not if it was released: None."""
+        """Call `act` in a transaction, with the row id of an open file. Returns None if the file was released."""
         self._join(True)
 
         def change(connection: sqlite3.Connection) -> T | None:
@@ -93,10 +94,10 @@ class Opens:
 
         return self.store.run(change)
 
-    def make_ahead(self, open_id: int, make: Make) -> None:
-        """Make the text as an attempt of the store, for the thread that asks `made_ahead` then.
+    def precompute(self, open_id: int, make: Make) -> None:
+        """Make the text of an open file as an attempt of the store. The same thread gets it from `precomputed`.
 
-        Raises WouldWaitError, and what `make` raises; it is then as if nothing was tried.
+        Raises WouldWaitError, and the errors of `make`, without any effect.
         """
         if self._joined != self.store.connections or self._table.has_row(open_id):
             raise WouldWaitError
@@ -108,35 +109,36 @@ class Opens:
             connection.execute("INSERT INTO open (id, text) VALUES (?, ?)", (self._first + open_id, text))
             return text
 
-        self._ahead = open_id, self.store.attempt(attempt)
+        self._precomputed = open_id, self.store.attempt(attempt)
 
-    def made_ahead(self, open_id: int) -> bytes | None:
-        """Return the text at the first read, if it was made ahead and nothing else was done with the store since."""
-        ahead, text = self._ahead
-        if ahead != open_id or not self._table.is_open(open_id):
+    def precomputed(self, open_id: int) -> bytes | None:
+        """Commit and return a precomputed text, or return None if there is none or the store was used since."""
+        precomputed_id, text = self._precomputed
+        if precomputed_id != open_id or not self._table.is_open(open_id):
             return None
         self._table.mark_row(open_id)
         try:
             return text if self.store.commit() else None
         except DiskFullError:
-            return None  # it is made once more, by a thread
+            return None  # a thread makes it again
 
     def close(self, open_id: int) -> bool:
-        """Release an open in the table. Returns whether it has a row, which is left to be deleted."""
-        if self._ahead[0] == open_id:
-            self.store.undo()
+        """Release an open file in the table. Returns True if it has a row that must still be deleted."""
+        if self._precomputed[0] == open_id:
+            self.store.rollback()
         return self._table.release(open_id)
 
     def release(self, open_id: int, *, at_once: bool = True, wait: bool = True) -> None:
-        """Release an open. Its row is deleted `at_once`, or some time later: one that is short."""
+        """Release an open file. Its row is deleted `at_once` or, if short, later with others."""
         if self.close(open_id):
             self._released.append(open_id)
             if at_once or len(self._released) >= _DELETED_TOGETHER:
                 self._delete(wait)
 
     def forget_written(self, open_id: int, note: Callable[[], None], *, wait: bool = True) -> None:
-        """Delete the row of an open that was closed and may have been written. `note` is called in the same transaction
-        where a value was begun and not completed.
+        """Delete the row of a closed file that may have been written to.
+
+        `note` is called in the same transaction if an incomplete value was written.
         """
         self._join(wait)
         row = self._first + open_id
@@ -150,14 +152,14 @@ class Opens:
 
         self.store.run(act, wait=wait)
 
-    def tidy(self) -> None:
-        """While there is nothing else to do."""
+    def delete_released(self) -> None:
+        """Delete the rows of released files, if there are many of them. Call it when the process is idle."""
         if len(self._released) >= _DELETED_WHEN_IDLE:
             with suppress(WouldWaitError, StateError):
                 self._delete(wait=False)
 
     def flush(self) -> None:
-        """Before the process ends by itself, unless somebody else is at the store."""
+        """Delete the rows of all released files, before the process exits. Raises WouldWaitError."""
         if self._released:
             self._delete(wait=False)
 
@@ -175,14 +177,14 @@ class Opens:
             raise
 
     def _join(self, wait: bool) -> None:
-        """Once for each connection: the mount may have to be entered again, where an older copy was put back."""
+        """Enter the mount, once for each connection: the file may have been replaced by an older copy."""
         if self._joined and self._joined == self.store.connections:
             return
         self._first = self.store.run(self._enter, wait=wait)
         self._joined = self.store.connections
 
     def _enter(self, connection: sqlite3.Connection) -> int:
-        """Enter the mount and delete the rows of its opens that were released. Returns its first row."""
+        """Enter the mount, delete the rows of its released files, and return its first row id."""
         first, last = rows_of(add_mount(connection, self._pid))
         for table, column in (("open", "id"), ("written", "open")):
             found = connection.execute(f"SELECT {column} FROM {table} WHERE {column} BETWEEN ? AND ?", (first, last))

@@ -1,4 +1,4 @@
-"""How long a request waits: for a thread, for a lock and for other processes, all of it together."""
+"""The time that a request may wait in total: for a thread, for a lock and for other processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Patience:
-    """What is left of the time that one request may wait. Time spent at work does not count."""
+    """The time budget of one request for waiting. Time spent working does not count."""
 
     __slots__ = ("_until", "seconds")
 
@@ -24,11 +24,12 @@ class Patience:
 
     @property
     def left(self) -> float:
-        """Seconds, 0 if none."""
+        """The seconds that are left, 0 or more."""
         return max(self._until - monotonic(), 0.0)
 
     @contextmanager
     def working(self) -> Iterator[None]:
+        """Do not count the time spent in the block."""
         begin = monotonic()
         try:
             yield
@@ -40,12 +41,12 @@ _current: ContextVar[Patience | None] = ContextVar("patience", default=None)
 
 
 def current_patience() -> Patience:
-    """The patience of the request that this thread works for. Without a request it is a new one."""
+    """Return the patience of the request that this thread serves, or a new one outside of a request."""
     return _current.get() or Patience()
 
 
 def with_patience(patience: Patience, function: Callable[..., T], *arguments: object) -> T:
-    """Call a function that may wait that long."""
+    """Call a function with this as its current patience."""
     before = _current.set(patience)
     try:
         return function(*arguments)

@@ -1,4 +1,4 @@
-"""Lines that the processes of a mount share: any of them appends, all see the same ones in the same order."""
+"""An append-only list of lines, shared by the processes of a mount: all see the same lines in the same order."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 
 class SharedLog:
-    """In a file in memory, made by the process that forks those which share it, and gone with the last of them.
+    """A shared log in a file in memory. Create it before forking; it ends with the last process.
 
-    A line holds no line break. It is there whole or not at all, whoever is killed.
+    A line must not contain a line break. It is appended completely or not at all, whichever process is killed.
     """
 
     def __init__(self, name: str) -> None:
@@ -24,7 +24,7 @@ class SharedLog:
         os.close(self._file)
 
     def lines(self) -> list[str]:
-        """All of them. Not to be changed."""
+        """Return all lines. Do not modify the list."""
         size = os.fstat(self._file).st_size
         if size > self._end:
             with self._thread:
@@ -35,13 +35,16 @@ class SharedLog:
         return self._lines
 
     def append(self, choose: Callable[[list[str]], str | None]) -> list[str]:
-        """Append the line that `choose` makes of those there are, if any. Nobody else appends meanwhile."""
+        """Append the line that `choose` returns for the existing lines, unless it is None. Returns all lines.
+
+        No other process appends in the meantime.
+        """
         with self._thread:
             fcntl.lockf(self._file, fcntl.LOCK_EX, 1)
             try:
                 line = choose(self.lines())
                 if line is not None:
-                    # What a process left that was killed while it wrote is no line, and is written over.
+                    # A partial line of a killed process lies after the end, and is overwritten.
                     os.pwrite(self._file, line.encode("utf-8", "surrogateescape") + b"\n", self._end)
             finally:
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1)

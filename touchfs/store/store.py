@@ -1,10 +1,10 @@
-"""The state store: one small SQLite file for each dataset, and all of a mount that outlives it.
+"""The state store: one small SQLite file for each dataset, with everything that must survive a mount.
 
-It holds the id of each shard, the named iterators (`touchfs.iterators.iterators`), and for each open of their files
-(`touchfs.store.opens`) the text that a step produced and the values that were written (`touchfs.store.writes`).
+It holds the id of each shard, the named iterators (`touchfs.iterators.iterators`), and for each open file of theirs
+(`touchfs.store.opens`) the text that a step produced and the values written to it (`touchfs.store.writes`).
 
-Shard ids are given for (path, identity of the files) and never again for anything else, so an inode number of a shard
-that has changed is never that of the new one. A shard that a dataset lists twice has two.
+A shard id belongs to a (path, identity of the files) and is never reused, so a changed shard never has the inode
+numbers of the old one. A shard that a dataset lists twice has two ids.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from touchfs.store.open_table import ID_BITS
 VERSION = 5
 _FREE_SIZE = 1 << 16
 
-# `written` has no reference to `open`, which would be looked for at each open that is deleted: two thirds of the time.
+# `written` has no foreign key to `open`: checking it for each deleted open would take two thirds of the time.
 _OPENS = """
 CREATE TABLE open (
     id      INTEGER PRIMARY KEY,
@@ -77,24 +77,24 @@ CREATE TABLE removed_iterator (
 
 
 class StateStore(Database):
-    """The state store at `path`. As a `Database`. With an `identity` it must be that very store, wherever it was."""
+    """The state store at `path`, a `Database`. With an `identity` the file must be the store of that identity."""
 
     def __init__(self, path: str, *, fsync: bool = False, later: bool = False, identity: bytes | None = None) -> None:
         self.identity = identity
         super().__init__(path, fsync=fsync, later=later)
 
-    def _opened(self, connection: sqlite3.Connection) -> None:
+    def _check_content(self, connection: sqlite3.Connection) -> None:
         if self.identity is None and _version_of(connection) != VERSION:
             with self.transaction() as connection:
                 self._upgrade(connection, _version_of(connection))
         is_ours = _version_of(connection) == VERSION
         found = connection.execute("SELECT identity FROM store").fetchone()[0] if is_ours else b""
         if self.identity not in (None, found):
-            raise StateError("is another one than was mounted: put that back, or mount again", path=self.path)
+            raise StateError("is not the store that was mounted: put that back, or mount again", path=self.path)
         self.identity = found
 
     def _upgrade(self, connection: sqlite3.Connection, found: int) -> None:
-        """Make the tables, or those of another version into ours. Positions stay."""
+        """Create the tables, or convert those of an older version. Positions are kept."""
         if found == 0:
             _run_all(connection, _SCHEMA)
         elif found == 4:
@@ -111,24 +111,24 @@ class StateStore(Database):
         else:
             return
         connection.execute("INSERT INTO store VALUES (?)", (secrets.token_bytes(16),))
-        # Leave free pages: on a full disk the file cannot grow, and the log can only be emptied into what it has.
+        # Leave free pages: on a full disk the file cannot grow, and the log can only be emptied into existing pages.
         connection.execute("INSERT INTO open (id, text) VALUES (0, zeroblob(?))", (_FREE_SIZE,))
         connection.execute("DELETE FROM open WHERE id = 0")
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def shard_ids(self, shards: Sequence[tuple[str, str]]) -> list[int]:
-        """The ids of shards, given as (path, identity), in order; new ones are given here. All are different."""
+        """Return a different id for each shard, given as (path, identity). New shards get new ids."""
         return self.run(lambda connection: _shard_ids(connection, shards))
 
     def add_mount(self, pid: int) -> int:
-        """Return the number of the mount that this process serves, a new one if need be.
+        """Return the number of the mount that the process `pid` serves, a new one if necessary.
 
-        What is left of mounts whose process has ended is deleted.
+        The rows of mounts whose process has ended are deleted.
         """
         return self.run(lambda connection: add_mount(connection, pid))
 
     def remove_mount(self, pid: int) -> None:
-        """Delete all that is left of the mount that this process served."""
+        """Delete all rows of the mount that the process `pid` served."""
 
         def act(connection: sqlite3.Connection) -> None:
             _delete_mount(connection, add_mount(connection, pid))
@@ -137,6 +137,7 @@ class StateStore(Database):
 
 
 def add_mount(connection: sqlite3.Connection, pid: int) -> int:
+    """Return the number of a mount, as `StateStore.add_mount`, inside a transaction."""
     _delete_ended_mounts(connection)
     boot, pids = system()
     row = pid, start_time(pid), boot, pids
@@ -149,7 +150,7 @@ def add_mount(connection: sqlite3.Connection, pid: int) -> int:
 
 
 def rows_of(mount: int) -> tuple[int, int]:
-    """The first and the last id that an open of a mount has in the store."""
+    """Return the first and the last row id for open files of a mount."""
     return mount << ID_BITS, (mount + 1 << ID_BITS) - 1
 
 
@@ -166,7 +167,7 @@ def _run_all(connection: sqlite3.Connection, statements: str) -> None:
 def _delete_ended_mounts(connection: sqlite3.Connection) -> None:
     boot, pids = system()
     for mount, pid, started, its_boot, its_pids in connection.execute("SELECT * FROM mount").fetchall():
-        # Of a process in another container, which we cannot see, only a reboot tells that it has ended.
+        # A process in another container is invisible to us: only a reboot proves that it has ended.
         if its_boot != boot or (its_pids == pids and start_time(pid) != started):
             _delete_mount(connection, mount)
 
@@ -182,12 +183,10 @@ def _shard_ids(connection: sqlite3.Connection, shards: Sequence[tuple[str, str]]
     for shard in shards:
         seen[shard] += 1
         path, identity = shard
-        wanted = os.fsencode(path), identity, seen[shard]
-        known = connection.execute(
-            "SELECT id FROM shard WHERE path = ? AND identity = ? AND nth = ?", wanted
-        ).fetchone()
+        row = os.fsencode(path), identity, seen[shard]
+        known = connection.execute("SELECT id FROM shard WHERE path = ? AND identity = ? AND nth = ?", row).fetchone()
         if known is None:
-            inserted = connection.execute("INSERT INTO shard (path, identity, nth) VALUES (?, ?, ?)", wanted)
+            inserted = connection.execute("INSERT INTO shard (path, identity, nth) VALUES (?, ?, ?)", row)
             known = (inserted.lastrowid,)
         ids.append(int(known[0]))
     return ids

@@ -1,10 +1,10 @@
-"""Values written to control files: JSON, in as many pieces as the writer likes.
+"""Values written to control files: JSON, in any number of pieces.
 
-The bytes written to one open are collected until they are one value; the write that completes it applies it, in the
-same transaction. What no value begins with is refused, and forgotten. Pieces count in the order they come, whatever
-their offsets: those of `>>` are no ones of ours. A request may be sent again when a worker has died. So a piece that an
-open has had already, at the same offset, is not taken again if since then requests were sent again; its answer is the
-first one's. If none were, somebody writes the same value twice, and means it.
+The bytes written to one open file are collected until they form a value; the write that completes the value applies it,
+in the same transaction. Bytes that no value can begin with are refused and dropped. Pieces are used in the order of
+their arrival, whatever their offsets, which `>>` chooses by the size of the file. The kernel resends requests when a
+worker has died. So a piece that an open file has had before, at the same offset, is ignored if requests were resent
+since then, and gets the same answer as at first. If none were resent, the writer deliberately writes the value twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VALUE_MAX = 1 << 20
 
 
 class Piece(NamedTuple):
-    """`resent` is how often requests had been sent again when it came."""
+    """A piece of a written value. `resent` counts how often requests had been resent when it arrived."""
 
     offset: int
     data: bytes
@@ -32,13 +32,15 @@ class Piece(NamedTuple):
 
     @property
     def hash(self) -> bytes:
+        """The hash of the data, 16 bytes."""
         return hashlib.blake2b(self.data, digest_size=16).digest()
 
 
 def write(opens: Opens, open_id: int, piece: Piece, apply: Callable[[Any], None]) -> str:
-    """Take a piece, and call `apply` with the value that it completes.
+    """Take a piece, and call `apply` with the value if the piece completes one.
 
-    Returns what was wrong with the piece when it came first, if it comes again; else nothing.
+    Returns the error text of a resent piece that was refused at first, otherwise "". Raises FormatError or UsageError
+    for a new piece that cannot be part of a value, and the errors of `apply`.
     """
 
     def act(connection: sqlite3.Connection, row: int) -> str:
@@ -51,7 +53,7 @@ def write(opens: Opens, open_id: int, piece: Piece, apply: Callable[[Any], None]
 
 
 def refuse(opens: Opens, open_id: int, piece: Piece, error: str) -> None:
-    """Forget what was begun, and remember what was wrong, in case the piece is sent again."""
+    """Drop an incomplete value, and record the error in case the piece is resent."""
 
     def act(connection: sqlite3.Connection, row: int) -> None:
         if _answer(connection, row, piece) is None:
@@ -62,10 +64,10 @@ def refuse(opens: Opens, open_id: int, piece: Piece, error: str) -> None:
 
 
 def _take(connection: sqlite3.Connection, row: int, piece: Piece, apply: Callable[[Any], None]) -> None:
-    (begun,) = connection.execute("SELECT pending FROM open WHERE id = ?", (row,)).fetchone()
-    pending = bytes(begun) + piece.data
-    whole, value = _parse(pending)
-    if whole:
+    (earlier,) = connection.execute("SELECT pending FROM open WHERE id = ?", (row,)).fetchone()
+    pending = bytes(earlier) + piece.data
+    is_complete, value = _parse(pending)
+    if is_complete:
         apply(value)
         pending = b""
     connection.execute("UPDATE open SET pending = ? WHERE id = ?", (pending, row))
@@ -73,7 +75,7 @@ def _take(connection: sqlite3.Connection, row: int, piece: Piece, apply: Callabl
 
 
 def _parse(data: bytes) -> tuple[bool, Any]:
-    """Whether it is one value, and which."""
+    """Return (is it a complete value, the value)."""
     if len(data) > VALUE_MAX:
         raise UsageError(f"a value is of at most {VALUE_MAX} bytes")
     try:
@@ -81,13 +83,13 @@ def _parse(data: bytes) -> tuple[bool, Any]:
     except UnicodeDecodeError as error:
         if error.end < len(data) or error.reason != "unexpected end of data":
             raise FormatError("not UTF-8", offset=error.start) from error
-        text = data[: error.start].decode() + "\ufffd"  # the rest of the character is yet to come
+        text = data[: error.start].decode() + "\ufffd"  # a later piece has the rest of the character
     outcome = outcome_of(text)
     return outcome == "value", from_json(text) if outcome == "value" else None
 
 
 def _answer(connection: sqlite3.Connection, row: int, piece: Piece) -> str | None:
-    """What was wrong with this piece when it came first, nothing if it was taken; None if it comes first now."""
+    """Return the error text of a resent piece at its first arrival, "" if it was taken, or None for a new piece."""
     found = connection.execute(
         "SELECT resent, error FROM written WHERE open = ? AND offset = ? AND hash = ?",
         (row, piece.offset, piece.hash),

@@ -1,4 +1,4 @@
-"""The samples of shards in order, without an index: read from the shards themselves, from a place on.
+"""Streams: the samples of shards in order, read from the shards themselves without an index, from a cursor on.
 
-They are those that an index would tell, but that no name in the tree was given to their files.
+They equal the samples of an index, except that their files have no paths in the tree.
 """

@@ -1,4 +1,4 @@
-"""What a stream is."""
+"""The interface of streams."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from touchfs.errors import FormatError
 
 VIEW = "shards"
 
-# Behind a sample; the empty one is before the first. Integers, which a state keeps.
-Place: TypeAlias = Sequence[int]
-Made: TypeAlias = tuple[list[int], Callable[[], Sample]]
+# The position after a sample, as integers that a state can hold; the empty one is before the first sample.
+Cursor: TypeAlias = Sequence[int]
+# The cursor after a sample, and the function that makes the sample.
+StreamItem: TypeAlias = tuple[list[int], Callable[[], ShownSample]]
 
 
 class Stream(Protocol):
@@ -22,26 +23,26 @@ class Stream(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the shard."""
+        """The name of the shard."""
         ...
 
     def sizes(self) -> list[tuple[str, int | None]]:
-        """Of its files, by name; None where it is not known."""
+        """Return the (name, size in bytes) of each file; the size is None if it is unknown."""
         ...
 
-    def samples(self, place: Place) -> Iterator[Made]:
-        """What makes each one behind a place, and the place behind it."""
+    def samples(self, cursor: Cursor) -> Iterator[StreamItem]:
+        """Yield the samples after a cursor: for each the cursor after it, and the function that makes it."""
         ...
 
 
 def fingerprint_of(streams: Sequence[Stream]) -> str:
-    """As that of an indexed dataset: of names and sizes, wherever they lie."""
-    told = [(stream.name, stream.sizes()) for stream in streams]
-    return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+    """Return a hash of the names and sizes of all files, independent of their directory."""
+    files = [(stream.name, stream.sizes()) for stream in streams]
+    return hashlib.blake2b(json.dumps(files).encode(), digest_size=16).hexdigest()
 
 
-def numbers_of(place: Place, count: int) -> Place:
-    """A place as so many integers."""
-    if place and len(place) != count:
-        raise FormatError(f"a place of {len(place)} numbers, and here it has {count}: the state is damaged")
-    return place or [0] * count
+def cursor_numbers(cursor: Cursor, count: int) -> Cursor:
+    """Return a cursor as `count` integers; the empty one is all zeros. Raises FormatError for another length."""
+    if cursor and len(cursor) != count:
+        raise FormatError(f"the place in a shard has {len(cursor)} numbers, not {count}: the state is damaged")
+    return cursor or [0] * count

@@ -1,6 +1,6 @@
-"""JSON lines as they come: `NAME.jsonl`, `NAME.jsonl.gz`, `pipe:COMMAND`.
+"""Streams of JSON lines: `NAME.jsonl`, `NAME.jsonl.gz`, `pipe:COMMAND`.
 
-Each line that is not blank is a sample. A place is how many there were, and behind which line (`LinePosition`).
+Each line that is not blank is a sample. A cursor is the number of samples so far, and the last line (`LinePosition`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from touchfs.extent import Memory
 from touchfs.format.jsonl import value_span
 from touchfs.shard.jsonl import key_of, parse_line
 from touchfs.source.lines import START, LinePosition, lines_after, stream_identity
-from touchfs.stream.base import VIEW, Made, Place, numbers_of
+from touchfs.stream.base import VIEW, Cursor, StreamItem, cursor_numbers
 
-# A longer line is not blank, or is taken for a sample that is not JSON, which is told.
+# A longer line is not blank, or becomes a sample that is not JSON, which is reported.
 _BLANK_MAX = 5
 
 
 class LineStream:
+    """The samples of one file of JSON lines, with lines of at most `limit` bytes."""
+
     def __init__(self, path: str, name: str, limit: int) -> None:
         self.path = path
         self.name = name
@@ -28,8 +30,8 @@ class LineStream:
     def sizes(self) -> list[tuple[str, int | None]]:
         return [stream_identity(self.path)]
 
-    def samples(self, place: Place) -> Iterator[Made]:
-        ordinal, *last = numbers_of(place, 1 + len(START))
+    def samples(self, cursor: Cursor) -> Iterator[StreamItem]:
+        ordinal, *last = cursor_numbers(cursor, 1 + len(START))
         for behind, line in lines_after(self.path, LinePosition(*last), self._limit):
             offset = behind.offset - behind.size
             if not is_blank(line, offset):
@@ -43,4 +45,5 @@ class LineStream:
 
 
 def is_blank(line: bytes, offset: int) -> bool:
+    """Return True if a line at this offset of its file has only whitespace (or a byte order mark at the start)."""
     return len(line) <= _BLANK_MAX and not value_span(line, offset)[1]

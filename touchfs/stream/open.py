@@ -1,4 +1,4 @@
-"""From a source to the streams of its shards."""
+"""Opening streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from touchfs.stream.shard import ShardStream
 
 
 def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
-    """All that is a source of `touchfs.indexing.open_dataset`, and `NAME.jsonl.gz` and `pipe:COMMAND` besides."""
+    """Return the streams of a source's shards, in order.
+
+    A source is a path as for `touchfs.indexing.open_dataset`, or `NAME.jsonl.gz`, or `pipe:COMMAND`. Raises
+    NotFoundError, FormatError and SourceError.
+    """
     if source.startswith(PIPE):
         return [LineStream(source, PIPE, options.limits.json)]
     refuse_remote(source)
@@ -31,10 +35,13 @@ def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
 
 
 def open_shar_streams(fields: Mapping[str, Sequence[str]], options: Options = DEFAULT) -> list[Stream]:
-    """The shards of a Lhotse Shar whose n-th one has the n-th file of each field; `cuts` is the first field."""
+    """Return the streams of a Lhotse Shar. The n-th shard has the n-th file of each field; `cuts` is the first field.
+
+    Raises UsageError for a file that cannot be one of a field.
+    """
     shards = [
-        # Called alike, whatever they are called where they lie.
-        {_called(field, paths[i]): paths[i] for field, paths in fields.items()}
+        # Named after the field, whatever the files' own names are.
+        {_field_name(field, paths[i]): paths[i] for field, paths in fields.items()}
         for i in range(len(fields[shar_files.CUTS]))
     ]
     return [
@@ -45,9 +52,9 @@ def open_shar_streams(fields: Mapping[str, Sequence[str]], options: Options = DE
 def _open(path: str, name: str, options: Options) -> Stream:
     if shar_files.is_shard(path):
         directory, cuts = os.path.split(path)
-        there = fingerprint(path)
-        # Of a file that is there compressed and not, the one that is not.
-        names = [each for each in there if plain_name(each) == each or plain_name(each) not in there]
+        found = fingerprint(path)
+        # If a file exists both compressed and plain, use the plain one.
+        names = [each for each in found if plain_name(each) == each or plain_name(each) not in found]
         files = {each: os.path.join(directory, each) for each in [cuts, *names]}
         return SharStream(files, name, options) if needs_staging(files) else ShardStream(path, name, options)
     if path.endswith((".jsonl", ".jsonl.gz")):
@@ -55,7 +62,7 @@ def _open(path: str, name: str, options: Options) -> Stream:
     return ShardStream(path, name, options)
 
 
-def _called(field: str, path: str) -> str:
+def _field_name(field: str, path: str) -> str:
     if path.startswith(PIPE):
         return field + (".jsonl" if field == shar_files.CUTS else PIPED)
     name = os.path.basename(path)
@@ -66,6 +73,6 @@ def _called(field: str, path: str) -> str:
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Those that the shards have in the tree; of compressed ones, that they would have. Of commands only that."""
-    told = [PIPE if path.startswith(PIPE) else path.removesuffix(".gz") for path in paths]
-    return [os.fsdecode(name) for name in unique_names(told)]
+    """Return the names of shards in the tree, as if they were not compressed; a command is named `pipe:`."""
+    plain = [PIPE if path.startswith(PIPE) else path.removesuffix(".gz") for path in paths]
+    return [os.fsdecode(name) for name in unique_names(plain)]

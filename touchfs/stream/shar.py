@@ -1,8 +1,8 @@
-"""A shard of a Lhotse Shar whose JSON lines may be compressed, and whose fields may lie in other directories.
+"""A stream of a Lhotse Shar's shard whose JSON lines may be compressed, and whose fields may be in any directory.
 
-It is read from a directory of links to its files, and of what was decompressed of them: of a shard of a thousand cuts
-some megabytes. What a command writes (`pipe:COMMAND`) is there, too, all of it, since fields are not read in order. The
-directory is there as long as a sample may be read.
+The shard is read from a temporary directory with links to its files and decompressed copies, some megabytes for a
+thousand cuts. The complete output of a command (`pipe:COMMAND`) is there, too, because fields are not read in order.
+The directory exists as long as a sample of the shard may be read.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from collections.abc import Iterator, Mapping
 
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.lines import PIPE, open_stream, stream_identity
-from touchfs.stream.base import Made, Place
+from touchfs.stream.base import Cursor, StreamItem
 from touchfs.stream.shard import ShardStream
 
 _COMPRESSED = ".jsonl.gz"
-# What a field of a command is called: whether it is JSON lines or a tar, only its bytes tell.
+# The suffix of a command's output: only its content shows whether it is JSON lines or a tar.
 PIPED = ".pipe"
 _HEAD_SIZE = 4096
 
 
 class SharStream:
-    """`files` are the paths of the shard's files, by what they are called beside its cuts, which are the first."""
+    """`files` maps the names that the shard's files have in one directory to their paths. The cuts come first."""
 
     def __init__(self, files: Mapping[str, str], name: str, options: Options = DEFAULT) -> None:
         self.files = dict(files)
@@ -36,17 +36,19 @@ class SharStream:
     def sizes(self) -> list[tuple[str, int | None]]:
         return sorted((name, stream_identity(path)[1]) for name, path in self.files.items())
 
-    def samples(self, place: Place) -> Iterator[Made]:
-        staged = _Staged(self.files)
-        yield from ShardStream(staged.cuts, self.name, self._options, staged).samples(place)
+    def samples(self, cursor: Cursor) -> Iterator[StreamItem]:
+        staging = _StagingDirectory(self.files)
+        yield from ShardStream(staging.cuts, self.name, self._options, staging).samples(cursor)
 
 
 def needs_staging(files: Mapping[str, str]) -> bool:
-    """Whether a shard with these files cannot be opened as it is."""
+    """Return True if a shard with these files cannot be opened in place."""
     return any(name.endswith(_COMPRESSED) for name in files) or len(set(map(os.path.dirname, files.values()))) > 1
 
 
-class _Staged:
+class _StagingDirectory:
+    """A temporary directory with a shard's files, deleted with this object. `cuts` is the path of its cuts."""
+
     def __init__(self, files: Mapping[str, str]) -> None:
         directory = tempfile.mkdtemp(prefix="touchfs-shar-")
         self._remove = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
@@ -54,32 +56,33 @@ class _Staged:
         self.cuts = staged[0]
 
 
-def _stage(path: str, place: str) -> str:
-    """Put a file of the shard into its place, and return where that is."""
+def _stage(path: str, target: str) -> str:
+    """Link or decompress a file of the shard to `target`, and return its final path."""
     if not path.startswith(PIPE) and not path.endswith(_COMPRESSED):
-        os.symlink(path, place)
-        return place
-    with open_stream(path) as source, open(place, "xb") as file:
+        os.symlink(path, target)
+        return target
+    with open_stream(path) as source, open(target, "xb") as file:
         shutil.copyfileobj(source, file, 1 << 20)
-    if not place.endswith(PIPED):
-        return place
-    named = place.removesuffix(PIPED) + _suffix(place)
-    os.rename(place, named)
-    return named
+    if not target.endswith(PIPED):
+        return target
+    renamed = target.removesuffix(PIPED) + _suffix(target)
+    os.rename(target, renamed)
+    return renamed
 
 
 def _suffix(path: str) -> str:
-    """`.jsonl` or `.tar`, by what is in a file."""
+    """Return `.jsonl` or `.tar`, by the content of a file."""
     with open(path, "rb") as file:
         head = file.read(_HEAD_SIZE).removeprefix(codecs.BOM_UTF8).lstrip()
     return ".jsonl" if head[:1] in (b"{", b"") else ".tar"
 
 
 def _numbered(name: str) -> str:
-    """With a number, if it has none: so cuts are those of a Shar, even without fields."""
+    """Add a number to a name without one, so that cuts are recognized as a Shar's even without fields."""
     field, dot, rest = name.partition(".")
     return name if "." in rest else f"{field}.0{dot}{rest}"
 
 
 def plain_name(name: str) -> str:
+    """Return the name that a file of a Shar has when it is decompressed."""
     return name.removesuffix(".gz") if name.endswith(_COMPRESSED) else name

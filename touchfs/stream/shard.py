@@ -1,4 +1,4 @@
-"""A shard of any kind, opened as when it is indexed. A place is an ordinal."""
+"""A stream of a shard of any kind, opened as for indexing. A cursor is an ordinal."""
 
 from __future__ import annotations
 
@@ -16,37 +16,39 @@ from touchfs.shard.open import fingerprint, open_shard, open_source
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.concat import StoredFile
 from touchfs.source.local import FileIdentity
-from touchfs.stream.base import VIEW, Made, Place, numbers_of
+from touchfs.stream.base import VIEW, Cursor, StreamItem, cursor_numbers
 from touchfs.view import raw
 from touchfs.view.file import File
 from touchfs.view.form import presenter
 
 
 class ShardStream:
-    """`keeps` is something that must be there as long as a sample may be read."""
+    """The samples of one shard. `owner` is an object that must live as long as a sample may be read."""
 
-    def __init__(self, path: str, name: str, options: Options = DEFAULT, keeps: object = None) -> None:
+    def __init__(self, path: str, name: str, options: Options = DEFAULT, owner: object = None) -> None:
         self.path = path
         self.name = name
         self._options = options
         self.window = options.limits.window
-        self._keeps = keeps
+        self._owner = owner
 
     def sizes(self) -> list[tuple[str, int | None]]:
         return sorted((name, identity.size) for name, identity in fingerprint(self.path).items())
 
-    def samples(self, place: Place) -> Iterator[Made]:
-        (start,) = numbers_of(place, 1)
+    def samples(self, cursor: Cursor) -> Iterator[StreamItem]:
+        (start,) = cursor_numbers(cursor, 1)
         with closing(open_shard(self.path, self._options)) as shard:
             samples = cast(Samples, shard)
             if start > len(samples):
                 raise FormatError(f"has {len(samples)} samples, and {start} were taken of it", path=self.path)
-            show = _Show(self, samples, shard.files)
+            reader = _SampleReader(self, samples, shard.files)
             for ordinal in range(start, len(samples)):
-                yield [ordinal + 1], partial(show.sample, ordinal)
+                yield [ordinal + 1], partial(reader.sample, ordinal)
 
 
-class _Show:
+class _SampleReader:
+    """Makes the samples of an open shard. Each source is opened once, when a sample's content needs it."""
+
     def __init__(self, stream: ShardStream, samples: Samples, files: Mapping[str, FileIdentity]) -> None:
         self._stream = stream
         self._samples = samples

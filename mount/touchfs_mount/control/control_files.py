@@ -24,7 +24,7 @@ from touchfs.errors import NotFoundError, StateError, UsageError
 from touchfs.iterators.iterators import WRITABLE, Iterators
 from touchfs.store.database import WouldWaitError
 from touchfs.store.open_table import ID_BITS, OpenTable
-from touchfs.store.opens import Opened, Opens
+from touchfs.store.opens import OpenFile, Opens
 from touchfs.store.writes import Piece
 from touchfs.tree.inode import FIXED_VIEW, pack, unpack
 from touchfs_mount.control.iterator_files import FILES, FIRST_ROW, file_of
@@ -85,15 +85,15 @@ class ControlFiles:
             raise UsageError("is a directory")
         open_id = self._table.open()
         handle = HANDLE_TAG | (iterator << _FILE_BITS | row) << ID_BITS | open_id
-        return ControlFile(self, handle, Opened(open_id, iterator, file))
+        return ControlFile(self, handle, OpenFile(open_id, iterator, file))
 
     def opened(self, handle: int) -> ControlFile:
         """What was opened here, or in another worker."""
         iterator, row = divmod(handle >> ID_BITS & _FILE_MASK, 1 << _FILE_BITS)
         file = FILES[row - FIRST_ROW] if iterator else FIXED_FILES[pack(FIXED_VIEW, 0, row)]
-        return ControlFile(self, handle, Opened(handle & _OPEN_MASK, iterator, file))
+        return ControlFile(self, handle, OpenFile(handle & _OPEN_MASK, iterator, file))
 
-    def text(self, opened: Opened, wait: bool = True) -> bytes:
+    def text(self, opened: OpenFile, wait: bool = True) -> bytes:
         """The text of an open. What is not waited for raises WouldWaitError, here and below."""
         open_id, iterator, file = opened
         if not iterator:
@@ -103,13 +103,13 @@ class ControlFiles:
             return iterators.read_open(opens, opened, wait=wait)
         return self._table.text(open_id, lambda: iterators.look(iterator, file, wait=wait))
 
-    def made_ahead(self, opened: Opened) -> bytes | None:
-        return self._iterated.opens.made_ahead(opened.id) if self._iterated is not None else None
+    def made_ahead(self, opened: OpenFile) -> bytes | None:
+        return self._iterated.opens.precomputed(opened.id) if self._iterated is not None else None
 
-    def write(self, opened: Opened, piece: Piece) -> None:
+    def write(self, opened: OpenFile, piece: Piece) -> None:
         self.iterated.iterators.write_open(self.iterated.opens, opened, piece)
 
-    def release(self, opened: Opened, is_short: bool) -> Callable[[], None] | None:
+    def release(self, opened: OpenFile, is_short: bool) -> Callable[[], None] | None:
         """Release an open. Returns what is left to do where others are at the store: it may wait."""
         if not opened.iterator or self._iterated is None:
             self._table.release(opened.id)
@@ -152,17 +152,17 @@ class ControlFiles:
         if awaited is not None:
             _, iterator, file = awaited.opened
             if file in STORED:
-                iterators.make_ahead(opens, awaited.opened)
+                iterators.precompute(opens, awaited.opened)
             self._stepping = iterator if file == "next" else 0
         elif self._stepping:
-            iterators.work_out(self._stepping)
+            iterators.precompute_step(self._stepping)
             self._stepping = 0
-            opens.tidy()
+            opens.delete_released()
 
     def undo(self) -> None:
         """What was made ahead and not asked for: others wait for the store."""
         if self._iterated is not None:
-            self._iterated.opens.store.undo()
+            self._iterated.opens.store.rollback()
 
     def close(self) -> None:
         """Before this worker ends, if it ends by itself."""
@@ -178,7 +178,7 @@ class ControlFile:
 
     __slots__ = ("_files", "_text", "handle", "opened")
 
-    def __init__(self, files: ControlFiles, handle: int, opened: Opened) -> None:
+    def __init__(self, files: ControlFiles, handle: int, opened: OpenFile) -> None:
         self._files = files
         self._text: bytes | None = None
         self.handle = handle

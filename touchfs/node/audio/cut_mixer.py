@@ -1,17 +1,16 @@
-"""Noise mixed into the audio of each item, the same noise whenever the item is made.
+"""A mixer of noise into the audio of each item. An item gets the same noise whenever it is made.
 
-Each item has random numbers of its own, seeded by the epoch and the item's token, so an item does not depend on those
-made before it. They are asked in this order: whether to mix (`mix_prob`), the signal-to-noise ratio if `snr` is a
-range, then for each noise which one it is and, with `random_mix_offset`, where in it to begin. Seeds, order and
-arithmetic are those of Lhotse's mixer over indexed cuts, so a seed gives the same audio.
+Each item has its own random numbers, seeded by the epoch and the item's token, so it does not depend on the items made
+before. They are drawn in this order: whether to mix (`mix_prob`), the signal-to-noise ratio if `snr` is a range, then
+for each noise its ordinal and, with `random_mix_offset`, its first sample. Seeds, order and arithmetic are those of
+Lhotse's mixer over indexed cuts, so a seed gives the same audio.
 
-The token is `(seed, source_token)`. Its seed is `seed` + epoch, unless `stateful=False`, so a token of any epoch
+The token is `(seed, source_token)`. Its seed is `seed` + epoch, or `seed` if `stateful=False`, so a token of any epoch
 rebuilds that epoch's noise.
 
-What it takes is a `Cut`: an object with `id`, `audio` and `sampling_rate`. What it makes is a copy with another `id`
-and `audio` (by `dataclasses.replace`, if it is a dataclass), so what else an object says of its audio, such as a
-duration, it must compute from it. A sample of a dataset is taken as a `Sound`, its decoded recording, and comes as one,
-mixed or not.
+The input is a `Cut`: an object with `id`, `audio` and `sampling_rate`. The output is a copy with another `id` and
+`audio` (by `dataclasses.replace` for a dataclass), so an object must compute other properties of its audio, such as
+its duration, from `audio`. A sample of a dataset becomes a `Sound`, its decoded recording, mixed or not.
 """
 
 from __future__ import annotations
@@ -41,18 +40,23 @@ from touchfs.node.core.transform import TransformIteration, TransformNode
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.token import State, Token, from_json, normalize_graph_token, to_json
 
-# Noise that would fill less than this is left out: its features could have no frame.
+# Shorter noise is not added at the end: its features could have no frame.
 LEAST_SECONDS = 0.05
 
 
 class LazyCutMixer(TransformNode):
-    """`mix_in_cuts` is a sequence, or an indexed node, of cuts; each of them is as likely, and all ranks draw from all.
+    """Each item of `cuts`, with probability `mix_prob` mixed with noise. A token is `(seed, source_token)`.
 
-    Noise is mixed over the whole cut, from as many cuts as that takes, or over `duration` seconds, and what is made is
-    that long. `snr` is in decibels, a number or a range; None leaves noise as loud as it is. `preserve_id` keeps the id
-    of the cut ("left") or of the noise ("right"); otherwise what is made has an id of its own. With `stateful=False`
-    the noise of a cut is the same in each epoch. `allow_padding` changes nothing, as in Lhotse's mixer: noise never
-    begins behind the end of what is mixed.
+    `mix_in_cuts` is a sequence or an indexed node of cuts, drawn uniformly; all ranks draw from all of it. Noise covers
+    the whole cut, from as many cuts as needed, or `duration` seconds, which is then the length of the result. `snr` is
+    in decibels, a number or a range (low, high); None keeps the noise's own level. `preserve_id` keeps the id of the
+    cut ("left") or of the noise ("right"); otherwise the result gets a new id. With `stateful=False` a cut has the same
+    noise in each epoch. `seed` is an integer, or a generator from which one seed is drawn. `random_mix_offset` begins
+    each noise at a random sample. `allow_padding` has no effect, as in Lhotse's mixer: noise never begins after the end
+    of the cut.
+
+    Raises UsageError for parameters out of range. Making an item raises UsageError for noise of another sampling rate
+    or without samples, and for objects without audio.
     """
 
     @refuses(tag="it marks a track of a mix, and here the tracks are mixed at once")
@@ -72,13 +76,13 @@ class LazyCutMixer(TransformNode):
     ) -> None:
         super().__init__(cuts)
         if duration is not None and not 0 < duration < math.inf:
-            raise UsageError(f"a mix is longer than 0 seconds and ends, and this is {duration}")
+            raise UsageError(f"the duration of a mix is finite and above 0 seconds, not {duration}")
         if not 0 <= mix_prob <= 1:
-            raise UsageError(f"a probability is within 0 and 1, not {mix_prob}")
+            raise UsageError(f"mix_prob is within 0 and 1, not {mix_prob}")
         if isinstance(snr, Sequence) and len(snr) != 2:
             raise UsageError(f"a range of snr has two ends, not {snr!r}")
         if preserve_id not in (None, "left", "right"):
-            raise UsageError(f"the id to preserve is that of the 'left' or the 'right', not {preserve_id!r}")
+            raise UsageError(f"preserve_id is None, 'left' or 'right', not {preserve_id!r}")
         self.mix_in_cuts = _indexed(mix_in_cuts)
         self.duration = duration
         self.snr = snr
@@ -96,6 +100,7 @@ class LazyCutMixer(TransformNode):
         return self.mix(partial(super().make, token), seed, token)
 
     def mix(self, make: Make, seed: int, token: Token) -> Any:
+        """Make a cut and mix noise into it, with random numbers of this seed and token."""
         cut, random = as_cut(make()), Random(_combined(seed, token))
         return cut if random.uniform(0.0, 1.0) > self.mix_prob else self._mixed(cut, random)
 
@@ -112,11 +117,11 @@ class LazyCutMixer(TransformNode):
         }
 
     def seed_of(self, seed: int, epoch: int) -> int:
-        """What the tokens of an epoch begin with."""
+        """Return the seed in the tokens of an epoch."""
         return seed + epoch if self.stateful else int(seed)
 
     def described(self) -> list[Any]:
-        # It has no state, so nothing else would tell which it was.
+        # The noise has no state, so `config` must identify it.
         return [self.mix_in_cuts]
 
     def drawn_seeds(self) -> list[DrawnSeed]:
@@ -128,17 +133,19 @@ class LazyCutMixer(TransformNode):
 
     def locate(self, token: Token, epoch: int) -> State:
         seed, inner = self._parts_of(token)
-        if seed != (wanted := self.seed_of(self.seed, epoch)):
-            raise UsageError(f"token {token!r} is not one of epoch {epoch}, whose tokens begin with {wanted}")
+        if seed != (expected := self.seed_of(self.seed, epoch)):
+            raise UsageError(f"token {token!r} is not one of epoch {epoch}, whose tokens begin with {expected}")
         return {**self.begin(epoch).state(), "source": locate(self.source, inner, epoch)}
 
     def __len__(self) -> int:
         return len(self.source)
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
+        """Return the token of an ordinal of the source, for a global shuffle above."""
         return self.seed_of(self.seed, epoch), self.source.token_at(ordinal, epoch)
 
     def ordinal_of(self, token: Token) -> int:
+        """Return the source's ordinal of a token."""
         return int(self.source.ordinal_of(self._parts_of(token)[1]))
 
     def _parts_of(self, token: Token) -> tuple[int, Token]:
@@ -150,31 +157,31 @@ class LazyCutMixer(TransformNode):
         rate, signal = cut.sampling_rate, _channels(cut)
         seconds = signal.shape[1] / rate
         snr = random.uniform(*self.snr) if isinstance(self.snr, Sequence) else self.snr
-        wanted = round(seconds - LEAST_SECONDS if self.duration is None else self.duration, DIGITS)
+        to_fill = round(seconds - LEAST_SECONDS if self.duration is None else self.duration, DIGITS)
         end = samples_of(seconds if self.duration is None else self.duration, rate)
         tracks, filled = [(0, signal[:, :end])], 0.0
         while True:
-            noise, last_id = self._noise(random, wanted - filled, rate)
+            noise, last_id = self._noise(random, to_fill - filled, rate)
             at = samples_of(filled, rate)
             tracks.append((at, noise[:, : max(end - at, 0)]))
             filled = round(filled + noise.shape[1] / rate, DIGITS)
-            if filled >= wanted - LEAST_SECONDS or not noise.size:
+            if filled >= to_fill - LEAST_SECONDS or not noise.size:
                 break
         audio = mix(tracks, snr)
-        # Drawn last, so that it changes nothing of what Lhotse draws.
+        # Drawn last, so that all other numbers are those that Lhotse draws.
         own_id = str(UUID(int=random.getrandbits(128), version=4))
         new_id = {"left": cut.id, "right": last_id}.get(self.preserve_id or "", own_id)
         return with_id(cut, new_id, audio=audio if cut.audio.ndim == 2 or len(audio) > 1 else audio[0])
 
     def _noise(self, random: Random, seconds: float, rate: int) -> tuple[Audio, str]:
-        """One cut, or the part of it that is wanted."""
+        """Draw a noise. Returns its audio, or a part of `seconds` of it, and its id."""
         ordinal = random.randrange(len(self.mix_in_cuts))
         cut = as_cut(maker(self.mix_in_cuts)(self.mix_in_cuts.token_at(ordinal, 0)))
         noise = _channels(cut)
         if cut.sampling_rate != rate:
             raise UsageError(f"noise of {cut.sampling_rate} Hz cannot be mixed at {rate} Hz: resample it", key=cut.id)
         if not noise.size:
-            raise UsageError("noise without a sample: leave it out of mix_in_cuts", key=cut.id)
+            raise UsageError("noise of zero length: leave it out of mix_in_cuts", key=cut.id)
         longest = noise.shape[1] / rate
         if self.random_mix_offset and longest > seconds:
             start = samples_of(random.uniform(0, longest - seconds), rate)
@@ -183,7 +190,7 @@ class LazyCutMixer(TransformNode):
 
 
 class CutMixerIteration(TransformIteration):
-    """Of an epoch's items without a token `taken` were made, which seeds the next one."""
+    """`taken` counts the epoch's items without a token; the count seeds the next such item."""
 
     node: LazyCutMixer
 
@@ -210,7 +217,7 @@ def _indexed(mix_in_cuts: Any) -> Any:
         if not isinstance(node, IteratorNode):
             node = LazyIndexedManifestIterator(node)
         if not len(node):
-            raise UsageError("mix_in_cuts has nothing to mix in")
+            raise UsageError("mix_in_cuts is empty")
         node.token_at(0, 0)
     except (TypeError, AttributeError) as error:
         raise UsageError(
@@ -220,8 +227,10 @@ def _indexed(mix_in_cuts: Any) -> Any:
 
 
 def _combined(seed: int, token: Token) -> int:
-    """Lhotse's, which hashes the pickle of a token. Through JSON no two parts of it are one object, which a pickle
-    would tell."""
+    """Combine a seed and a token as Lhotse does, which hashes the pickle of the token.
+
+    The token goes through JSON first: a pickle depends on whether two parts of it are the same object.
+    """
     plain = normalize_graph_token(from_json(to_json(token)))
     digest = blake2b(pickle.dumps(plain, protocol=4), digest_size=8).digest()
     return (seed * 0x9E3779B97F4A7C15 + int.from_bytes(digest, "little")) & 0xFFFFFFFFFFFFFFFF

@@ -1,6 +1,6 @@
-"""Audio summed at a signal-to-noise ratio: Lhotse's arithmetic, so the result is the same within what floats can say.
+"""Mixing audio at a signal-to-noise ratio, with Lhotse's arithmetic: the results agree within float precision.
 
-The energy of audio is its mean square. Noise keeps its loudness where it or the signal has none.
+The energy of audio is its mean square. If the signal or the noise has no energy, the noise keeps its level.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from touchfs.errors import UsageError
 # (channels, samples)
 Audio: TypeAlias = NDArray[Any]
 
-# Of seconds.
+# Decimal places of seconds.
 DIGITS = 8
 
 
 def samples_of(seconds: float, rate: int) -> int:
-    """Half a sample counts as one, where round() goes to the even one."""
+    """Return the number of samples in a time. Halves round up, unlike in round(), which rounds them to even."""
     return int(Decimal(round(seconds * rate, DIGITS)).quantize(Decimal(0), rounding=ROUND_HALF_UP))
 
 
 def mix(tracks: Sequence[tuple[int, Audio]], snr: float | None) -> Audio:
-    """Tracks that begin at these samples. The first is the signal, as loud as it is; the others get the energy that is
-    `snr` decibels below its own. A track of one channel goes to all."""
+    """Return the sum of (first sample, audio) tracks, of shape (channels, samples).
+
+    The first track is the signal, and keeps its level; the others are scaled to an energy `snr` decibels below it. A
+    track of one channel is added to all channels. Raises UsageError for different numbers of channels.
+    """
     signal = tracks[0][1]
     channels = {len(track) for _, track in tracks} - {1}
     if len(channels) > 1:
@@ -42,8 +45,8 @@ def mix(tracks: Sequence[tuple[int, Audio]], snr: float | None) -> Audio:
 
 
 def _gain(signal: Audio, noise: Audio, snr: float) -> float:
-    wanted, have = _energy(signal) * 10.0 ** (-snr / 10), _energy(noise)
-    return sqrt(wanted / have) if wanted > 0 and have > 0 else 1.0
+    target, energy = _energy(signal) * 10.0 ** (-snr / 10), _energy(noise)
+    return sqrt(target / energy) if target > 0 and energy > 0 else 1.0
 
 
 def _energy(audio: Audio) -> float:

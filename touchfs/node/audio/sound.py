@@ -1,6 +1,6 @@
-"""What can be mixed: objects with audio, or samples, whose recording is decoded.
+"""The objects that can be mixed: cuts, which have audio, and samples, whose recording is decoded.
 
-PCM in a WAV is decoded by itself, all else by libsndfile.
+PCM of 16 bits in a WAV is decoded here, every other format by libsndfile.
 """
 
 from __future__ import annotations
@@ -21,25 +21,33 @@ from touchfs.limits import LIMITS
 from touchfs.node.audio.mixing import Audio
 from touchfs.source.drive import drive
 
-# Extensions of a sample's recording. Other fields have their name before these.
+# The extensions of a sample's recording. Other audio fields have a name before the extension.
 RECORDINGS = ("wav", "flac", "mp3", "ogg", "opus", "original")
 
 
 class Cut(Protocol):
+    """An object that can be mixed."""
+
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Its id."""
 
     @property
     def audio(self) -> Audio:
         """Floats, of shape (samples,) or (channels, samples)."""
 
     @property
-    def sampling_rate(self) -> int: ...
+    def sampling_rate(self) -> int:
+        """Samples per second, in Hz."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sound:
-    """The recording of a sample, within -1 and 1, by itself or mixed with others. Two are equal if they sound alike."""
+    """The decoded recording of a sample, possibly mixed with others.
+
+    `audio` has floats within -1 and 1 before mixing, of shape (samples,) or (channels, samples); `sampling_rate` is in
+    Hz. Two sounds are equal if id, sampling rate, sample and audio are.
+    """
 
     id: str
     audio: Audio
@@ -48,13 +56,14 @@ class Sound:
 
     @property
     def duration(self) -> float:
+        """Seconds."""
         return int(self.audio.shape[-1]) / self.sampling_rate
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sound):
             return NotImplemented
-        told = (self.id, self.sampling_rate, self.sample) == (other.id, other.sampling_rate, other.sample)
-        return told and np.array_equal(self.audio, other.audio)
+        alike = (self.id, self.sampling_rate, self.sample) == (other.id, other.sampling_rate, other.sample)
+        return alike and np.array_equal(self.audio, other.audio)
 
     def __hash__(self) -> int:
         return hash((self.id, self.sampling_rate, self.sample))
@@ -65,7 +74,7 @@ if TYPE_CHECKING:
 
 
 def with_id(item: Any, new_id: str, **changes: Any) -> Any:
-    """A copy of a cut, or of anything else with an `id`, with another one."""
+    """Return a copy of a cut, or of any object with an `id`, with another id and other changed attributes."""
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         return dataclasses.replace(item, id=new_id, **changes)
     changed = copy.copy(item)
@@ -75,10 +84,14 @@ def with_id(item: Any, new_id: str, **changes: Any) -> Any:
 
 
 def as_cut(item: Any) -> Cut:
-    if isinstance(item, Sample):
+    """Return the item as a cut; a sample becomes a `Sound`.
+
+    Raises UsageError for other objects, FormatError for a damaged recording.
+    """
+    if isinstance(item, ShownSample):
         audio, rate = _decoded(item)
         return Sound(item.key, audio, rate, item)
-    # The audio itself may be costly to ask for.
+    # Do not test for `audio`: computing it may be costly.
     if not hasattr(item, "id") or not hasattr(item, "sampling_rate"):
         raise UsageError(
             f"{type(item).__name__} objects cannot be mixed: map them to objects with id, audio and sampling_rate"
@@ -90,9 +103,9 @@ def as_cut(item: Any) -> Cut:
 def _decoded(sample: Sample) -> tuple[Audio, int]:
     names = [name for name in RECORDINGS if name in sample]
     if len(names) != 1:
-        told = f"recordings {' and '.join(names)}" if names else "no recording"
+        found = f"recordings {' and '.join(names)}" if names else "no recording"
         raise UsageError(
-            f"a sample with {told} cannot be mixed: map it to an object with id, audio and sampling_rate",
+            f"a sample with {found} cannot be mixed: map it to an object with id, audio and sampling_rate",
             key=sample.key,
         )
     data = sample[names[0]]
@@ -103,12 +116,12 @@ def _decoded(sample: Sample) -> tuple[Audio, int]:
 
 
 def _pcm(data: bytes) -> tuple[Audio, int]:
-    told = drive(wav.scan(len(data)), Memory(data))
-    if told.codec != wav.PCM or told.bits != 16:
+    header = drive(wav.scan(len(data)), Memory(data))
+    if header.codec != wav.PCM or header.bits != 16:
         return _by_libsndfile(data)
-    frames = told.data_size // (2 * told.channels)
-    pcm = np.frombuffer(data, "<i2", frames * told.channels, told.data_offset)
-    return _by_channel((pcm / np.float32(1 << 15)).reshape(frames, told.channels)), told.rate
+    frames = header.data_size // (2 * header.channels)
+    pcm = np.frombuffer(data, "<i2", frames * header.channels, header.data_offset)
+    return _by_channel((pcm / np.float32(1 << 15)).reshape(frames, header.channels)), header.rate
 
 
 def _by_libsndfile(data: bytes) -> tuple[Audio, int]:
@@ -128,5 +141,5 @@ def _by_libsndfile(data: bytes) -> tuple[Audio, int]:
 
 
 def _by_channel(frames: Audio) -> Audio:
-    """Of one channel without it."""
+    """Transpose to (channels, samples), or (samples,) for one channel."""
     return frames[:, 0] if frames.shape[1] == 1 else np.ascontiguousarray(frames.T)

@@ -1,14 +1,13 @@
-"""What samplers share: when a batch is full, and what is known of samples that wait to be put into one.
+"""The base classes of samplers: the limit of a batch, and the buffered samples.
 
-A batch is padded to its longest sample, so it costs count times longest. It is full when one more as long as its
-longest would cost more than `max_duration`, or when the next one does; so no batch of two or more ever costs more, and
-a sample that is too long by itself makes a batch of its own. Where no batch gets too long by its last sample, the rule
-is that of Lhotse's dynamic samplers.
+A batch is padded to its longest sample, so it costs count times longest. It is full when another sample as long as its
+longest would cost more than `max_duration`, or when the next sample does. So no batch of two or more exceeds the limit,
+and a sample that is too long by itself becomes a batch of its own. As long as no last sample makes a batch too long,
+the rule is that of Lhotse's dynamic samplers.
 
-To know a duration takes the sample, so it is taken when the sample is first seen, and noted: a state holds the tokens
-of the samples that wait and their durations, and resuming makes none of them before its batch is made. Samples that
-wait are kept as they came, so let the source yield light ones (a manifest's), and decode in a `LazyMapper` of the
-batches.
+Measuring a duration needs the sample, so a sample is measured once, when it enters the buffer. A state holds the tokens
+and durations of the buffered samples, and resuming makes none of them before their batch. The buffer keeps samples as
+they are, so let the source yield light ones (of a manifest), and decode in a `LazyMapper` over the batches.
 """
 
 from __future__ import annotations
@@ -36,12 +35,17 @@ from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.transform import HoldingNode, TransformIteration
 from touchfs.token import State, Token
 
-# Of seconds: as Lhotse rounds, finer than any sampling rate, and short in a state.
+# Decimal places of seconds: as Lhotse rounds, finer than any sampling rate, and short in a state.
 DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
+    """The limit of a batch: `max_duration` bounds count times longest duration, `max_items` the count.
+
+    Raises UsageError unless at least one is given, finite and above 0.
+    """
+
     max_duration: float | None
     max_items: int | None
 
@@ -51,7 +55,7 @@ class Limit:
             raise UsageError(f"a batch needs a max_duration or max_items above 0, not {limits or 'neither'}")
 
     def take(self, durations: Iterable[float]) -> int | None:
-        """How many of these make a full batch, or None if they run out first."""
+        """Return how many of these samples make a full batch, or None if they run out first."""
         longest = 0.0
         for count, duration in enumerate(durations, 1):
             longest = max(longest, duration)
@@ -68,8 +72,8 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A sample that waits: how to make it, and all that is known of it without."""
+class BufferedSample:
+    """A sample in a sampler's buffer. `duration` is in seconds, or 0 if the sampler does not measure."""
 
     token: Token | None
     duration: float
@@ -77,7 +81,7 @@ class Waiting:
 
 
 class SamplerNode(HoldingNode):
-    """Yields lists of samples. The token of a batch is the tuple of its samples' tokens."""
+    """A node that yields batches: lists of samples. The token of a batch is the tuple of its samples' tokens."""
 
     def __init__(
         self, source: Any, limit: Limit, drop_last: bool, duration: str | Callable[[Any], float], measured: bool = True
@@ -87,7 +91,7 @@ class SamplerNode(HoldingNode):
         self.limit = limit
         self.drop_last = drop_last
         self.duration = duration
-        # Whether anything depends on durations. If not, samples are made only when their batch is.
+        # False if nothing depends on durations: samples are then made only together with their batch.
         self.measured = measured
 
     def make(self, token: Token) -> list[Any]:
@@ -104,6 +108,7 @@ class SamplerNode(HoldingNode):
         }
 
     def measure(self, sample: Any) -> float:
+        """Return the duration of a sample. Raises UsageError if it has none or the value is no duration."""
         try:
             value = getattr(sample, self.duration) if isinstance(self.duration, str) else self.duration(sample)
         except AttributeError as error:
@@ -117,7 +122,7 @@ class SamplerNode(HoldingNode):
 
 
 class SamplerIteration(TransformIteration):
-    """`drained`: the source has ended, and its state is that of its next epoch."""
+    """`drained` means that the source has ended, and that its state is that of its next epoch."""
 
     node: SamplerNode
 
@@ -125,39 +130,43 @@ class SamplerIteration(TransformIteration):
         super().__init__(node, epoch, saved)
         self.drained = saved.flag("drained")
 
-    def restored(self, saved: Saved) -> list[Waiting]:
+    def restored(self, saved: Saved) -> list[BufferedSample]:
+        """Return the buffered samples of a state. Raises FormatError."""
         tokens = saved.tokens("waiting", LARGEST)
         durations = [] if saved.fresh else saved.get("durations")
         if not isinstance(durations, list) or len(durations) != len(tokens) or not all(map(is_duration, durations)):
             raise FormatError(f"{saved.where}.durations are not those of {len(tokens)} samples: the state is damaged")
         make = maker(self.node.source)
         return [
-            Waiting(token, duration, partial(make, token)) for token, duration in zip(tokens, durations, strict=True)
+            BufferedSample(token, duration, partial(make, token))
+            for token, duration in zip(tokens, durations, strict=True)
         ]
 
-    def pull(self) -> Waiting | None:
-        """The next sample of the source."""
+    def pull(self) -> BufferedSample | None:
+        """Take the next sample of the source, or return None at its end."""
         pair = None if self.drained else next(self.source.pairs, None)
         if pair is None:
             self.drained = True
             return None
         token, make = pair
         if not self.node.measured:
-            return Waiting(token, 0, make)
+            return BufferedSample(token, 0, make)
         sample = make()
-        return Waiting(token, self.node.measure(sample), partial(same, sample))
+        return BufferedSample(token, self.node.measure(sample), partial(same, sample))
 
-    def waiting_position(self, waiting: Iterable[Waiting]) -> State:
-        waiting = list(waiting)
+    def buffer_position(self, samples: Iterable[BufferedSample]) -> State:
+        """Return the position with these buffered samples."""
+        samples = list(samples)
         return {
             **super().position(),
-            "waiting": [sample.token for sample in waiting],
-            "durations": [sample.duration for sample in waiting],
+            "waiting": [sample.token for sample in samples],
+            "durations": [sample.duration for sample in samples],
             "drained": self.drained,
         }
 
 
-def batch_of(samples: list[Waiting]) -> Pair:
+def batch_of(samples: list[BufferedSample]) -> Pair:
+    """Return the pair of a batch; its token is None if a sample has none."""
     tokens = tuple(sample.token for sample in samples if sample.token is not None)
     return tokens if len(tokens) == len(samples) else None, partial(_make_all, [sample.make for sample in samples])
 
@@ -167,7 +176,7 @@ def _make_all(makes: list[Make]) -> list[Any]:
 
 
 def is_duration(value: Any) -> bool:
-    """A finite number of 0 or more, whoever made it."""
+    """Return True for a finite number of 0 or more of any type."""
     try:
         return not isinstance(value, bool | str | bytes) and math.isfinite(value) and value >= 0
     except (TypeError, OverflowError):
@@ -185,5 +194,5 @@ def _refuse_mixed(source: Any) -> None:
     if 0 < sum(map(supports_graph_restore, leaves)) < len(leaves):
         raise UsageError(
             f"a sampler over indexed data and {' and '.join(sorted(streaming))} together could not be restored, nor "
-            "shared among workers: index what is not indexed, or sample it apart"
+            "shared among workers: index all data, or use a sampler for each kind"
         )

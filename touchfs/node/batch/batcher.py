@@ -1,4 +1,4 @@
-"""Lists of items, of `batch_size` each. The token of a batch is the tuple of its items' tokens."""
+"""Batches of a fixed number of items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from touchfs.token import State, Token
 
 
 class LazyBatcher(TransformNode):
-    """`drop_last` leaves out the last batch if it is not full."""
+    """Lists of `batch_size` items of `source`. The token of a batch is the tuple of its items' tokens.
+
+    `drop_last` drops the last batch if it is not full. Raises UsageError for a batch size below 1.
+    """
 
     def __init__(self, source: Any, batch_size: int, drop_last: bool = False) -> None:
         if batch_size < 1:
@@ -40,7 +43,7 @@ class LazyBatcher(TransformNode):
 
 
 class BatcherIteration(TransformIteration):
-    """`drained`: the source has ended, and its state is that of its next epoch."""
+    """`drained` means that the source has ended, and that its state is that of its next epoch."""
 
     node: LazyBatcher
 

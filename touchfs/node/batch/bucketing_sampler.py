@@ -1,16 +1,17 @@
-"""Batches of samples of similar duration, so that little of a batch is padding.
+"""Batches of samples of similar duration, which need little padding.
 
-`buffer_size` samples wait, each in the bucket of its duration. For each batch a bucket is drawn, or the next one to it
-that has a full batch. If none has, more samples are read until one does, so nothing is lost or cut short by a buffer
-that is too small. At the end what is left makes batches that are not full, unless `drop_last`.
+The buffer holds `buffer_size` samples, each in the bucket of its duration. For each batch a bucket is drawn; if it has
+no full batch, the nearest bucket that has one is used. If none has, more samples are read until one does, so a buffer
+that is too small neither loses samples nor cuts batches short. At the end, the rest makes batches that are not full,
+unless `drop_last`.
 
-The k-th draw is a function of (seed, epoch, k), one for each batch: ranks that step together, with the same
-`boundaries`, draw the same bucket, and so take equally long. With `shuffle`, samples are drawn from the bucket at
-random; without, they leave it as they came.
+The k-th draw is a function of (seed, epoch, k), one for each batch: ranks that step together and have the same
+`boundaries` draw the same bucket, and so take equally long. With `shuffle`, samples leave a bucket at random; without,
+in the order in which they entered it.
 
-`boundaries` are durations, each the first of a bucket. If none are given, they are set at the start of an epoch from
-the samples that wait then, such that `num_buckets` buckets have the same total duration. The state has them, and the
-token and duration of each sample that waits: some 20 bytes each, 200 kB with 10,000.
+Boundaries are durations, each the smallest of a bucket. If none are given, they are computed at the start of an epoch
+from the samples then in the buffer, such that `num_buckets` buckets have equal total durations. The state has the
+boundaries, and the token and duration of each buffered sample: some 20 bytes each, 200 kB for 10,000.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.node.batch.batch import Limit, SamplerIteration, SamplerNode, Waiting, batch_of, is_duration
+from touchfs.node.batch.batch import BufferedSample, Limit, SamplerIteration, SamplerNode, batch_of, is_duration
 from touchfs.node.core.base import Pair
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, resolve_seed
@@ -32,7 +33,13 @@ from touchfs.token import State
 
 
 class BucketingSampler(SamplerNode):
-    """Limits and `duration` are those of `DynamicSampler`."""
+    """Batches (lists) of samples from one bucket of durations. Tokens, limits and `duration` as in `DynamicSampler`.
+
+    `boundaries` are ascending durations between buckets; without them, `num_buckets` buckets are computed from the
+    first `buffer_size` samples. `seed` seeds the draws of buckets and, with `shuffle`, of samples from a bucket.
+    `drop_last` drops all samples that are left when no bucket has a full batch. Raises UsageError for arguments out of
+    range.
+    """
 
     def __init__(
         self,
@@ -73,7 +80,7 @@ class BucketingSampler(SamplerNode):
 
 
 class BucketingIteration(SamplerIteration):
-    """`drawn` buckets and `picked` samples: how many random numbers were used of each kind."""
+    """`drawn` and `picked` count the random numbers used for buckets and for samples."""
 
     node: BucketingSampler
 
@@ -81,14 +88,14 @@ class BucketingIteration(SamplerIteration):
         super().__init__(node, epoch, saved)
         self.drawn = saved.integer("drawn")
         self.picked = saved.integer("picked")
-        # Until boundaries are set, all samples wait in one bucket.
+        # Until boundaries are set, there is a single bucket.
         self.boundaries: list[float] | None = node.boundaries if saved.fresh else saved.get("boundaries")
         if not _are_boundaries(self.boundaries):
             raise FormatError(f"{saved.where}.boundaries are not durations in ascending order: the state is damaged")
         self._sort(self.restored(saved))
 
     def walk(self) -> Iterator[Pair]:
-        # The complement of the seed, or both kinds would be the same numbers.
+        # The complement of the seed, or both kinds of draws would use the same numbers.
         picks = draws(self.seed, self.epoch, self.picked)
         for number in draws(~self.seed, self.epoch, self.drawn):
             self._fill()
@@ -103,7 +110,7 @@ class BucketingIteration(SamplerIteration):
 
     def position(self) -> State:
         return {
-            **self.waiting_position(sample for bucket in self.buckets for sample in bucket),
+            **self.buffer_position(sample for bucket in self.buckets for sample in bucket),
             "boundaries": self.boundaries,
             "drawn": self.drawn,
             "picked": self.picked,
@@ -125,19 +132,19 @@ class BucketingIteration(SamplerIteration):
             self._bucket_of(sample).append(sample)
         return sample is not None
 
-    def _bucket_of(self, sample: Waiting) -> list[Waiting]:
+    def _bucket_of(self, sample: BufferedSample) -> list[BufferedSample]:
         return self.buckets[bisect_right(self.boundaries or [], sample.duration)]
 
-    def _sort(self, samples: list[Waiting]) -> None:
-        self.buckets: list[list[Waiting]] = [[] for _ in range(len(self.boundaries or []) + 1)]
+    def _sort(self, samples: list[BufferedSample]) -> None:
+        self.buckets: list[list[BufferedSample]] = [[] for _ in range(len(self.boundaries or []) + 1)]
         for sample in samples:
             self._bucket_of(sample).append(sample)
 
-    def _has_a_batch(self, bucket: list[Waiting]) -> bool:
-        """If in one order, then in every order: a batch only gets fuller by what is added."""
+    def _has_a_batch(self, bucket: list[BufferedSample]) -> bool:
+        """Return True if a bucket has a full batch, which does not depend on the order: adding only fills a batch."""
         return self.node.limit.take(sample.duration for sample in bucket) is not None
 
-    def _choose(self, number: float) -> list[Waiting] | None:
+    def _choose(self, number: float) -> list[BufferedSample] | None:
         drawn = int(number * len(self.buckets))
         nearest = sorted(range(len(self.buckets)), key=lambda index: abs(index - drawn))
         for index in nearest:
@@ -146,8 +153,8 @@ class BucketingIteration(SamplerIteration):
         left = [self.buckets[index] for index in nearest if self.buckets[index]]
         return left[0] if left and not self.node.drop_last else None
 
-    def _arranged(self, bucket: list[Waiting], picks: Iterator[float]) -> Iterator[float]:
-        """The durations of a bucket in the order in which its samples leave it, which is then the bucket's own."""
+    def _arranged(self, bucket: list[BufferedSample], picks: Iterator[float]) -> Iterator[float]:
+        """Yield the durations of a bucket in the order in which its samples leave it, and reorder the bucket so."""
         for first in range(len(bucket)):
             if self.node.shuffle:
                 other = first + int(next(picks) * (len(bucket) - first))
@@ -157,7 +164,7 @@ class BucketingIteration(SamplerIteration):
 
 
 def _even(durations: list[float], count: int) -> list[float]:
-    """Boundaries of buckets of the same total duration. Fewer, where many durations are equal."""
+    """Return boundaries of `count` buckets of equal total duration, or fewer buckets if many durations are equal."""
     if not durations:
         return []
     ascending = np.sort(np.array(durations, np.float64))

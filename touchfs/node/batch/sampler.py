@@ -1,8 +1,8 @@
-"""Batches of as many samples as fit, in the order in which they come.
+"""Batches of as many samples as fit, in the order of the source.
 
-With `shuffle`, the source goes through a `LazyShuffler` of `buffer_size` first. Over one indexed dataset it is better
-to shuffle all of that (`LazyIndexedManifestIterator(…, shuffle=True)`): then the state is some integers, and one sample
-at most waits between two batches, the one that did not fit into the first.
+With `shuffle`, the source first goes through a `LazyShuffler` of `buffer_size`. For one indexed dataset a global
+shuffle is better (`LazyIndexedManifestIterator(…, shuffle=True)`): the state is then a few integers, and at most one
+sample is buffered between two batches, the one that did not fit into the first.
 """
 
 from __future__ import annotations
@@ -19,8 +19,14 @@ from touchfs.token import State
 
 
 class DynamicSampler(SamplerNode):
-    """`max_duration` bounds count times longest of a batch, `max_items` the count; `duration` is the name of a
-    sample's attribute or a function of it. `drop_last` leaves out the last batch if it is not full."""
+    """Batches (lists) of consecutive samples. The token of a batch is the tuple of its samples' tokens.
+
+    `max_duration` bounds the count times the longest duration in a batch, in the unit of `duration`: the name of an
+    attribute of a sample, or a function of a sample. `max_items` bounds the count. `drop_last` drops the last batch if
+    it is not full. With `shuffle`, samples first go through a buffer of `buffer_size`, drawn with `seed`.
+
+    Raises UsageError without a limit. Iterating raises UsageError for a sample without a valid duration.
+    """
 
     def __init__(
         self,
@@ -43,29 +49,31 @@ class DynamicSampler(SamplerNode):
 
 
 class DynamicIteration(SamplerIteration):
+    """`buffer` holds the samples taken from the source and not yet in a batch."""
+
     node: DynamicSampler
 
     def __init__(self, node: DynamicSampler, epoch: int, saved: Saved) -> None:
         super().__init__(node, epoch, saved)
-        self.waiting = self.restored(saved)
+        self.buffer = self.restored(saved)
 
     def walk(self) -> Iterator[Pair]:
         while True:
             count = self.node.limit.take(self._durations())
             if count is None:
-                count = 0 if self.node.drop_last else len(self.waiting)
+                count = 0 if self.node.drop_last else len(self.buffer)
             if not count:
                 return
-            batch = self.waiting[:count]
-            del self.waiting[:count]
+            batch = self.buffer[:count]
+            del self.buffer[:count]
             yield batch_of(batch)
 
     def _durations(self) -> Iterator[float]:
-        for sample in self.waiting:
+        for sample in self.buffer:
             yield sample.duration
         while (pulled := self.pull()) is not None:
-            self.waiting.append(pulled)
+            self.buffer.append(pulled)
             yield pulled.duration
 
     def position(self) -> State:
-        return self.waiting_position(self.waiting)
+        return self.buffer_position(self.buffer)

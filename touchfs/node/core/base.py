@@ -1,18 +1,18 @@
-"""The node contract, and what the nodes of this package have in common.
+"""The node contract, and the base classes of this package's nodes.
 
-A *node* is a description: what to iterate, in what order. A *token* rebuilds one of its items, `node[token]`; a *state*
-resumes an iteration. Three promises are told apart:
+A *node* describes which items to iterate and in which order. A *token* rebuilds one of its items, `node[token]`; a
+*state* resumes an iteration. A node makes up to three separate promises:
 
     is_checkpointable           state_dict and load_state_dict resume exactly
     is_indexed                  the data below has random access
     has_constant_time_access    node[token] rebuilds an item without looking at any other
 
-Position lives in the iteration, not in the node. `begin` makes an `Iteration`: a generator of pairs of a token and a
-function that makes the item, and a `state()` that can be asked between any two pairs. Items are made only when needed:
-a buffer holds tokens, and a slicer decodes nothing it skips. A token is None where nothing below can rebuild items.
+The position belongs to the iteration, not to the node. `begin` returns an `Iteration`: its `pairs` yield (token,
+function that makes the item), and its `state()` may be called between any two pairs. Items are made only when needed:
+a buffer holds tokens, and a slicer decodes nothing it skips. A token is None if no node below can rebuild items.
 
-An epoch is a number, not something left behind in a node: a parent in epoch e begins its children in epoch e. The state
-before the end of an epoch was seen resumes in it, even when no item is left; the state after is the start of the next.
+An epoch is a number, not a leftover in a node: a parent in epoch e begins its children in epoch e. A state taken
+before StopIteration resumes in the same epoch, even if no item is left; a state taken after it begins the next epoch.
 """
 
 from __future__ import annotations
@@ -34,47 +34,57 @@ Pair: TypeAlias = "tuple[Token | None, Make]"
 
 
 class IteratorNode:
-    """Base of all nodes, also of foreign ones (`touchfs.node.core.foreign`). Children are `source` or `sources`."""
+    """Base class of all nodes, including those of other packages (`touchfs.node.core.foreign`).
+
+    A node keeps its children in the attribute `source` or `sources`.
+    """
 
     @property
     def is_checkpointable(self) -> bool:
+        """True if `state_dict` and `load_state_dict` resume exactly."""
         return False
 
     @property
     def is_indexed(self) -> bool:
+        """True if the data below has random access."""
         return False
 
     @property
     def has_constant_time_access(self) -> bool:
+        """True if `node[token]` rebuilds an item without looking at any other."""
         return False
 
     def __bool__(self) -> bool:
-        # Or a node with a length would be false when it is empty, and one without a length would raise.
+        # Without this, an empty node would be false, and a node without a length would raise.
         return True
 
     def __iter__(self) -> Iterator[Any]:
+        """Iterate one epoch: the one after the last finished one, or from a loaded state on."""
         raise NotImplementedError
 
     def __getitem__(self, token: Any) -> Any:
+        """Return the item of a token. Raises UsageError if this node cannot rebuild items."""
         raise UsageError(f"{kind_of(self)} cannot rebuild an item from a token")
 
     def state_dict(self) -> State:
+        """Return the position as a JSON object. Raises UsageError if this node cannot be saved."""
         refuse_state(self)
 
     def load_state_dict(self, state: State) -> None:
+        """Make the next `iter` start at a position from `state_dict`. Raises UsageError if it cannot be restored."""
         refuse_state(self)
 
 
 class Iteration(ABC):
-    """One pass over a node, which `pairs` goes through."""
+    """One pass over a node. Iterate it through `pairs`; `ended` becomes True at the end of the epoch."""
 
     def __init__(self, node: PairNode, epoch: int) -> None:
         self.node = node
         self.epoch = epoch
-        # The node may take another one from a state.
+        # A copy: the node may later take another seed from a state.
         self.seed: Any = getattr(node, "seed", None)
         self.ended = False
-        self._can_be_saved = False  # until it was asked, once, as that looks at the whole graph below
+        self._can_be_saved = False  # computed once, on the first `state()`: it inspects the whole graph below
         self.pairs = self._until_the_end()
 
     def _until_the_end(self) -> Iterator[Pair]:
@@ -83,17 +93,18 @@ class Iteration(ABC):
 
     @abstractmethod
     def walk(self) -> Iterator[Pair]:
-        """The pairs that are left. Before each yield, the iteration's own fields say where the next one begins."""
+        """Yield the remaining pairs. Before each yield, the fields of the iteration must hold the next position."""
 
     def take(self, count: int) -> list[Token | None]:
-        """The tokens of the next `count` pairs, fewer at the end. Of an iteration whose `pairs` are not asked for."""
+        """Return the tokens of the next `count` pairs, fewer at the end. Do not mix with reading `pairs`."""
         return [token for token, _ in islice(self.pairs, count)]
 
     @abstractmethod
     def position(self) -> State:
-        """Those fields, of the same names at all times."""
+        """Return the fields of the position as JSON, always under the same names."""
 
     def state(self) -> State:
+        """Return the state that resumes here. Raises UsageError if the graph cannot be saved."""
         self._can_be_saved = self._can_be_saved or self.node.is_checkpointable
         if not self._can_be_saved:
             refuse_state(self.node, self.node.obstacle())
@@ -109,50 +120,63 @@ class Iteration(ABC):
 
 
 class PairNode(IteratorNode, ABC):
-    """A node of this package, or one that is written like them."""
+    """Base class of the nodes of this package, and of your own nodes that pass tokens along.
 
-    # An integer, of nodes that draw anything.
+    Implement `iteration` and `make`; override `obstacle`, `config` and `locate` as needed.
+    """
+
+    # An integer in nodes that draw random numbers.
     seed: Any = None
     _track: Track
 
     @abstractmethod
     def iteration(self, epoch: int, saved: Saved) -> Iteration:
-        """An iteration from where `saved` says, or from the start of an epoch."""
+        """Return an iteration that starts at `saved`, or at the start of the epoch if `saved` is fresh."""
 
     @abstractmethod
     def make(self, token: Token) -> Any:
-        """The item of a token."""
+        """Return the item of a token."""
 
     @property
     def is_checkpointable(self) -> bool:
         return self.obstacle() is None
 
     def obstacle(self) -> str | None:
-        """Why it cannot be saved, or None if it can. `touchfs.node.core.foreign.obstacle` asks this of sources."""
+        """Return why this node cannot be saved, or None if it can.
+
+        For a source of any kind call `touchfs.node.core.foreign.obstacle`.
+        """
         return None
 
     def config(self) -> State:
-        """What a state must agree with: parameters, and what is known of the data."""
+        """Return the parameters and properties of the data that a state must agree with."""
         return {}
 
     def described(self) -> list[Any]:
-        """The nodes below that have no states of their own, and are part of `config` instead."""
+        """Return the nodes below that have no state of their own because `config` describes them."""
         return []
 
     def drawn_seeds(self) -> list[DrawnSeed]:
-        """Those that `config` has."""
+        """Return the drawn seeds in `config`."""
         return [self.seed] if isinstance(self.seed, DrawnSeed) else []
 
     def take_seeds(self, config: Saved) -> None:
-        """Where `config` has drawn seeds, take those of a state."""
+        """Replace drawn seeds by those in the `config` of a state."""
         if isinstance(self.seed, DrawnSeed):
             self.seed = DrawnSeed(config.seed("seed"), self.seed.given)
 
     def locate(self, token: Token, epoch: int) -> State:
-        """The state from which the item of a token comes next, in an epoch that nothing was taken from."""
-        raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state tells where it is")
+        """Return the state from which the item of `token` comes next, in an otherwise fresh epoch.
+
+        Raises UsageError if this node cannot be positioned at a token.
+        """
+        raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state can be restored")
 
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
+        """Return an iteration of `epoch`, or one that resumes at `saved`, whose epoch then counts.
+
+        Raises FormatError for a damaged state, UsageError for one of another graph or dataset.
+        """
         if not saved.fresh:
             self._check(saved)
             epoch = saved.integer("epoch")
@@ -162,7 +186,7 @@ class PairNode(IteratorNode, ABC):
         return iteration
 
     def pairs(self) -> Iterator[Pair]:
-        """What `iter` goes through, with tokens, and items not made before they are asked for."""
+        """Iterate as `iter` does, but over (token, function that makes the item)."""
         track = self._current_track()
         iteration, track.loaded = track.loaded or self.begin(track.epoch), None
         track.latest = iteration
@@ -176,12 +200,12 @@ class PairNode(IteratorNode, ABC):
         return with_token(self.make(token), token)
 
     def state_dict(self) -> State:
-        """Where the iteration is that was begun or advanced last, or where the next one will begin."""
+        """Return the position of the iteration begun or advanced last, or else where the next one begins."""
         track = self._current_track()
         return (track.latest or track.loaded or self.begin(track.epoch)).state()
 
     def load_state_dict(self, state: State) -> None:
-        """The next `iter` begins where the state says; those after it begin epochs as usual."""
+        """Make the next `iter` start at `state`; later ones begin epochs as usual. Raises as `begin`."""
         if not self.is_checkpointable:
             refuse_state(self, self.obstacle())
         if state is None:
@@ -204,13 +228,13 @@ class PairNode(IteratorNode, ABC):
             raise UsageError(
                 f"{saved.where} is one of a {saved.get('node')!r:.80}, not of a {kind}: restore the graph it is of"
             )
-        of_state = saved.child("config")
+        saved_config = saved.child("config")
         if self.drawn_seeds():
-            self.take_seeds(of_state)
+            self.take_seeds(saved_config)
         config = self.config()
-        of_state.refuse_others(config)
+        saved_config.refuse_others(config)
         for name, here in config.items():
-            there = of_state.get(name)
+            there = saved_config.get(name)
             if there != here:
                 raise UsageError(
                     f"{saved.where} is of a {kind} with {name} = {there!r:.200}, here it is {here!r:.200}: "
@@ -218,7 +242,7 @@ class PairNode(IteratorNode, ABC):
                 )
 
     def __getstate__(self) -> State:
-        # A copy in another process begins where this one was told to, not where its iterations are.
+        # A copy in another process starts at the loaded state, not at the position of an iteration of this process.
         state = self.__dict__.copy()
         track: Track | None = state.pop("_track", None)
         if track is not None:
@@ -234,7 +258,7 @@ class PairNode(IteratorNode, ABC):
 
 
 class TrackedPairs:
-    """An iteration's pairs, for whoever asks the node where it is."""
+    """The pairs of an iteration, which records itself on the node's track so that the node knows its position."""
 
     __slots__ = ("_iteration", "_track")
 
@@ -252,9 +276,9 @@ class TrackedPairs:
             return next(iteration.pairs)
         except StopIteration:
             if not iteration.ended:
-                # A generator that raised ends, which would pass for the end of the epoch.
+                # A generator that raised is exhausted, which would look like the end of the epoch.
                 raise UsageError(
-                    f"an iteration of {kind_of(iteration.node)} failed at an item before: begin another, from a state"
+                    f"an iteration of {kind_of(iteration.node)} failed at an earlier item: start another from a state"
                 ) from None
             # Two iterations that end the same epoch end it once.
             track.epoch = max(track.epoch, iteration.epoch + 1)
@@ -262,35 +286,38 @@ class TrackedPairs:
 
 
 def same(item: Any) -> Any:
-    """partial(same, item) is the `Make` of an item that is made already."""
+    """Return the item: `partial(same, item)` is the `Make` of an existing item."""
     return item
 
 
 def kind_of(node: object) -> str:
+    """Return the class name of a node, which states hold."""
     return type(node).__name__
 
 
 def children_of(node: object) -> list[Any]:
+    """Return the children of a node of any kind: its `sources`, or its `source`."""
     sources = getattr(node, "sources", None)
     return list(sources) if isinstance(sources, list | tuple) else [node.source] if hasattr(node, "source") else []
 
 
 def name_of(function: Callable[..., Any] | None) -> str | None:
-    """How a state tells one function from another, the same in every process and wherever it is defined."""
+    """Return the name under which a state records a function: the same in every process and every module."""
     function = getattr(function, "func", function)
     return None if function is None else getattr(function, "__name__", kind_of(function))
 
 
 def refuse_state(node: object, why: str | None = None) -> NoReturn:
+    """Raise UsageError: the node is not checkpointable."""
     raise UsageError(f"{kind_of(node)} is not checkpointable: {why or 'it has no state'}")
 
 
 def resolve_iterator_source(source: Any) -> Any:
-    """The node inside a wrapper that keeps it in `data`; anything else as it is."""
+    """Return the node that a wrapper such as `SampleSet` keeps in `data`; return anything else unchanged."""
     data = None if isinstance(source, IteratorNode) else getattr(source, "data", None)
     return data if isinstance(data, IteratorNode) else source
 
 
 def supports_graph_restore(source: Any) -> bool:
-    """Whether `source[token]` rebuilds an item directly."""
+    """Return True if `source[token]` rebuilds an item directly."""
     return bool(getattr(source, "is_indexed", False) and getattr(source, "has_constant_time_access", False))

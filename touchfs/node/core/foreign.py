@@ -1,7 +1,7 @@
-"""Children of any kind: nodes of this package, nodes written elsewhere, and plain iterables.
+"""Children of any kind: nodes of this package, nodes of other packages ("foreign"), and plain iterables.
 
-A node written elsewhere yields items with their tokens on them. If it claims that tokens rebuild its items, an item
-without one is an error here and now: saved without it, the item could never come back.
+A foreign node attaches tokens to the items that it yields. If it claims that tokens rebuild its items, an item without
+a token raises at once: a state without that token could never bring the item back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from touchfs.token import State, Token, normalize_graph_token
 
 
 def begin(source: Iterable[Any], epoch: int, saved: Saved = FRESH) -> Iteration:
-    """A child's iteration, of its parent's epoch, or, where it has ended and the parent has not, of the next one."""
+    """Begin a child in its parent's epoch, or in the next one if the child has ended and its parent has not."""
     iteration = _begin(source, epoch, saved)
     if iteration.epoch not in (epoch, epoch + 1):
         raise FormatError(f"{saved.where}.epoch is {iteration.epoch} within one of epoch {epoch}: the state is damaged")
@@ -38,10 +38,10 @@ def begin(source: Iterable[Any], epoch: int, saved: Saved = FRESH) -> Iteration:
 
 
 def resume_root(root: Iterable[Any], saved: Saved) -> Iteration:
-    """The iteration of a graph from its root. No parent sets its epoch, so the state may be of any."""
+    """Resume a graph from its root. No parent fixes the epoch, so the state may be of any epoch."""
     if isinstance(root, PairNode) or saved.only("node", "epoch", "state"):
         return _begin(root, 0, saved)
-    # A node written elsewhere saves no epoch for itself: its sources have it.
+    # A foreign node saves no epoch of its own: its sources have it.
     iteration = ForeignIteration(root, 0, FRESH)
     iteration.load(saved)
     iteration.epoch = iteration.scope.adopt_epoch()
@@ -53,7 +53,7 @@ def _begin(source: Iterable[Any], epoch: int, saved: Saved) -> Iteration:
 
 
 def maker(source: Iterable[Any]) -> Callable[[Token], Any]:
-    """What makes the item of a token."""
+    """Return the function from a token of `source` to its item. It raises UsageError if items cannot be rebuilt."""
     if isinstance(source, PairNode):
         return source.make
     if isinstance(source, IteratorNode):
@@ -62,16 +62,17 @@ def maker(source: Iterable[Any]) -> Callable[[Token], Any]:
 
 
 def locate(source: Any, token: Token, epoch: int) -> State:
+    """Return the state of a child from which the item of `token` comes next. Raises UsageError if it has none."""
     if isinstance(source, PairNode):
         return source.locate(token, epoch)
-    raise UsageError(f"{kind_of(source)} cannot be positioned at a token: only a state tells where it is")
+    raise UsageError(f"{kind_of(source)} cannot be positioned at a token: only a state can be restored")
 
 
 def obstacle(source: object) -> str | None:
-    """Why the graph from a node down cannot be saved, or None if it can. Decides for nodes of any kind.
+    """Return why the graph from a node down cannot be saved, or None if it can. Works for nodes of any kind.
 
-    A node written elsewhere may save nothing of its own, because its sources' states tell where it is. Over a source
-    that has none it would begin again with the first item, so it cannot be saved there, whatever it claims.
+    A foreign node may save nothing but the states of its sources. Over a source without a state it would restart at
+    the first item, so it cannot be saved there, whatever it claims.
     """
     if isinstance(source, PairNode):
         return source.obstacle()
@@ -85,21 +86,23 @@ def obstacle(source: object) -> str | None:
 
 
 def first_obstacle(sources: Iterable[object]) -> str | None:
+    """Return why one of the sources cannot be saved, or None if all can."""
     return next(filter(None, map(obstacle, sources)), None)
 
 
 def check_checkpointable(source: object) -> None:
+    """Raise UsageError if the graph from a node down cannot be saved."""
     if why := obstacle(source):
         refuse_state(source, why)
 
 
 def _saves_only(children: Sequence[Any], node: Any) -> bool:
-    """A node written elsewhere saves nothing but the states of these children."""
+    """Return True if a foreign node saves nothing but the states of these children."""
     with Scope(0).entered():
         try:
             state, states = node.state_dict(), [child.state_dict() for child in children]
         except (AttributeError, NotImplementedError, UsageError):
-            # It asks a child for a state that the child does not have.
+            # It saves a child that has no state.
             return True
     return _is_empty(state, states)
 
@@ -113,10 +116,13 @@ def _is_empty(value: Any, states: Sequence[Any]) -> bool:
 
 
 def is_indexed(source: object) -> bool:
+    """Return True if the data below a node of any kind has random access."""
     return bool(getattr(source, "is_indexed", False))
 
 
 class ForeignIteration(Iteration):
+    """An iteration of a foreign node or a plain iterable, driven inside a scope of its own."""
+
     def __init__(self, source: Any, epoch: int, saved: Saved) -> None:
         if not saved.fresh:
             if saved.get("node") != kind_of(source):
@@ -129,6 +135,7 @@ class ForeignIteration(Iteration):
             self.load(saved.child("state"))
 
     def load(self, state: Saved) -> None:
+        """Restore the foreign node inside this iteration's scope."""
         check_checkpointable(self.source)
         with self.scope.entered():
             self.source.load_state_dict(state.fields())
@@ -149,8 +156,8 @@ class ForeignIteration(Iteration):
                 token = get_graph_origin(item)
                 if token is None:
                     raise UsageError(
-                        f"{kind_of(self.source)} yields {item!r:.80} without a token, though it says that tokens "
-                        "rebuild its items: attach_graph_origin to what it yields"
+                        f"{kind_of(self.source)} yields {item!r:.80} without a token, although it claims that tokens "
+                        "rebuild its items: call attach_graph_origin on each item"
                     )
                 token = normalize_graph_token(token)
                 given.add(token, make)

@@ -1,8 +1,8 @@
-"""The tokens that a node written elsewhere gives to its items: one token must not mean two different items.
+"""Check the tokens of a foreign node: one token must not stand for two different items.
 
-A state would hold it twice, and one of the two would never come back. The same item may come twice. A token is compared
-with the one before, and with those of items that somebody still holds, such as a shuffle buffer or a batch in the
-making. So nothing is kept alive for this but the last item.
+A state would list the token twice and restore the same item for both. The same item may come twice. A token is
+compared with the previous one and with those of items that are still referenced, for example by a shuffle buffer or
+an unfinished batch. So the check itself keeps only the last item alive.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ LEVELS = 10
 
 
 class GivenTokens:
-    __slots__ = ("_held", "_kind", "_last")
+    """The recent tokens of one foreign node, whose class name `kind` appears in errors."""
+
+    __slots__ = ("_kind", "_last", "_live")
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._last: tuple[Token, Any] | None = None
-        self._held: WeakValueDictionary[Token, Any] = WeakValueDictionary()
+        self._live: WeakValueDictionary[Token, Any] = WeakValueDictionary()
 
     def add(self, token: Token, make: partial[Any]) -> None:
-        """The item is the argument of `make`. UsageError, if another item has this token."""
+        """Note the token of the item, which is the argument of `make`. Raises UsageError if a different item has it."""
         (item,) = make.args
         earlier = self._find(token)
         if earlier is not None and not are_alike(earlier, item):
@@ -38,19 +40,19 @@ class GivenTokens:
             )
         self._last = token, item
         try:
-            self._held[token] = item
+            self._live[token] = item
         except TypeError:  # no weak references to integers and tuples
-            self._held[token] = make
+            self._live[token] = make
 
     def _find(self, token: Token) -> Any:
         if self._last is not None and self._last[0] == token:
             return self._last[1]
-        held = self._held.get(token)
-        return held.args[0] if isinstance(held, partial) else held
+        found = self._live.get(token)
+        return found.args[0] if isinstance(found, partial) else found
 
 
 def are_alike(one: Any, other: Any, levels: int = LEVELS) -> bool:
-    """Two objects that were made from the same data. Where that cannot be known they are."""
+    """Return True if two objects were made from the same data, or if that cannot be decided."""
     if one is other or not levels:
         return True
     if type(one) is not type(other):
@@ -66,7 +68,7 @@ def are_alike(one: Any, other: Any, levels: int = LEVELS) -> bool:
             return True
         compares: Any = type(one).__eq__
         by_value = compares is not object.__eq__
-    except (TypeError, ValueError, RuntimeError):  # an array inside has no truth value
+    except (TypeError, ValueError, RuntimeError):  # an array in it has no truth value
         by_value = False
     if hasattr(one, "__dict__") and (is_dataclass(one) or not by_value):
         ours, theirs = ({**vars(each), "_graph_origin": None} for each in (one, other))

@@ -1,4 +1,4 @@
-"""A graph as a whole: its description, and the seeds that were drawn in it."""
+"""Functions over a whole graph: its description, and its drawn seeds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from touchfs.token import State
 
 
 def describe(node: object) -> State:
-    """The graph from a node down, with all that its states must agree with."""
+    """Return the graph from a node down as JSON, with every parameter that its states must agree with."""
     config = node.config() if isinstance(node, PairNode) else {}
     return {"node": kind_of(node), "config": config, "sources": list(map(describe, children_of(node)))}
 
 
 def take_described_seeds(node: object, description: Saved) -> None:
-    """Where seeds of a graph were drawn, take those of a description of it."""
+    """Replace the drawn seeds of a graph by those in a description of it."""
     if isinstance(node, PairNode):
         node.take_seeds(description.child("config"))
     for child, described in zip(children_of(node), description.children("sources"), strict=False):
@@ -26,7 +26,7 @@ def take_described_seeds(node: object, description: Saved) -> None:
 
 
 def drawing_nodes(node: Any) -> list[PairNode]:
-    """The nodes of a graph whose seeds were drawn, in an order that is the same in every copy of the graph."""
+    """Return the nodes of a graph that have drawn seeds, in the same order in every copy of the graph."""
     found: dict[int, PairNode] = {}
     seen: set[int] = set()
     left = [node]
@@ -44,12 +44,12 @@ def drawing_nodes(node: Any) -> list[PairNode]:
 
 
 def drawn_seeds_of(nodes: Iterable[Any]) -> list[DrawnSeed]:
-    """The seeds that were drawn in these and below."""
+    """Return the drawn seeds of these nodes and of all nodes below them."""
     return [drawing.seed for node in nodes for drawing in drawing_nodes(node) if isinstance(drawing.seed, DrawnSeed)]
 
 
 def refuse_drawn_seeds(node: Any) -> None:
-    """Raises UsageError if ranks would have other seeds each."""
+    """Raise UsageError if each rank would draw a different seed."""
     for seed in drawn_seeds_of([node]):
         if seed.differs_by_rank:
             refuse_drawn(seed.given)

@@ -1,4 +1,4 @@
-"""The items of pairs, each with its token on it."""
+"""From pairs to items that carry their tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from touchfs.token import Token
 
 
 class Items:
-    """The items of pairs. No generator, so that the next item follows one that could not be made."""
+    """The items of pairs, each with its token attached.
+
+    Not a generator: a generator ends when an item raises, and this must continue with the next item.
+    """
 
     __slots__ = ("_pairs",)
 
@@ -26,6 +29,7 @@ class Items:
 
 
 def with_token(item: Any, token: Token | None) -> Any:
+    """Attach a token to an item, unless the token is None or the item cannot carry one."""
     if token is None:
         return item
     try:

@@ -1,4 +1,4 @@
-"""Lhotse's names of constructor parameters: taken for ours, or refused with a reason, and never ignored."""
+"""Lhotse's names of constructor parameters: accepted as aliases, or refused with a reason, never ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INDEX_PATH = "touchfs has indexes of its own, in its cache directory or, by `tou
 
 
 def also_named(**ours: str) -> Callable[[Init], Init]:
-    """Take a parameter by Lhotse's name too: `@also_named(iterator="source")`."""
+    """Accept a parameter under Lhotse's name too: `@also_named(iterator="source")`."""
 
     def decorate(init: Init) -> Init:
         @wraps(init)

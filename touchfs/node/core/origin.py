@@ -1,16 +1,17 @@
-"""Which token rebuilds an item: written on the item, for whoever has only the item in hand.
+"""The attribute `_graph_origin`: the token of an item, attached to the item itself.
 
-Inside the graph nodes pass pairs of a token and an item (`touchfs.node.core.base`), which is sound for any object. The
-attribute `_graph_origin` is the public face of that, and how a token crosses a node written elsewhere, whose
-`__iter__` yields items alone. So it must never name the wrong token, nor be written into anybody's data:
+Inside a graph, nodes pass pairs of a token and an item (`touchfs.node.core.base`), which works for any object. The
+attribute gives users the token, and carries it through foreign nodes, whose `__iter__` yields only items. So it must
+never be the wrong token, and must not leak into the user's data:
 
-- The attribute is a token of a subclass, which is pickled as None: a token means something only beside its graph.
-- `5 is 5` everywhere, so an integer cannot be told apart by identity: integers, floats, strings, bytes, tuples, lists
-  and dicts are handed out as instances of a subclass, equal to the plain value, and pickled and dumped as the plain
-  value, each with its own attribute. What neither has room nor can be subclassed (None, True, a NumPy array, an
-  object with `__slots__`) cannot carry a token: that is an error, never a token lost.
-- An object that carries another token already (one kept in memory and yielded twice) is copied, shallowly, so that
-  whoever held it keeps the token it came with.
+- The value is an instance of a subclass of the token's type that pickles as None: a token without its graph is
+  meaningless.
+- Equal integers may be one object, so an attribute needs an object of its own: integers, floats, strings, bytes,
+  tuples, lists and dicts are replaced by an instance of a subclass that equals the plain value and pickles and dumps
+  as it. An object that has no room for an attribute and cannot be subclassed (None, True, a NumPy array, an object
+  with `__slots__`) cannot carry a token: that raises, so no token is lost silently.
+- An object that already carries another token (kept in memory and yielded twice) is copied, shallowly, so that
+  earlier references keep their token.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 
 def _origin(plain: type) -> type:
-    """Tokens of a type, that copies of an item keep and pickles of it do not."""
+    """Return a subclass of a token type whose instances are kept by copies of an item and dropped by pickles."""
     methods = {
         "__slots__": (),
         "__reduce_ex__": lambda self, protocol: (type(None), ()),
@@ -36,7 +37,7 @@ def _origin(plain: type) -> type:
 
 _ORIGINS: dict[type, Any] = {plain: _origin(plain) for plain in (int, str, tuple)}
 _TOKENS: dict[type, Any] = {origin: plain for plain, origin in _ORIGINS.items()}
-# An item that nothing can rebuild may be marked as such.
+# None marks an item that cannot be rebuilt.
 _ORIGINS[type(None)] = lambda token: None
 
 
@@ -54,7 +55,10 @@ _CARRIERS |= {carrier: carrier for carrier in _CARRIERS.values()}
 
 
 def attach_graph_origin(item: T, token: Token) -> T:
-    """The item, or what stands for it, with the token that rebuilds it. Use what this returns."""
+    """Attach a token to an item and return the item, or the subclass instance or copy that replaces it.
+
+    Raises CannotCarryError if the object has no room for attributes.
+    """
     carrier = _CARRIERS.get(type(item))
     origin = _ORIGINS.get(type(token))
     if origin is None:
@@ -75,11 +79,12 @@ def attach_graph_origin(item: T, token: Token) -> T:
 
 
 def maybe_attach_graph_origin(item: T, token: Token | None) -> T:
+    """Attach a token as `attach_graph_origin`, or return the item unchanged if the token is None."""
     return item if token is None else attach_graph_origin(item, token)
 
 
 def get_graph_origin(item: Any) -> Token | None:
-    """The token an item came with, or None."""
+    """Return the token attached to an item, or None."""
     origin = getattr(item, "_graph_origin", None)
     plain = _TOKENS.get(type(origin))
     return origin if plain is None else plain(origin)

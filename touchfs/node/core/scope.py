@@ -1,12 +1,12 @@
-"""Where the iterations of a node are remembered, for those who ask the node.
+"""Tracks: how a node finds its current iteration.
 
-The contract asks the *node* for its state, but position lives in iterators, of which a node may have many. So each
-node has a `Track`: its latest iteration, or the one that was loaded and not begun, and the epoch to begin next.
+The contract asks the *node* for its state, but the position belongs to an iteration, of which a node may have many. So
+each node has a `Track`: its latest iteration, or the one that was loaded and not begun, and the epoch to begin next.
 
-A node written elsewhere iterates its source with `iter(self.source)` and saves it with `self.source.state_dict()`.
-When such a node occurs twice in a graph (`mux(a, a)`), or in two live iterations, one track for its source would mix
-them up. So whoever drives such a node does it inside a `Scope` of that iteration, and what happens to a node inside a
-scope is noted on a track of that scope. Outside of all scopes a node's own track counts.
+A foreign node iterates its source with `iter(self.source)` and saves it with `self.source.state_dict()`. If such a
+node occurs twice in a graph (`mux(a, a)`) or has two live iterations, a single track for its source would mix them up.
+So each iteration of a foreign node runs inside a `Scope` of its own, and nodes used inside a scope are recorded on
+tracks of that scope. Outside of all scopes a node uses its own track.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Track:
-    """`epoch` begins next; `loaded` is where the next iteration begins instead, once."""
+    """The epoch that begins next, the iteration to use instead once (`loaded`), and the latest iteration."""
 
     __slots__ = ("epoch", "latest", "loaded")
 
@@ -32,26 +32,30 @@ class Track:
 
 
 class Scope:
+    """The tracks of all nodes used below one iteration of a foreign node."""
+
     __slots__ = ("_epoch", "_tracks")
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
-        # The node is kept with its track, or another could get its id.
+        # Keep a reference to the node, or another object could get its id.
         self._tracks: dict[int, tuple[object, Track]] = {}
 
     def track(self, node: object) -> Track:
+        """Return the track of a node in this scope."""
         entry = self._tracks.get(id(node))
         if entry is None:
             entry = self._tracks[id(node)] = (node, Track(self._epoch))
         return entry[1]
 
     def adopt_epoch(self) -> int:
-        """The epoch of what was loaded, in which all else begins then too."""
+        """Return the earliest epoch that was loaded, and begin all other nodes of the scope in it."""
         self._epoch = min((track.epoch for _, track in self._tracks.values()), default=self._epoch)
         return self._epoch
 
     @contextmanager
     def entered(self) -> Iterator[None]:
+        """Make this the current scope of the context."""
         before = current_scope.set(self)
         try:
             yield

@@ -1,8 +1,8 @@
-"""Seeds: integers, or drawn once when a node is made, where None or one of Lhotse's names is given instead.
+"""Seeds: given integers, or seeds drawn once when a node is made (for None and for Lhotse's names).
 
-A drawn seed belongs to one graph: its pickled copies and its shares for workers have it too, its states tell it, and a
-graph that drew another one takes that of the state it loads. Ranks are processes that build their graphs apart, and
-each would draw another one, so where there are ranks an integer must be given.
+A drawn seed belongs to one graph: pickled copies and shares for workers keep it, states record it, and a graph with
+another drawn seed takes the seed of the state that it loads. Ranks build their graphs in separate processes and would
+each draw a different seed, so a graph of several ranks needs an integer.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Seed: TypeAlias = "int | Literal['randomized', 'trng'] | None"
 SeedOrRng: TypeAlias = "Seed | random.Random"
 
 NAMES = ("randomized", "trng")
-# As many as Lhotse draws; torch and states hold them easily.
+# As many as Lhotse draws; they fit into torch's and JSON's integers.
 BITS = 31
 
 
 class DrawnSeed(int):
-    """A seed that was drawn. `given` is what stood for it: None, a name, or "rng" for a generator."""
+    """A drawn seed. `given` is the argument that it replaces: None, a name, or "rng" for a generator."""
 
     given: str | None
 
@@ -37,14 +37,14 @@ class DrawnSeed(int):
 
     @property
     def differs_by_rank(self) -> bool:
-        """A generator that the caller seeds may be the same in all ranks."""
+        """False for a generator from the caller, who may seed it alike in all ranks."""
         return self.given != "rng"
 
 
 def resolve_seed(seed: Any, has_ranks: bool, takes_rng: bool = False) -> int:
-    """The integer that is given, or one drawn in its place. With `has_ranks` UsageError refuses what is not given.
+    """Return the given integer, or draw one. With `has_ranks`, raises UsageError if it would have to be drawn.
 
-    "trng" asks the operating system; None and "randomized" draw from Python's `random`, so that `random.seed` counts.
+    "trng" draws from the operating system; None and "randomized" from Python's `random`, so `random.seed` has effect.
     """
     check_seed(seed, takes_rng)
     if isinstance(seed, DrawnSeed):
@@ -57,12 +57,12 @@ def resolve_seed(seed: Any, has_ranks: bool, takes_rng: bool = False) -> int:
 
 
 def plain_seed(seed: int | None) -> int | None:
-    """As a state has it."""
+    """Return a seed as a state holds it: a plain integer or None."""
     return None if seed is None else int(seed)
 
 
 def check_seed(seed: Any, takes_rng: bool = False) -> None:
-    """Raises UsageError if it cannot be one."""
+    """Raise UsageError for a value that is no seed."""
     if seed is None or (isinstance(seed, str) and seed in NAMES) or (takes_rng and _is_rng(seed)):
         return
     try:
@@ -75,9 +75,10 @@ def check_seed(seed: Any, takes_rng: bool = False) -> None:
 
 
 def _is_rng(seed: Any) -> bool:
-    """The module `random` is one too, as in Lhotse."""
+    """Return True for a generator; the module `random` counts as one, as in Lhotse."""
     return isinstance(seed, random.Random) or seed is random
 
 
 def refuse_drawn(given: str | None) -> None:
-    raise UsageError(f"seed={given!r} is drawn when a graph is made, so each rank has another one: give an integer")
+    """Raise UsageError: each rank would draw a different seed."""
+    raise UsageError(f"seed={given!r} is drawn when a graph is made, so each rank has a different one: give an integer")

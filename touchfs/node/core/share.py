@@ -1,11 +1,11 @@
-"""The part of a graph that one of several workers goes through.
+"""Splitting a graph among workers.
 
-Shares of a graph are disjoint and together the whole, whatever nodes are above: the nodes that have an `order`, of
-samples or of shards, take their part of it (`Partition.for_worker`), and all others keep what they are. The graph given
-is not changed. What a graph draws from besides, as a mixer does from its noise, is everyone's.
+The shares of a graph are disjoint and together complete, whatever nodes are above: nodes with an `order`, of samples
+or of shards, take their part of it (`Partition.for_worker`); all other nodes are copied unchanged. The original graph
+does not change. Data that a node only draws from, such as a mixer's noise, is not split.
 
-A leaf without an order takes part with a method of its own, `for_worker(worker, workers)`, which returns the leaf of
-that worker. Without one it would come from every worker, so it is refused.
+A leaf without an order needs a method `for_worker(worker, workers)` that returns the leaf of one worker. Without it
+every worker would yield all its items, so such a leaf is refused.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from touchfs.node.order.order import Order
 
 
 def share_of(node: Any, worker: int, workers: int) -> Any:
-    """The graph of one of `workers`."""
+    """Return the graph of worker number `worker` (from 0) of `workers`.
+
+    Raises UsageError for a leaf that cannot be split.
+    """
     return node if workers == 1 and worker == 0 else _share(node, worker, workers, {})
 
 
 def is_partitioned(node: Any) -> bool:
-    """Whether the graph is one rank's of several."""
+    """Return True if the graph is the part of one of several ranks."""
     if _goes_through_an_order(node):
         return bool(node.order.partition.world_size > 1)
     return any(map(is_partitioned, children_of(node)))
 
 
 def _share(node: Any, worker: int, workers: int, shared: dict[int, Any]) -> Any:
-    # A node in two places is one node in the share too.
+    # A node that occurs twice in the graph is also a single node in the share.
     if id(node) not in shared:
         shared[id(node)] = _copy(node, worker, workers, shared)
     return shared[id(node)]
@@ -51,7 +54,7 @@ def _copy(node: Any, worker: int, workers: int, shared: dict[int, Any]) -> Any:
     if not children:
         if not hasattr(node, "for_worker"):
             raise UsageError(
-                f"a {kind_of(node)} cannot be shared among {workers} workers, each would go through all of it: "
+                f"a {kind_of(node)} cannot be shared among {workers} workers, each would iterate all of it: "
                 "use one worker, or indexed data"
             )
         return node.for_worker(worker, workers)
@@ -64,5 +67,5 @@ def _copy(node: Any, worker: int, workers: int, shared: dict[int, Any]) -> Any:
 
 
 def _goes_through_an_order(node: Any) -> bool:
-    """A chain does when it shuffles; otherwise its sources do."""
+    """Return True if the node itself has the order; a chain that does not shuffle leaves it to its sources."""
     return isinstance(getattr(node, "order", None), Order) and bool(getattr(node, "shuffle_iters", True))

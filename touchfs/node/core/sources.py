@@ -1,4 +1,4 @@
-"""What nodes over several sources share. Their tokens are `(source, source_token)`."""
+"""The base class of nodes over several sources. Their tokens are `(source_index, source_token)`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from touchfs.token import Token
 
 
 class SourcesNode(PairNode):
+    """A node over several sources, which promises only what all of them promise."""
+
     def __init__(self, *sources: Any) -> None:
         self.sources = [resolve_iterator_source(source) for source in sources]
 
@@ -25,6 +27,7 @@ class SourcesNode(PairNode):
         return all(map(supports_graph_restore, self.sources))
 
     def parts_of(self, token: Token) -> tuple[int, Token]:
+        """Return the source index and the source's token. Raises TypeError or IndexError for any other token."""
         if not isinstance(token, tuple) or len(token) != 2 or type(token[0]) is not int:
             raise TypeError(f"{kind_of(self)} expects tokens shaped like (source_index, source_token), not {token!r}")
         if not 0 <= token[0] < len(self.sources):

@@ -1,8 +1,8 @@
-"""A graph's state from outside: an envelope with a version, and files that hold one.
+"""The state of a whole graph: an envelope around the root's state, and files of it.
 
-`node.state_dict()` tells a node and its parameters by itself, wherever it stands in a graph. The envelope adds what
-only the whole can tell: the version of all this, and which kinds of nodes there are, those included that were written
-elsewhere and save what they like. Nothing is guessed: what does not fit is an error, never a replay from the start.
+`node.state_dict()` records a node and its parameters, wherever the node stands in a graph. The envelope adds the format
+version and the class names of all nodes, including foreign nodes, whose own states have any form. Nothing is guessed: a
+state that does not fit raises, and is never replaced by a replay from the start.
 """
 
 from __future__ import annotations
@@ -22,41 +22,59 @@ VERSION = 1
 
 
 def collect_state_dict(node: IteratorNode) -> State:
-    """The state of a graph, from its root."""
+    """Return the state of a graph, given its root, as a JSON object.
+
+    Raises UsageError if the graph cannot be saved.
+    """
     check_checkpointable(node)
     return enclose(node, node.state_dict())
 
 
 def restore_state_dict(node: IteratorNode, state: State) -> None:
-    """The next `iter(node)` begins where the state says."""
-    node.load_state_dict(_opened(node, state))
+    """Make the next `iter(node)` start at a state from `collect_state_dict`.
+
+    Raises FormatError for a damaged state, UsageError for one of another graph or dataset.
+    """
+    node.load_state_dict(_inner_state(node, state))
 
 
 def resume(node: IteratorNode, state: State) -> Iteration:
-    """An iteration from where the state says, that the node does not know of."""
-    return resume_root(node, Saved(_opened(node, state)))
+    """Return an iteration that starts at a state, without recording it on the node. Raises as `restore_state_dict`."""
+    return resume_root(node, Saved(_inner_state(node, state)))
 
 
-def _opened(node: IteratorNode, state: State) -> State:
+def _inner_state(node: IteratorNode, state: State) -> State:
     check_checkpointable(node)
-    opened = open_envelope(state)
-    check_graph(opened, node)
-    inner: State = opened["state"]
+    envelope = open_envelope(state)
+    check_graph(envelope, node)
+    inner: State = envelope["state"]
     return inner
 
 
 def state_at(node: IteratorNode, token: Any, epoch: int = 0) -> State:
-    """The state from which the item of a token comes next, in an epoch that nothing was taken from."""
+    """Return the state from which the item of `token` comes next, in an otherwise fresh epoch.
+
+    Raises UsageError if the graph cannot be positioned at a token.
+    """
     return enclose(node, locate(node, normalize_graph_token(token), epoch))
 
 
 def save_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
+    """Write the state of a graph to a file as one line of JSON, replacing the file atomically.
+
+    Raises UsageError if the graph cannot be saved, SourceError if the file cannot be written.
+    """
     text = to_json(collect_state_dict(node))
     with atomic_file(path) as file:
         file.write(text.encode() + b"\n")
 
 
 def load_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
+    """Restore a graph from a file that `save_state` wrote.
+
+    Raises NotFoundError or SourceError if the file cannot be read, FormatError for a damaged state, UsageError for
+    a state of another graph or dataset.
+    """
     try:
         with open(path, "rb") as file:
             text = file.read()
@@ -71,6 +89,7 @@ def load_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
 
 
 def open_envelope(state: object) -> State:
+    """Return the envelope after checking its version and fields. Raises FormatError."""
     if not isinstance(state, dict) or "touchfs_state" not in state:
         raise FormatError("not a state of touchfs: collect_state_dict makes one")
     if state["touchfs_state"] != VERSION:
@@ -82,17 +101,18 @@ def open_envelope(state: object) -> State:
 
 
 def check_graph(envelope: State, node: object) -> None:
-    """Raises UsageError if a state is of other kinds of nodes."""
+    """Raise UsageError if a state is of a graph of other node classes."""
     there, here = envelope["graph"], graph_of(node)
     if unchained_graph(there) != unchained_graph(here):
         raise UsageError(f"the state is of the graph {there!r:.200}, and this is {here!r:.200}")
 
 
 def graph_of(node: object) -> str:
-    """The kinds of nodes: LazyMapper(LazyIndexedManifestIterator)."""
+    """Return the class names of a graph, such as `LazyMapper(LazyIndexedManifestIterator)`."""
     children = ", ".join(map(graph_of, children_of(node)))
     return f"{kind_of(node)}({children})" if children else kind_of(node)
 
 
 def enclose(node: object, state: State) -> State:
+    """Put the state of a root into an envelope."""
     return {"touchfs_state": VERSION, "graph": graph_of(node), "state": state}

@@ -1,4 +1,4 @@
-"""What nodes over one source share: they promise what their source does."""
+"""The base classes of nodes over one source."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from touchfs.token import State, Token
 
 
 class TransformNode(PairNode):
+    """A node over one source. It promises what its source promises, and passes its tokens on unless overridden."""
+
     @also_named(iterator="source")
     def __init__(self, source: Any) -> None:
         self.source = resolve_iterator_source(source)
@@ -32,7 +34,7 @@ class TransformNode(PairNode):
 
 
 class HoldingNode(TransformNode):
-    """One that holds back items of its source. A state has their tokens, so the source must rebuild items."""
+    """A node that buffers items of its source. A state holds their tokens, so the source must rebuild items."""
 
     def obstacle(self) -> str | None:
         if why := super().obstacle():
@@ -43,7 +45,7 @@ class HoldingNode(TransformNode):
 
 
 class TransformIteration(Iteration):
-    """The source's position is all there is, unless a subclass has more."""
+    """An iteration whose position is that of its source, unless a subclass adds fields."""
 
     def __init__(self, node: Any, epoch: int, saved: Saved, source_epoch: int | None = None) -> None:
         super().__init__(node, epoch)

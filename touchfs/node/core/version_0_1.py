@@ -1,7 +1,7 @@
-"""States and tokens of global shuffles over one leaf, as version 0.1 wrote them: those of a chain above the leaf.
+"""Reading states and tokens of version 0.1, which put a chain above a leaf for each global shuffle over one leaf.
 
-Such a leaf goes through its own ordinals in that order now, so a state of the chain is one of the leaf, and a token
-`(0, token)` of the chain is the leaf's.
+Now the leaf itself has the shuffled order. So a state of such a chain is converted into a state of the leaf, and a
+token `(0, token)` of the chain into the leaf's token.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _OVER_A_LEAF = re.compile(rf"{_CHAIN}\((\w+)\)")
 
 
 def unchained_graph(graph: str) -> str:
-    """The name of a graph without chains over a single leaf, so that a graph of today has that of version 0.1."""
+    """Remove chains over a single leaf from the description of a graph, so that both versions compare equal."""
     while (shorter := _OVER_A_LEAF.sub(r"\1", graph)) != graph:
         graph = shorter
     return graph
 
 
 def unchained_state(saved: Saved) -> Saved:
-    """The state of the leaf, where it is one of a global shuffle over nothing else."""
+    """Convert the state of a global shuffle over one leaf into the leaf's; return any other state unchanged."""
     fields = saved.fields()
     config = fields.get("config")
     leaf = _only_source(fields)
@@ -37,7 +37,7 @@ def unchained_state(saved: Saved) -> Saved:
 
 
 def unchained_token(token: Token, depth: int) -> Token:
-    """The leaf's token inside that of the chain; the leaf's own tokens are integers nested `depth` deep."""
+    """Return the leaf's token inside a chain's token. The leaf's own tokens are integers nested `depth` deep."""
     while isinstance(token, tuple) and len(token) == 2 and token[0] == 0 and _depth(token) > depth:
         token = token[1]
     return token
@@ -47,9 +47,9 @@ def _depth(token: Token) -> int:
     return 1 + _depth(token[-1]) if isinstance(token, tuple) and token else 0
 
 
-def _only_source(described: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The description of the source of a global shuffle, if it has only one."""
-    config = described.get("config") if described is not None and described.get("node") == _CHAIN else None
+def _only_source(description: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the description of the only source of a global shuffle, or None."""
+    config = description.get("config") if description is not None and description.get("node") == _CHAIN else None
     if not isinstance(config, dict) or config.get("shuffle_iters") is not True:
         return None
     data = config.get("data")

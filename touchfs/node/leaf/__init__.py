@@ -1,1 +1,1 @@
-"""Leaves: nodes over data."""
+"""Leaves: nodes that read data."""

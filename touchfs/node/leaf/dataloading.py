@@ -1,8 +1,8 @@
-"""Lhotse's `split_for_dataloading`: a leaf of which each process of a training job takes a share of its own.
+"""Lhotse's `split_for_dataloading`: each process of a training job iterates its own share of a leaf.
 
-Which share that is, the process says that iterates: its rank, by RANK and WORLD_SIZE in the environment or else by
-torch.distributed, and its worker, where it is one of torch's. `touchfs.torch` shares whole graphs in the same way, and
-a leaf of a share is not split again.
+The iterating process determines its share: its rank comes from RANK and WORLD_SIZE in the environment, or else from
+torch.distributed, and its worker number from torch's DataLoader. `touchfs.torch` splits whole graphs in the same way,
+and does not split a leaf of such a share again.
 """
 
 from __future__ import annotations
@@ -21,31 +21,33 @@ T = TypeVar("T")
 
 
 def check_split(split_for_dataloading: bool, partition: Partition) -> bool:
+    """Return the flag. Raises UsageError if the leaf is one rank's part already."""
     if split_for_dataloading and partition.world_size > 1:
-        raise UsageError("rank and world_size say already which share this is: leave out split_for_dataloading")
+        raise UsageError("rank and world_size already select a share: leave out split_for_dataloading")
     return split_for_dataloading
 
 
 def is_split(node: Any) -> bool:
-    """Whether a leaf of a graph is split by the process that iterates it."""
+    """Return True if the process that iterates the graph splits one of its leaves."""
     return getattr(node, "split_for_dataloading", False) is True or any(map(is_split, children_of(node)))
 
 
 def refuse_split(leaf: Any) -> None:
+    """Raise UsageError for a split leaf, which cannot be a source of a global shuffle."""
     if leaf.split_for_dataloading:
         raise UsageError("a source of a global shuffle is not split: shuffle it alone, or leave that out")
 
 
 def share_of_process(leaf: T) -> T:
-    """The share of a leaf, which has an order, that is this process's."""
+    """Return this process's share of a leaf that has an order."""
     share: Any = copy.copy(leaf)
     share.split_for_dataloading = False
-    share.order = replace(share.order, partition=share.order.partition.for_worker(*_place()))
+    share.order = replace(share.order, partition=share.order.partition.for_worker(*_share_number()))
     return cast(T, share)
 
 
 def rank_of_process() -> tuple[int, int]:
-    """The rank and how many there are: (0, 1) outside of distributed training."""
+    """Return (rank, world size): (0, 1) outside of distributed training."""
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return rank_of_environment("split_for_dataloading=True")
     distributed = sys.modules.get("torch.distributed")
@@ -55,6 +57,7 @@ def rank_of_process() -> tuple[int, int]:
 
 
 def rank_of_environment(why: str) -> tuple[int, int]:
+    """Return (rank, world size) from the environment. Raises UsageError, which names the option `why`."""
     rank, world_size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     if not (rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size)):
         raise UsageError(
@@ -64,8 +67,8 @@ def rank_of_environment(why: str) -> tuple[int, int]:
     return int(rank), int(world_size)
 
 
-def _place() -> tuple[int, int]:
-    """Which share is this process's, of how many."""
+def _share_number() -> tuple[int, int]:
+    """Return the number of this process's share, and how many shares there are."""
     rank, world_size = rank_of_process()
     loader = sys.modules.get("torch.utils.data")
     worker = None if loader is None else loader.get_worker_info()

@@ -1,4 +1,4 @@
-"""Samples whose JSON a function decodes, as Lhotse's manifests are, and what is done with those that it cannot."""
+"""Samples whose JSON a function decodes, as for Lhotse's manifests, and the skipping of samples that fail."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from touchfs.node.core.saved import Saved
 from touchfs.node.order.order import OrderedNode, OrderIteration
 from touchfs.token import Token
 
-# As Lhotse calls it: with the error, the ordinal and the path.
+# Called as by Lhotse, with the error, the ordinal and the path.
 OnError: TypeAlias = Callable[[Exception, int, str], None]
 
 
-class Decoded:
-    """Without a function, the samples as they are, if their JSON can be parsed."""
+class DecodedSamples:
+    """A sequence of the values that `decode` returns for the samples' JSON.
+
+    Without `decode` it yields the samples themselves, after checking that their JSON can be parsed.
+    """
 
     def __init__(self, samples: Any, decode: Callable[[Any], Any] | None) -> None:
         if not isinstance(samples, Samples):
@@ -32,6 +35,7 @@ class Decoded:
 
     @property
     def fingerprint(self) -> str:
+        """The fingerprint of the samples."""
         return self.samples.fingerprint
 
     def __len__(self) -> int:
@@ -49,7 +53,7 @@ class Decoded:
 
 
 class SkippingIteration(OrderIteration):
-    """Items are made when they are passed, and left out where their JSON cannot be decoded."""
+    """An iteration that makes each item at once, and skips it if its JSON cannot be decoded."""
 
     def __init__(self, node: OrderedNode, epoch: int, saved: Saved, path: str, on_error: OnError) -> None:
         super().__init__(node, epoch, saved)
@@ -70,4 +74,5 @@ class SkippingIteration(OrderIteration):
 
 
 def warn_of(error: Exception, ordinal: int, path: str) -> None:
+    """Warn that a sample is skipped."""
     warnings.warn(f"{path}: sample {ordinal} is left out: {type(error).__name__}: {error}", stacklevel=2)

@@ -1,4 +1,4 @@
-"""What leaves over data with random access share: a token is an ordinal or holds one, and the state is a position."""
+"""The base class of leaves over data with random access. A token is or contains an ordinal; the state is a position."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from touchfs.token import Token
 
 
 class IndexedLeaf(OrderedNode):
+    """A leaf over data with random access, in an order."""
+
     is_indexed = True
     has_constant_time_access = True
-    # In tokens, how deep the integers are. Only a leaf that was reordered had a chain above it in version 0.1.
+    # How deep the integers in tokens are nested. Only a reordered leaf had a chain above it in version 0.1.
     depth = 0
     _was_chained = False
 
@@ -29,7 +31,7 @@ class IndexedLeaf(OrderedNode):
         return super().begin(epoch, unchained_state(saved))
 
     def reordered(self, seed: Seed, partition: Partition) -> Self:
-        """The same leaf, shuffled, at its beginning."""
+        """Return a shuffled copy of this leaf, at the start of its first epoch."""
         self.refuse_ranks()
         leaf = copy.copy(self)
         leaf.order = Order(self.order.size, order_seed(True, seed, partition.world_size > 1), partition)
@@ -38,8 +40,9 @@ class IndexedLeaf(OrderedNode):
         return leaf
 
     def own_token(self, token: Token) -> Token:
+        """Return this leaf's token, also for a token of the chain that version 0.1 put above it."""
         return unchained_token(token, self.depth) if self._was_chained else token
 
     def __len__(self) -> int:
-        """How many samples an epoch of this rank has."""
+        """Return how many samples this rank visits in an epoch."""
         return self.order.count()

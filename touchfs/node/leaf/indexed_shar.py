@@ -1,6 +1,6 @@
-"""A Lhotse Shar by position. A token is `(position, shar_epoch)`: a sample carries the epoch that it came in.
+"""A Lhotse Shar with random access. A token is `(position, shar_epoch)`: a sample carries its epoch.
 
-In a token of an integer alone, the epoch is 0.
+A token that is a plain integer means epoch 0.
 """
 
 from __future__ import annotations
@@ -29,14 +29,23 @@ from touchfs.token import State, Token
 
 
 class LazyIndexedSharIterator(IndexedLeaf):
-    """`in_dir` is a directory with all fields; or `fields` names for each field that is wanted, and for `cuts`, the
-    file of each shard, all in one directory. With `split_for_dataloading` each process of a training job takes its
-    share (`touchfs.node.leaf.dataloading`); with `stateful_shuffle=False` the order is the same in each epoch.
+    """A leaf over the cuts of a Lhotse Shar, read through an index, which is made if it is missing.
+
+    Give a directory with all fields as `in_dir`, or `fields`: a mapping from each selected field, including `cuts`, to
+    its files, one for each shard, all in one directory.
+
+    `shuffle` orders the samples by `seed` + epoch, or by `seed` in each epoch with `stateful_shuffle=False`. Rank
+    `rank` (from 0) of `world_size` visits its part, as `Partition(rank, world_size, partition, tail)`; with
+    `split_for_dataloading` each process of a training job takes its own share instead
+    (`touchfs.node.leaf.dataloading`). Items are samples (`ShownSample`) with `shar_epoch` set.
+
+    Raises UsageError for compressed files and for fields that do not fit together; NotFoundError, FormatError and
+    SourceError for files that are missing, damaged or unreadable.
     """
 
     depth = 1
 
-    @refuses(**NOT_OF_SHAR, lazy="a sample reads its files when they are asked for, always")
+    @refuses(**NOT_OF_SHAR, lazy="a sample always reads its files on access")
     def __init__(
         self,
         fields: Fields | None = None,
@@ -55,10 +64,10 @@ class LazyIndexedSharIterator(IndexedLeaf):
         _refuse_compressed([path for each in paths.values() for path in each])
         dataset = open_dataset(os.path.dirname(paths[shar_files.CUTS][0]))
         if fields is None:
-            # Those that are there plain as well are not needed.
+            # A compressed file is not needed if there is also a plain one.
             _refuse_compressed([name for shard in dataset.shards for name in shard.files if not _has_twin(name, shard)])
         self.fields = None if fields is None else sorted({shar_files.CUTS, *fields})
-        self.samples = DatasetSamples(_chosen(dataset, paths))
+        self.samples = DatasetSamples(_subset(dataset, paths))
         part = Partition(rank, world_size, partition, tail)
         self.split_for_dataloading = check_split(split_for_dataloading, part)
         seed = order_seed(shuffle, seed, part.world_size > 1 or split_for_dataloading)
@@ -76,7 +85,8 @@ class LazyIndexedSharIterator(IndexedLeaf):
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return (ordinal, epoch), partial(self.sample, ordinal, epoch)
 
-    def sample(self, position: int, epoch: int) -> Sample:
+    def sample(self, position: int, epoch: int) -> ShownSample:
+        """Return the sample at a position, marked with an epoch."""
         sample = self.samples[position]
         sample.shar_epoch = epoch
         return sample if self.fields is None else sample.only(self.fields)
@@ -118,8 +128,8 @@ def _has_twin(name: str, shard: Shard) -> bool:
     return os.path.splitext(name)[0] in shard.files
 
 
-def _chosen(dataset: Dataset, fields: Mapping[str, Sequence[str]]) -> Dataset:
-    """The shards whose files these are."""
+def _subset(dataset: Dataset, fields: Mapping[str, Sequence[str]]) -> Dataset:
+    """Return the dataset of only the shards that have these files."""
     by_path = {shard.path: shard for shard in dataset.shards}
     shards = []
     for position, cuts in enumerate(fields[shar_files.CUTS]):
@@ -127,12 +137,13 @@ def _chosen(dataset: Dataset, fields: Mapping[str, Sequence[str]]) -> Dataset:
         for field, paths in fields.items():
             directory, name = os.path.split(paths[position])
             if shard is None or directory != os.path.dirname(cuts) or name not in shard.files:
-                told = (
-                    f"is not beside {os.path.basename(cuts)} as a field of it: only streaming (indexed=False) takes it"
+                message = (
+                    f"is not in the directory of {os.path.basename(cuts)} as its field: "
+                    "only streaming (indexed=False) can read it"
                 )
-                raise UsageError(told, path=paths[position])
+                raise UsageError(message, path=paths[position])
             if name.partition(".")[0] != field:
-                raise UsageError(f"is of another field than {field!r}", path=paths[position])
+                raise UsageError(f"is not a file of the field {field!r}", path=paths[position])
         if shard is not None:
             shards.append(shard)
     return Dataset(dataset.source, shards, "an index of keys is of a whole dataset", dataset.limits)

@@ -1,4 +1,4 @@
-"""The JSON objects of a file's lines, and no more: it cannot be saved. `LazyManifestIterator` can."""
+"""A plain reader of JSON lines, without tokens and states. `LazyManifestIterator` has states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from touchfs.stream.lines import is_blank
 
 
 class LazyJsonlIterator(IteratorNode):
-    """Over `NAME.jsonl`, `NAME.jsonl.gz` or `pipe:COMMAND`. A line over the limit is a FormatError."""
+    """The JSON objects in the lines of `NAME.jsonl`, `NAME.jsonl.gz` or the output of `pipe:COMMAND`.
+
+    Blank lines are skipped. Iterating raises FormatError for a line that is not a JSON object or is longer than
+    `limits.json` bytes, SourceError if the file cannot be read. It cannot be saved.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, limits: Limits = LIMITS) -> None:
         self.path = os.fspath(path)

@@ -1,7 +1,7 @@
-"""The leaf of a graph: any sequence, or an indexed dataset, whose ordinals are the tokens.
+"""The leaf over any sequence or indexed dataset. Its tokens are ordinals.
 
-A token needs no seed and no epoch: the same ordinal is the same sample in any order. What is known of the sequence goes
-into every state: its length, and its `fingerprint` where it has one, a string that differs when the data does.
+A token needs no seed and no epoch: an ordinal is the same sample in any order. Every state records the length of the
+sequence, and its `fingerprint` if it has one: a string that differs if the data differs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from touchfs.node.core.base import Pair, kind_of
 from touchfs.node.core.lhotse_names import INDEX_PATH, also_named, refuses
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed
-from touchfs.node.leaf.decoded import Decoded, OnError, SkippingIteration, warn_of
+from touchfs.node.leaf.decoded import DecodedSamples, OnError, SkippingIteration, warn_of
 from touchfs.node.leaf.indexed_leaf import IndexedLeaf
 from touchfs.node.order.order import Order, OrderIteration, order_seed
 from touchfs.node.order.partition import Partition
@@ -27,7 +27,7 @@ from touchfs.token import State, Token
 
 
 class Indexed(Protocol):
-    """What a leaf goes over: a list, a range, a shard, a dataset."""
+    """The interface of a leaf's data: a list, a range, a shard, a dataset."""
 
     def __len__(self) -> int: ...
 
@@ -35,11 +35,17 @@ class Indexed(Protocol):
 
 
 class LazyIndexedManifestIterator(IndexedLeaf):
-    """`samples` may be a path too: it is opened as a dataset, and what of it is not indexed yet is indexed now.
+    """A leaf over a sequence or an indexed dataset. A token is the ordinal of a sample.
 
-    `decode` makes each item of the object in the sample's `.json`. With `skip_decode_errors` samples whose JSON cannot
-    be parsed or decoded are left out when they are iterated, with a warning or a call of
-    `decode_error_callback(error, ordinal, path)`; a token of one raises, and lengths count them.
+    `samples` may be a path: it is opened as a dataset, and shards without an index are indexed now. With `shuffle` each
+    epoch has a new order, the global permutation of `seed` + epoch. Rank `rank` (from 0) of `world_size` visits its
+    part of each epoch, as `Partition(rank, world_size, partition, tail)`.
+
+    `decode` receives the object parsed from a sample's `.json` and returns the item. With `skip_decode_errors`,
+    iterating skips samples whose JSON cannot be parsed or decoded, and warns or calls
+    `decode_error_callback(error, ordinal, path)`; such a token still raises, and lengths count such samples.
+
+    Raises UsageError for arguments that do not fit together, and as `touchfs.indexing.open_dataset` for a path.
     """
 
     @also_named(path="samples")
@@ -59,11 +65,11 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         decode_error_callback: OnError | None = None,
     ) -> None:
         if decode_error_callback is not None and not skip_decode_errors:
-            raise UsageError("decode_error_callback is of samples that are left out: give skip_decode_errors=True")
-        self.samples = _opened(samples)
-        self.path = self.samples.dataset.source if isinstance(self.samples, Samples) else ""
+            raise UsageError("decode_error_callback is called for skipped samples only: give skip_decode_errors=True")
+        self.samples = _open_samples(samples)
+        self.path = self.samples.dataset.source if isinstance(self.samples, ShownSamples) else ""
         if decode is not None or skip_decode_errors:
-            self.samples = Decoded(self.samples, decode)
+            self.samples = DecodedSamples(self.samples, decode)
         self.on_decode_error = (decode_error_callback or warn_of) if skip_decode_errors else None
         part = Partition(rank, world_size, partition, tail)
         self.order = Order(len(self.samples), order_seed(shuffle, seed, part.world_size > 1), part)
@@ -97,7 +103,7 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         return {**self.order.config(), "fingerprint": getattr(self.samples, "fingerprint", None)}
 
 
-def _opened(samples: Indexed | Dataset | str | os.PathLike[str]) -> Indexed:
+def _open_samples(samples: Indexed | Dataset | str | os.PathLike[str]) -> Indexed:
     if isinstance(samples, str | os.PathLike):
         samples = open_dataset(os.fspath(samples))
     return DatasetSamples(samples) if isinstance(samples, Dataset) else samples

@@ -1,8 +1,8 @@
-"""The leaf of a graph over what has no index: shards one after the other, each from its start.
+"""The leaf over data without an index: shards one after the other, each read from its start.
 
-The state is the shard and a place in it, so resuming opens one shard and goes to that place: at once where it can be
-told, else by reading over what comes before, of which nothing is decoded. No token rebuilds a sample: that takes an
-index, and `LazyIndexedManifestIterator`.
+The state is the shard and a cursor in it, so resuming opens one shard and seeks to the cursor: directly if the format
+allows it, otherwise by skipping everything before it without decoding. There are no tokens: rebuilding a sample needs
+an index, and `LazyIndexedManifestIterator`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from touchfs.token import State, Token
 
 
 class StreamNode(PairNode):
-    """Ranks share the shards. With `shuffle_shards` they come in another order in each epoch."""
+    """A leaf over streams of shards. Ranks share the shards; `shuffle_shards` gives them a new order in each epoch."""
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class StreamNode(PairNode):
 
     @property
     def seed(self) -> Any:
+        """The seed of the order of shards, or None without shuffle."""
         return self.order.seed
 
     @seed.setter
@@ -59,10 +60,10 @@ class StreamNode(PairNode):
 
     @abstractmethod
     def present(self, make: Make, epoch: int) -> Make:
-        """What makes an item, of what makes the sample."""
+        """Return the function that makes an item, given the one that makes the sample."""
 
     def make(self, token: Token) -> Any:
-        raise UsageError(f"{kind_of(self)} cannot rebuild an item from a token: what it reads has no index")
+        raise UsageError(f"{kind_of(self)} cannot rebuild an item from a token: its data has no index")
 
     def config(self) -> State:
         order = {"shards": self.order.size, "seed": plain_seed(self.seed), "partition": self.order.partition.as_json()}
@@ -70,7 +71,7 @@ class StreamNode(PairNode):
 
 
 class StreamIteration(Iteration):
-    """`shard` is how many of this rank's shards it is behind, `place` the one in the shard after those."""
+    """`shard` counts this rank's finished shards; `place` is the cursor in the shard after those."""
 
     node: StreamNode
 
@@ -93,7 +94,13 @@ class StreamIteration(Iteration):
 
 
 class LazyManifestIterator(StreamNode):
-    """Over shards of any kind, and over `NAME.jsonl.gz` and `pipe:COMMAND`, whose output are JSON lines."""
+    """A leaf over the samples of shards of any kind, of `NAME.jsonl.gz`, or of the JSON lines of `pipe:COMMAND`.
+
+    `path` is a source as for `touchfs mount`, or one of these. With `shuffle_shards` each epoch has a new order of the
+    shards, that of `seed` + epoch. Rank `rank` (from 0) of `world_size` visits every world_size-th shard. `limits` are
+    the limits of parsing. Raises NotFoundError, FormatError and SourceError for shards that are missing, damaged or
+    unreadable.
+    """
 
     @refuses(index_path=INDEX_PATH)
     def __init__(

@@ -1,6 +1,6 @@
-"""A Lhotse Shar, streamed: its cuts with what its fields hold for them.
+"""A Lhotse Shar as a stream: its cuts, each with the content of its fields.
 
-Each is marked with the epoch it came in (`Sample.shar_epoch`), as in Lhotse, where augmentation may depend on it.
+Each cut is marked with its epoch (`ShownSample.shar_epoch`), as in Lhotse, where augmentation may depend on it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,19 @@ Fields: TypeAlias = Mapping[str, Sequence[str | os.PathLike[str]]]
 
 
 class LazySharIterator(StreamNode):
-    """`in_dir` is a directory with all fields; or `fields` names for each field that is wanted, and for `cuts`, the
-    file of each shard, which may lie anywhere. JSON lines may be compressed, and any file may be a `pipe:COMMAND` that
-    writes it: what it writes is kept in a temporary directory as long as its shard is read. With
-    `split_for_dataloading` each process of a training job takes its share (`touchfs.node.leaf.dataloading`); with
-    `stateful_shuffle=False` the order is the same in each epoch.
+    """A leaf over the cuts of a Lhotse Shar without an index, shard after shard.
+
+    Give a directory with all fields as `in_dir`, or `fields`: a mapping from each selected field, including `cuts`, to
+    its files, one for each shard, in any directory. JSON lines may be compressed, and any file may be a
+    `pipe:COMMAND`, whose output is stored in a temporary directory while its shard is read.
+
+    `shuffle_shards` orders the shards by `seed` + epoch, or by `seed` in each epoch with `stateful_shuffle=False`. Rank
+    `rank` (from 0) of `world_size` visits every world_size-th shard; with `split_for_dataloading` each process of a
+    training job takes its own share instead (`touchfs.node.leaf.dataloading`). `limits` are the limits of parsing.
+    Items are samples (`ShownSample`) with `shar_epoch` set.
+
+    Raises UsageError for fields that do not fit together; NotFoundError, FormatError and SourceError for files that
+    are missing, damaged or unreadable.
     """
 
     @refuses(**NOT_OF_SHAR)
@@ -74,11 +82,14 @@ class LazySharIterator(StreamNode):
 
 
 def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) -> dict[str, list[str]]:
-    """The files of each shard by field, absolute; of a directory, those of the cuts."""
+    """Return the absolute paths of each field's files; for a directory only those of the cuts.
+
+    Raises UsageError unless exactly one of the two is given, or if a field has more or fewer files than the cuts.
+    """
     if (fields is None) == (in_dir is None):
-        raise UsageError("a Shar is told by in_dir, or by the files of its fields: give one of the two")
+        raise UsageError("give exactly one of in_dir and fields")
     if isinstance(fields, str | os.PathLike):
-        raise UsageError("fields are lists of files by the names of fields: give a directory as in_dir")
+        raise UsageError("fields is a mapping from names to lists of files: give a directory as in_dir")
     if in_dir is not None:
         refuse_remote(os.fspath(in_dir))
         shards = find_shards(os.path.abspath(in_dir))
@@ -88,10 +99,10 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
     listed = {field: [_absolute(os.fspath(path)) for path in paths] for field, paths in (fields or {}).items()}
     cuts = listed.pop(shar_files.CUTS, None)
     if not cuts:
-        raise UsageError(f"fields are of cuts: name the files of {shar_files.CUTS!r} too")
+        raise UsageError(f"fields must include the files of {shar_files.CUTS!r}")
     for field, paths in listed.items():
         if len(paths) != len(cuts):
-            raise UsageError(f"{field!r} has {len(paths)} files, and there are {len(cuts)} of {shar_files.CUTS!r}")
+            raise UsageError(f"{field!r} has {len(paths)} files, and {shar_files.CUTS!r} has {len(cuts)}")
     return {shar_files.CUTS: cuts, **listed}
 
 

@@ -1,1 +1,1 @@
-"""Orders: permutations, partitions among ranks, and what is left of an epoch."""
+"""Orders: permutations, partitions among ranks, and the remainder of an epoch."""

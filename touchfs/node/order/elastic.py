@@ -1,13 +1,13 @@
-"""Going on with another number of ranks: the states of all old ranks become one that fits any new ones.
+"""Elastic resume: merging the states of all old ranks into one state that fits any number of new ranks.
 
-It is defined on the epoch's global order: the new ranks share what no old rank has reached
-(`touchfs.node.order.remainder`), so each remaining sample comes exactly once. One rank's own state does not tell where
-the others were, so it is refused at another world size; where ranks step in lock step over one partitioned dataset,
-`cursor="global"` says that they were where this one was. A rank that finished its epoch, or repeat, while others did
-not has come to its end there; one that has begun the next is too far ahead.
+The merge is defined on the epoch's global order: the new ranks share the positions that no old rank has reached
+(`touchfs.node.order.remainder`), so each remaining sample comes exactly once. The state of one rank does not contain
+the positions of the others, so it is refused at another world size. If the ranks step in lock step over one partitioned
+dataset, `cursor="global"` takes one rank's position as that of all. A rank that has finished the epoch (or repeat)
+while others have not counts as being at its end; a rank that has begun the next one is too far ahead, and is refused.
 
-Nodes that hold items back, or count over what a rank sees, have no meaning for other ranks and are refused. Noise is
-seeded by tokens, so it is the same whichever rank an item comes to; where a mixer's source has none, it counts.
+Nodes that buffer items, or count the items of one rank, cannot be merged and are refused. Noise is seeded by tokens, so
+an item has the same noise on any rank; a mixer whose source has no tokens counts items, and is refused.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from touchfs.token import State
 
 
 def merge_states(states: Sequence[State], cursor: Literal["ranks", "global"] = "ranks") -> State:
-    """One state of the states of all ranks, in any order; with `cursor="global"`, of the state of one."""
+    """Merge the states of all ranks, in any order, into one; with `cursor="global"`, convert the state of one rank.
+
+    Raises FormatError for a damaged state, UsageError for states that do not belong together or cannot be merged.
+    """
     if cursor not in ("ranks", "global"):
-        raise UsageError(f"a cursor is of all ranks or global, not {cursor!r}")
+        raise UsageError(f"the cursor is 'ranks' or 'global', not {cursor!r}")
     envelopes = list(map(open_envelope, states))
     if not envelopes or (cursor == "global" and len(envelopes) > 1):
         raise UsageError(f"{len(envelopes)} states: give those of all old ranks, or one with cursor='global'")
@@ -39,7 +42,7 @@ def merge_states(states: Sequence[State], cursor: Literal["ranks", "global"] = "
 
 def _merge(ranks: list[Saved], lock_step: bool) -> State:
     if all(rank.only("source") for rank in ranks):
-        # A node written elsewhere that saves its source and nothing else.
+        # A foreign node that saves its source and nothing else.
         return {"source": _merge([rank.child("source") for rank in ranks], lock_step)}
     kinds = {str(rank.get("node")) for rank in ranks}
     if len(kinds) > 1:
@@ -52,7 +55,7 @@ def _merge(ranks: list[Saved], lock_step: bool) -> State:
         if rank.has("given_seed"):
             raise UsageError(
                 f"{rank.where}: the {kind} has seed={rank.get('given_seed')!r:.20}, which was drawn: "
-                "only what has an integer goes on with other ranks"
+                "only a graph with integer seeds can resume with other ranks"
             )
     if all(rank.only("node", "epoch", "state") for rank in ranks):
         inner = _merge([rank.child("state") for rank in ranks], lock_step)
@@ -76,7 +79,7 @@ def _merge(ranks: list[Saved], lock_step: bool) -> State:
     if kind == "LazyIteratorMultiplexer" and not lock_step:
         return {**state, **_merge_multiplexer(ranks, epoch)}
     how = "with cursor='global'" if lock_step else "with another number of ranks"
-    raise UsageError(f"{ranks[0].where}: a {kind} cannot go on {how}: what it keeps is one rank's own")
+    raise UsageError(f"{ranks[0].where}: a {kind} cannot resume {how}: its state is one rank's own")
 
 
 def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
@@ -87,24 +90,26 @@ def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
         ranks = ranks * old.world_size
     if sorted(part.rank for part in parts) != list(range(old.world_size)):
         raise UsageError(
-            f"{ranks[0].where}: of {old.world_size} ranks there are states of {sorted(part.rank for part in parts)}: "
-            "each is needed, once"
+            f"{ranks[0].where}: there are states of ranks {sorted(part.rank for part in parts)} of {old.world_size}: "
+            "give each once"
         )
     if {(part.world_size, part.kind, part.tail) for part in parts} != {(old.world_size, old.kind, old.tail)}:
         raise UsageError(f"{ranks[0].where}: the ranks were of different partitions")
     within = [rank for rank in ranks if rank.integer("epoch") == epoch]
     stages = _stages(within[0])
     if any(_stages(rank) != stages for rank in within):
-        raise UsageError(f"{ranks[0].where}: the ranks went on from different states")
+        raise UsageError(f"{ranks[0].where}: the ranks resumed from different states")
     length = within[0].child("config").integer("length")
     size = ([length] + [left.size for left in remainders(length, stages)])[-1]
     cursors = [0] * old.world_size
     for rank, part in zip(ranks, parts, strict=True):
-        # In lock step the state is another rank's, which may have one more.
+        # In lock step the state is of another rank, which may have one position more.
         count, position = part.count(size), rank.integer("position", _partition(rank).count(size))
         if rank.integer("epoch") > epoch:
             if position or _stages(rank):
-                raise UsageError(f"{rank.where}: rank {part.rank} has begun epoch {epoch + 1}, others are in {epoch}")
+                raise UsageError(
+                    f"{rank.where}: rank {part.rank} has already begun epoch {epoch + 1}, others are in {epoch}"
+                )
             position = count
         cursors[part.rank] = min(position, count)
     if any(cursors):
@@ -113,7 +118,7 @@ def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
 
 
 def _merge_repeater(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
-    """The epoch of the source tells which repeat all are in."""
+    """Merge repeaters. The epoch of the merged source determines the repeat."""
     source = _merge([rank.child("source") for rank in ranks], lock_step)
     times = ranks[0].child("config").get("times")
     repeat = int(source["epoch"]) - epoch * (times or 1)
@@ -124,8 +129,8 @@ def _refuse_counted(ranks: list[Saved]) -> None:
     for rank in ranks:
         if taken := rank.integer("taken"):
             raise UsageError(
-                f"{rank.where}: {taken} items had no tokens, so their noise was one rank's own, by how many it took: "
-                "to go on with other ranks, mix into indexed items"
+                f"{rank.where}: {taken} items had no tokens, so their noise depends on how many this rank took: "
+                "to resume with other ranks, mix into indexed items"
             )
 
 
@@ -138,7 +143,7 @@ def _merge_chain(ranks: list[Saved], epoch: int) -> State:
 def _merge_multiplexer(ranks: list[Saved], epoch: int) -> State:
     within = [rank for rank in ranks if rank.integer("epoch") == epoch]
     if len(within) < len(ranks) and within[0].child("config").flag("stop_early"):
-        raise UsageError(f"{ranks[0].where}: some ranks have stopped early, so what is left for all is not defined")
+        raise UsageError(f"{ranks[0].where}: some ranks have stopped early, so the common remainder is not defined")
     sources = _merge_sources(ranks)
     flags = [rank.flags("drained", len(sources)) for rank in within]
     return {
@@ -150,14 +155,16 @@ def _merge_multiplexer(ranks: list[Saved], epoch: int) -> State:
 
 def _merge_sources(ranks: list[Saved]) -> list[State]:
     children = [rank.children("sources") for rank in ranks]
-    if len({len(of_rank) for of_rank in children}) > 1:
+    if len(set(map(len, children))) > 1:
         raise UsageError(f"{ranks[0].where}: the ranks' states have different numbers of sources")
     return [_merge(list(column), lock_step=False) for column in zip(*children, strict=True)]
 
 
 def _partition(rank: Saved) -> Partition:
     if rank.get("partition") is None:
-        raise UsageError(f"{rank.where} is merged already, and no rank has gone on from it: it fits any ranks as it is")
+        raise UsageError(
+            f"{rank.where} is merged already, and no rank has continued from it: it fits any ranks as it is"
+        )
     part = rank.child("partition")
     return Partition(part.integer("rank"), part.integer("world_size"), str(part.get("kind")), str(part.get("tail")))
 

@@ -1,8 +1,8 @@
-"""A seeded permutation of n ordinals that needs no memory and can be asked at any position, both ways.
+"""A seeded permutation of n ordinals in constant memory, computable at any position in both directions.
 
 Six rounds of a balanced Feistel network permute the smallest even number of bits that holds n; a result of n or more
 is permuted again until it is less ("cycle walking"), at most four times on average. Keys and round function are
-those of Lhotse's shuffled range, so the order is the same for a seed. Seeds count modulo 2**32.
+those of Lhotse's shuffled range, so a seed gives the same order. Seeds are taken modulo 2**32.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROUNDS = 6
-# Ordinals permuted at a time: three such arrays of eight bytes each stay in the processor's cache.
+# Ordinals permuted at a time: three such arrays, of eight bytes an ordinal, stay in the processor's cache.
 BLOCK = 1 << 14
 
 
 @lru_cache(maxsize=64)
 def round_keys(seed: int) -> tuple[int, ...]:
+    """Return the keys of the rounds, drawn as Lhotse draws them."""
     random = np.random.RandomState(seed & 0xFFFFFFFF)
     return tuple(int(random.randint(0, 2**63, dtype=np.int64)) for _ in range(ROUNDS))
 
 
 class Feistel:
+    """The permutation of `size` ordinals for a seed."""
+
     __slots__ = ("_half", "_keys", "size")
 
     def __init__(self, size: int, seed: int) -> None:
@@ -34,11 +37,11 @@ class Feistel:
         self._keys = round_keys(seed & 0xFFFFFFFF)
 
     def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The ordinals at these positions."""
+        """Return the ordinals at these positions, an array of the same shape `(n,)`."""
         return self._walk(positions, self._keys, swap=False)
 
     def inverse(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The positions of these ordinals: the same rounds backwards, which is forwards with the halves swapped."""
+        """Return the positions of these ordinals: the same rounds in reverse order, with the halves swapped."""
         return self._walk(ordinals, self._keys[::-1], swap=True)
 
     def _walk(self, values: NDArray[np.int64], keys: Sequence[int], swap: bool) -> NDArray[np.int64]:

@@ -1,9 +1,9 @@
-"""The order in which one rank goes through the ordinals of a dataset: shuffle, partition, and what is left to share.
+"""The order in which one rank visits the ordinals of a dataset: shuffle, partition, and remainders of earlier ranks.
 
-    own position  --partition-->  position among what is left  --stages-->  position in the epoch  --shuffle-->  ordinal
+    own position  --partition-->  position in the remainder  --stages-->  position in the epoch  --shuffle-->  ordinal
 
-Every arrow is arithmetic, so any position is reached at once, and the state is the own position. The epoch's
-permutation is that of seed + epoch.
+Every arrow is arithmetic, so any position is reached at once, and the state is the own position. The permutation of an
+epoch has the seed `seed + epoch`.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from touchfs.node.order.partition import Partition
 from touchfs.node.order.remainder import Stage, read_stage, remainders
 from touchfs.token import State, Token
 
-# Ordinals computed at a time: few at first, so that resuming is quick, then enough to make NumPy's calls cheap.
+# Ordinals computed at a time: few at first for a quick resume, then enough to amortize the cost of NumPy's calls.
 FIRST_BLOCK = 16
 BLOCK = 1 << 13
 
 
 def order_seed(shuffle: bool, seed: Seed, has_ranks: bool) -> int | None:
-    """The seed of an order, or None if it is not shuffled; then none is drawn."""
+    """Return the seed of an order; None without shuffle, and then no seed is drawn."""
     check_seed(seed)
     return resolve_seed(seed, has_ranks) if shuffle else None
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Of `size` ordinals; shuffled if there is a seed, in each epoch anew unless `stateful` is False."""
+    """The order of `size` ordinals. With a seed it is shuffled, anew in each epoch unless `stateful` is False."""
 
     size: int
     seed: int | None
@@ -46,18 +46,23 @@ class Order:
     stateful: bool = True
 
     def config(self) -> State:
+        """Return what a state must agree with."""
         return {"length": self.size, "seed": plain_seed(self.seed), "order": "lhotse", **self.shuffle_config()}
 
     def shuffle_config(self) -> State:
+        """Return the fields of `config` that exist only for an order that is the same in each epoch."""
         return {"stateful_shuffle": False} if self.seed is not None and not self.stateful else {}
 
     def permutation(self, epoch: int) -> Feistel | None:
+        """Return the permutation of an epoch, or None without shuffle."""
         return None if self.seed is None else Feistel(self.size, self.seed + epoch * self.stateful)
 
     def count(self, stages: Sequence[Stage] = ()) -> int:
+        """Return how many ordinals this rank visits in an epoch, or in its remainder after `stages`."""
         return self.partition.count(([self.size] + [left.size for left in remainders(self.size, stages)])[-1])
 
     def ordinals(self, epoch: int, stages: Sequence[Stage], start: int) -> Iterator[int]:
+        """Yield the ordinals of this rank from its own position `start` on."""
         left = remainders(self.size, stages)
         size = left[-1].size if left else self.size
         count, permutation, block = self.partition.count(size), self.permutation(epoch), FIRST_BLOCK
@@ -70,7 +75,10 @@ class Order:
             start, block = stop, min(block * 4, BLOCK)
 
     def own(self, ordinal: int, epoch: int) -> int:
-        """This rank's position of an ordinal, in an epoch that all ranks began together."""
+        """Return this rank's own position of an ordinal, in an epoch without stages.
+
+        Raises UsageError if the ordinal belongs to another rank.
+        """
         permutation = self.permutation(epoch)
         position = ordinal if permutation is None else int(permutation.inverse(np.array([ordinal]))[0])
         own = self.partition.own(position, self.size)
@@ -81,12 +89,13 @@ class Order:
 
 
 class OrderedNode(PairNode):
-    """A node that goes through ordinals in an `order`."""
+    """A node that visits ordinals in an `order`."""
 
     order: Order
 
     @property
     def seed(self) -> Any:
+        """The seed of the order, or None without shuffle."""
         return self.order.seed
 
     @seed.setter
@@ -94,24 +103,28 @@ class OrderedNode(PairNode):
         self.order = replace(self.order, seed=seed)
 
     @abstractmethod
-    def pair_at(self, ordinal: int, epoch: int) -> Pair: ...
+    def pair_at(self, ordinal: int, epoch: int) -> Pair:
+        """Return the token of an ordinal and the function that makes its item."""
 
     @abstractmethod
-    def token_of(self, ordinal: int, epoch: int) -> Token: ...
+    def token_of(self, ordinal: int, epoch: int) -> Token:
+        """Return the token of an ordinal."""
 
     def tokens_of(self, ordinals: list[int], epoch: int) -> list[Token | None]:
+        """Return the tokens of several ordinals."""
         return [self.token_of(ordinal, epoch) for ordinal in ordinals]
 
     @abstractmethod
-    def ordinal_of(self, token: Token) -> int: ...
+    def ordinal_of(self, token: Token) -> int:
+        """Return the ordinal of a token."""
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
-        """For a global shuffle above."""
+        """Return the token of an ordinal, for a global shuffle above. Raises UsageError if this is partitioned."""
         self.refuse_ranks()
         return self.token_of(ordinal, epoch)
 
     def refuse_ranks(self) -> None:
-        """What is one rank's already cannot be a source of a global shuffle."""
+        """Raise UsageError if this is one rank's part, which cannot be a source of a global shuffle."""
         if self.order.partition.world_size > 1:
             raise UsageError("a source of a global shuffle is not partitioned: give rank and world_size to the shuffle")
 
@@ -121,6 +134,8 @@ class OrderedNode(PairNode):
 
 
 class OrderIteration(Iteration):
+    """An iteration whose position is one integer: `own`, this rank's next position."""
+
     node: OrderedNode
 
     def __init__(self, node: OrderedNode, epoch: int, saved: Saved = FRESH, own: int = 0) -> None:
@@ -151,7 +166,7 @@ class OrderIteration(Iteration):
 
 
 def _check_partition(saved: Saved, partition: Partition) -> None:
-    """A merged state is nobody's own, and fits any partition."""
+    """Raise if a state is of another partition. A merged state has none, and fits any partition."""
     theirs: Any = saved.get("partition")
     if theirs is None or theirs == partition.as_json():
         return
@@ -160,5 +175,5 @@ def _check_partition(saved: Saved, partition: Partition) -> None:
     mine = partition.as_json()
     raise UsageError(
         f"{saved.where} is one rank's own, of {theirs!r:.200}, and this is {mine}: "
-        "to go on with other ranks, merge_states of all the old ones"
+        "to resume with other ranks, merge the states of all old ones with merge_states"
     )

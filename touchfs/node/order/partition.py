@@ -1,11 +1,11 @@
-"""Which of an epoch's positions belong to which rank.
+"""The partition of an epoch's positions among ranks.
 
-`stride`    rank r takes positions r, r + world size, …: ranks in lock step go through the epoch together
+`stride`    rank r takes positions r, r + world size, …: ranks in lock step move through the epoch together
 `block`     rank r takes the r-th contiguous run: neighbours in a file stay on one rank
 
-Positions need not divide evenly, so what happens then is said: `keep` gives some ranks one sample more than others,
-`drop` leaves the last positions out, `pad` goes on from the first ones until all ranks have as many.
-With workers below the ranks, each worker is a rank of its own (`for_worker`).
+If the positions do not divide evenly, the `tail` decides: `keep` gives some ranks one sample more than others, `drop`
+leaves out the last positions, `pad` repeats the first positions until all ranks have equally many.
+Workers of a rank are ranks of their own (`for_worker`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ from touchfs.errors import UsageError
 
 KINDS = ("stride", "block")
 TAILS = ("keep", "drop", "pad")
-# A bound for states from elsewhere; no cluster is that large.
+# An upper bound for states from untrusted sources; no cluster is that large.
 MOST_RANKS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
+    """The part of rank `rank` (from 0) of `world_size` ranks, of `kind` "stride" or "block".
+
+    `tail` is "keep", "drop" or "pad". Raises UsageError for any other value.
+    """
+
     rank: int = 0
     world_size: int = 1
     kind: str = "stride"
@@ -40,13 +45,13 @@ class Partition:
             raise UsageError(f"no tail {self.tail!r}: it is one of {', '.join(TAILS)}")
 
     def for_worker(self, worker: int, workers: int) -> Partition:
-        """The part of one of a rank's workers."""
+        """Return the part of one of this rank's workers. Raises UsageError if there is no such worker."""
         if not 0 <= worker < workers:
             raise UsageError(f"there is no worker {worker} of {workers}: workers are 0 to workers - 1")
         return Partition(self.rank * workers + worker, self.world_size * workers, self.kind, self.tail)
 
     def count(self, size: int) -> int:
-        """How many of `size` positions this rank goes through."""
+        """Return how many of `size` positions this rank visits."""
         if self.tail == "drop":
             return size // self.world_size
         if self.tail == "pad":
@@ -56,19 +61,21 @@ class Partition:
         return (size - self.rank + self.world_size - 1) // self.world_size
 
     def first(self, size: int) -> int:
+        """Return this rank's first position of `size`."""
         if self.kind == "stride":
             return self.rank
         return self.rank * size // self.world_size if self.tail == "keep" else self.rank * self.count(size)
 
     def positions(self, own: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-        """Where the own 0th, 1st, … of this rank are among all."""
+        """Return the positions among all `size` of this rank's own positions, an array of the same shape `(n,)`."""
         positions = self.first(size) + own * (self.world_size if self.kind == "stride" else 1)
         return positions % size if self.tail == "pad" else positions
 
     def own(self, position: int, size: int) -> int | None:
-        """The inverse, or None where the position is another rank's."""
+        """Return the own position of a position, the inverse of `positions`, or None if it is another rank's."""
         own, beside = divmod(position - self.first(size), self.world_size if self.kind == "stride" else 1)
         return own if not beside and 0 <= own < self.count(size) else None
 
     def as_json(self) -> dict[str, Any]:
+        """Return the fields as a state holds them."""
         return {"rank": self.rank, "world_size": self.world_size, "kind": self.kind, "tail": self.tail}

@@ -1,12 +1,13 @@
-"""What is left of an epoch after some ranks went some way, shared anew by other ranks.
+"""The remainder of an epoch: the positions that earlier ranks did not reach, to be shared by other ranks.
 
-A *stage* is a world size that was, and how far each of its ranks came. The positions that no rank had come to, in
-order, are numbered 0, 1, … again, and the next ranks partition those numbers. A second change adds a second stage. A
-number is turned into a position by arithmetic on the cursors, an integer for each rank, whatever the dataset's size:
+A *stage* is an earlier world size with the cursor that each of its ranks reached. The positions that no rank reached
+are renumbered 0, 1, … in order, and the next ranks partition those numbers. Another change of the world size adds
+another stage. A number is mapped to a position by arithmetic on the cursors, one integer for each rank, whatever the
+dataset's size:
 
-- `stride`: sorted by cursor, ranks drop out of the rows of `world size` positions one after the other, so between two
-  cursors each row lacks the same ranks.
-- `block`: what is left are the gaps between what was consumed, one behind each rank's cursor.
+- `stride`: the positions form rows of `world size`. Sorted by cursor, the ranks drop out of the rows one after the
+  other, so all rows between two cursors lack the same ranks.
+- `block`: the remainder consists of gaps, one from each rank's cursor to the start of the next rank.
 """
 
 from __future__ import annotations
@@ -25,17 +26,19 @@ from touchfs.node.order.partition import KINDS, MOST_RANKS, TAILS, Partition
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`cursors[r]` is how many of its own positions rank r has gone through."""
+    """An earlier partition. `cursors[r]` is how many of its own positions rank r has visited."""
 
     kind: str
     tail: str
     cursors: tuple[int, ...]
 
     def as_json(self) -> dict[str, Any]:
+        """Return the fields as a state holds them."""
         return {"kind": self.kind, "tail": self.tail, "cursors": list(self.cursors)}
 
 
 def read_stage(saved: Saved) -> Stage:
+    """Read a stage from a state. Raises FormatError."""
     kind, tail, cursors = saved.get("kind"), saved.get("tail"), saved.integers("cursors")
     if kind not in KINDS or tail not in TAILS or not 0 < len(cursors) <= MOST_RANKS:
         raise FormatError(f"{saved.where} is not a stage of an elastic resume: the state is damaged")
@@ -43,16 +46,16 @@ def read_stage(saved: Saved) -> Stage:
 
 
 class Remainder:
-    """What a stage left of `of` positions; `size` of them."""
+    """The positions, `size` of them, that a stage left of `of` positions."""
 
     def __init__(self, of: int, stage: Stage) -> None:
         ranks = len(stage.cursors)
         parts = [Partition(rank, ranks, stage.kind, stage.tail) for rank in range(ranks)]
-        # A padded rank's last positions are other ranks' first ones: they are no progress.
+        # The last positions of a padded rank repeat the first ones of other ranks: they are no progress.
         real = [_real(part, of) for part in parts]
         for part, cursor in zip(parts, stage.cursors, strict=True):
             if cursor > part.count(of):
-                raise FormatError(f"rank {part.rank} of {ranks} cannot have come to {cursor} of {of} positions")
+                raise FormatError(f"rank {part.rank} of {ranks} cannot have reached {cursor} of {of} positions")
         cursors = np.minimum(stage.cursors, real)
         self.size = of - int(cursors.sum())
         self._ranks = ranks if stage.kind == "stride" else 0
@@ -62,6 +65,7 @@ class Remainder:
             self._set_gaps(cursors, np.array([part.first(of) for part in parts]), of)
 
     def positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions of these numbers, an array of the same shape `(n,)`."""
         part = np.searchsorted(self._before, numbers, side="right") - 1
         inside = numbers - self._before[part]
         if not self._ranks:
@@ -72,7 +76,7 @@ class Remainder:
 
     def _set_rows(self, cursors: NDArray[np.int64]) -> None:
         self._start = np.unique(cursors)
-        # The ranks still to come in the rows from each level on, one list after the other.
+        # For each level, the ranks that are still present in the rows from there on; the lists are concatenated.
         open_ = [np.flatnonzero(cursors <= level) for level in self._start]
         self._width = np.array([len(ranks) for ranks in open_])
         self._open = np.concatenate(open_)
@@ -96,7 +100,7 @@ def _real(part: Partition, of: int) -> int:
 
 
 def remainders(size: int, stages: Sequence[Stage]) -> list[Remainder]:
-    """Of one stage after the other."""
+    """Return the remainders of stages in sequence, each of the one before; the first is of `size` positions."""
     left = []
     for stage in stages:
         left.append(Remainder(size, stage))

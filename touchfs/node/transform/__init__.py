@@ -1,1 +1,1 @@
-"""Nodes over other nodes that yield their items, changed or in another order."""
+"""Nodes that change, select, combine or reorder the items of other nodes."""

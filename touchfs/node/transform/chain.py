@@ -1,7 +1,7 @@
-"""Several sources one after the other, or all of them shuffled together.
+"""Several sources in sequence, or all of them shuffled together.
 
-The global shuffle (`shuffle_iters`) permutes the ordinals of all sources as if they were one dataset; sources must
-then be indexed and have a length, and rank and world size are the chain's.
+The global shuffle (`shuffle_iters`) permutes the ordinals of all sources as one dataset. The sources must then be
+indexed and have a length, and only the chain has a rank and a world size.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ from touchfs.token import State, Token
 
 
 class LazyIteratorChain(SourcesNode, OrderedNode):
+    """The items of one source after the other. A token is `(source_index, source_token)`.
+
+    With `shuffle_iters` the items of all sources come in one globally shuffled order, that of `seed` + epoch, and rank
+    `rank` (from 0) of `world_size` visits its part as `Partition(rank, world_size, partition, tail)`.
+
+    Raises UsageError for sources that cannot be shuffled globally, and for a world size without `shuffle_iters`.
+    """
+
     def __init__(
         self,
         *sources: Any,
@@ -46,12 +54,12 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
         self.order = Order(self.starts[-1] if shuffle_iters else 0, seed, part)
 
     def obstacle(self) -> str | None:
-        # In a global shuffle the sources have no states.
+        # A global shuffle does not use the states of the sources.
         return None if self.shuffle_iters else super().obstacle()
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where each source begins in a global shuffle, and where the last one ends."""
+        """The first ordinal of each source in a global shuffle, and the total length."""
         return list(accumulate(map(_size, self.sources), initial=0))
 
     def iteration(self, epoch: int, saved: Saved) -> Iteration:
@@ -75,7 +83,7 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
         return config | shuffled
 
     def described(self) -> list[Any]:
-        # The sources have no states in a global shuffle, so nothing else would tell which they were.
+        # In a global shuffle a state does not contain the sources' states, so `config` must identify the sources.
         return self.sources if self.shuffle_iters else []
 
     def drawn_seeds(self) -> list[DrawnSeed]:
@@ -99,7 +107,7 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
 
 
 class ChainIteration(Iteration):
-    """The sources before the `current` one have ended; their states are those of their next epochs."""
+    """The sources before `current` have ended, and their states are those of their next epochs."""
 
     node: LazyIteratorChain
 

@@ -1,4 +1,4 @@
-"""The items that a predicate keeps. It must depend on the item alone, or states and tokens mean nothing."""
+"""A filter. Its predicate must depend on the item alone, otherwise states and tokens are invalid."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from touchfs.token import State, Token
 
 
 class LazyFilter(TransformNode):
+    """The items of `source` for which `predicate(item)` is true. Tokens are those of the source.
+
+    The token of a dropped item raises UsageError.
+    """
+
     @also_named(iterator="source")
     def __init__(self, source: Any, predicate: Callable[[Any], Any]) -> None:
         super().__init__(source)
@@ -39,6 +44,8 @@ class LazyFilter(TransformNode):
 
 
 class FilterIteration(TransformIteration):
+    """Makes each item to test it, and yields the made item."""
+
     node: LazyFilter
 
     def walk(self) -> Iterator[Pair]:

@@ -1,7 +1,7 @@
-"""The items of the collections that a source yields, one after the other.
+"""Flattening: the items of the collections that a source yields, in sequence.
 
-A token is `(outer, inner)`: the source's token of the collection, and the ordinal in it. The state has the token of the
-collection that is open, so resuming makes that one again and no other.
+A token is `(outer, inner)`: the source's token of the collection, and an ordinal in it. The state holds the token of
+the current collection, so resuming makes only that collection again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from touchfs.token import State, Token
 
 
 class LazyFlattener(HoldingNode):
+    """The items of each collection (any iterable) that `source` yields. A token is `(source_token, ordinal in it)`."""
+
     def iteration(self, epoch: int, saved: Saved) -> FlattenerIteration:
         return FlattenerIteration(self, epoch, saved)
 
@@ -31,11 +33,12 @@ class LazyFlattener(HoldingNode):
         return collection[inner]
 
     def collection(self, outer: Token) -> Sequence[Any]:
+        """Return the collection of a source token."""
         return _sequence(super().make(outer))
 
 
 class FlattenerIteration(TransformIteration):
-    """`outer` is the token of the open collection, of which `inner` items were taken."""
+    """`outer` is the token of the current collection, and `inner` how many of its items were taken."""
 
     node: LazyFlattener
 

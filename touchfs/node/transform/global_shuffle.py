@@ -1,4 +1,4 @@
-"""The node that shuffles all items of a source together."""
+"""Global shuffle: a permutation of all items of a source."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from touchfs.node.transform.chain import LazyIteratorChain
 
 
 def global_shuffle(source: Any, seed: SeedOrRng, partition: Partition) -> OrderedNode:
-    """A leaf goes through its ordinals in that order itself: so it is the node that `shuffle=True` makes, and a spec.
-    Any other graph is shuffled by a chain above it. UsageError where the source is not indexed, or is one rank's.
+    """Return a node that yields the items of an indexed source in globally shuffled order.
+
+    A leaf gets the order itself, as with `shuffle=True` and in the specs of iterators. Any other graph gets a chain
+    above it. Raises UsageError for a source that is not indexed, or is one rank's part.
     """
     seed = resolve_seed(seed, partition.world_size > 1, takes_rng=True)
     if isinstance(seed, DrawnSeed) and partition.world_size > 1:

@@ -1,8 +1,8 @@
-"""A mix without end, of more sources than can be open at once.
+"""An endless mix of more sources than can be open at once.
 
-At most `max_open_streams` sources are open, drawn by weight with replacement; one that ends makes place for another
-drawn anew. Where many passes over many sources are is no small state, so this node cannot be saved, nor does it
-claim tokens. What must resume is a `LazyIteratorMultiplexer` over `LazyRepeater`s.
+At most `max_open_streams` sources are open, drawn by weight with replacement; a source that ends is replaced by a new
+draw. The positions of many passes over many sources are no small state, so this node cannot be saved and has no tokens.
+To resume, use a `LazyIteratorMultiplexer` over `LazyRepeater`s.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ from touchfs.token import State, Token
 
 
 class LazyInfiniteApproximateMultiplexer(PairNode):
+    """Items of `sources` drawn by `weights` (equal by default), without end; each source starts again when it ends.
+
+    With `max_open_streams` only that many passes over sources are open at once, and items are drawn from them with
+    equal probability. `seed` seeds the draws. It ends only if all sources are empty. It has neither states nor tokens.
+    """
+
     @refuses(stop_early="it draws sources again that have ended, and never stops")
     def __init__(
         self,
@@ -51,20 +57,22 @@ class LazyInfiniteApproximateMultiplexer(PairNode):
 
 
 class InfiniteIteration(Iteration):
+    """`passes` counts the passes begun over each source."""
+
     node: LazyInfiniteApproximateMultiplexer
 
     def __init__(self, node: LazyInfiniteApproximateMultiplexer, epoch: int) -> None:
         super().__init__(node, epoch)
         self.numbers = draws(node.seed, epoch, 0)
         self.passes = [0] * len(node.sources)
-        # Of sources found empty it becomes 0.
+        # The weight of a source found empty becomes 0.
         self.weights = list(node.weights)
 
     def walk(self) -> Iterator[Pair]:
         few = self.node.max_open_streams
-        # With all open, a stream is drawn by its source's weight; else its source was drawn by weight when opened.
+        # With all sources open, a stream is drawn by its weight; otherwise its source was drawn by weight when opened.
         indexes = list(range(len(self.weights))) if few is None else [self.draw(self.weights) for _ in range(few)]
-        streams = [self.opened(index) for index in indexes]
+        streams = [self.open_pass(index) for index in indexes]
         while any(self.weights):
             stream = self.draw(self.weights if few is None else [1.0] * few)
             pair = next(streams[stream], None)
@@ -73,14 +81,15 @@ class InfiniteIteration(Iteration):
             elif any(self.weights):
                 if few is not None:
                     indexes[stream] = self.draw(self.weights)
-                streams[stream] = self.opened(indexes[stream])
+                streams[stream] = self.open_pass(indexes[stream])
 
     def draw(self, weights: Sequence[float]) -> int:
+        """Return an index drawn by weight."""
         *edges, total = accumulate(weights)
         return bisect_right(edges, next(self.numbers) * total)
 
-    def opened(self, index: int) -> Iterator[Pair]:
-        """One more pass over a source."""
+    def open_pass(self, index: int) -> Iterator[Pair]:
+        """Begin another pass over a source."""
         source_epoch = self.epoch + self.passes[index]
         self.passes[index] += 1
         empty = True

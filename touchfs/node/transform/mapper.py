@@ -1,4 +1,4 @@
-"""A function of each item. It must depend on the item alone: what is rebuilt from a token is computed anew."""
+"""A function applied to each item. It must depend on the item alone: rebuilding from a token calls it again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from touchfs.token import State, Token
 
 
 class LazyMapper(TransformNode):
-    """`apply_fn` says to which items `fn` is applied; the others pass."""
+    """`fn(item)` for each item of `source`. With `apply_fn`, items for which it is false pass unchanged.
+
+    Tokens are those of the source. `fn` is called when an item is made, not when it is skipped.
+    """
 
     @also_named(iterator="source")
     def __init__(self, source: Any, fn: Callable[[Any], Any], apply_fn: Callable[[Any], Any] | None = None) -> None:
@@ -27,6 +30,7 @@ class LazyMapper(TransformNode):
         return MapperIteration(self, epoch, saved)
 
     def apply(self, make: Make) -> Any:
+        """Make an item and apply the function to it."""
         item = make()
         return self.fn(item) if self.apply_fn is None or self.apply_fn(item) else item
 
@@ -43,14 +47,18 @@ class LazyMapper(TransformNode):
         return len(self.source)
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
+        """Return the token of an ordinal of the source, for a global shuffle above."""
         token: Token = self.source.token_at(ordinal, epoch)
         return token
 
     def ordinal_of(self, token: Token) -> int:
+        """Return the source's ordinal of a token."""
         return int(self.source.ordinal_of(token))
 
 
 class MapperIteration(TransformIteration):
+    """Passes the source's tokens on."""
+
     node: LazyMapper
 
     def walk(self) -> Iterator[Pair]:

@@ -1,7 +1,7 @@
-"""Several sources mixed: each item is of a source drawn by weight.
+"""A mix of several sources: each item comes from a source drawn by weight.
 
-A source that ends is drawn no more, and the others go on, or, with `stop_early`, the whole ends. The k-th draw of an
-epoch is a function of (seed, epoch, k), so the state of the random numbers is k.
+When a source ends, the others continue, or with `stop_early` the whole mix ends. The k-th draw of an epoch is a
+function of (seed, epoch, k), so the state of the random numbers is k.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ from touchfs.token import State
 
 
 class LazyIteratorMultiplexer(SourcesNode):
+    """Items of `sources`, each drawn by `weights` (equal by default). A token is `(source_index, source_token)`.
+
+    `seed` seeds the draws. An epoch ends when all sources have ended, or with `stop_early` when the first one has.
+    Raises UsageError unless there is one finite weight above 0 for each source.
+    """
+
     def __init__(
         self, *sources: Any, stop_early: bool = False, weights: Sequence[float] | None = None, seed: Seed = 0
     ) -> None:
@@ -50,7 +56,7 @@ class LazyIteratorMultiplexer(SourcesNode):
 
 
 class MultiplexerIteration(Iteration):
-    """The `drained` sources have ended; their states are those of their next epochs."""
+    """The `drained` sources have ended, and their states are those of their next epochs. `drawn` counts the draws."""
 
     node: LazyIteratorMultiplexer
 
@@ -90,9 +96,10 @@ class MultiplexerIteration(Iteration):
 
 
 def check_weights(weights: Sequence[float] | None, count: int) -> list[float]:
+    """Return `count` weights as floats, equal by default. Raises UsageError."""
     weights = [1.0] * count if weights is None else [float(weight) for weight in weights]
     if len(weights) != count:
         raise UsageError(f"there are {count} sources and {len(weights)} weights: give one for each")
     if not all(math.isfinite(weight) and weight > 0 for weight in weights):
-        raise UsageError(f"weights are numbers above 0, not {weights}: leave out sources that are not wanted")
+        raise UsageError(f"weights are numbers above 0, not {weights}: leave out unused sources")
     return weights

@@ -1,12 +1,11 @@
-"""Items made ahead of time by threads.
+"""A prefetcher: threads make items ahead of time.
 
-The source's tokens are walked here, which is cheap, and only the making of items goes to the threads. The state has the
-tokens that were submitted and not delivered: resumed, they are submitted again. So nothing waits, nothing is saved
-that was computed, and the position is always that of the last item delivered.
+The iterating thread walks the source's tokens, which is cheap; only the making of items goes to the threads. The state
+holds the tokens submitted and not delivered, which a resumed iteration submits again. So saving never waits, no
+computed item is saved, and the position is always that of the last delivered item.
 
-A node above may keep what was delivered and ask for the item later, after the source's end too. So the threads finish
-what was submitted, unless the iteration is abandoned: then they stop, and an item that is still wanted is made by
-whoever asks for it.
+A node above may buffer the delivered functions and call them later, even after the source has ended. So the threads
+finish everything submitted, unless the iteration is abandoned: then they stop, and a later call makes the item itself.
 """
 
 from __future__ import annotations
@@ -26,7 +25,10 @@ from touchfs.token import State, Token
 
 
 class LazyPrefetcher(HoldingNode):
-    """`ahead` items at most are being made, or made and not taken."""
+    """The items of `source`, made in `threads` threads, at most `ahead` items before they are taken.
+
+    Tokens and order are those of the source, which must rebuild items from tokens to be saved.
+    """
 
     def __init__(self, source: Any, ahead: int = 16, threads: int = 4) -> None:
         if ahead < 1 or threads < 1:
@@ -43,14 +45,14 @@ class LazyPrefetcher(HoldingNode):
 
 
 class PrefetcherIteration(TransformIteration):
-    """`drained`: the source has ended, and its state is that of its next epoch."""
+    """`drained` means that the source has ended, and that its state is that of its next epoch."""
 
     node: LazyPrefetcher
 
     def __init__(self, node: LazyPrefetcher, epoch: int, saved: Saved) -> None:
         super().__init__(node, epoch, saved)
         make = maker(node.source)
-        # Restored, and not submitted before the first item is asked for.
+        # From a state; submitted when the first item is requested.
         self.waiting: deque[tuple[Token | None, Make]] = deque(
             (token, partial(make, token)) for token in saved.tokens("ahead", node.ahead)
         )

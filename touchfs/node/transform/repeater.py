@@ -1,7 +1,4 @@
-"""A source several times, or without end. Each time is an epoch of the source, so a shuffled one comes in a new order.
-
-A token is `(repeat, source_token)`.
-"""
+"""A repeater. Each repeat is an epoch of the source, so a shuffled source comes in a new order each time."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token
 
-# A source may be empty in some epochs. After so many in a row an endless repeater takes it for empty, or it would ask
-# for ever. With a source that is empty in half of its epochs that goes wrong once in 4 billion times.
+# A source may be empty in some epochs. After this many in a row an endless repeater treats it as empty, or it would
+# loop forever. For a source that is empty in half of its epochs that is wrong once in 4 billion times.
 MOST_EMPTY = 32
 
 
 class LazyRepeater(TransformNode):
-    """`times` is None for an endless one. It ends all the same when its source has nothing.
+    """The items of `source`, `times` times, or without end if None. A token is `(repeat, source_token)`.
 
-    With `preserve_id=False` what has an `id`, and a sample its key, comes with `_repeat0`, `_repeat1`, … behind it, as
-    Lhotse marks cuts.
+    An endless repeater ends if its source is empty. With `preserve_id=False` the suffix `_repeat0`, `_repeat1`, … is
+    appended to the `id` of an object and to the key of a sample, as in Lhotse.
     """
 
     @also_named(iterator="source")
@@ -50,6 +47,7 @@ class LazyRepeater(TransformNode):
         return self.present(partial(super().make, token[1]), token[0])()
 
     def present(self, make: Make, repeat: int) -> Make:
+        """Return the function that makes the item of a repeat, given the one that makes the source's item."""
         return make if self.preserve_id else partial(_renamed, make, repeat)
 
     def config(self) -> State:
@@ -63,15 +61,17 @@ class LazyRepeater(TransformNode):
 
 
 class RepeaterIteration(TransformIteration):
+    """`repeat` is the number of the current repeat within the epoch, from 0."""
+
     node: LazyRepeater
 
     def __init__(self, node: LazyRepeater, epoch: int, saved: Saved) -> None:
-        # The source's epochs follow each other over those of the repeater too.
+        # The source's epochs continue across the repeater's epochs.
         self.first = epoch * (node.times or 1)
         self.repeat = saved.integer("repeat", LARGEST if node.times is None else node.times - 1)
         super().__init__(node, epoch, saved, self.first + self.repeat)
-        # How many repeats in a row had no item. The first one here does not count: resumed behind the last item of a
-        # repeat, that repeat looks empty.
+        # The number of empty repeats in a row. The first repeat does not count: one resumed after its last item only
+        # looks empty.
         self._empty = 0
 
     def walk(self) -> Iterator[Pair]:
@@ -97,7 +97,7 @@ class RepeaterIteration(TransformIteration):
                 return taken
 
     def _goes_on(self) -> bool:
-        """Begin the next repeat, if there is one."""
+        """Begin the next repeat. Returns False if there is none."""
         times = self.node.times
         if self.repeat + 1 == times or (times is None and self._empty == MOST_EMPTY):
             return False

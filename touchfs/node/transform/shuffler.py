@@ -1,8 +1,8 @@
-"""A shuffle through a buffer, for sources whose order cannot be permuted.
+"""A shuffle buffer, for sources whose order cannot be permuted.
 
-The buffer is filled, then one of it is taken at random each time. It holds tokens, and each item is made when it is
-taken, so resuming decodes nothing. The state is the buffer's tokens: where the source is one indexed dataset,
-`LazyIndexedManifestIterator(…, shuffle=True)` shuffles all of it, with a state of one integer.
+The buffer is kept full, and each step takes one of its entries at random. It holds tokens, and an item is made when it
+is taken, so resuming decodes nothing. The state consists of the buffer's tokens; for one indexed dataset,
+`LazyIndexedManifestIterator(…, shuffle=True)` shuffles globally, with a state of one integer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from touchfs.token import State, Token
 
 
 class LazyShuffler(HoldingNode):
-    """`rng` is Lhotse's name for a generator, from which one seed is drawn. It may be given as the seed, too."""
+    """The items of `source`, shuffled through a buffer of `buffer_size` items. Tokens are those of the source.
+
+    `seed` is an integer, or a generator from which one seed is drawn; `rng` is Lhotse's name for the latter. To be
+    saved it needs a source that rebuilds items from tokens. Raises UsageError for a buffer without room for one item.
+    """
 
     @also_named(iterator="source")
     def __init__(
@@ -45,14 +49,14 @@ class LazyShuffler(HoldingNode):
 
 
 class ShufflerIteration(TransformIteration):
-    """`drained`: the source has ended, and its state is that of its next epoch."""
+    """`drained` means that the source has ended, and that its state is that of its next epoch."""
 
     node: LazyShuffler
 
     def __init__(self, node: LazyShuffler, epoch: int, saved: Saved) -> None:
         super().__init__(node, epoch, saved)
         self._make = maker(node.source)
-        # Of those that were saved only the tokens: what makes them is made when they are drawn.
+        # Entries from a state have no function yet: it is created when the entry is drawn.
         self.buffer: list[tuple[Token | None, Make | None]] = [
             (token, None) for token in saved.tokens("buffer", node.buffer_size)
         ]
@@ -74,7 +78,7 @@ class ShufflerIteration(TransformIteration):
             buffer[taken], buffer[-1] = buffer[-1], buffer[taken]
             self.drawn += 1
             token, make = buffer.pop()
-            yield token, make or partial(self._make, cast(Token, token))  # only of a saved one is it not there
+            yield token, make or partial(self._make, cast(Token, token))  # None only for an entry from a state
 
     def position(self) -> State:
         return {

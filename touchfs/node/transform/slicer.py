@@ -1,4 +1,4 @@
-"""Every n-th item, from the k-th on. What is passed over is not made."""
+"""A slicer: every n-th item. Skipped items are not made."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from touchfs.token import State
 
 
 class LazySlicer(TransformNode):
+    """Every `n`-th item of `source`, from number `k` (0 to n - 1) on. Tokens are those of the source.
+
+    Raises UsageError unless 0 <= k < n.
+    """
+
     @also_named(iterator="source")
     def __init__(self, source: Any, k: int, n: int) -> None:
         if not 0 <= k < n:
@@ -30,7 +35,7 @@ class LazySlicer(TransformNode):
 
 
 class SlicerIteration(TransformIteration):
-    """`phase` is how many items the source gave, modulo n."""
+    """`phase` is the number of items taken from the source, modulo n."""
 
     node: LazySlicer
 

@@ -1,4 +1,4 @@
-"""Where iterators are: what the store says of it, as the graphs of this process understand it."""
+"""The positions of iterators in the store, and the graphs of this process at these positions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.iterators.graphs import Graphs
 from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.iterators.live_graph import LiveGraph
-from touchfs.iterators.positioning import state_at_item
 from touchfs.iterators.progress import epoch_of
 from touchfs.iterators.spec import Spec, is_same_pass, parse_spec
+from touchfs.iterators.starting_states import state_at_item
 from touchfs.node.core.state import enclose, resume
 from touchfs.token import from_json, to_json
 
 
-class Places:
-    """All of it inside a transaction. What needs a graph that is not built raises UnbuiltError."""
+class StoredPositions:
+    """Reads positions. Call its methods inside a transaction.
+
+    They raise UnbuiltError if they need a graph that is not built, NotFoundError if the iterator was removed.
+    """
 
     def __init__(self, graphs: Graphs, dataset: Dataset, tokens: ItemTokens) -> None:
         self._graphs = graphs
@@ -26,11 +29,12 @@ class Places:
         self._tokens = tokens
 
     def graph(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
-        return self._graphs.of(iterator, row_of(connection, iterator)[0])
+        """Return an iterator's graph, at any position."""
+        return self._graphs.of(iterator, iterator_row(connection, iterator)[0])
 
-    def ready(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
-        """Its graph, at where it is."""
-        spec, base, steps, _ = row_of(connection, iterator)
+    def graph_at_position(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
+        """Return an iterator's graph at its stored position. Raises UsageError if the dataset has no such position."""
+        spec, base, steps, _ = iterator_row(connection, iterator)
         graph = self._graphs.of(iterator, spec)
         try:
             graph.seek(base or graph.start, steps)
@@ -38,13 +42,13 @@ class Places:
             raise UsageError(_lost(base or "")) from error
         return graph
 
-    def kept_by(self, connection: sqlite3.Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
-        """Return the base and the steps that an iterator gets with a new spec.
+    def kept_position(self, connection: sqlite3.Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
+        """Return the base and the steps of an iterator after a change of its spec.
 
-        They are those of today if the spec goes over the same samples in the same order, so that a loop that is
-        started again may write its spec again. Else, or where today's position is lost, they are the start.
+        The position is kept if the new spec visits the same samples in the same order, so that a restarted loop may
+        write its spec again. Otherwise, or if the position is lost, it is the start.
         """
-        old, base, steps, _ = row_of(connection, iterator)
+        old, base, steps, _ = iterator_row(connection, iterator)
         if not is_same_pass(spec, parse_spec(from_json(old))):
             self._graphs.of(iterator, str(spec))
             return None, 0
@@ -53,27 +57,27 @@ class Places:
             graph.seek(base or graph.start, steps)
         except (UsageError, FormatError):
             return None, 0
-        # Steps are counted in batches.
+        # Steps count batches, so another batch size needs a new base.
         return (base, steps) if spec.batch == graph.spec.batch else (to_json(graph.state()), 0)
 
-    def state_of(self, connection: sqlite3.Connection, iterator: int, value: Any) -> str:
-        """The state that a token stands for."""
+    def token_state(self, connection: sqlite3.Connection, iterator: int, value: Any) -> str:
+        """Return the state, as JSON, of a value written to `token`: a state or an item token. Raises UsageError."""
         if not isinstance(value, dict):
-            raise UsageError("a token is a JSON object, as `cat token` tells it")
+            raise UsageError("a token is a JSON object, as `cat token` prints it")
         kind = value.get("kind", "state" if "touchfs_state" in value else None)
         if kind == "item":
-            graph = self.ready(connection, iterator)
+            graph = self.graph_at_position(connection, iterator)
             value = state_at_item(graph, value, self._dataset, self._tokens.fingerprint)
         elif kind == "state":
             graph = self.graph(connection, iterator)
         else:
             raise UsageError(f'the kind of a token is "state" or "item", not {kind!r:.80}')
-        state = {name: told for name, told in value.items() if name != "kind"}
+        state = {name: field for name, field in value.items() if name != "kind"}
         return to_json(enclose(graph.root, resume(graph.root, state).state()))
 
 
-def row_of(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None, int, str]:
-    """Its spec, the base that it is so many steps behind, and its error."""
+def iterator_row(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None, int, str]:
+    """Return an iterator's spec, base, number of steps after the base, and error. Raises NotFoundError."""
     found = connection.execute("SELECT spec, base, steps, error FROM iterator WHERE id = ?", (iterator,)).fetchone()
     if found is None:
         raise NotFoundError("the iterator was removed")
@@ -82,12 +86,12 @@ def row_of(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | No
 
 
 def _lost(base: str) -> str:
-    """What is said when the stored position cannot be gone to, as the dataset is another one."""
+    """Return the error text for a stored position that the changed dataset does not have."""
     try:
         epoch = f"in epoch {epoch_of(from_json(base)['state'])}, "
     except (KeyError, TypeError, FormatError):
         epoch = ""
     return (
-        "the dataset has changed since: put the old one back, or begin anew by writing to reset "
+        "the dataset has changed since: put the old one back, or restart by writing to reset "
         f'1 or {{"epoch": N}}; it was {epoch}at the state {base}'
     )

@@ -1,4 +1,4 @@
-"""States that are not told but made: from which a sample comes next, or an epoch begins."""
+"""States built from a position: one from which a given sample comes next, or at which an epoch begins."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from touchfs.node.core.base import PairNode
 from touchfs.node.core.foreign import locate
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.transform.repeater import LazyRepeater
-from touchfs.select.selection import AnySamples, Selected, place_at
+from touchfs.select.selection import Samples, Selection, position_at
 from touchfs.token import State, from_json, to_json
 
 _ITEM = {"fingerprint": str, "source": str, "shard": str, "ordinal": int, "segment": int}
 
 
 def state_at_item(graph: LiveGraph, item: dict[str, Any], dataset: Dataset, fingerprint: str) -> State:
-    """The state from which the sample of an item token comes next, in the epoch where the graph is."""
+    """Return the state from which the sample of an item token comes next, in the graph's current epoch.
+
+    Raises FormatError for a damaged token, UsageError for one that does not fit the graph or the dataset.
+    """
     for name, kind in _ITEM.items():
         if type(item.get(name)) is not kind:
             raise FormatError(f"an item token has a {name}, of {kind.__name__}: it is damaged")
@@ -40,22 +43,25 @@ def state_at_item(graph: LiveGraph, item: dict[str, Any], dataset: Dataset, fing
 def _position(node: PairNode, item: dict[str, Any], dataset: Dataset) -> int:
     if not isinstance(node, LazyIndexedManifestIterator):
         raise UsageError("an iterator over several sources cannot be positioned at an item: only a state can")
-    samples: AnySamples = node.samples  # type: ignore[assignment]
-    told = "samples" if samples.view == "shards" else samples.view
-    if told != item["source"]:
-        raise UsageError(f"the token is of {item['source']!r:.80}, the iterator goes over {told}")
+    samples: Samples = node.samples  # type: ignore[assignment]
+    view = "samples" if samples.view == "shards" else samples.view
+    if view != item["source"]:
+        raise UsageError(f"the token is of {item['source']!r:.80}, the iterator goes over {view}")
     shard = dataset.by_name.get(item["shard"].encode(errors="surrogateescape"), -1)
-    wanted = item["shard"], item["ordinal"], item["segment"]
-    position = place_at(samples, (shard, item["ordinal"], item["segment"]))
+    expected = item["shard"], item["ordinal"], item["segment"]
+    position = position_at(samples, (shard, item["ordinal"], item["segment"]))
     found = samples[position] if position < len(samples) else None
-    if found is None or (found.shard, found.ordinal, found.number) != wanted:
-        what = "what the iterator selects" if isinstance(samples, Selected) else "the dataset"
+    if found is None or (found.shard, found.ordinal, found.number) != expected:
+        what = "what the iterator selects" if isinstance(samples, Selection) else "the dataset"
         raise UsageError(f"the item of the token is not in {what}")
     return position
 
 
-def start_of(graph: LiveGraph, value: Any) -> str | None:
-    """The state that a value written to `reset` stands for: 1 is the very start, {"epoch": 3} that of an epoch."""
+def reset_state(graph: LiveGraph, value: Any) -> str | None:
+    """Return the state, as JSON, for a value written to `reset`: 1 is the very start (None), {"epoch": 3} an epoch's.
+
+    Raises UsageError for any other value.
+    """
     if value is True or (type(value) is int and value == 1):
         return None
     epoch = value.get("epoch") if isinstance(value, dict) and len(value) == 1 else None

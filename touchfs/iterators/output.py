@@ -1,4 +1,4 @@
-"""What a step tells of the samples it took: a line each."""
+"""The output of a step: one line for each sample."""
 
 from __future__ import annotations
 
@@ -18,40 +18,43 @@ from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
 from touchfs.node.transform.repeater import LazyRepeater
 from touchfs.select.selection import AnySamples
 
-# The view as specs name it, the shard, the ordinal and the segment of a sample, and its token.
+# From the view as specs name it, the shard, the ordinal and the segment of a sample to its token.
 ItemToken = Callable[[str, str, int, int], str]
 
 
-def tell(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_token: ItemToken) -> bytes:
-    """`prefix` is put before paths, where there is one. Raises UsageError as `check_paths`."""
+def format_output(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_token: ItemToken) -> bytes:
+    """Return the lines of samples, given their tokens, in the form of the spec's `output`.
+
+    A non-empty `prefix` is prepended to paths. Raises UsageError as `check_paths`.
+    """
     output = graph.spec.output
     check_paths(output, prefix)
     if not tokens:
         return b""
     if output in ("path", "relpath"):
-        before = os.fsencode(f"{prefix}/") if prefix and output == "path" else b""
-        return before + (b"\n" + before).join(_paths(graph.root, tokens)) + b"\n"
+        start = os.fsencode(f"{prefix}/") if prefix and output == "path" else b""
+        return start + (b"\n" + start).join(_paths(graph.root, tokens)) + b"\n"
     samples = map(graph.root.make, tokens)
     lines = map(_key, samples) if output == "key" else (_json(sample, item_token) for sample in samples)
     return os.fsencode("".join([line + "\n" for line in lines]))
 
 
 def check_paths(output: str, prefix: str) -> None:
-    """Raise UsageError where paths with this prefix would be no lines."""
+    """Raise UsageError if the output is paths and this prefix has control characters, such as a line break."""
     if output == "path" and has_control(prefix):
-        told = "paths would have the control characters of the mount point"
-        raise UsageError(f'{told}: choose "output": "relpath", or mount with --path-prefix')
+        problem = "paths would have the control characters of the mount point"
+        raise UsageError(f'{problem}: choose "output": "relpath", or mount with --path-prefix')
 
 
 def _paths(node: PairNode, tokens: Sequence[Any]) -> list[bytes]:
-    """Of the first file of each sample, from the root of the tree; where there is none, of what says why."""
+    """Return the path of each sample's first file relative to the root, or of its shard's ERROR.txt if it has none."""
     if isinstance(node, LazyRepeater):
         return _paths(node.source, list(map(itemgetter(1), tokens)))
     if isinstance(node, LazyIteratorMultiplexer):
-        of_source: list[list[Any]] = [[] for _ in node.sources]
+        by_source: list[list[Any]] = [[] for _ in node.sources]
         for number, token in tokens:
-            of_source[number].append(token)
-        paths = [iter(_paths(source, own)) for source, own in zip(node.sources, of_source, strict=True)]
+            by_source[number].append(token)
+        paths = [iter(_paths(source, own)) for source, own in zip(node.sources, by_source, strict=True)]
         return [next(paths[number]) for number, _ in tokens]
     if isinstance(node, LazyIndexedManifestIterator):
         samples: AnySamples = node.samples  # type: ignore[assignment]
@@ -65,11 +68,11 @@ def _key(sample: Sample) -> str:
 
 def _json(sample: Sample, item_token: ItemToken) -> str:
     view = "samples" if sample.view == "shards" else sample.view
-    told = {
+    line = {
         "key": sample.key,
         "shard": sample.shard,
         "ordinal": sample.ordinal,
         "files": {extension: sample.path(extension) for extension in sample},
         "token": json.loads(item_token(view, sample.shard, sample.ordinal, sample.number)),
     }
-    return json.dumps(told)
+    return json.dumps(line)
