@@ -32,7 +32,7 @@ from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.feistel import Feistel
 from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.mapper import LazyMapper
-from touchfs.select.selection import Samples, Selection, Selector, position_at
+from touchfs.select.selection import AnySamples, Selection, Selector, position_at
 from touchfs.token import State
 from touchfs.view.plan import parse_plan
 

@@ -12,7 +12,7 @@ from touchfs.node.core.base import PairNode
 from touchfs.node.core.foreign import locate
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.transform.repeater import LazyRepeater
-from touchfs.select.selection import Samples, Selection, position_at
+from touchfs.select.selection import AnySamples, Selection, position_at
 from touchfs.token import State, from_json, to_json
 
 _ITEM = {"fingerprint": str, "source": str, "shard": str, "ordinal": int, "segment": int}
@@ -43,7 +43,7 @@ def state_at_item(graph: LiveGraph, item: dict[str, Any], dataset: Dataset, fing
 def _position(node: PairNode, item: dict[str, Any], dataset: Dataset) -> int:
     if not isinstance(node, LazyIndexedManifestIterator):
         raise UsageError("an iterator over several sources cannot be positioned at an item: only a state can")
-    samples: Samples = node.samples  # type: ignore[assignment]
+    samples: AnySamples = node.samples  # type: ignore[assignment]
     view = "samples" if samples.view == "shards" else samples.view
     if view != item["source"]:
         raise UsageError(f"the token is of {item['source']!r:.80}, the iterator goes over {view}")

@@ -36,7 +36,7 @@ from touchfs.view.plan import parse_plan
 class Selection:
     """The samples at ascending `positions` of `samples`. `description` identifies the selection in the fingerprint."""
 
-    def __init__(self, samples: Samples, positions: Sequence[int] | Any, description: str) -> None:
+    def __init__(self, samples: AnySamples, positions: Sequence[int] | Any, description: str) -> None:
         self.samples = samples
         self.positions = positions
         self._description = description
@@ -78,7 +78,7 @@ class Selection:
         return self.samples.paths([self.positions[position] for position in positions])
 
 
-Samples = ShownSamples | Selection
+AnySamples = Samples | Selection
 
 
 class Selector:
@@ -93,9 +93,9 @@ class Selector:
         self.dataset = dataset
         self._use_plan = use_plan
         self._survivors_path = survivors_path
-        self._cache: dict[tuple[str, str | None], Samples] = {}
+        self._cache: dict[tuple[str, str | None], AnySamples] = {}
 
-    def select(self, source: str, where: str | None) -> Samples:
+    def select(self, source: str, where: str | None) -> AnySamples:
         """Return the samples below a path of the tree that match an expression. Raises UsageError for unknown ones."""
         key = source, where
         if key not in self._cache:
@@ -105,14 +105,14 @@ class Selector:
                 del self._cache[next(iter(self._cache))]
         return self._cache[key]
 
-    def filtered(self, samples: Samples, where: str) -> Selection:
+    def filtered(self, samples: AnySamples, where: str) -> Selection:
         """Return the samples for which an expression is true. Raises UsageError for a bad expression."""
         expression = parse_where(where)
         names = {path[0] for path in expression.fields}
         kept = survivors(_SampleFacts(samples, names), expression, self._survivors_path)
         return Selection(samples, kept.positions, f"where {expression} {kept.digest.hex()}")
 
-    def _below(self, source: str) -> Samples:
+    def _below(self, source: str) -> AnySamples:
         """Return the samples of `samples`, `segments` or `merged/PLAN`, or of a directory below one of them."""
         view, _, path = source.partition("/")
         if view == "merged":
@@ -157,14 +157,14 @@ class Selector:
 
 
 _CACHE_SIZE = 64
-_VIEWS: Mapping[str, Callable[[Dataset], ShownSamples]] = {
+_VIEWS: Mapping[str, Callable[[Dataset], Samples]] = {
     "samples": DatasetSamples,
     "shards": DatasetSamples,
     "segments": SegmentSamples,
 }
 
 
-def position_at(samples: Samples, key: tuple[int, int, int]) -> int:
+def position_at(samples: AnySamples, key: tuple[int, int, int]) -> int:
     """Return the first position whose sample has at least this key: (number of the shard, ordinal, segment)."""
     shards = samples.dataset.by_name
 
@@ -227,7 +227,7 @@ def _duration(sample: Sample) -> float | None:
         return None
 
 
-def _read(sample: ShownSample, extension: str, limit: int) -> bytes | None:
+def _read(sample: Sample, extension: str, limit: int) -> bytes | None:
     """Return the content of a file of a sample, or None if there is none or it is over the limit."""
     if extension not in sample or sample.content(extension).size > limit:
         return None

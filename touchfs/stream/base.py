@@ -15,7 +15,7 @@ VIEW = "shards"
 # The position after a sample, as integers that a state can hold; the empty one is before the first sample.
 Cursor: TypeAlias = Sequence[int]
 # The cursor after a sample, and the function that makes the sample.
-StreamItem: TypeAlias = tuple[list[int], Callable[[], ShownSample]]
+StreamItem: TypeAlias = tuple[list[int], Callable[[], Sample]]
 
 
 class Stream(Protocol):

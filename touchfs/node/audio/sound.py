@@ -88,7 +88,7 @@ def as_cut(item: Any) -> Cut:
 
     Raises UsageError for other objects, FormatError for a damaged recording.
     """
-    if isinstance(item, ShownSample):
+    if isinstance(item, Sample):
         audio, rate = _decoded(item)
         return Sound(item.key, audio, rate, item)
     # Do not test for `audio`: computing it may be costly.

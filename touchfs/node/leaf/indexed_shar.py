@@ -37,7 +37,7 @@ class LazyIndexedSharIterator(IndexedLeaf):
     `shuffle` orders the samples by `seed` + epoch, or by `seed` in each epoch with `stateful_shuffle=False`. Rank
     `rank` (from 0) of `world_size` visits its part, as `Partition(rank, world_size, partition, tail)`; with
     `split_for_dataloading` each process of a training job takes its own share instead
-    (`touchfs.node.leaf.dataloading`). Items are samples (`ShownSample`) with `shar_epoch` set.
+    (`touchfs.node.leaf.dataloading`). Items are samples (`Sample`) with `shar_epoch` set.
 
     Raises UsageError for compressed files and for fields that do not fit together; NotFoundError, FormatError and
     SourceError for files that are missing, damaged or unreadable.
@@ -85,7 +85,7 @@ class LazyIndexedSharIterator(IndexedLeaf):
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
         return (ordinal, epoch), partial(self.sample, ordinal, epoch)
 
-    def sample(self, position: int, epoch: int) -> ShownSample:
+    def sample(self, position: int, epoch: int) -> Sample:
         """Return the sample at a position, marked with an epoch."""
         sample = self.samples[position]
         sample.shar_epoch = epoch

@@ -67,7 +67,7 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         if decode_error_callback is not None and not skip_decode_errors:
             raise UsageError("decode_error_callback is called for skipped samples only: give skip_decode_errors=True")
         self.samples = _open_samples(samples)
-        self.path = self.samples.dataset.source if isinstance(self.samples, ShownSamples) else ""
+        self.path = self.samples.dataset.source if isinstance(self.samples, Samples) else ""
         if decode is not None or skip_decode_errors:
             self.samples = DecodedSamples(self.samples, decode)
         self.on_decode_error = (decode_error_callback or warn_of) if skip_decode_errors else None

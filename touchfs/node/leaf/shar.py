@@ -1,6 +1,6 @@
 """A Lhotse Shar as a stream: its cuts, each with the content of its fields.
 
-Each cut is marked with its epoch (`ShownSample.shar_epoch`), as in Lhotse, where augmentation may depend on it.
+Each cut is marked with its epoch (`Sample.shar_epoch`), as in Lhotse, where augmentation may depend on it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LazySharIterator(StreamNode):
     `shuffle_shards` orders the shards by `seed` + epoch, or by `seed` in each epoch with `stateful_shuffle=False`. Rank
     `rank` (from 0) of `world_size` visits every world_size-th shard; with `split_for_dataloading` each process of a
     training job takes its own share instead (`touchfs.node.leaf.dataloading`). `limits` are the limits of parsing.
-    Items are samples (`ShownSample`) with `shar_epoch` set.
+    Items are samples (`Sample`) with `shar_epoch` set.
 
     Raises UsageError for fields that do not fit together; NotFoundError, FormatError and SourceError for files that
     are missing, damaged or unreadable.
