@@ -1,9 +1,9 @@
-"""What touchfs keeps on this machine beside the data: indexes, decompressed shards, states and logs.
+"""The files that touchfs keeps on this machine beside the data: indexes, decompressed shards, states and logs.
 
-Indexes and decompressed shards can be made again; what can go is then a question of space. A state holds positions,
-which cannot, so it goes only when the data that it is about have gone. Nothing that a mount uses goes.
+Indexes and decompressed shards can be made again, so they may be removed to save space. A state holds positions, which
+cannot, so it is removed only if its data are gone. A file that a mount uses is never removed.
 
-Only files that are named as ours are listed, in directories that are ours; nothing outside of them is ever removed.
+Only files with names that touchfs gives are listed, in touchfs's own directories. Nothing outside is ever removed.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from touchfs.source.scratch import Scratch
 from touchfs.store.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
 
 INDEX, SCRATCH, STATE, LOG = "index", "scratch", "state", "log"
-# What no dataset file names is being made, or is left over.
+# An index file that no dataset file names is a leftover once it is older than this; before, it may be in the making.
 _LEFT_OVER_SECONDS = 3600
 _DATASET_FILE_MAX = 256 << 20
 _OURS = re.compile(r"[0-9a-f]{32}\..+")
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """One thing that is kept.
+class StoredItem:
+    """An index, decompressed shard, state or log.
 
-    `about` is the dataset, shard or mount point that it is for, where that is known. `used` is when it was written
-    or read last, in seconds since 1970. `is_gone` says that what it is about is no longer there, `is_used` that a
-    mount or another process uses it.
+    `kind` is one of `INDEX`, `SCRATCH`, `STATE`, `LOG`. `about` is the dataset, shard or mount point that it belongs
+    to, or None if unknown. `size` is in bytes. `used` is the time of the last write or read, in seconds since 1970.
+    `is_gone`: its data no longer exist. `is_used`: a mount or another process uses it.
     """
 
     kind: str
@@ -53,8 +53,8 @@ class Stored:
     is_used: bool
 
 
-def list_storage(state_dir: str | None = None) -> list[Stored]:
-    """All that is kept, in the order in which it would go: what is gone first, then what was used least lately."""
+def list_storage(state_dir: str | None = None) -> list[StoredItem]:
+    """All items, in the order of removal: first those whose data are gone, then the least recently used."""
     mounted = _mounts()
     sources = {mount.source for mount in mounted}
     datasets = list(_datasets(index_directory()))
@@ -67,8 +67,10 @@ def list_storage(state_dir: str | None = None) -> list[Stored]:
     return sorted(stored, key=lambda each: (not each.is_gone, each.used))
 
 
-def to_prune(stored: Iterable[Stored], keep: int | None = None) -> list[Stored]:
-    """What is to go: all that is gone, and of what can be made again so much that at most `keep` bytes stay."""
+def to_prune(stored: Iterable[StoredItem], keep: int | None = None) -> list[StoredItem]:
+    """The items to remove: all whose data are gone, and then items that can be made again until at most `keep` bytes
+    are left. Items in use stay.
+    """
     stored = list(stored)
     left = sum(each.size for each in stored)
     chosen = []
@@ -80,8 +82,8 @@ def to_prune(stored: Iterable[Stored], keep: int | None = None) -> list[Stored]:
     return chosen
 
 
-def remove(stored: Stored) -> None:
-    """Remove what is kept. What has gone meanwhile is no error. Raises OSError."""
+def remove(stored: StoredItem) -> None:
+    """Remove the files of an item. A file that is missing already is no error. Raises OSError."""
     for path in stored.files:
         with suppress(FileNotFoundError):
             os.unlink(path)
@@ -89,7 +91,7 @@ def remove(stored: Stored) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Dataset:
-    """A dataset file, which names the catalogs of a dataset's shards."""
+    """A dataset file. It names the catalogs of a dataset's shards."""
 
     path: str
     source: str
@@ -97,7 +99,7 @@ class _Dataset:
 
     @property
     def files(self) -> list[str]:
-        """The dataset file, the index of keys, and the catalogs that are beside them."""
+        """The dataset file, the index of keys, and the catalogs beside them."""
         directory = os.path.dirname(self.path)
         catalogs = [os.path.basename(str(shard.get("catalog"))) for shard in self.shards]
         keys = os.path.basename(self.path).removesuffix(DATASET_SUFFIX) + ".keys"
@@ -114,8 +116,8 @@ def _datasets(directory: str) -> Iterator[_Dataset]:
                 yield _Dataset(path, str(content["source"]), shards)
 
 
-def _indexes(datasets: list[_Dataset], mounted: set[str]) -> Iterator[Stored]:
-    """Catalogs that several datasets share go with the last of those that are there, or are mounted."""
+def _indexes(datasets: list[_Dataset], mounted: set[str]) -> Iterator[StoredItem]:
+    """Catalogs shared by several datasets count for one of them: a mounted one first, then one that still exists."""
     taken: set[str] = set()
     for dataset in sorted(datasets, key=lambda dataset: (dataset.source not in mounted, _is_gone(dataset.source))):
         files = [path for path in dataset.files if path not in taken and os.path.lexists(path)]
@@ -129,9 +131,9 @@ def _indexes(datasets: list[_Dataset], mounted: set[str]) -> Iterator[Stored]:
                 yield one
 
 
-def _scratch(datasets: list[_Dataset]) -> Iterator[Stored]:
-    """What no dataset file names may be of data whose index is beside them, or was in memory. So it is not called gone;
-    the store itself makes room for others.
+def _scratch(datasets: list[_Dataset]) -> Iterator[StoredItem]:
+    """A file that no dataset file names may belong to data whose index is beside them or in memory. So its data do not
+    count as gone; the scratch store itself evicts such files when it needs room.
     """
     store = Scratch.configured()
     about = {store.path(name): path for name, path in _decompressed(datasets)}
@@ -141,7 +143,7 @@ def _scratch(datasets: list[_Dataset]) -> Iterator[Stored]:
 
 
 def _decompressed(datasets: list[_Dataset]) -> Iterator[tuple[str, str]]:
-    """The names in the scratch store of the compressed files of all datasets, and their paths."""
+    """`(name in the scratch store, path)` of the compressed files of all datasets."""
     for shard in (shard for dataset in datasets for shard in dataset.shards):
         with suppress(KeyError, TypeError, AttributeError):
             for name, identity in shard["files"].items():
@@ -150,8 +152,10 @@ def _decompressed(datasets: list[_Dataset]) -> Iterator[tuple[str, str]]:
                     yield scratch_name(path, FileIdentity(**identity)), path
 
 
-def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) -> Iterator[Stored]:
-    """The name of a store is a hash of its source, which an index names too; shards are in the stores of mounts."""
+def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) -> Iterator[StoredItem]:
+    """The name of a state store is a hash of its source. The source comes from an index of the same dataset, else from
+    the paths of shards, which the stores of mounts hold.
+    """
     about = {state_path(dataset.source, STATE_SUFFIX, state_dir): dataset.source for dataset in datasets}
     used = {state_path(source, STATE_SUFFIX, state_dir) for source in mounted}
     for path in _listed(state_directory(state_dir)):
@@ -163,7 +167,7 @@ def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) 
 
 
 def _shards_of(store: str) -> list[str]:
-    """The shards that a state store has given ids, none where it cannot be read."""
+    """The paths of the shards that have ids in a state store; empty if it cannot be read."""
     with suppress(sqlite3.Error, TypeError):
         with closing(sqlite3.connect(f"file:{_quoted(store)}?mode=ro", uri=True, timeout=1)) as connection:
             rows = connection.execute("SELECT DISTINCT path FROM shard").fetchall()
@@ -175,8 +179,8 @@ def _quoted(path: str) -> str:
     return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
-def _logs(directory: str, used: set[str]) -> Iterator[Stored]:
-    """The name of a log does not tell its mount point without doubt, so none is called gone."""
+def _logs(directory: str, used: set[str]) -> Iterator[StoredItem]:
+    """The name of a log does not identify its mount point with certainty, so no log counts as gone."""
     for path in _listed(directory, re.compile(r".+\.[0-9a-f]{8}\.log|[0-9a-f]{32}\.log")):
         if path.endswith(LOG_SUFFIX):
             yield _stored(LOG, os.path.basename(path), [path], False, path in used)
@@ -191,21 +195,21 @@ def _listed(directory: str, ours: re.Pattern[str] = _OURS) -> list[str]:
     return [path for path in paths if os.path.isfile(path) and not os.path.islink(path)]
 
 
-def _stored(kind: str, about: str | None, files: list[str], is_gone: bool, is_used: bool) -> Stored:
+def _stored(kind: str, about: str | None, files: list[str], is_gone: bool, is_used: bool) -> StoredItem:
     size, used = 0, 0.0
     for path in files:
         with suppress(FileNotFoundError):
             status = os.lstat(path)
             size += status.st_size
-            # Listing reads dataset files and states, which may count as an access.
+            # `list_storage` itself reads dataset files and states, which may change their access times.
             used = max(used, status.st_mtime, 0 if path.endswith((DATASET_SUFFIX, STATE_SUFFIX)) else status.st_atime)
-    return Stored(kind, about, tuple(files), size, used, is_gone, is_used)
+    return StoredItem(kind, about, tuple(files), size, used, is_gone, is_used)
 
 
 def _is_gone(path: str) -> bool:
-    """The path does not exist, and it is not on a disk that may only be absent.
+    """True if a path does not exist, and is not on a disk that may merely be unmounted.
 
-    The mount point of such a disk is an empty directory. A path that must not be looked at may exist.
+    The mount point of such a disk is an empty directory. A path that may not be accessed counts as existing.
     """
     try:
         os.stat(path)
@@ -221,7 +225,7 @@ def _is_gone(path: str) -> bool:
 
 
 def _mounts() -> list[Mount]:
-    """Those of touchfs; none where there is no /proc, and so no FUSE that we know."""
+    """The mounts of touchfs; none on a system without /proc, which has no FUSE that touchfs supports."""
     with suppress(OSError):
         return [mount for mount in mounts() if mount.kind == "fuse.touchfs"]
     return []

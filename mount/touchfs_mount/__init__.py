@@ -2,8 +2,8 @@
 
     mounting    from a source to a running mount: mount points, options, ids of shards, background work
     daemon      the processes of a mount: supervisor, zygote and workers, signals, logs, reloading
-    loop        how a worker waits: its event loop, and threads for whatever may block
-    requests    requests of the kernel: handlers, attributes, errnos, access, and requests that end workers
+    loop        a worker's event loop, and threads for calls that may block
+    requests    requests of the kernel: handlers, attributes, errnos, access, and requests that kill workers
     control     the control directory `.touchfs/`
 
 A mount is one tree of processes: supervisor, zygote, workers. None has a thread when it forks.

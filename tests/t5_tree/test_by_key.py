@@ -214,7 +214,7 @@ def test_a_tree_that_does_not_list_them_finds_them(tmp_path: Path) -> None:
     dataset = open_dataset(os.fspath(tmp_path), in_place=True)
     tree = Tree(dataset, [1], list_by_key=False)
     assert list(tree.entries(tree.resolve("by-key").inode)) == []
-    assert list(tree.at_hand.entries(tree.resolve("by-key").inode)) == []
+    assert list(tree.nonblocking.entries(tree.resolve("by-key").inode)) == []
     assert tree.resolve("by-key/one.json") == tree.resolve("shards/0/one.json")
 
 

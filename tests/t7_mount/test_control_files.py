@@ -4,7 +4,7 @@ import os
 from contextlib import ExitStack, closing
 
 import pytest
-from touchfs_mount.control.control_files import ControlFiles, Iterated
+from touchfs_mount.control.control_files import ControlFiles, IteratorBackend
 from touchfs_mount.control.iterator_files import file_inode
 
 from touchfs.indexing import open_dataset
@@ -29,7 +29,7 @@ def workers(tmp_path):
         yield [
             ControlFiles(
                 table,
-                Iterated(Iterators(store, dataset), Opens(store, table, os.getpid())),
+                IteratorBackend(Iterators(store, dataset), Opens(store, table, os.getpid())),
                 lambda file: file.encode() + b" text",
             )
             for store in stores
@@ -38,8 +38,8 @@ def workers(tmp_path):
 
 @pytest.fixture
 def iterator(workers):
-    made = workers[0].iterated.iterators.create("train")
-    workers[0].iterated.iterators.write(made, "spec", {"output": "key"})
+    made = workers[0].backend.iterators.create("train")
+    workers[0].backend.iterators.write(made, "spec", {"output": "key"})
     return made
 
 
@@ -59,7 +59,7 @@ def test_what_one_worker_opens_others_read_and_release(workers, iterator):
         assert whole(reader.opened(handle)) == whole(other.opened(handle)) == KEYS[number] + "\n"
         other.opened(handle).release()
         assert whole(opener.opened(handle)) == ""
-    assert workers[0].iterated.iterators.read(iterator, "position") == "20\n"
+    assert workers[0].backend.iterators.read(iterator, "position") == "20\n"
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -68,41 +68,41 @@ def test_a_read_that_comes_after_the_release_makes_no_step(workers, iterator, ah
     whole(worker.open(file_inode(iterator, "next")))
     for releaser in workers:
         file = worker.open(file_inode(iterator, "next"))
-        worker.expect(file)
+        worker.expect_read(file)
         if ahead:
-            worker.spare()
+            worker.precompute()
         if releaser is worker:
             file.release()
         else:
-            worker.undo()  # it has slept
+            worker.rollback()  # it has slept
             releaser.opened(file.handle).release()
         for reader in workers:
             assert whole(reader.opened(file.handle)) == ""
-    assert worker.iterated.iterators.read(iterator, "position") == "1\n"
+    assert worker.backend.iterators.read(iterator, "position") == "1\n"
 
 
-def test_what_is_expected_is_made_ahead_and_held_until_the_worker_sleeps(workers, iterator):
+def test_an_expected_text_is_precomputed_and_kept_until_the_worker_sleeps(workers, iterator):
     worker, other = workers[:2]
     wanted = iter(KEYS)
     for turn in range(6):
         file = worker.open(file_inode(iterator, "next"))
-        worker.expect(file)
-        worker.spare()
+        worker.expect_read(file)
+        worker.precompute()
         if turn:  # at the first there was no graph yet
-            assert other.iterated.iterators.read(iterator, "position") == f"{turn + turn // 2}\n"
+            assert other.backend.iterators.read(iterator, "position") == f"{turn + turn // 2}\n"
             with pytest.raises(WouldWaitError):
                 other.text(other.open(file_inode(iterator, "next")).opened, wait=False)
         if turn % 2:
-            worker.undo()
-            assert other.iterated.iterators.read(iterator, "next") == next(wanted) + "\n"
+            worker.rollback()
+            assert other.backend.iterators.read(iterator, "next") == next(wanted) + "\n"
         assert whole(file) == next(wanted) + "\n"
-        worker.spare()
+        worker.precompute()
         file.release()
 
 
 def test_long_texts_read_in_turn(workers, iterator):
     worker = workers[0]
-    worker.iterated.iterators.write(iterator, "spec", {"output": "key", "batch": COUNT // 10, "repeat": True})
+    worker.backend.iterators.write(iterator, "spec", {"output": "key", "batch": COUNT // 10, "repeat": True})
     wanted = [
         "".join(f"{key}\n" for key in KEYS[first : first + COUNT // 10]) for first in range(0, COUNT, COUNT // 10)
     ]
@@ -115,5 +115,5 @@ def test_long_texts_read_in_turn(workers, iterator):
     for file in files:
         file.release()
         assert file.read(0, 10) == b""
-    with worker.iterated.opens.store.transaction() as connection:
+    with worker.backend.opens.store.transaction() as connection:
         assert connection.execute("SELECT count(*) FROM open WHERE text IS NOT NULL").fetchone() == (0,)

@@ -286,7 +286,7 @@ def stuck_source(mount, zoo) -> Iterator[Path]:
 
 def test_not_ready_in_time(stuck_source, tmp_path):
     done = touchfs("mount", stuck_source, tmp_path / "mnt", "--wait-timeout", 1)
-    assert (done.returncode, done.stderr) == (17, "touchfs: not ready after 1 s: given up\n")
+    assert (done.returncode, done.stderr) == (17, "touchfs: not ready after 1 s: gave up\n")
     assert not (tmp_path / "mnt").exists()
 
 

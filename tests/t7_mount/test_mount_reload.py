@@ -212,7 +212,7 @@ def test_a_source_that_does_not_answer(mount, copied, zoo, tmp_path):
     os.kill(stopped, signal.SIGSTOP)
     try:
         done = touchfs("reload", mounted.path, "--wait-seconds", 0.5)
-        told = f"touchfs: {mounted.path}: not done after 0.5 s: it goes on\n"
+        told = f"touchfs: {mounted.path}: not reloaded after 0.5 s: the reload continues\n"
         assert (done.returncode, done.stderr) == (17, told)
         os.kill(worker, signal.SIGKILL)
         assert (mounted.path / MONDAY).read_bytes() == RECORDING

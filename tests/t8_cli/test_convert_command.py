@@ -85,7 +85,7 @@ def test_options_of_no_use(touchfs, shards, here):
         (["--datatypes", "metainfo"], "shar"),
     ]:
         told = refused(touchfs, "convert", shards, "out", "--to", target, *option, status=2)
-        assert told == f"touchfs: {option[0]} is of no use for --to {target}\n"
+        assert told == f"touchfs: {option[0]} cannot be used with --to {target}\n"
     assert not (here / "out").exists()
 
 

@@ -71,7 +71,7 @@ CASES = [
     (["pack"], 2, "touchfs pack: Missing command. Try `touchfs pack --help`."),
     (["pack", "touch"], 2, "touchfs pack touch: Missing argument 'DATA.jsonl'. Try `touchfs pack touch --help`."),
     (["index", "--jobs", "0", "shards"], 2, "touchfs index: Invalid value for '--jobs': 0 is not in the range"),
-    (["mount", "--loop", "trio", "--workers", "2", "shards", "m"], 2, "touchfs mount: --loop trio has one worker"),
+    (["mount", "--loop", "trio", "--workers", "2", "shards", "m"], 2, "touchfs mount: --loop trio needs --workers 1"),
 ]
 
 

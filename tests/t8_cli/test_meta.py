@@ -108,7 +108,7 @@ def test_sources_without_metainfo(here, fails):
     for command in ("get", "put"):
         for source, shard in (("audio", "audio"), ("megatron", "megatron/corpus.idx")):
             told = fails(command, source, input=b"{}\n")
-            assert told == f"touchfs: {shard}: no metainfo.idx here: only TouchNet's shards have annotations\n"
+            assert told == f"touchfs: {shard}: no metainfo.idx here: only TouchNet shards have annotations\n"
         assert "nosuch: no such file or directory" in fails(command, "nosuch")
 
 

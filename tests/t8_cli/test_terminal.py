@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from speech import COMMAND, SPEECH
 
 from touchfs.cli.progress import PlainLines
+from touchfs.cli.terminal import available_cpus
 
 
 def on_a_terminal(*arguments):
@@ -89,7 +91,7 @@ class TestPlainLines:
         lines = PlainLines("indexing a\x1bb", "bytes", written.append, lambda: now)
         for second in range(21):
             now = 100.0 + second
-            lines.tell(second * 10**8, 2 * 10**9)
+            lines.update(second * 10**8, 2 * 10**9)
         lines.end()
         assert written == [
             "indexing a\\x1bb: 0 bytes of 2.0 GB",
@@ -102,13 +104,13 @@ class TestPlainLines:
     def test_work_that_begins_later_has_a_rate_of_its_own(self):
         now, written = 0.0, []
         lines = PlainLines("packing", "samples", written.append, lambda: now)
-        lines.tell(900, 1000)
+        lines.update(900, 1000)
         now = 5.0
-        lines.tell(950, 1000)
+        lines.update(950, 1000)
         assert written == ["packing: 900 of 1,000 samples", "packing: 950 of 1,000 samples, 10 samples/s, 5 s left"]
-        lines.tell(0, 10**6)
+        lines.update(0, 10**6)
         now = 10.0
-        lines.tell(10, 10**6)
+        lines.update(10, 10**6)
         assert written[2:] == [
             "packing: 0 of 1,000,000 samples",
             "packing: 10 of 1,000,000 samples, 2 samples/s, 138 h 53 min left",
@@ -173,3 +175,23 @@ class TestInterrupts:
         packing.kill()
         packing.wait()
         ends(packing.pid)
+
+
+class TestCpus:
+    def test_those_that_this_process_may_use(self):
+        assert available_cpus() == len(os.sched_getaffinity(0))
+
+    def test_all_where_the_system_does_not_say(self, monkeypatch):
+        monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+        assert available_cpus() == os.cpu_count()
+        monkeypatch.setattr(os, "cpu_count", lambda: None)
+        assert available_cpus() == 1
+
+    @pytest.mark.parametrize("command", ["info", "index", "pack"])
+    def test_commands_start_without_it(self, command):
+        code = "import os; del os.sched_getaffinity; from touchfs.cli.main import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", code, command, "--help"], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"Usage: touchfs {command} ")

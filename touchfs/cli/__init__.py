@@ -1,1 +1,1 @@
-"""The command line: one file a command. A command parses, calls and prints; what it does is done elsewhere."""
+"""The command line, one file per command. A command parses arguments, calls the library and prints the result."""

@@ -33,6 +33,6 @@ def command(locations: tuple[str, ...], reading: Reading) -> None:
 
 
 def pieces(content: Content) -> Iterator[Buffer]:
-    """A content from its beginning to its end."""
+    """The bytes of a content from beginning to end, in pieces of at most `PIECE` bytes."""
     for offset in range(0, content.size, PIECE):
         yield content.read(offset, PIECE)

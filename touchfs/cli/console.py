@@ -1,4 +1,4 @@
-"""What commands share of sources: the options for opening one, and SOURCE[:PATH] arguments."""
+"""Options for opening a source, and SOURCE[:PATH] arguments, shared by commands."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from touchfs.tree.tree import Entry, Tree
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a source is to be read, and where its index is: in the user's cache, else `in_place` or `in_memory`."""
+    """How to read a source, and where its index is: in the user's cache, or `in_place`, or `in_memory`."""
 
     options: Options
     in_place: bool
     in_memory: bool = False
 
 
-# Of sources and mount points. Whether one can be read is told by what reads it, with an exit status of its own.
+# The type of sources and mount points. click does not check them: `mount` reports errors with its own exit statuses.
 PATH = click.Path(readable=False)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
-    """A number of bytes, as 800M or 50G."""
+    """A number of bytes, for example 800M or 50G."""
 
     name = "SIZE"
 
@@ -53,14 +53,14 @@ def _limit(name: str, default: int, description: str) -> Callable[[Callable[...,
 
 
 _LIMITS = {
-    "json": _limit("--max-json", LIMITS.json, "Longest JSON line, or metainfo of a sample, that is parsed."),
-    "decoded": _limit("--max-decoded", LIMITS.decoded, "Largest result of what can only be decoded as a whole."),
-    "window": _limit("--decode-window", LIMITS.window, "How much of a recording is decoded at a time."),
+    "json": _limit("--max-json", LIMITS.json, "Maximum size of a JSON line or a sample's metainfo."),
+    "decoded": _limit("--max-decoded", LIMITS.decoded, "Maximum decoded size of data that is decoded as a whole."),
+    "window": _limit("--decode-window", LIMITS.window, "Amount of a recording to decode at a time."),
 }
 
 
 def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Options for some of the limits, which the command gets as one argument, `limits`."""
+    """Options for some of the limits. The command gets them as one argument, `limits`."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -81,28 +81,30 @@ def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every command that opens a source, which gets them as one argument, `reading`."""
+    """The options of every command that opens a source. The command gets them as one argument, `reading`."""
 
-    @click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Rate of audio that names none.")
+    @click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Sample rate of audio without a rate.")
     @click.option(
         "--key-rule",
         type=click.Choice([FIRST_DOT, LAST_DOT]),
         default=FIRST_DOT,
-        help="Where the key of a tar's member ends: at the first dot (WebDataset) or the last (WeNet).",
+        help="The key of a tar member ends at its first dot (as in WebDataset) or its last (as in WeNet).",
     )
-    @click.option("--scratch-dir", type=click.Path(), help="For compressed shards. [default: the user's cache]")
+    @click.option(
+        "--scratch-dir", type=click.Path(), help="Directory for decompressed shards. [default: the user's cache]"
+    )
     @click.option(
         "--scratch-size",
         metavar="SIZE",
-        help="Bytes to keep there at most, as 200G. [default: 50G, or half of the disk that is free]",
+        help="Maximum size of that directory, for example 200G. [default: 50G, or half of the free disk space]",
     )
-    @click.option("--no-decompress", is_flag=True, help="Do not decompress what is not decompressed there already.")
+    @click.option("--no-decompress", is_flag=True, help="Do not decompress shards; use those decompressed already.")
     @click.option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ beside the data.")
     @click.option(
         "--trust",
         metavar="USER",
         multiple=True,
-        help="Believe indexes and states that this user wrote, too. [default: root, you, --in-place the data's owner]",
+        help="Also trust indexes and states that USER wrote. [default: root, you; with --in-place the data's owner]",
     )
     @limit_options("json", "decoded", "window")
     @progress_option
@@ -118,7 +120,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         limits: Limits,
         **others: Any,
     ) -> Any:
-        # By the environment, as all processes that we start use the same store.
+        # Set in the environment, so that all processes that we start use the same store.
         if scratch_dir is not None:
             os.environ[DIRECTORY_VARIABLE] = os.path.abspath(scratch_dir)
         if scratch_size is not None:
@@ -132,7 +134,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def open_source(source: str, reading: Reading, patience_seconds: float | None = None) -> Dataset:
-    """Open a source, showing progress where it has to be indexed first."""
+    """Open a source. Indexes it first if necessary, and shows progress meanwhile."""
     with progress_bar("indexing") as progress:
         return open_dataset(
             source,
@@ -146,10 +148,10 @@ def open_source(source: str, reading: Reading, patience_seconds: float | None = 
 
 
 def open_tree(location: str, reading: Reading) -> tuple[Tree, Entry, str]:
-    """The tree of SOURCE[:PATH], and the entry and path that PATH names; the root without one."""
+    """The tree of SOURCE, and the entry and path of PATH in it, by default the root. Raises NotFoundError."""
     source, path = _split(location)
     dataset = open_source(source, reading)
-    # Without a mount inode numbers go nowhere: positions serve as shard ids.
+    # Without a mount inode numbers are internal, so positions serve as shard ids.
     tree = Tree(dataset, range(1, len(dataset.shards) + 1))
     try:
         return tree, tree.resolve(path), path.strip("/")
@@ -160,7 +162,9 @@ def open_tree(location: str, reading: Reading) -> tuple[Tree, Entry, str]:
 
 
 def _split(location: str) -> tuple[str, str]:
-    """SOURCE may hold colons: the longest one that exists counts. A prefix of shard files exists if its index does."""
+    """Split SOURCE[:PATH]. SOURCE may contain colons: the longest one that exists is taken. A prefix of shard files
+    exists if its index does.
+    """
     refuse_remote(location)
     if _exists(location):
         return location, ""

@@ -21,7 +21,7 @@ from touchfs.limits import Limits
 from touchfs.shard.options import FIRST_DOT, LAST_DOT, Options
 
 SAMPLES_PER_SHARD = 1000
-# Of the options that only some targets have: what they are called there.
+# The options that only some targets have, with their names in the constructors.
 _OPTIONS: dict[str, dict[str, str]] = {
     "tar": {"shard_size": "bytes_per_shard", "index": "create_index"},
     "shar": {},
@@ -37,29 +37,36 @@ _TARGETS: dict[str, Callable[..., Target]] = {
 @click.command("convert")
 @click.argument("source", type=PATH)
 @click.argument("output", metavar="OUT", type=click.Path())
-@click.option("--to", "kind", type=click.Choice(list(_TARGETS)), required=True, help="The kind of shards to write.")
+@click.option("--to", "kind", type=click.Choice(list(_TARGETS)), required=True, help="Kind of shards to write.")
 @click.option(
     "--num-utt-per-shard",
     type=click.IntRange(1),
-    help=f"Samples in each shard. [default: {SAMPLES_PER_SHARD}, with --shard-size no limit]",
+    help=f"Samples per shard. [default: {SAMPLES_PER_SHARD}, with --shard-size no limit]",
 )
-@click.option("--shard-size", type=click.IntRange(1), metavar="BYTES", help="tar: a shard that has them is full.")
-@click.option("--index", is_flag=True, default=None, help="tar: write OUT/000000.tar.idx, … beside the tars.")
-@click.option("--datatypes", type=click.Choice(DATATYPES), help=f"touch: what samples hold. [default: {DATATYPES[0]}]")
 @click.option(
-    "--audio-resample", type=click.IntRange(1), metavar="HZ", help="touch: sample rate. [default: each one's own]"
+    "--shard-size", type=click.IntRange(1), metavar="BYTES", help="tar: begin a new shard after this many bytes."
+)
+@click.option("--index", is_flag=True, default=None, help="tar: also write indexes OUT/000000.tar.idx, …")
+@click.option("--datatypes", type=click.Choice(DATATYPES), help=f"touch: contents. [default: {DATATYPES[0]}]")
+@click.option(
+    "--audio-resample",
+    type=click.IntRange(1),
+    metavar="HZ",
+    help="touch: sample rate. [default: that of the recording]",
 )
 @click.option(
     "--resample-in", type=click.Choice(["s16", "float"]), help="touch: as for `touchfs pack touch`. [default: s16]"
 )
-@click.option("--leave-out", multiple=True, metavar="EXTENSION", help="Leave these files of samples out.")
-@click.option("--skip-bad", is_flag=True, help="Leave out what cannot be converted, and list it in OUT/skipped.jsonl.")
-@click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Rate of audio that names none.")
+@click.option("--leave-out", multiple=True, metavar="EXTENSION", help="Omit the files with this extension.")
+@click.option(
+    "--skip-bad", is_flag=True, help="Skip samples that cannot be converted, and list them in OUT/skipped.jsonl."
+)
+@click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Sample rate of audio without a rate.")
 @click.option(
     "--key-rule",
     type=click.Choice([FIRST_DOT, LAST_DOT]),
     default=FIRST_DOT,
-    help="Where the key of a tar's member ends: at the first dot (WebDataset) or the last (WeNet).",
+    help="The key of a tar member ends at its first dot (as in WebDataset) or its last (as in WeNet).",
 )
 @limit_options("json", "decoded")
 @progress_option
@@ -73,26 +80,26 @@ def command(
     sample_rate: int | None,
     key_rule: str,
     limits: Limits,
-    **given: Any,
+    **target_options: Any,
 ) -> None:
     """Write a dataset as shards of another kind.
 
-    Its samples keep their order and their keys.
+    Samples keep their order and their keys.
 
     \b
-      touch   TouchNet's (.bin/.idx): mono 16-bit PCM and metainfo
-      tar     WebDataset's: each file that `touchfs ls` shows, as it is
-      shar    Lhotse's: cuts with recordings, supervisions, arrays
+      touch   TouchNet shards (.bin/.idx): mono 16-bit PCM and metainfo
+      tar     WebDataset tars: each file that `touchfs ls` shows, unchanged
+      shar    Lhotse Shar: cuts with recordings, supervisions, arrays
 
-    What has no place there is an error that names the sample. In tars a dot in the last part of a key becomes %2E, and
-    a key that was there before gets ~2, ~3, …. Interrupted, the same command again goes on.
+    If the target cannot store a field, the error names the sample. In tars a dot in the last part of a key becomes %2E,
+    and a repeated key gets ~2, ~3, …. To continue after an interruption, run the same command again.
 
     \b
     Example:
       touchfs convert shards/ tars/ --to tar
       touchfs convert tars/ shar/ --to shar
     """
-    target = _target(kind, num_utt_per_shard, limits, given)
+    target = _target(kind, num_utt_per_shard, limits, target_options)
     with progress_bar("converting") as progress:
         report = convert(
             source,
@@ -109,12 +116,12 @@ def command(
         say(remark(output))
 
 
-def _target(kind: str, samples_per_shard: int | None, limits: Limits, given: dict[str, Any]) -> Target:
+def _target(kind: str, samples_per_shard: int | None, limits: Limits, options: dict[str, Any]) -> Target:
     chosen: dict[str, Any] = {} if kind == "tar" else {"limits": limits}
-    for option, value in given.items():
+    for option, value in options.items():
         if value is not None:
             if option not in _OPTIONS[kind]:
-                raise UsageError(f"--{option.replace('_', '-')} is of no use for --to {kind}")
+                raise UsageError(f"--{option.replace('_', '-')} cannot be used with --to {kind}")
             chosen[_OPTIONS[kind][option]] = value
     if "bytes_per_shard" not in chosen:
         samples_per_shard = samples_per_shard or SAMPLES_PER_SHARD

@@ -15,10 +15,10 @@ from touchfs.tree.tree import Entry, Tree
 @click.command("cp")
 @click.argument("location", metavar="SOURCE:PATH", type=PATH)
 @click.argument("destination", type=click.Path())
-@click.option("-r", "--recursive", is_flag=True, help="Copy a directory and all below it.")
+@click.option("-r", "--recursive", is_flag=True, help="Copy directories with their contents.")
 @source_options
 def command(location: str, destination: str, recursive: bool, reading: Reading) -> None:
-    """Copy files out of a dataset, without mounting it. What DESTINATION holds is overwritten, as cp does.
+    """Copy files out of a dataset, without mounting it. Existing files are overwritten, as by cp.
 
     \b
     Example:

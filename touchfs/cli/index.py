@@ -1,6 +1,6 @@
 """touchfs index
 
-Alone it makes touchfs's own catalogs; its subcommands make the indexes that other tools read.
+Without a subcommand it makes touchfs's own catalogs; its subcommands make the indexes that other tools read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from touchfs import jobs
 from touchfs.cli.console import PATH, Reading, source_options
 from touchfs.cli.info import troubles
 from touchfs.cli.progress import progress_bar, progress_option
-from touchfs.cli.terminal import CPUS, executor, printable, say
+from touchfs.cli.terminal import available_cpus, executor, printable, say
 from touchfs.dataset import counted
 from touchfs.errors import SourceError, UsageError
 from touchfs.format.tar.grouping import Dialect
@@ -30,7 +30,7 @@ _DIALECTS = {"energon": Dialect.ENERGON, "nemo": Dialect.NEMO, "wds-v2": Dialect
 
 
 class _Index(click.Group):
-    """A group, where an argument that is none of its commands is a SOURCE."""
+    """A group in which a first argument that is not a subcommand is a SOURCE."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -45,17 +45,19 @@ class _Index(click.Group):
         self.format_commands(context, formatter)
 
 
-jobs_option = click.option("--jobs", type=click.IntRange(1), default=CPUS, show_default=True, help="Processes to use.")
+jobs_option = click.option(
+    "--jobs", type=click.IntRange(1), default=available_cpus(), show_default=True, help="Number of processes."
+)
 
 
 @click.command("index")
 @click.argument("sources", metavar="SOURCE…", nargs=-1, required=True, type=PATH)
 @jobs_option
-@click.option("--force", is_flag=True, help="Index again what is indexed already.")
-@click.option("--check", is_flag=True, help="Check other tools' indexes that are here; exit status 1 if one is wrong.")
+@click.option("--force", is_flag=True, help="Index again even if nothing has changed.")
+@click.option("--check", is_flag=True, help="Check indexes of other tools in SOURCE; exit status 1 if one is wrong.")
 @source_options
 def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, reading: Reading) -> int:
-    """Index datasets, so that mounting them takes no time. What is indexed and has not changed is left as it is.
+    """Index datasets, so that mounting them takes no time. Unchanged shards are not indexed again.
 
     \b
     Example:
@@ -89,10 +91,10 @@ def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read
 
 @click.group("index", cls=_Index, subcommand_metavar="SOURCE… | COMMAND [ARGS]…")
 def command() -> None:
-    """Index datasets, so that mounting them takes no time. What is indexed and has not changed is left as it is.
+    """Index datasets, so that mounting them takes no time. Unchanged shards are not indexed again.
 
-    The commands make indexes for other tools; touchfs itself needs none of them. A SOURCE that is called like a
-    command is ./SOURCE.
+    The commands below make indexes for other tools; touchfs itself does not need them. If a SOURCE has the name of a
+    command, write ./SOURCE.
 
     \b
     Example:
@@ -104,10 +106,12 @@ def _native(function: Callable[..., int]) -> Callable[..., int]:
     """The options of the commands that make indexes for other tools."""
     options = (
         progress_option,
-        click.option("--force", is_flag=True, help="Write anew what is there already, right or wrong."),
+        click.option("--force", is_flag=True, help="Overwrite existing indexes, even correct ones."),
         click.option("--check", is_flag=True, help="Write nothing; exit status 1 if an index is missing or wrong."),
         jobs_option,
-        click.option("--output-dir", metavar="DIR", type=click.Path(), help="For the indexes. [default: the data's]"),
+        click.option(
+            "--output-dir", metavar="DIR", type=click.Path(), help="Directory for indexes. [default: beside the data]"
+        ),
         click.argument("paths", metavar="PATH…", nargs=-1, required=True, type=click.Path()),
     )
     for option in options:
@@ -120,7 +124,7 @@ def _native(function: Callable[..., int]) -> Callable[..., int]:
 def jsonl(paths: tuple[str, ...], **options: Any) -> int:
     """Index JSONL files, for Lhotse, NeMo and Energon.
 
-    PATH.idx is where each line of PATH begins, byte for byte as Lhotse writes it.
+    PATH.idx gets the offset of each line of PATH, in the same bytes as Lhotse writes.
 
     \b
     Example:
@@ -134,8 +138,8 @@ def jsonl(paths: tuple[str, ...], **options: Any) -> int:
 def tar(paths: tuple[str, ...], **options: Any) -> int:
     """Index tars of pairs, for Lhotse.
 
-    PATH.idx is where each pair of members begins, byte for byte as Lhotse writes it, but always with the true size. A
-    tar whose members are not pairs by their names is refused: Lhotse would read wrong pairs.
+    PATH.idx gets the offset of each pair of members, in the same bytes as Lhotse writes, but always with the true size.
+    A tar whose members are not pairs by their names is an error: Lhotse would read wrong pairs.
 
     \b
     Example:
@@ -151,7 +155,7 @@ def tar(paths: tuple[str, ...], **options: Any) -> int:
 def shar(paths: tuple[str, ...], **options: Any) -> int:
     """Index Shar directories, for Lhotse.
 
-    Each .jsonl and each .tar in the directory PATH gets its index, as by the commands jsonl and tar.
+    Each .jsonl and each .tar in the directory PATH gets an index, as made by the commands jsonl and tar.
 
     \b
     Example:
@@ -169,13 +173,13 @@ def shar(paths: tuple[str, ...], **options: Any) -> int:
     type=click.Choice(list(_DIALECTS)),
     default="energon",
     show_default=True,
-    help="For whom: Megatron-Energon, NeMo (a stem a sample), NeMo's v2.",
+    help="Reader of the index: Megatron-Energon, NeMo (one sample per stem), or NeMo's WebDataset v2.",
 )
 def webdataset(paths: tuple[str, ...], dialect: str, **options: Any) -> int:
     """Index WebDataset tars, for Energon or NeMo.
 
-    PATH.idx is where each sample begins. wds-v2 writes PATH.wds-v2.idx instead, and PATH.wds-v2.idx.meta.json, in
-    which the tar is named as PATH names it here.
+    PATH.idx gets the offset of each sample. wds-v2 writes PATH.wds-v2.idx and PATH.wds-v2.idx.meta.json instead; the
+    latter names the tar as PATH, just as you write it.
 
     \b
     Example:
@@ -188,24 +192,24 @@ def webdataset(paths: tuple[str, ...], dialect: str, **options: Any) -> int:
 
 @command.command("pack")
 @click.argument("paths", metavar="PATH…", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--output", metavar="X.idxpack", required=True, type=click.Path(), help="The pack.")
+@click.option("-o", "--output", metavar="X.idxpack", required=True, type=click.Path(), help="File to write.")
 @click.option(
     "--dialect",
     type=click.Choice(["lhotse", "nemo", "wds-v2"]),
     default="nemo",
     show_default=True,
-    help="What a sample of a tar is: a pair of members, those with a stem, those with a key.",
+    help="A sample of a tar is a pair of members (lhotse), all with one stem (nemo), or all with one key (wds-v2).",
 )
 @jobs_option
-@click.option("--check", is_flag=True, help="Write nothing; exit status 1 if the pack does not fit its shards.")
-@click.option("--force", is_flag=True, help="Replace a pack that is there.")
+@click.option("--check", is_flag=True, help="Write nothing; exit status 1 if the pack does not match its shards.")
+@click.option("--force", is_flag=True, help="Replace an existing pack.")
 @progress_option
 def pack(paths: tuple[str, ...], output: str, dialect: str, jobs: int, check: bool, force: bool) -> int:
     """Index many files in one .idxpack, for Lhotse and NeMo.
 
-    JSONL files are the collection ("manifest", "jsonl"), tars ("tar", "tar"), ("tar", "nemo_tar") or ("wds_tar",
-    "wds_tar_v2"); each under the PATH that named it, or the list of them. A PATH may be a quoted pattern, as
-    'cuts.{000000..000127}.jsonl'.
+    JSONL files become the collection ("manifest", "jsonl"), tars ("tar", "tar"), ("tar", "nemo_tar") or ("wds_tar",
+    "wds_tar_v2"). The key of a collection is the PATH that names it, or the list of PATHs. A PATH may be a quoted
+    pattern, for example 'cuts.{000000..000127}.jsonl'.
 
     \b
     Example:
@@ -214,7 +218,7 @@ def pack(paths: tuple[str, ...], output: str, dialect: str, jobs: int, check: bo
     if check:
         return _run(native.check_any, [Task(output, output)], 1)
     if os.path.lexists(output) and not force:
-        raise UsageError("already exists: --force replaces it", path=output)
+        raise UsageError("already exists: replace it with --force", path=output)
     with executor(jobs if len(paths) > 1 else 1) as pool, progress_bar("indexing") as progress:
         samples = write_pack(paths, output, Dialect(dialect), executor=pool, progress=progress)
     say(f"{output}: {counted(samples, 'sample')}")
@@ -231,12 +235,12 @@ def _index(
         try:
             os.makedirs(output_dir, exist_ok=True)
         except OSError as error:
-            raise SourceError(f"cannot be made: {error.strerror}", path=output_dir) from error
+            raise SourceError(f"cannot create the directory: {error.strerror}", path=output_dir) from error
     return _run(partial(native.write, force=force), tasks, jobs)
 
 
 def _run(work: Callable[[Task], TaskResult], tasks: list[Task], processes: int) -> int:
-    """Do them all, say what came of each, and return the exit status."""
+    """Run all tasks, print the result of each, and return the exit status."""
     status = 0
     with executor(max(min(processes, len(tasks)), 1)) as pool, progress_bar("indexing") as progress:
         sized = [(task, native.size_of(task)) for task in tasks]

@@ -18,13 +18,13 @@ ERRORS_SHOWN = 10
 
 @click.command("info")
 @click.argument("source", type=PATH)
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--strict", is_flag=True, help="Fail if any shard has errors.")
 @source_options
 def command(source: str, as_json: bool, strict: bool, reading: Reading) -> int:
-    """Tell how much a dataset holds, and what is wrong with it.
+    """Print the size of a dataset and its errors.
 
-    The exit status is 1 if nothing of it can be served, or with --strict, if any shard has errors.
+    The exit status is 1 if no shard can be served or, with --strict, if any shard has errors.
 
     \b
     Example:
@@ -32,18 +32,18 @@ def command(source: str, as_json: bool, strict: bool, reading: Reading) -> int:
     """
     dataset = open_source(source, reading)
     status = 1 if why_unservable(dataset, strict=strict) else 0
-    told = dataset.facts()
+    facts = dataset.facts()
     if as_json:
-        say(json.dumps(told))
+        say(json.dumps(facts))
         return status
-    damaged, broken = told["damaged_samples"], sum(bool(shard.report) for shard in dataset.shards)
+    damaged, broken = facts["damaged_samples"], sum(bool(shard.report) for shard in dataset.shards)
     lines = {
-        "kind": told["kind"],
+        "kind": facts["kind"],
         "shards": f"{len(dataset.shards):,}" + (f", {broken:,} with errors" if broken else ""),
         "samples": f"{dataset.samples:,}" + (f", {damaged:,} damaged" if damaged else ""),
         "hours": _hours(dataset),
         "data": f"{dataset.size:,} bytes",
-        "keys": printable(str(told["by_key"])) if isinstance(dataset.keys, str) else f"{len(dataset.keys):,}",
+        "keys": printable(str(facts["by_key"])) if isinstance(dataset.keys, str) else f"{len(dataset.keys):,}",
         "index overhead": f"{100 * dataset.overhead:.2f} %",
     }
     for name, value in lines.items():
@@ -65,7 +65,7 @@ def _hours(dataset: Dataset) -> str:
 
 
 def troubles(source: str, dataset: Dataset) -> Iterator[str]:
-    """A line for each shard with errors, for the first of many, and how to learn more."""
+    """A line for each of the first `ERRORS_SHOWN` shards with errors, and the command that shows details."""
     broken = [position for position, shard in enumerate(dataset.shards) if shard.report]
     for position in broken[:ERRORS_SHOWN]:
         yield printable(first_reason(dataset, position))

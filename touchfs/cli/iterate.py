@@ -22,15 +22,15 @@ Pairs = Iterator[tuple[Token, Any]]
 @click.command("iterate")
 @click.argument("source", type=PATH)
 @click.option("--source", "view", default="samples", metavar="WHAT", help="samples, segments, or merged/PLAN.")
-@click.option("--shuffle", "seed", type=click.IntRange(0), metavar="SEED", help="In a new order in each epoch.")
-@click.option("--rank", type=click.IntRange(0), default=0, help="Which part of all.")
-@click.option("--world-size", type=click.IntRange(1), default=1, help="Of how many parts.")
-@click.option("--epoch", type=click.IntRange(0), help="The epoch to begin with, 0 by default.")
-@click.option("--repeat", type=click.IntRange(1), metavar="N", help="N epochs one after the other as one.")
-@click.option("--take", type=click.IntRange(0), metavar="N", help="N samples at most; else to the end of the epoch.")
-@click.option("--token-in", type=click.Path(), metavar="FILE", help="Go on from the state that is in FILE.")
-@click.option("--token-out", type=click.Path(), metavar="FILE", help="Write to FILE where to go on from.")
-@click.option("--format", "kind", type=click.Choice(["paths", "json", "tar"]), default="paths", help="What to write.")
+@click.option("--shuffle", "seed", type=click.IntRange(0), metavar="SEED", help="Shuffle, differently in each epoch.")
+@click.option("--rank", type=click.IntRange(0), default=0, help="Number of this process among all, from 0.")
+@click.option("--world-size", type=click.IntRange(1), default=1, help="Number of processes that share the samples.")
+@click.option("--epoch", type=click.IntRange(0), help="First epoch, 0 by default.")
+@click.option("--repeat", type=click.IntRange(1), metavar="N", help="Treat N successive epochs as one.")
+@click.option("--take", type=click.IntRange(0), metavar="N", help="Stop after N samples, or at the end of the epoch.")
+@click.option("--token-in", type=click.Path(), metavar="FILE", help="Continue from the state in FILE.")
+@click.option("--token-out", type=click.Path(), metavar="FILE", help="Save the state to FILE at the end.")
+@click.option("--format", "kind", type=click.Choice(["paths", "json", "tar"]), default="paths", help="Output format.")
 @source_options
 def command(
     source: str,
@@ -46,10 +46,10 @@ def command(
     kind: str,
     reading: Reading,
 ) -> None:
-    """Write samples, in order or shuffled, and where to go on.
+    """Write samples, in order or shuffled, and save the state.
 
-    As paths they are those of `touchfs ls`, of the first file of each sample. Fewer than --take says that the epoch has
-    ended; the next call begins the next one.
+    The format paths writes the path of each sample's first file, as in `touchfs ls`. Fewer samples than --take mean
+    that the epoch has ended; the next call begins the next epoch.
 
     \b
     Example:
@@ -59,7 +59,7 @@ def command(
     from touchfs import node
 
     if token_in is not None and epoch is not None:
-        raise UsageError("--token-in says which epoch it is: leave --epoch out")
+        raise UsageError("--token-in already determines the epoch: leave out --epoch")
     samples = _samples(open_source(source, reading), view)
     graph: Any = node.LazyIndexedManifestIterator(
         samples, seed is not None, seed or 0, rank=rank, world_size=world_size
@@ -88,7 +88,7 @@ def _samples(dataset: Dataset, view: str) -> Any:
         return SegmentSamples(dataset)
     if view.startswith("merged/"):
         return MergedSamples(dataset, parse_plan(view.removeprefix("merged/")))
-    raise UsageError(f"--source is samples, segments or merged/PLAN, such as merged/max=30, not {view!r}")
+    raise UsageError(f"--source must be samples, segments or merged/PLAN, such as merged/max=30, not {view!r}")
 
 
 def _write_paths(pairs: Pairs, output: BinaryIO) -> None:
@@ -99,18 +99,20 @@ def _write_paths(pairs: Pairs, output: BinaryIO) -> None:
 
 def _write_json(pairs: Pairs, output: BinaryIO) -> None:
     for token, sample in pairs:
-        told = {
+        record = {
             "token": token,
             "key": sample.key,
             "shard": sample.shard,
             "ordinal": sample.ordinal,
             "files": {extension: sample.path(extension) for extension in sample},
         }
-        output.write(json.dumps(told).encode() + b"\n")
+        output.write(json.dumps(record).encode() + b"\n")
 
 
 def _write_tar(pairs: Pairs, output: BinaryIO) -> None:
-    """Under the names that the files have in their shard's directory: none leads out of where they are extracted."""
+    """Write a tar. Members are named by their paths in the shard's directory, so none is extracted outside of the
+    target directory.
+    """
     from touchfs.format.tar.header import build_header, end_of_archive, padding
 
     size = 0

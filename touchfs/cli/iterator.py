@@ -26,9 +26,9 @@ CONTROL = os.path.join(".touchfs", "iterators")
 
 @click.group("iterator")
 def command() -> None:
-    """Make, step, save and restore named iterators.
+    """Create, step, save and restore named iterators.
 
-    They are over a dataset: WHERE is a mount of it, or its source, which has the same ones as its mounts.
+    An iterator goes over a dataset. WHERE is a mount of the dataset, or its source; both have the same iterators.
 
     \b
     Example:
@@ -40,16 +40,16 @@ def command() -> None:
 
 
 def _options(function: Callable[..., Any]) -> Any:
-    with_state = click.option("--state-dir", type=click.Path(), help="As of `touchfs mount`. [default: the user's]")
-    return click.argument("where", type=PATH)(with_state(source_options(function)))
+    state_option = click.option("--state-dir", type=click.Path(), help="As for `touchfs mount`. [default: the user's]")
+    return click.argument("where", type=PATH)(state_option(source_options(function)))
 
 
 @command.command("create")
 @_options
 @click.argument("name")
-@click.option("--spec", default="{}", help="JSON, as the README of a mount's .touchfs/iterators tells.")
+@click.option("--spec", default="{}", help="JSON, described in the README of a mount's .touchfs/iterators.")
 def create(where: str, name: str, spec: str, state_dir: str | None, reading: Reading) -> None:
-    """Make an iterator, at the start of what SPEC says.
+    """Create an iterator. SPEC defines its samples and their order.
 
     \b
     Example:
@@ -57,16 +57,16 @@ def create(where: str, name: str, spec: str, state_dir: str | None, reading: Rea
     """
     value = _json(spec.encode(), "--spec")
     if is_mount(where):
-        with _errors_of(where, name):
+        with _mount_errors(where, name):
             os.mkdir(_path(where, name))
         try:
-            with _errors_of(where, name):
+            with _mount_errors(where, name):
                 _write(where, name, "spec", spec.encode())
         except BaseException:
             os.rmdir(_path(where, name))
             raise
         return
-    with _opened(where, state_dir, reading) as iterators:
+    with _open_iterators(where, state_dir, reading) as iterators:
         iterator = iterators.create(name)
         try:
             iterators.write(iterator, "spec", value)
@@ -79,7 +79,7 @@ def create(where: str, name: str, spec: str, state_dir: str | None, reading: Rea
 @_options
 @click.argument("name")
 def step(where: str, name: str, state_dir: str | None, reading: Reading) -> None:
-    """Take the next samples and write them, one a line; nothing at the end of an epoch, once.
+    """Take the next samples and print them, one per line. At the end of an epoch print nothing, once.
 
     \b
     Example:
@@ -93,7 +93,7 @@ def step(where: str, name: str, state_dir: str | None, reading: Reading) -> None
 @_options
 @click.argument("name")
 def token(where: str, name: str, state_dir: str | None, reading: Reading) -> None:
-    """Write where it is: one line of JSON, to be restored.
+    """Print the state of an iterator, one line of JSON, for `restore`.
 
     \b
     Example:
@@ -108,7 +108,7 @@ def token(where: str, name: str, state_dir: str | None, reading: Reading) -> Non
 @click.argument("name")
 @click.argument("file", type=click.File("rb"), default="-")
 def restore(where: str, name: str, file: Any, state_dir: str | None, reading: Reading) -> None:
-    """Go on from the token in FILE, or in what comes in.
+    """Restore an iterator from the token in FILE, by default from stdin.
 
     \b
     Example:
@@ -119,17 +119,17 @@ def restore(where: str, name: str, file: Any, state_dir: str | None, reading: Re
     text = file.read()
     value = _json(text, file.name)
     if is_mount(where):
-        with _errors_of(where, name):
+        with _mount_errors(where, name):
             _write(where, name, "token", text)
         return
-    with _opened(where, state_dir, reading) as iterators:
-        iterators.write(_found(iterators, name), "token", value)
+    with _open_iterators(where, state_dir, reading) as iterators:
+        iterators.write(_find(iterators, name), "token", value)
 
 
 @command.command("list")
 @_options
 def names(where: str, state_dir: str | None, reading: Reading) -> None:
-    """List the iterators: names, epochs, positions and lengths.
+    """List the iterators: name, epoch, position and length of each.
 
     \b
     Example:
@@ -138,27 +138,27 @@ def names(where: str, state_dir: str | None, reading: Reading) -> None:
     with ExitStack() as stack:
         if is_mount(where):
             found = [name for name in os.listdir(os.path.join(where, CONTROL)) if name != "README"]
-            read: Callable[[str, str], str] = partial(_told_by_mount, where)
+            read: Callable[[str, str], str] = partial(_read_mount, where)
         else:
-            iterators = stack.enter_context(_opened(where, state_dir, reading))
-            found, read = iterators.names(), partial(_told, iterators)
-        lost = 0
+            iterators = stack.enter_context(_open_iterators(where, state_dir, reading))
+            found, read = iterators.names(), partial(_read_store, iterators)
+        failed = 0
         for name in sorted(found):
             try:
-                told = [read(name, file).strip() for file in ("epoch", "position", "len")]
+                columns = [read(name, file).strip() for file in ("epoch", "position", "len")]
             except TouchfsError as error:
-                lost, told = lost + 1, ["?", "?", "?", str(error)]
-            click.echo("\t".join(map(printable, [name, *told])))
-    if lost:
-        raise TouchfsError(f"{counted(lost, 'iterator')} cannot go on: what is behind the question marks says why")
+                failed, columns = failed + 1, ["?", "?", "?", str(error)]
+            click.echo("\t".join(map(printable, [name, *columns])))
+    if failed:
+        raise TouchfsError(f"{counted(failed, 'iterator')} cannot continue: see the reason after the question marks")
 
 
-def _told(iterators: Iterators, name: str, file: str) -> str:
-    return iterators.read(_found(iterators, name), file)
+def _read_store(iterators: Iterators, name: str, file: str) -> str:
+    return iterators.read(_find(iterators, name), file)
 
 
-def _told_by_mount(where: str, name: str, file: str) -> str:
-    with _errors_of(where, name):
+def _read_mount(where: str, name: str, file: str) -> str:
+    with _mount_errors(where, name):
         return _read(where, name, file).decode()
 
 
@@ -174,42 +174,43 @@ def remove(where: str, name: str, state_dir: str | None, reading: Reading) -> No
       touchfs iterator rm shards/ train
     """
     if is_mount(where):
-        with _errors_of(where, name):
+        with _mount_errors(where, name):
             os.rmdir(_path(where, name))
         return
-    with _opened(where, state_dir, reading) as iterators:
+    with _open_iterators(where, state_dir, reading) as iterators:
         iterators.remove(name)
 
 
 def _show(where: str, name: str, file: str, state_dir: str | None, reading: Reading) -> None:
     if is_mount(where):
-        with _errors_of(where, name):
+        with _mount_errors(where, name):
             text = _read(where, name, file)
     else:
-        with _opened(where, state_dir, reading) as iterators:
-            text = iterators.read(_found(iterators, name), file).encode(errors="surrogateescape")
+        with _open_iterators(where, state_dir, reading) as iterators:
+            text = iterators.read(_find(iterators, name), file).encode(errors="surrogateescape")
     sys.stdout.buffer.write(text)
 
 
 def is_mount(where: str) -> bool:
+    """True if `where` is a mount with iterators. Raises UsageError for a read-only mount."""
     if os.path.isdir(os.path.join(where, CONTROL)):
         return True
     if os.path.isfile(os.path.join(where, ".touchfs", "info")):
-        raise UsageError("a read-only mount has no iterators: give the dataset that it is of", path=where)
+        raise UsageError("a read-only mount has no iterators: use the dataset's own path", path=where)
     return False
 
 
 @contextmanager
-def _opened(source: str, state_dir: str | None, reading: Reading) -> Iterator[Iterators]:
+def _open_iterators(source: str, state_dir: str | None, reading: Reading) -> Iterator[Iterators]:
     dataset = open_source(source, reading)
     with closing(StateStore(state_path(source, STATE_SUFFIX, state_dir))) as store:
         yield Iterators(store, dataset)
 
 
-def _found(iterators: Iterators, name: str) -> int:
+def _find(iterators: Iterators, name: str) -> int:
     iterator = iterators.find(name)
     if iterator is None:
-        raise NotFoundError(f"there is no iterator {name!r}: `touchfs iterator list` shows those there are")
+        raise NotFoundError(f"there is no iterator {name!r}: `touchfs iterator list` shows all")
     return iterator
 
 
@@ -241,18 +242,18 @@ def _write(where: str, name: str, file: str, text: bytes) -> None:
 
 
 @contextmanager
-def _errors_of(where: str, name: str) -> Iterator[None]:
-    """What a file of a mount refused, in the words of its iterator."""
+def _mount_errors(where: str, name: str) -> Iterator[None]:
+    """Turn an OSError from a mount's control files into the error that describes its cause."""
     try:
         yield
     except FileNotFoundError as error:
-        raise NotFoundError(f"there is no iterator {name!r}: `touchfs iterator list` shows those there are") from error
+        raise NotFoundError(f"there is no iterator {name!r}: `touchfs iterator list` shows all") from error
     except FileExistsError as error:
         raise UsageError(f"there is an iterator {name!r} already") from error
     except OSError as error:
-        told = ""
+        message = ""
         if error.errno == errno.EINVAL:
             with suppress(OSError):
-                told = _read(where, name, "error").decode("utf-8", "replace").strip()
-            raise UsageError(told or f"an iterator cannot be called {name!r:.80}") from error
+                message = _read(where, name, "error").decode("utf-8", "replace").strip()
+            raise UsageError(message or f"an iterator cannot be called {name!r:.80}") from error
         raise SourceError(error.strerror or str(error), path=_path(where, name)) from error

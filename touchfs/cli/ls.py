@@ -8,12 +8,12 @@ import sys
 import click
 
 from touchfs.cli.console import PATH, Reading, open_tree, source_options
-from touchfs.cli.stat import told_time
+from touchfs.cli.stat import format_time
 
 
 @click.command("ls")
 @click.argument("location", metavar="SOURCE[:PATH]", type=PATH)
-@click.option("-l", "long", is_flag=True, help="Size and time too.")
+@click.option("-l", "long", is_flag=True, help="Print sizes and times too.")
 @source_options
 def command(location: str, long: bool, reading: Reading) -> None:
     """List a directory of a dataset, without mounting it.
@@ -25,5 +25,5 @@ def command(location: str, long: bool, reading: Reading) -> None:
     tree, entry, path = open_tree(location, reading)
     listed = tree.entries(entry.inode) if entry.is_directory else [(os.fsencode(os.path.basename(path)), entry, 0)]
     for name, child, _ in listed:
-        before = f"{child.size:>12} {told_time(child.mtime_ns)} ".encode() if long else b""
+        before = f"{child.size:>12} {format_time(child.mtime_ns)} ".encode() if long else b""
         sys.stdout.buffer.write(before + name + (b"/" if child.is_directory else b"") + b"\n")

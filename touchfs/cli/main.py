@@ -1,6 +1,6 @@
-"""The `touchfs` command. Commands are imported when they are called, so none waits for another's imports.
+"""The `touchfs` command. A subcommand is imported when it is called, so none waits for another's imports.
 
-Errors are one line: what, and what to do. Exit status 1, or 2 for a wrong command; `mount` has a table of its own.
+An error is one line: the problem and how to solve it. The exit status is 1, or 2 for wrong usage; `mount` has more.
 """
 
 from __future__ import annotations
@@ -64,50 +64,50 @@ def group(context: click.Context, debug: bool) -> None:
 
 
 def main() -> None:
-    """The entry point: runs the command, and turns errors into a line and an exit status."""
-    if sys.stdout is None:  # closed by whoever called us
+    """The entry point: run the command, and turn an error into a line on stderr and an exit status."""
+    if sys.stdout is None:  # closed by the caller
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     _raise_descriptor_limit()
     log_to_stderr()
     status = 0
     try:
-        # In standalone mode click would exit by itself, and print tracebacks of our errors.
+        # In standalone mode click would exit by itself and print tracebacks of our errors.
         returned = group.main(prog_name="touchfs", standalone_mode=False)
         status = returned if isinstance(returned, int) else 0
         sys.stdout.flush()
     except click.exceptions.Abort:
         status = 130
     except BrokenPipeError:
-        status = 1  # as click's when it meets it, and as quiet: the reader has seen enough
+        status = 1  # no message, as in click: the reader closed the pipe because it has seen enough
     except (click.ClickException, TouchfsError, OSError) as error:
         if "--debug" in sys.argv[1:2]:
             raise
-        line, status = _told(error)
+        line, status = _describe(error)
         click.echo(printable(line), err=True)
     try:
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the rest of the buffer at exit
     sys.exit(status)
 
 
 def _raise_descriptor_limit() -> None:
-    """Each open shard keeps a descriptor: the usual soft limit is for 1,024 in all."""
+    """Each open shard needs a descriptor, and the usual soft limit of a process is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
-def _told(error: click.ClickException | TouchfsError | OSError) -> tuple[str, int]:
-    """The line and the exit status of an error."""
+def _describe(error: click.ClickException | TouchfsError | OSError) -> tuple[str, int]:
+    """The message and the exit status of an error."""
     match error:
         case click.UsageError(ctx=click.Context(command_path=path)):
             return f"{path}: {error.format_message()} Try `{path} --help`.", error.exit_code
         case click.ClickException():
             return f"touchfs: {error.format_message()}", error.exit_code
         case OSError():
-            # Of the files of a dataset ours would have come: this is one that a command reads or writes by itself.
+            # The library maps errors of a dataset's files. This file is one that the command itself reads or writes.
             where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
             return f"touchfs: {where}{error.strerror or error}", 1
         case MountError():

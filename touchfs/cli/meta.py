@@ -21,7 +21,7 @@ from touchfs.shard.touchnet import METAINFO_NAMES, fingerprint
 
 @click.group("meta", no_args_is_help=False)
 def command() -> None:
-    """Take annotations out of TouchNet shards, and put them in.
+    """Extract annotations from TouchNet shards, and replace them.
 
     \b
     Example:
@@ -33,9 +33,9 @@ def command() -> None:
 @click.argument("source", type=PATH)
 @limit_options("json")
 def get(source: str, limits: Limits) -> None:
-    """Write the metainfo of all samples to stdout, in order, a line each.
+    """Write the metainfo of all samples to stdout, in order, one line per sample.
 
-    The bytes are those stored. Only where they are several lines, these are joined.
+    The bytes are the stored ones, except that metainfo of several lines is joined into one.
 
     \b
     Example:
@@ -47,16 +47,16 @@ def get(source: str, limits: Limits) -> None:
 
 @command.command("put")
 @click.argument("source", type=PATH)
-@click.option("--ignore-unknown", is_flag=True, help="Leave out lines for no sample.")
-@click.option("--keep-missing", is_flag=True, help="Leave samples without a line as they are.")
+@click.option("--ignore-unknown", is_flag=True, help="Ignore lines whose key no sample has.")
+@click.option("--keep-missing", is_flag=True, help="Leave samples without a line unchanged.")
 @limit_options("json")
 def put(source: str, ignore_unknown: bool, keep_missing: bool, limits: Limits) -> None:
     """Replace the metainfo of samples by lines from stdin, each a JSON object.
 
-    A line is for the sample with its key; where a key is repeated, the first line for the first sample. Nothing is
-    written before all lines are read and fit. Then each shard in which something differs is replaced as a whole, by a
-    directory with the same recordings (hard links) and new metainfo; a process that works in the directory of a shard
-    has to enter it anew. Interrupted, the same command again goes on.
+    A line belongs to the sample with its key; if a key is repeated, the first line belongs to the first sample. Nothing
+    is written before all lines are read and match. Then each changed shard is replaced as a whole, by a directory with
+    the same recordings (hard links) and new metainfo. A process whose current directory is a shard must enter it again.
+    To continue after an interruption, run the same command again.
 
     \b
     Example:
@@ -64,7 +64,7 @@ def put(source: str, ignore_unknown: bool, keep_missing: bool, limits: Limits) -
       touchfs meta put shards/ < samples.jsonl
     """
     if sys.stdin is None:
-        raise click.UsageError("stdin is closed: the lines are read from there.")
+        raise click.UsageError("stdin is closed, but the lines are read from it.")
     lines = iter(partial(sys.stdin.buffer.readline, limits.json + len(b"\r\n")), b"")
     report = put_annotations(
         _shards(source, limits), lines, ignore_unknown=ignore_unknown, keep_missing=keep_missing, limits=limits
@@ -83,4 +83,4 @@ def _modality(path: str) -> str:
     for name in names:
         if name.endswith(INDEX_SUFFIX) and name.removesuffix(INDEX_SUFFIX) in METAINFO_NAMES:
             return name.removesuffix(INDEX_SUFFIX)
-    raise NotFoundError(f"no metainfo{INDEX_SUFFIX} here: only TouchNet's shards have annotations", path=path)
+    raise NotFoundError(f"no metainfo{INDEX_SUFFIX} here: only TouchNet shards have annotations", path=path)

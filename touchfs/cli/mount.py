@@ -18,51 +18,64 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def octal(value: str) -> int:
-    """Permission bits as chmod takes them."""
+    """Parse permission bits in octal, as chmod does. Raises click.BadParameter."""
     try:
         bits = int(value, 8)
     except ValueError:
         bits = -1
     if not 0 <= bits <= 0o777:
-        raise click.BadParameter(f"{value!r} is no mode such as 0666")
+        raise click.BadParameter(f"{value!r} is not an octal mode such as 0666")
     return bits
 
 
 @click.command("mount", context_settings={"show_default": True})
 @click.argument("source", type=PATH)
 @click.argument("mountpoint", type=PATH)
-@click.option("-f", "--foreground", is_flag=True, help="Stay, and log to stderr. Ctrl-C unmounts.")
-@click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes that serve requests.")
-@click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio has one worker.")
-@click.option("--read-only", is_flag=True, help="Nothing can be written: there are no iterators.")
-@click.option("--list-by-key", is_flag=True, help="List by-key/, too; without, its files are found by name only.")
-@click.option("--allow-other", is_flag=True, help="Let other users in. Needs user_allow_other in /etc/fuse.conf.")
-@click.option("--uid", type=click.IntRange(0), help="Owner that files show. [default: you; --allow-other: as SOURCE's]")
-@click.option("--gid", type=click.IntRange(0), help="Group that files show, likewise.")
-@click.option("--umask", type=octal, metavar="MODE", help="Mode bits that files do not show, likewise.")
-@click.option("--no-xattr", is_flag=True, help="No extended attributes: `ls -l` asks for some for every file.")
-@click.option("--path-prefix", metavar="DIR", help="What paths that iterators tell begin with. [default: MOUNTPOINT]")
+@click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to stderr. Ctrl-C unmounts.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, help="Number of processes that serve requests.")
+@click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio needs --workers 1.")
+@click.option("--read-only", is_flag=True, help="Allow no writes, so the mount has no iterators.")
+@click.option("--list-by-key", is_flag=True, help="List the files of by-key/. Without it they are found by name only.")
+@click.option("--allow-other", is_flag=True, help="Give other users access. Needs user_allow_other in /etc/fuse.conf.")
+@click.option("--uid", type=click.IntRange(0), help="Owner of all files. [default: you; --allow-other: SOURCE's owner]")
+@click.option("--gid", type=click.IntRange(0), help="Group of all files. [default: as for --uid]")
 @click.option(
-    "--control-mode", type=octal, metavar="MODE", default="0", help="Mode bits that files of iterators get besides."
+    "--umask", type=octal, metavar="MODE", help="Permission bits to remove from all files. [default: as for --uid]"
+)
+@click.option("--no-xattr", is_flag=True, help="Disable extended attributes. `ls -l` requests some for every file.")
+@click.option("--path-prefix", metavar="DIR", help="Prefix of the paths that iterators print. [default: MOUNTPOINT]")
+@click.option(
+    "--control-mode",
+    type=octal,
+    metavar="MODE",
+    default="0",
+    help="Extra permission bits for iterator files, in octal.",
 )
 @click.option(
-    "--durability", type=click.Choice(["os", "fsync"]), default="os", help="Steps survive a crash, or a power cut too."
+    "--durability",
+    type=click.Choice(["os", "fsync"]),
+    default="os",
+    help="Iterator steps survive a crash of touchfs (os), or also a power failure (fsync).",
 )
-@click.option("--no-index-cache", is_flag=True, help="Keep the index in memory, as long as the mount lasts.")
-@click.option("--state-dir", type=click.Path(), help="Where mounts keep their state. [default: the user's]")
+@click.option("--no-index-cache", is_flag=True, help="Keep the index in memory until the mount ends.")
+@click.option("--state-dir", type=click.Path(), help="Directory for the state of mounts. [default: the user's]")
 @click.option(
-    "--log-file", type=click.Path(), help="Where to log. [default: with -f stderr, else in the state directory]"
+    "--log-file", type=click.Path(), help="Log file. [default: stderr with -f, else a file in the state directory]"
 )
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="The least of what is logged.")
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="Lowest level of messages to log.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0.1),
     metavar="SECONDS",
-    help="How long reads wait for a source that does not answer. [default: until it does]",
+    help="Fail reads of a source that does not answer for this long. [default: wait for ever]",
 )
-@click.option("--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="A worker stuck that long is replaced.")
+@click.option(
+    "--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="Replace a worker that is stuck for this long."
+)
 @click.option("--strict", is_flag=True, help="Fail if any shard has errors.")
-@click.option("--wait-timeout", type=click.FloatRange(1), default=600.0, help="Seconds to wait until it is ready.")
+@click.option(
+    "--wait-timeout", type=click.FloatRange(1), default=600.0, help="Seconds to wait until the mount is ready."
+)
 @source_options
 def command(
     source: str,
@@ -92,8 +105,8 @@ def command(
 ) -> int:
     """Mount a dataset as a directory of ordinary files.
 
-    SOURCE is a shard, a directory of shards, or a data.list. What is not indexed yet is indexed first; compressed
-    shards are decompressed while the others are served. The command returns when the mount answers; it goes on
+    SOURCE is a shard, a directory of shards, or a data.list. Shards without an index are indexed first. Compressed
+    shards are decompressed while the others are served. The command returns when the mount answers; the mount continues
     in the background.
 
     \b
@@ -116,10 +129,10 @@ def command(
         from touchfs_mount.mounting import mounting
         from touchfs_mount.mounting.libfuse import MountOptions
         from touchfs_mount.mounting.mountpoint import resolve
-        from touchfs_mount.mounting.preparing import Preparing
+        from touchfs_mount.mounting.preparing import Preparer
         from touchfs_mount.requests import access
     except ImportError as error:
-        from touchfs_mount.mounting.mountpoint import EXIT_NO_FUSE  # which needs no extra
+        from touchfs_mount.mounting.mountpoint import EXIT_NO_FUSE  # this module does not need the extra
 
         raise MountError(
             f"mounting needs the fuse extra ({error.name or error}): install libfuse3-dev, pkg-config and gcc, "
@@ -129,7 +142,7 @@ def command(
     if not mountpoint:
         raise click.UsageError("the mount point is empty: is a variable unset?")
     if loop == "trio" and workers > 1:
-        raise click.UsageError("--loop trio has one worker")
+        raise click.UsageError("--loop trio needs --workers 1")
     log_to_stderr("%(levelname)s %(message)s")
     reading = waiting = replace(reading, in_memory=no_index_cache)
     if reading.options.decompress is Decompress.NOW:
@@ -137,7 +150,7 @@ def command(
     request = mounting.MountRequest(
         source=source,
         open_dataset=lambda source: open_source(source, waiting, timeout or PATIENCE_SECONDS),
-        preparing=Preparing(reading.options, in_place=reading.in_place, in_memory=reading.in_memory),
+        preparing=Preparer(reading.options, in_place=reading.in_place, in_memory=reading.in_memory),
         index_dir=index_place(source, in_place=reading.in_place),
         options=MountOptions(
             path=resolve(mountpoint),
@@ -156,6 +169,6 @@ def command(
         control=ControlOptions(
             path_prefix, control_mode, durability == "fsync", iterators=not read_only, list_by_key=list_by_key
         ),
-        modes=access.AS_WE_ARE if uid is gid is umask is None else access.fixed(uid, gid, umask or 0),
+        modes=access.DEFAULT_MODES if uid is gid is umask is None else access.fixed(uid, gid, umask or 0),
     )
     return mounting.mount(request, foreground=foreground, wait_seconds=wait_timeout, say=say)

@@ -13,7 +13,7 @@ from touchfs.bulk.pack.samples import AUDIO_FORMATS, pack_shar, pack_tar
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.cli.console import limit_options
 from touchfs.cli.progress import SAMPLES, progress_bar, progress_option
-from touchfs.cli.terminal import CPUS, executor, say
+from touchfs.cli.terminal import available_cpus, executor, say
 from touchfs.dataset import counted
 from touchfs.limits import Limits
 from touchfs.media.audio import Arithmetic
@@ -30,7 +30,7 @@ def command() -> None:
     """
 
 
-def _told(output: str, report: PackReport) -> None:
+def _print_report(output: str, report: PackReport) -> None:
     skipped = f", {report.skipped} lines skipped: see {output}/skipped.jsonl" if report.skipped else ""
     say(f"{output}: {counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}{skipped}")
 
@@ -39,10 +39,10 @@ def _told(output: str, report: PackReport) -> None:
 @click.argument("jsonl", metavar="DATA.jsonl", type=click.Path())
 @click.argument("output", metavar="OUT", type=click.Path())
 @click.option(
-    "--datatypes", type=click.Choice(DATATYPES), default=DATATYPES[0], show_default=True, help="What samples hold."
+    "--datatypes", type=click.Choice(DATATYPES), default=DATATYPES[0], show_default=True, help="Contents of a sample."
 )
 @click.option(
-    "--num-utt-per-shard", type=click.IntRange(1), default=1000, show_default=True, help="Lines of DATA in each shard."
+    "--num-utt-per-shard", type=click.IntRange(1), default=1000, show_default=True, help="Lines of DATA per shard."
 )
 @click.option("--audio-resample", type=click.IntRange(1), default=16000, show_default=True, help="Sample rate in Hz.")
 @click.option(
@@ -50,16 +50,20 @@ def _told(output: str, report: PackReport) -> None:
     type=click.Choice(["s16", "float"]),
     default="s16",
     show_default=True,
-    help="How 16-bit recordings are resampled: s16 as ffmpeg 5.1, float as ffmpeg 6.1 and newer.",
+    help="Resample 16-bit recordings as ffmpeg 5.1 does (s16), or as ffmpeg 6.1 and newer (float).",
 )
-@click.option("--tokenizer", metavar="FILE", type=click.Path(), help="Of the tokenizers library, for texttoken.")
+@click.option(
+    "--tokenizer", metavar="FILE", type=click.Path(), help="Tokenizer of the tokenizers library, for texttoken."
+)
 @click.option(
     "--vocab-size",
     type=click.IntRange(1, 2**31),
-    help="For texttoken: below 65500, ids are uint16, else int32. [default: the tokenizer's, else by the largest id]",
+    help="For texttoken: ids are uint16 below 65500, else int32. [default: the tokenizer's, else by the largest id]",
 )
-@click.option("--skip-bad", is_flag=True, help="Leave out what cannot be read, and list it in OUT/skipped.jsonl.")
-@click.option("--num-workers", type=click.IntRange(1), default=CPUS, show_default=True, help="Processes.")
+@click.option("--skip-bad", is_flag=True, help="Skip lines that cannot be packed, and list them in OUT/skipped.jsonl.")
+@click.option(
+    "--num-workers", type=click.IntRange(1), default=available_cpus(), show_default=True, help="Number of processes."
+)
 @limit_options("json", "decoded")
 @progress_option
 def touch(
@@ -75,17 +79,17 @@ def touch(
     num_workers: int,
     limits: Limits,
 ) -> None:
-    """Make TouchNet shards (.bin/.idx), byte for byte as TouchNet's make_data does.
+    """Make TouchNet shards (.bin/.idx), with the same bytes as TouchNet's make_data.
 
-    Each line of DATA.jsonl is an object. Of its fields are made
+    Each line of DATA.jsonl is a JSON object. The fields of a sample are made from it:
 
     \b
-      audio      wav, the path of any recording: mono 16-bit PCM at the sample rate
-      metainfo   the whole object, with audio also the sample_rate
-      video      video, the path of a file: its bytes
-      texttoken  text by the --tokenizer, without it input_ids; where that is empty, no sample
+      audio      the recording whose path is in `wav`, as mono 16-bit PCM at the sample rate
+      metainfo   the whole object; with audio, sample_rate is added
+      video      the bytes of the file whose path is in `video`
+      texttoken  `text` encoded by the --tokenizer, without one `input_ids`; no sample if empty
 
-    A file that cannot be read is an error that names its line. Interrupted, the same command again goes on.
+    If a file cannot be read, the error names its line. To continue after an interruption, run the same command again.
 
     \b
     Example:
@@ -106,19 +110,25 @@ def touch(
             executor=pool,
             progress=progress,
         )
-    _told(output, report)
+    _print_report(output, report)
     if is_relative_to_itself(output):
         say(remark(output))
 
 
 def _samples(function: Callable[..., None]) -> Callable[..., None]:
-    """The options of the commands that keep recordings as they are."""
+    """The options of the commands that store recordings unchanged by default."""
     options = (
         progress_option,
         limit_options("json", "decoded"),
-        click.option("--num-workers", type=click.IntRange(1), default=CPUS, show_default=True, help="Processes."),
         click.option(
-            "--skip-bad", is_flag=True, help="Leave out what cannot be read, and list it in OUT/skipped.jsonl."
+            "--num-workers",
+            type=click.IntRange(1),
+            default=available_cpus(),
+            show_default=True,
+            help="Number of processes.",
+        ),
+        click.option(
+            "--skip-bad", is_flag=True, help="Skip lines that cannot be packed, and list them in OUT/skipped.jsonl."
         ),
         click.option(
             "--resample-in",
@@ -126,19 +136,19 @@ def _samples(function: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(["s16", "float"]),
             default="s16",
             show_default=True,
-            help="How 16-bit recordings are resampled, as for `touchfs pack touch`.",
+            help="Method to resample 16-bit recordings, as for `touchfs pack touch`.",
         ),
         click.option(
             "--audio-resample",
             "rate",
             type=click.IntRange(1),
             metavar="HZ",
-            help="Decode recordings to this sample rate; without --audio-format, as wav.",
+            help="Decode recordings and resample them to this rate. Stored as wav without --audio-format.",
         ),
         click.option(
             "--audio-format",
             type=click.Choice(AUDIO_FORMATS),
-            help="Decode recordings, and store them so: mono, 16 bits. [default: the files as they are]",
+            help="Decode recordings, and store them in this format, mono, 16 bits. [default: keep the files]",
         ),
         click.option(
             "--num-utt-per-shard",
@@ -146,7 +156,7 @@ def _samples(function: Callable[..., None]) -> Callable[..., None]:
             type=click.IntRange(1),
             default=1000,
             show_default=True,
-            help="Lines of DATA in each shard.",
+            help="Lines of DATA per shard.",
         ),
         click.argument("output", metavar="OUT", type=click.Path()),
         click.argument("jsonl", metavar="DATA.jsonl", type=click.Path()),
@@ -158,14 +168,14 @@ def _samples(function: Callable[..., None]) -> Callable[..., None]:
 
 @command.command("tar")
 @_samples
-@click.option("--index", "create_index", is_flag=True, help="Write OUT/000000.tar.idx, … beside the tars.")
+@click.option("--index", "create_index", is_flag=True, help="Also write indexes OUT/000000.tar.idx, …")
 def tar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
     """Make tars for WebDataset, OUT/000000.tar and so on.
 
-    Of each line of DATA.jsonl there is the file that `wav` names, the line as .json, and its `txt` as .txt, under the
-    `key`: in which a dot of the last part becomes %2E, and which gets ~2, ~3, … where it is there already.
+    A sample has the file that `wav` names, the line of DATA.jsonl as .json, and its `txt` as .txt. Their names begin
+    with the `key`: a dot in its last part becomes %2E, and a repeated key gets ~2, ~3, ….
 
-    A file that cannot be read is an error that names its line. Interrupted, the same command again goes on.
+    If a file cannot be read, the error names its line. To continue after an interruption, run the same command again.
 
     \b
     Example:
@@ -173,7 +183,7 @@ def tar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
     """
     with executor(num_workers) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_tar(jsonl, output, executor=pool, progress=progress, **options)
-    _told(output, report)
+    _print_report(output, report)
 
 
 @command.command("shar")
@@ -181,10 +191,10 @@ def tar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
 def shar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
     """Make a Lhotse Shar, OUT/cuts.000000.jsonl, OUT/recording.000000.tar and so on, with indexes.
 
-    Each line of DATA.jsonl is a cut: its id is the `key`, its recording the file that `wav` names, its supervisions are
-    the `info.segments`, or one over all with the `txt`.
+    Each line of DATA.jsonl becomes a cut: its id is the `key`, its recording is the file that `wav` names, and its
+    supervisions are the `info.segments`, or a single one for the whole cut with the `txt`.
 
-    A file that cannot be read is an error that names its line. Interrupted, the same command again goes on.
+    If a file cannot be read, the error names its line. To continue after an interruption, run the same command again.
 
     \b
     Example:
@@ -192,4 +202,4 @@ def shar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
     """
     with executor(num_workers) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_shar(jsonl, output, executor=pool, progress=progress, **options)
-    _told(output, report)
+    _print_report(output, report)

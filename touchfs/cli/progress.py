@@ -1,4 +1,4 @@
-"""What is shown of work that takes long: a bar where somebody looks, lines for a log, or nothing."""
+"""Progress of long work: a bar on a terminal, lines for a log, or nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
 def progress_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The option of all commands that show progress. `progress_bar` looks for what was chosen."""
+    """The option `--progress` of all commands that show progress. `progress_bar` reads its value from the context."""
 
     def choose(context: click.Context, parameter: click.Parameter, value: str) -> None:
         context.meta[_OPTION] = value
@@ -37,13 +37,13 @@ def progress_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def progress_bar(what: str, unit: str = BYTES) -> Iterator[Progress]:
-    """A function that hears how much is done and how much there is, and shows it if the user wants that."""
+    """Yield a function that takes the amount done and the total, and shows them as `--progress` says."""
     what = printable(what)
     context = click.get_current_context(silent=True)
     chosen = "auto" if context is None else context.meta.get(_OPTION, "auto")
     if chosen == "plain":
         lines = PlainLines(what, unit, lambda line: click.echo(line, err=True), monotonic)
-        yield lines.tell
+        yield lines.update
         lines.end()
         return
     if chosen == "none" or not os.isatty(2):
@@ -52,16 +52,16 @@ def progress_bar(what: str, unit: str = BYTES) -> Iterator[Progress]:
     drawn: list[Progress] = []
     with ExitStack() as stack:
 
-        def tell(done: int, total: int) -> None:
+        def update(done: int, total: int) -> None:
             if not drawn:
                 drawn.append(stack.enter_context(_bar(what, unit)))
             drawn[0](done, total)
 
-        yield tell
+        yield update
 
 
 class PlainLines:
-    """A line at the start, one every few seconds, and one at the end.
+    """Progress as lines: one at the start, one every `PLAIN_SECONDS`, and one at the end.
 
     indexing shards: 310.5 MB of 1.2 GB, 62.1 MB/s, 14 s left
     """
@@ -75,9 +75,10 @@ class PlainLines:
         self._first = self._done = self._total = 0
         self._is_written = True
 
-    def tell(self, done: int, total: int) -> None:
+    def update(self, done: int, total: int) -> None:
+        """Record the progress, and write a line if one is due."""
         now = self._clock()
-        if total != self._total or done < self._done:  # something else begins
+        if total != self._total or done < self._done:  # other work begins
             self.end()
             self._started = self._next = now
             self._first = done
@@ -87,7 +88,7 @@ class PlainLines:
             self._line()
 
     def end(self) -> None:
-        """Write what was told last, unless it is written already."""
+        """Write the last progress, unless it is written already."""
         if not self._is_written:
             self._line()
 
@@ -103,7 +104,7 @@ class PlainLines:
 
 
 def amount(count: int, unit: str) -> str:
-    """As 1.2 GB, or 12,000 samples."""
+    """A formatted amount, for example `1.2 GB` or `12,000 samples`."""
     if unit != BYTES:
         return f"{count:,} {unit}"
     for size, name in _UNITS:
@@ -113,12 +114,12 @@ def amount(count: int, unit: str) -> str:
 
 
 def amounts(done: int, total: int, unit: str) -> str:
-    """As 310.5 MB of 1.2 GB, or 500 of 12,000 samples."""
+    """A formatted progress, for example `310.5 MB of 1.2 GB` or `500 of 12,000 samples`."""
     return f"{amount(done, unit) if unit == BYTES else f'{done:,}'} of {amount(total, unit)}"
 
 
 def duration(seconds: float) -> str:
-    """As 3 h 20 min, 4 min 10 s, or 12 s."""
+    """A formatted duration, for example `3 h 20 min`, `4 min 10 s` or `12 s`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -148,11 +149,11 @@ def _bar(what: str, unit: str) -> Iterator[Progress]:
         task = bar.add_task(what, total=None)
         last = 0
 
-        def tell(done: int, total: int) -> None:
+        def update(done: int, total: int) -> None:
             nonlocal last
-            if done < last:  # something else begins
+            if done < last:  # other work begins
                 bar.reset(task)
             last = done
             bar.update(task, completed=done, total=total)
 
-        yield tell
+        yield update

@@ -20,12 +20,12 @@ _POLL_SECONDS = 0.05
 
 @click.command("reload", context_settings={"show_default": True})
 @click.argument("mountpoint", type=click.Path())
-@click.option("--wait-seconds", type=click.FloatRange(0), default=600.0, help="How long to wait until it is done.")
+@click.option("--wait-seconds", type=click.FloatRange(0), default=600.0, help="Maximum time to wait for the reload.")
 def command(mountpoint: str, wait_seconds: float) -> None:
-    """Have a mount read its dataset anew.
+    """Reload the dataset of a mount.
 
-    Shards that have come, gone or changed are seen from then on. Programs that read others notice nothing. If the
-    dataset cannot be read, all stays as it is, and the exit status is 1.
+    The mount then shows new and changed shards, and no longer shows removed ones. Programs that read other shards are
+    not affected. If the dataset cannot be read, the mount stays as it is, and the exit status is 1.
 
     \b
     Example:
@@ -38,30 +38,33 @@ def command(mountpoint: str, wait_seconds: float) -> None:
     mounted = mounted_at(path)
     if mounted is None or mounted.kind != FILE_SYSTEM:
         raise MountError("touchfs is not mounted here", path=path)
-    before = told = _info(path)
-    _hang_up(path, before["pid"])
+    before = info = _info(path)
+    _send_sighup(path, before["pid"])
     deadline = time.monotonic() + wait_seconds
-    # One that had begun before may have missed what the caller wants seen.
-    while told["reloads_ended"] <= before["reloads_begun"]:
+    # A reload that began earlier may have missed the latest changes, so wait for one that began after the signal.
+    while info["reloads_ended"] <= before["reloads_begun"]:
         if time.monotonic() > deadline:
-            raise MountError(f"not done after {wait_seconds:g} s: it goes on", path=path, exit_status=EXIT_TIMEOUT)
+            message = f"not reloaded after {wait_seconds:g} s: the reload continues"
+            raise MountError(message, path=path, exit_status=EXIT_TIMEOUT)
         time.sleep(_POLL_SECONDS)
-        told = _info(path)
-    if told["reload_error"] is not None:
-        raise MountError(told["reload_error"], path=path)
-    say(f"{path} is read anew ({counted(told['shards'], 'shard')}, {counted(told['samples'], 'sample')})")
+        info = _info(path)
+    if info["reload_error"] is not None:
+        raise MountError(info["reload_error"], path=path)
+    say(f"{path} is read anew ({counted(info['shards'], 'shard')}, {counted(info['samples'], 'sample')})")
 
 
 def _info(path: str) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = json.loads(Path(path, ".touchfs", "info").read_bytes())
+        info: dict[str, Any] = json.loads(Path(path, ".touchfs", "info").read_bytes())
     except OSError as error:
         raise MountError(f"the mount does not answer: {error.strerror}", path=path) from error
-    return told
+    return info
 
 
-def _hang_up(path: str, pid: int) -> None:
-    """The pid may be of another container, and so any process here: SIGHUP ends what is not made for it."""
+def _send_sighup(path: str, pid: int) -> None:
+    """Send SIGHUP to the supervisor. Its pid may be from another container, and then belong to any process here, which
+    the signal would kill.
+    """
     try:
         is_ours = b"touchfs" in Path(f"/proc/{pid}/cmdline").read_bytes()
         if is_ours:
@@ -69,6 +72,6 @@ def _hang_up(path: str, pid: int) -> None:
     except (FileNotFoundError, ProcessLookupError):
         is_ours = False
     except PermissionError:
-        raise MountError(f"process {pid}, which serves it, is another user's", path=path) from None
+        raise MountError(f"its process {pid} belongs to another user", path=path) from None
     if not is_ours:
-        raise MountError(f"process {pid}, which serves it, is not in this container", path=path)
+        raise MountError(f"its process {pid} is not in this container", path=path)

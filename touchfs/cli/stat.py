@@ -14,23 +14,24 @@ from touchfs.cli.terminal import printable, say
 @click.argument("location", metavar="SOURCE[:PATH]", type=PATH)
 @source_options
 def command(location: str, reading: Reading) -> None:
-    """Tell what is known of a file: size, key, place in its shard.
+    """Print the attributes of a file: size, key, place in its shard.
 
     \b
     Example:
       touchfs stat shards/:shards/000000000/talks/monday.wav
     """
     tree, entry, path = open_tree(location, reading)
-    told = {
+    lines = {
         "path": "/" + path,
         "type": "directory" if entry.is_directory else "file",
         "size": str(entry.size),
-        "modified": told_time(entry.mtime_ns),
+        "modified": format_time(entry.mtime_ns),
     }
     attributes = {f"user.touchfs.{name}": value for name, value in tree.attributes(entry.inode).items()}
-    for name, value in (told | attributes).items():
+    for name, value in (lines | attributes).items():
         say(f"{name + ':':<22} {printable(value)}")
 
 
-def told_time(time_ns: int) -> str:
+def format_time(time_ns: int) -> str:
+    """A time in ns since 1970 as local time, `2026-01-31 23:59:59`."""
     return datetime.datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")

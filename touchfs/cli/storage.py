@@ -14,14 +14,14 @@ from touchfs.cli.terminal import printable, say
 from touchfs.dataset import counted
 from touchfs.errors import SourceError
 from touchfs.source.scratch import parse_size
-from touchfs.storage import Stored, list_storage, remove, to_prune
+from touchfs.storage import StoredItem, list_storage, remove, to_prune
 
 
 @click.group("storage")
 def command() -> None:
-    """Show and remove indexes, states and logs.
+    """List and remove indexes, states and logs.
 
-    They are kept for each dataset and mount, as are decompressed shards.
+    touchfs keeps them for each dataset and mount, and also decompressed shards.
 
     \b
     Example:
@@ -31,54 +31,58 @@ def command() -> None:
 
 
 def _state_dir(function: Callable[..., Any]) -> Any:
-    return click.option("--state-dir", type=click.Path(), help="As of `touchfs mount`. [default: the user's]")(function)
+    return click.option("--state-dir", type=click.Path(), help="As for `touchfs mount`. [default: the user's]")(
+        function
+    )
 
 
 @command.command("ls")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_state_dir
 def listing(as_json: bool, state_dir: str | None) -> None:
-    """List what is kept, in the order in which `prune` removes it.
+    """List these files, in the order in which `prune` removes them.
 
     \b
     Example:
       touchfs storage ls
     """
-    stored = list_storage(state_dir)
+    items = list_storage(state_dir)
     if as_json:
-        say(json.dumps([asdict(each) for each in stored]))
+        say(json.dumps([asdict(item) for item in items]))
         return
-    for each in stored:
-        say(_line(each))
-    say(f"{sum(each.size for each in stored):>15,} bytes in all")
+    for item in items:
+        say(_line(item))
+    say(f"{sum(item.size for item in items):>15,} bytes in all")
 
 
 @command.command("prune")
-@click.option("--keep", metavar="SIZE", help="Also remove what can be made again, until at most this is left, as 20G.")
-@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
+@click.option(
+    "--keep", metavar="SIZE", help="Also remove indexes, shards and logs until SIZE is left, for example 20G."
+)
+@click.option("--dry-run", is_flag=True, help="List the files, but do not remove them.")
 @_state_dir
 def prune(keep: str | None, dry_run: bool, state_dir: str | None) -> None:
-    """Remove what is kept for data that are gone, and with --keep what was used least lately.
+    """Remove files of data that are gone; with --keep also the least recently used.
 
-    Nothing that a mount uses is removed. Positions of iterators are removed only when their data are gone.
+    A file that a mount uses is never removed. Positions of iterators are removed only if their data are gone.
 
     \b
     Example:
       touchfs storage prune --keep 20G
     """
     chosen = to_prune(list_storage(state_dir), None if keep is None else parse_size(keep))
-    for each in chosen:
+    for item in chosen:
         if not dry_run:
             try:
-                remove(each)
+                remove(item)
             except OSError as error:
                 raise SourceError(f"cannot be removed: {error.strerror}", path=error.filename) from error
-        say(_line(each))
-    say(f"{sum(each.size for each in chosen):>15,} bytes in {counted(len(chosen), 'thing')}")
+        say(_line(item))
+    say(f"{sum(item.size for item in chosen):>15,} bytes in {counted(len(chosen), 'thing')}")
 
 
-def _line(stored: Stored) -> str:
-    day = time.strftime("%Y-%m-%d", time.localtime(stored.used))
-    note = "in use" if stored.is_used else "gone" if stored.is_gone else ""
-    about = "unknown" if stored.about is None else printable(stored.about)
-    return f"{stored.size:>15,} {day} {stored.kind:<7} {note:<6} {about}"
+def _line(item: StoredItem) -> str:
+    day = time.strftime("%Y-%m-%d", time.localtime(item.used))
+    note = "in use" if item.is_used else "gone" if item.is_gone else ""
+    about = "unknown" if item.about is None else printable(item.about)
+    return f"{item.size:>15,} {day} {item.kind:<7} {note:<6} {about}"

@@ -1,4 +1,4 @@
-"""What commands share of the terminal: lines, and processes to work in that leave Ctrl-C to this one."""
+"""Terminal helpers of commands: printing lines, logging, and worker processes that leave Ctrl-C to the parent."""
 
 from __future__ import annotations
 
@@ -15,30 +15,41 @@ import click
 from touchfs.control_characters import LineFormatter, one_line
 from touchfs.posix import interpreter
 
-# Not those of the machine: a batch job may have few of them.
-CPUS = len(os.sched_getaffinity(0))
+
+def available_cpus() -> int:
+    """The number of CPUs that this process may use: a batch job may have fewer than the machine.
+
+    Without `os.sched_getaffinity`, as on macOS, all CPUs of the machine.
+    """
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
 
 
 def say(text: str) -> None:
-    """A line on stdout, in which names are the bytes that they are on disk, but for control characters."""
+    """Print a line on stdout. File names keep their bytes, but control characters are escaped."""
     click.echo(os.fsencode(one_line(text)))
 
 
 def log_to_stderr(form: str = "touchfs: %(message)s") -> None:
-    """Show warnings, each on a line."""
+    """Log warnings and errors to stderr, one per line."""
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter(form))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
 
 
 def printable(text: str) -> str:
-    """The text on one line, with what a terminal would take for a command spelled out."""
+    """The text on one line, with control characters escaped, which a terminal would execute."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 @contextmanager
 def executor(processes: int) -> Iterator[Executor | None]:
-    """Processes to work in, or None for this one. Started afresh, as a fork would copy our threads' locks."""
+    """An executor of worker processes, or None for a single one: then the work is done in this process.
+
+    The processes are started by a fork server, because a plain fork would copy the locks of our threads.
+    """
     if processes == 1:
         yield None
         return
@@ -53,7 +64,7 @@ def executor(processes: int) -> Iterator[Executor | None]:
 
 
 def _follow_parent(setting: str | None) -> None:
-    """Ctrl-C reaches all processes; the parent alone answers it. One that was killed must not leave us waiting."""
+    """Ctrl-C reaches all processes; only the parent handles it. If the parent is killed, this process ends too."""
     interpreter.restore(setting)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -12,7 +12,7 @@ END_SECONDS = 10.0
 
 @click.command("umount")
 @click.argument("mountpoints", metavar="MOUNTPOINT…", nargs=-1, required=True, type=click.Path())
-@click.option("--lazy", is_flag=True, help="Detach it at once, even if it is in use; also for a dead mount.")
+@click.option("--lazy", is_flag=True, help="Detach the mount at once, even if it is in use or its daemon is gone.")
 def command(mountpoints: tuple[str, ...], lazy: bool) -> None:
     """Unmount datasets.
 
@@ -22,8 +22,8 @@ def command(mountpoints: tuple[str, ...], lazy: bool) -> None:
     """
     from touchfs_mount.mounting.mountpoint import FILE_SYSTEM, mounted_at, resolve, unmount, users, wait_for_end
 
-    for given in mountpoints:
-        path = resolve(given)
+    for mountpoint in mountpoints:
+        path = resolve(mountpoint)
         mounted = mounted_at(path)
         if mounted is None or mounted.kind != FILE_SYSTEM:
             raise MountError("touchfs is not mounted here", path=path)

@@ -1,16 +1,16 @@
 """`by-key/`: all files of all samples that have a key, in one directory, as symbolic links into `shards/`.
 
-A link is called `<key>.<extension>`, the slashes of the key quoted; the nth sample of a key, in dataset order, has `~n`
-before its extensions. Keys are those that samples are shown under; of a path in an archive that is shown otherwise than
-it is, such as `./a`, the raw one is found too. Where two keys make one name (`a` with a field `b.wav`, `a.b` with a
-field `wav`), the longer key has it and the other gets a number; numbers skip names that some key has by nature. A name
-is found by hashing what its key can be: the name up to any of its dots.
+A link is called `<key>.<extension>`, with the slashes of the key quoted; the nth sample of a key, in dataset order, has
+`~n` before its extensions. The key is the shown key of the sample. If it differs from the raw key (`a` for the archive
+path `./a`), a lookup finds the raw key too. If two keys produce the same name (`a` with a field `b.wav`, `a.b` with a
+field `wav`), the longer key gets the name and the other one gets a number; numbers skip names that another key has
+without a number. A lookup hashes all possible keys of a name: the name up to any of its dots.
 
-Entries come in the order of the shards' rows, and nothing is looked up for nearly all of them: which keys several
-samples have is known from the index of keys, and whether two keys can make one name from the catalogs. So a listing
-takes about as long as one of the same files in `shards/`.
+A listing follows the order of the shards' rows and needs a key lookup for very few of them: the index of keys knows
+which keys are repeated, and the catalogs know whether two keys can produce the same name. So a listing takes about as
+long as one of the same files in `shards/`.
 
-Of a key that over `HOLDERS_MAX` samples have, only the first ones are here: it names nothing.
+If more than `HOLDERS_MAX` samples share a key, only the first `HOLDERS_MAX` are here: such a key identifies nothing.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ NAME = "by-key"
 HOLDERS_MAX = 1000
 _RUNS_KEPT = 64
 _CUT = re.compile(rb"%%~([0-9a-f]{%d})" % HASH_DIGITS)
-_WHOLE = {key.encode(): quote(key) for key in (".", "..", ".touchfs")}  # what is quoted only where it is all of a key
+_WHOLE = {key.encode(): quote(key) for key in (".", "..", ".touchfs")}  # quoted only if they are the whole key
 _MARK = re.compile(rb"~[0-9]+")
 
 
 class _Sample(NamedTuple):
-    """`key` is the one that it is shown under."""
+    """A sample and the rows of its files. `key` is its shown key."""
 
     shard: TreeShard
     ordinal: int
@@ -50,6 +50,7 @@ class _Sample(NamedTuple):
         return self.shard.tables["shards"]
 
     def suffix(self, row: int) -> bytes:
+        """The extension of a file, with its dot."""
         name = self.table.name(row)
         return name[len(name) - self.table.suffix[row] :]
 
@@ -58,6 +59,7 @@ class _Sample(NamedTuple):
         return self.table.key(self.rows[0])
 
     def names(self, number: int) -> list[bytes]:
+        """The names of the sample's files if it is sample `number` of its key."""
         return self.names_of(self.key, number)
 
     def names_of(self, key: str, number: int) -> list[bytes]:
@@ -65,7 +67,10 @@ class _Sample(NamedTuple):
 
 
 class ByKey:
-    """The directory `by-key`, whose inodes have the view `number`. Unless `listed`, it has no entries to be listed."""
+    """The directory `by-key`. Its inodes have the view `number`.
+
+    Without `listed` a listing is empty, but lookups still find every link.
+    """
 
     def __init__(self, shards: OpenShards, keys: Keys, number: int, *, listed: bool) -> None:
         self._shards = shards
@@ -98,13 +103,13 @@ class ByKey:
             return None
         for hash_ in _key_hashes(name):
             for sample, number in self._numbered(hash_):
-                for row, called in zip(sample.rows, sample.names(number), strict=True):
-                    if called == name:
+                for row, file_name in zip(sample.rows, sample.names(number), strict=True):
+                    if file_name == name:
                         return self._link_entry(sample.shard, row)
         return self._find_raw(name)
 
     def _find_raw(self, name: bytes) -> Entry | None:
-        """The file that has this name by its raw key, which differs from the one that its sample is shown under."""
+        """Find a file by the raw key of its sample, where that differs from the shown key."""
         for head in _key_heads(name):
             plain = _plain_head(head)
             if plain == head:
@@ -114,8 +119,8 @@ class ByKey:
                 if quote(sample.raw_key) != head:
                     continue
                 number += 1
-                for row, called in zip(sample.rows, sample.names_of(sample.raw_key, number), strict=True):
-                    if called == name:
+                for row, file_name in zip(sample.rows, sample.names_of(sample.raw_key, number), strict=True):
+                    if file_name == name:
                         return self._link_entry(sample.shard, row)
         return None
 
@@ -129,10 +134,10 @@ class ByKey:
                 yield from self._links(self._shards.get(shard_id), row if shard_id == first else 0)
 
     def _links(self, shard: TreeShard, after: int) -> Iterator[tuple[bytes, Entry, int]]:
-        """The links to the files of a shard that are behind a row. A place is the shard's id and the row."""
+        """The links to the files of a shard after the row `after`. A link's cookie is the shard's id and the row."""
         table, mtime_ns = shard.tables["shards"], shard.mtime_ns
         kinds, keyed, suffixes, path_of = table.kind, table.keyed, table.suffix, table.path
-        inode, place, before = pack(self._number, shard.shard_id, 0), shard.shard_id << ROW_BITS, len(_above(shard))
+        inode, cookie, before = pack(self._number, shard.shard_id, 0), shard.shard_id << ROW_BITS, len(_above(shard))
         number_of = self._numbers(shard)
         for row in range(after + 1, table.rows):
             how = keyed[row]
@@ -140,7 +145,7 @@ class ByKey:
                 continue
             path = path_of(row)
             name, suffix = path.replace(b"/", b"%2F"), path[len(path) - suffixes[row] :]
-            is_plain = how != STORED  # nearly always: the path is the key as it is and the suffix
+            is_plain = how != STORED  # nearly always: the path is the unchanged key plus the suffix
             number = 1
             if number_of is not None:
                 key = name[: len(name) - len(suffix)] if is_plain else quote(table.shown_key(row))
@@ -149,11 +154,11 @@ class ByKey:
                     continue
             if not is_plain or number > 1 or len(name) > NAME_MAX:
                 name = flat_name(table.shown_key(row), suffix, number)
-            yield name, Entry(inode + row, stat.S_IFLNK, before + len(path), mtime_ns), place + row
+            yield name, Entry(inode + row, stat.S_IFLNK, before + len(path), mtime_ns), cookie + row
 
     def _numbers(self, shard: TreeShard) -> Callable[[int, bytes], int] | None:
-        """What gives the number in the names of a row's sample, by its quoted key; 0 for one that has no names. None
-        if all have the number 1.
+        """A function from a row and its quoted key to the number of the row's sample, 0 if it has no names here. None
+        if all samples of the shard have the number 1.
         """
         keys, may_clash = self._keys, self._shards.dataset.names_may_clash
         if not may_clash and not len(keys.repeated):
@@ -173,7 +178,7 @@ class ByKey:
         return number_of
 
     def _may_be_taken(self, table: Table, ordinal: int, key: bytes) -> bool:
-        """Whether a longer key may have the name of a file of the sample with this quoted key."""
+        """True if a longer key may produce the name of a file of the sample with this quoted key."""
         for row in table.files(ordinal):
             name = key + table.name(row)[-table.suffix[row] :] if table.suffix[row] else key
             if len(name) > NAME_MAX or any(len(h) > len(key) and self._keys.find(hash_of(h)) for h in _heads(name)):
@@ -192,15 +197,15 @@ class ByKey:
 
     def content(self, inode: int) -> Content:
         self.entry(inode)
-        raise UsageError("is no file")
+        raise UsageError("not a file")
 
     def attributes(self, inode: int) -> dict[str, str]:
         self.entry(inode)
-        return {}  # the kernel asks for none of a symbolic link's
+        return {}  # the kernel never requests xattrs of a symbolic link
 
     def link(self, inode: int) -> bytes:
         if inode == self._root.inode:
-            raise UsageError("is no symbolic link")
+            raise UsageError("not a symbolic link")
         return _target(*self._row(inode))
 
     def _samples(self, hash_: int) -> Iterator[_Sample]:
@@ -215,9 +220,9 @@ class ByKey:
 
     def _numbered(self, hash_: int) -> list[tuple[_Sample, int]]:
         """The samples of a hash in dataset order, each with the number in its names."""
-        known = self._runs.get(hash_)
-        if known is not None:
-            return known
+        cached = self._runs.get(hash_)
+        if cached is not None:
+            return cached
         numbered: list[tuple[_Sample, int]] = []
         last: dict[str, int] = {}
         for sample in self._samples(hash_):
@@ -232,7 +237,9 @@ class ByKey:
         return numbered
 
     def _is_taken(self, sample: _Sample, number: int) -> bool:
-        """Whether another key has one of these names by nature: any other for a numbered name, else a longer one."""
+        """True if another key has one of these names without a number. Unless the name is numbered, only longer keys
+        count.
+        """
         own = len(quote(sample.key))
         return any(
             name in other.names(1)
@@ -253,7 +260,7 @@ def _above(shard: TreeShard) -> bytes:
 
 
 def _heads(name: bytes) -> Iterator[bytes]:
-    """All that a name's key can be: the name, and what is before any of its dots."""
+    """All possible keys of a name: the whole name, and the part before each of its dots."""
     yield name
     dot = name.rfind(b".")
     while dot > 0:
@@ -262,12 +269,12 @@ def _heads(name: bytes) -> Iterator[bytes]:
 
 
 def _key_hashes(name: bytes) -> set[int]:
-    """The hashes of all keys that a name can be made of."""
+    """The hashes of all keys that can produce a name."""
     return set(map(_key_hash, _key_heads(name)))
 
 
 def _key_heads(name: bytes) -> Iterator[bytes]:
-    """All quoted keys that a name can be made of, whole or cut."""
+    """All quoted keys, full or truncated, that can produce a name, with or without a number."""
     for head in _heads(name):
         yield head
         start = head.rfind(b"~")
@@ -282,6 +289,6 @@ def _plain_head(head: bytes) -> bytes:
 
 
 def _key_hash(head: bytes) -> int:
-    """The hash of the key that is quoted like this, or cut like this."""
+    """The hash of a quoted key, which may be truncated: then its end holds the hash."""
     cut = _CUT.fullmatch(head[-HASH_DIGITS - 2 :])
     return int(cut[1], 16) if cut is not None else hash_of(head)

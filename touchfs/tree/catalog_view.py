@@ -1,4 +1,4 @@
-"""`shards/` and `segments/`: the shards, in each the rows of the view's table in its catalog."""
+"""`shards/` and `segments/`: a directory for each shard, with the rows of the view's table in its catalog."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from touchfs.tree.open_shards import OpenShards, TreeShard
 
 
 class CatalogView:
-    """The view of this name, which has this number."""
+    """The view `name`. Its inodes have the view `number`."""
 
     def __init__(self, shards: OpenShards, name: str, number: int) -> None:
         self._shards = shards
@@ -22,7 +22,7 @@ class CatalogView:
         self._number = number
 
     def _row(self, inode: int) -> tuple[TreeShard, Table, int]:
-        """Where an inode's row is. It is surely there."""
+        """The shard, table and row of an inode. Raises ChangedError if there is no such row."""
         _, shard_id, row = unpack(inode)
         shard = self._shards.get(shard_id)
         table = shard.tables[self._name]
@@ -82,4 +82,4 @@ class CatalogView:
 
     def link(self, inode: int) -> bytes:
         self.entry(inode)
-        raise UsageError("is no symbolic link")
+        raise UsageError("not a symbolic link")

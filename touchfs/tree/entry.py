@@ -1,4 +1,4 @@
-"""What a directory entry is, and what the parts of a tree have in common."""
+"""Directory entries, and the interface of the subtrees of a tree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from touchfs.extent import Content
 
 
 class Entry(NamedTuple):
-    """What `stat` tells. `kind` is `stat.S_IFREG` for a file, `S_IFDIR` for a directory, `S_IFLNK` for a link."""
+    """The attributes of a file or directory, as for `stat`: size in bytes, time in ns since 1970.
+
+    `kind` is `stat.S_IFREG` for a file, `S_IFDIR` for a directory, `S_IFLNK` for a symbolic link.
+    """
 
     inode: int
     kind: int
@@ -26,34 +29,39 @@ class Entry(NamedTuple):
         return self.kind == stat.S_IFLNK
 
 
-class Part(Protocol):
-    """A directory of the root, and all that is below it: whose inode numbers have its view number.
+class Subtree(Protocol):
+    """A directory of the root and everything below it. The inode numbers in it have its view number.
 
-    Methods take inode numbers, and raise ChangedError for one that is not of this tree (any more).
+    Methods take inode numbers, and raise ChangedError for one that is not, or no longer, in this tree.
     """
 
-    def entry(self, inode: int) -> Entry: ...
+    def entry(self, inode: int) -> Entry:
+        """The entry of an inode."""
+        ...
 
     def find(self, directory: int, name: bytes) -> Entry | None:
         """The entry of this name in a directory, or None."""
         ...
 
     def entries(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
-        """`(name, entry, place)` of a directory's entries; `after` is the place of the last one seen, at first 0."""
+        """`(name, entry, cookie)` of a directory's entries after the one with the cookie `after`; 0 lists all.
+
+        A cookie is a position in the listing, as `d_off` of readdir(3).
+        """
         ...
 
     def parent(self, directory: int) -> int:
-        """The inode number of the directory that a directory is in."""
+        """The inode number of a directory's parent."""
         ...
 
     def content(self, inode: int) -> Content:
-        """The content of a file, its shard's file opened and verified. Raises UsageError for what is none."""
+        """The content of a file. Opens and verifies the shard's file behind it. Raises UsageError for a non-file."""
         ...
 
     def attributes(self, inode: int) -> dict[str, str]:
-        """The extended attributes of a file, without their prefix `user.touchfs.`; none for what is no file."""
+        """The extended attributes of a file, without their prefix `user.touchfs.`; empty if it is not a file."""
         ...
 
     def link(self, inode: int) -> bytes:
-        """The target of a symbolic link. Raises UsageError for what is none."""
+        """The target of a symbolic link. Raises UsageError if it is not one."""
         ...

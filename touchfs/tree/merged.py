@@ -1,10 +1,10 @@
-"""`merged/`: for each plan that somebody named a directory, with the segments merged by it.
+"""`merged/`: a directory for each merge plan in use, with the segments merged by that plan.
 
     merged/max=30,gap=0.5/<shard>/<key>/0000.wav
 
-A plan is there as soon as its name is looked up, and is listed from then on. A name that is not canonical is a symbolic
-link to the one that is. Plans are numbered by who keeps them (`Plans`), and the number is the view in inode numbers,
-from `FIRST_PLAN` on. The directories in a shard are those of the view `segments`, with the same rows.
+A plan exists as soon as its name is looked up, and is listed from then on. A name that is not canonical is a symbolic
+link to the canonical one. A registry (`Plans`) numbers the plans, and the number is the view in inode numbers, from
+`FIRST_PLAN` on. The directories in a shard are those of the view `segments`, with the same rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from touchfs.errors import ChangedError, FormatError, UsageError
 from touchfs.extent import Content, Memory
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
-from touchfs.tree.open_shards import NotAtHandError, OpenShards, ShardsAtHand, TreeShard
+from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard, WouldBlockError
 from touchfs.view.form import size_of
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import MergePlan, parse_plan
@@ -32,23 +32,26 @@ _SAMPLES_KEPT = 256
 
 
 class Plans(Protocol):
-    """Who numbers plans, from 1 on, at most 1,023; equal numbers in all processes of a mount."""
+    """The registry of plans. It numbers them from 1 on, at most 1,023, equally in all processes of a mount."""
 
     def number(self, name: str, *, is_guest: bool = False) -> int:
-        """The number of a plan by its canonical name, registered if need be. Raises FullError; for a guest, who is not
-        the one whose mount it is, earlier.
+        """The number of a plan by its canonical name; registers it if it is new.
+
+        Raises FullError if the registry is full. A guest, a user who does not own the mount, may fill only a part.
         """
         ...
 
-    def name(self, number: int) -> str | None: ...
+    def name(self, number: int) -> str | None:
+        """The canonical name of a plan, or None if the number is not in use."""
+        ...
 
     def names(self) -> list[tuple[str, int]]:
-        """All plans there are."""
+        """`(name, number)` of all registered plans."""
         ...
 
 
-class OwnPlans:
-    """The plans of one process."""
+class LocalPlans:
+    """A registry of plans for a single process, without a limit."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -65,21 +68,21 @@ class OwnPlans:
         return [(name, number) for number, name in enumerate(self._names, 1)]
 
 
-class _PlansElsewhere:
-    """Who keeps the plans, asked by a thread that must not wait for the answer."""
+class _NonblockingPlans:
+    """Stands in for the registry on a thread that must not block: every call raises WouldBlockError."""
 
     def number(self, name: str, *, is_guest: bool = False) -> int:
-        raise NotAtHandError
+        raise WouldBlockError
 
     def name(self, number: int) -> str | None:
-        raise NotAtHandError
+        raise WouldBlockError
 
     def names(self) -> list[tuple[str, int]]:
-        raise NotAtHandError
+        raise WouldBlockError
 
 
-class _Place(NamedTuple):
-    """Where an inode is: under a plan, in a shard, at a row of the table of segments."""
+class _Location(NamedTuple):
+    """The address of an inode: a plan, a shard, and a row of its table of segments."""
 
     view: int
     plan: MergePlan
@@ -96,7 +99,7 @@ class _Place(NamedTuple):
 
 
 class Merged:
-    """The directory `merged`, whose own inode has the view `number`."""
+    """The directory `merged`. Its own inode has the view `number`, inodes below it the views of their plans."""
 
     def __init__(self, shards: OpenShards, plans: Plans, number: int) -> None:
         self._shards = shards
@@ -106,9 +109,9 @@ class Merged:
         self._known: dict[int, MergePlan] = {}
         self._samples: dict[tuple[int, int, int], list[MergedFile]] = {}
 
-    def at_hand(self, shards: ShardsAtHand) -> Merged:
-        """The same for a thread that must not wait, neither for shards nor for who keeps the plans."""
-        merged = Merged(shards, _PlansElsewhere(), self._number)
+    def nonblocking(self, shards: NonblockingShards) -> Merged:
+        """The same directory for a thread that must block neither on shards nor on the registry of plans."""
+        merged = Merged(shards, _NonblockingPlans(), self._number)
         merged._known = self._known
         return merged
 
@@ -122,16 +125,16 @@ class Merged:
             plan = self._known[view] = parse_plan(name)
         return plan
 
-    def _place(self, inode: int) -> _Place:
+    def _location(self, inode: int) -> _Location:
         view, shard_id, row = unpack(inode)
         plan, shard = self._plan(inode), self._shards.get(shard_id)
         table = shard.tables["segments"]
         if row >= table.rows:
             raise ChangedError("this inode is not of this mount")
-        return _Place(view, plan, shard, table, row)
+        return _Location(view, plan, shard, table, row)
 
-    def _of_plan(self, inode: int) -> Entry | None:
-        """The entry of a plan's own directory, or of the link to it."""
+    def _plan_entry(self, inode: int) -> Entry | None:
+        """The entry of `merged` itself, of a plan's directory or of a link to one; None for an inode below a plan."""
         if inode == self._root.inode:
             return self._root
         view, shard_id, row = unpack(inode)
@@ -145,73 +148,76 @@ class Merged:
         return self._root._replace(inode=pack(view, 0, 0))
 
     def entry(self, inode: int) -> Entry:
-        entry = self._of_plan(inode)
+        entry = self._plan_entry(inode)
         if entry is not None:
             return entry
-        place = self._place(inode)
-        if place.is_directory:
-            return Entry(inode, stat.S_IFDIR, 0, place.shard.mtime_ns)
-        return self._file_entry(place, self._file(place))
+        location = self._location(inode)
+        if location.is_directory:
+            return Entry(inode, stat.S_IFDIR, 0, location.shard.mtime_ns)
+        return self._file_entry(location, self._file(location))
 
-    def _file_entry(self, place: _Place, file: MergedFile) -> Entry:
+    def _file_entry(self, location: _Location, file: MergedFile) -> Entry:
         if file.data is not None:
             size = len(file.data)
         else:
-            form = place.shard.kind_of(place.table, file.row).form
+            form = location.shard.kind_of(location.table, file.row).form
             try:
                 size = size_of(form, file.length, file.detail)
             except (ValueError, struct.error) as error:
-                path = place.table.path_of_catalog
+                path = location.table.path_of_catalog
                 raise FormatError(
                     f"the form {form!r} of the catalog is damaged: index with --force", path=path
                 ) from error
-        return Entry(place.inode(file.row), stat.S_IFREG, size, place.shard.mtime_ns)
+        return Entry(location.inode(file.row), stat.S_IFREG, size, location.shard.mtime_ns)
 
-    def _file(self, place: _Place) -> MergedFile:
-        for file in self._files(place, place.table.ordinal[place.row]):
-            if file.row == place.row:
+    def _file(self, location: _Location) -> MergedFile:
+        for file in self._files(location, location.table.ordinal[location.row]):
+            if file.row == location.row:
                 return file
         raise ChangedError("this inode is not of this mount")
 
-    def _files(self, place: _Place, ordinal: int) -> list[MergedFile]:
-        asked = place.view, place.shard.shard_id, ordinal
-        files = self._samples.get(asked)
+    def _files(self, location: _Location, ordinal: int) -> list[MergedFile]:
+        sample = location.view, location.shard.shard_id, ordinal
+        files = self._samples.get(sample)
         if files is None:
-            files = merged_files(place.plan, place.table, ordinal)
+            files = merged_files(location.plan, location.table, ordinal)
             if len(self._samples) >= _SAMPLES_KEPT:
                 self._samples.clear()
-            self._samples[asked] = files
+            self._samples[sample] = files
         return files
 
     def find(self, directory: int, name: bytes) -> Entry | None:
         if directory == self._root.inode:
             return self.find_plan(os.fsdecode(name))
-        above = self._of_plan(directory)
+        above = self._plan_entry(directory)
         if above is not None:
             return self._shards.find(unpack(directory)[0], name) if above.is_directory else None
-        place = self._place(directory)
-        if not place.is_directory:
-            self._file(place)
+        location = self._location(directory)
+        if not location.is_directory:
+            self._file(location)
             return None
-        row = place.table.find(place.row, name)
-        if row is not None and place.table.kind[row] == DIRECTORY:
-            return Entry(place.inode(row), stat.S_IFDIR, 0, place.shard.mtime_ns)
-        for file in self._own_files(place):
+        row = location.table.find(location.row, name)
+        if row is not None and location.table.kind[row] == DIRECTORY:
+            return Entry(location.inode(row), stat.S_IFDIR, 0, location.shard.mtime_ns)
+        for file in self._own_files(location):
             if file.name == name:
-                return self._file_entry(place, file)
+                return self._file_entry(location, file)
         return None
 
     def find_plan(self, name: str, *, is_guest: bool = False) -> Entry | None:
-        """The directory of a plan, or the link to it."""
+        """The entry of a plan's directory, or of a link to it if `name` is not canonical. None if it is not a plan.
+
+        Registers the plan if it is new. Raises FullError as `Plans.number` does.
+        """
         try:
             plan = parse_plan(name)
         except UsageError:
             return None
         view = FIRST_PLAN + self._plans.number(str(plan), is_guest=is_guest)
-        return self._of_plan(pack(view, 0, 0 if str(plan) == name else _ALIAS_ROW))
+        return self._plan_entry(pack(view, 0, 0 if str(plan) == name else _ALIAS_ROW))
 
     def entries(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
-        above = self._of_plan(directory)
+        above = self._plan_entry(directory)
         if above is not None and not above.is_directory:
             raise UsageError("not a directory")
         if directory == self._root.inode:
@@ -221,65 +227,65 @@ class Merged:
         elif above is not None:
             yield from self._shards.entries(unpack(directory)[0], after)
         else:
-            yield from self._entries(self._place(directory), after)
+            yield from self._entries(self._location(directory), after)
 
-    def _entries(self, place: _Place, after: int) -> Iterator[tuple[bytes, Entry, int]]:
-        """The directories among a directory's children, then the merged files of the sample that it is of, if any.
+    def _entries(self, location: _Location, after: int) -> Iterator[tuple[bytes, Entry, int]]:
+        """The subdirectories of a directory, then the merged files of its sample, if it is a sample's directory.
 
-        The place of a file counts on from the children's.
+        The cookies of files continue those of the children.
         """
-        if not place.is_directory:
+        if not location.is_directory:
             raise UsageError("not a directory")
-        table, children = place.table, place.table.children(place.row)
+        table, children = location.table, location.table.children(location.row)
         for child in children[after:]:
             if table.kind[child] == DIRECTORY:
-                entry = Entry(place.inode(child), stat.S_IFDIR, 0, place.shard.mtime_ns)
+                entry = Entry(location.inode(child), stat.S_IFDIR, 0, location.shard.mtime_ns)
                 yield table.name(child), entry, child - children.start + 1
-        for i, file in enumerate(self._own_files(place), len(children) + 1):
+        for i, file in enumerate(self._own_files(location), len(children) + 1):
             if i > after:
-                yield file.name, self._file_entry(place, file), i
+                yield file.name, self._file_entry(location, file), i
 
-    def _own_files(self, place: _Place) -> list[MergedFile]:
-        """Those of the sample that a directory is of. Nothing but a segment is called `0000.json`."""
-        row = place.table.find(place.row, b"0000.json")
-        if row is None or place.table.kind[row] == DIRECTORY:
+    def _own_files(self, location: _Location) -> list[MergedFile]:
+        """The merged files of the sample that a directory belongs to. Only a segment is ever called `0000.json`."""
+        row = location.table.find(location.row, b"0000.json")
+        if row is None or location.table.kind[row] == DIRECTORY:
             return []
-        return self._files(place, place.table.ordinal[row])
+        return self._files(location, location.table.ordinal[row])
 
     def parent(self, directory: int) -> int:
         if directory == self._root.inode:
             return ROOT
-        if self._of_plan(directory) is not None:
+        if self._plan_entry(directory) is not None:
             return self._root.inode
-        place = self._place(directory)
-        return place.inode(place.table.parent[place.row]) if place.row else pack(place.view, 0, 0)
+        location = self._location(directory)
+        return location.inode(location.table.parent[location.row]) if location.row else pack(location.view, 0, 0)
 
     def content(self, inode: int) -> Content:
-        if self._of_plan(inode) is not None:
-            raise UsageError("is no file")
-        place = self._place(inode)
-        if place.is_directory:
+        if self._plan_entry(inode) is not None:
+            raise UsageError("not a file")
+        location = self._location(inode)
+        if location.is_directory:
             raise UsageError("is a directory")
-        file = self._file(place)
+        file = self._file(location)
         if file.data is not None:
             return Memory(file.data)
-        self._shards.verify(place.shard, place.table, file.row)
-        return place.shard.present(place.table.kind[file.row] - 1, file.offset, file.length, file.detail)
+        self._shards.verify(location.shard, location.table, file.row)
+        return location.shard.present(location.table.kind[file.row] - 1, file.offset, file.length, file.detail)
 
     def attributes(self, inode: int) -> dict[str, str]:
-        if self._of_plan(inode) is not None:
+        if self._plan_entry(inode) is not None:
             return {}
-        place = self._place(inode)
-        if place.is_directory:
+        location = self._location(inode)
+        if location.is_directory:
             return {}
-        file = self._file(place)
-        told = place.shard.attributes(place.table, place.row) | {"plan": str(place.plan)}
-        told["segment"] = str(int(file.name.partition(b".")[0]))
+        file = self._file(location)
+        attributes = location.shard.attributes(location.table, location.row) | {"plan": str(location.plan)}
+        attributes["segment"] = str(int(file.name.partition(b".")[0]))
         if file.data is None:
-            told |= {"offset": str(file.offset), "size": str(file.length)}
-        return told
+            attributes |= {"offset": str(file.offset), "size": str(file.length)}
+        return attributes
 
     def link(self, inode: int) -> bytes:
         if not self.entry(inode).is_link:
-            raise UsageError("is no symbolic link")
+            raise UsageError("not a symbolic link")
         return str(self._plan(inode)).encode()

@@ -1,8 +1,7 @@
-"""What is kept of shards that somebody looks at, made at first touch. The one that was opened first is dropped when
-`SHARDS_KEPT` are there.
+"""FIFO cache of open shards, filled on first access. It holds `SHARDS_KEPT` of them.
 
-To open a shard, and to verify a file of it, may wait for a file system, for ever if that does not answer. A thread that
-must not wait has `ShardsAtHand`.
+Opening a shard, or verifying a file of it, may block on a file system, for ever if that does not answer. A thread that
+must not block uses `NonblockingShards`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from touchfs.tree.inode import SHARD_IDS_MAX, pack
 
 
 class TreeShard(open_shard.OpenShard):
-    """One that has an id, and tells the attributes of its files."""
+    """An open shard of a tree: it has an id, and its files have extended attributes."""
 
     __slots__ = ("mtime_ns", "position", "shard_id")
 
@@ -33,30 +32,31 @@ class TreeShard(open_shard.OpenShard):
         self.shard_id = shard_id
 
     def attributes(self, table: Table, row: int) -> dict[str, str]:
+        """The extended attributes of a row, without their prefix `user.touchfs.`; empty for a directory."""
         if table.kind[row] == DIRECTORY:
             return {}
         kind = self.kind_of(table, row)
-        told = {"shard": self.shard.name, "field": kind.field}
+        attributes = {"shard": self.shard.name, "field": kind.field}
         if table.ordinal[row] != NO_SAMPLE:
-            told["key"] = table.key(row)
-            told["ordinal"] = str(table.ordinal[row])
+            attributes["key"] = table.key(row)
+            attributes["ordinal"] = str(table.ordinal[row])
             if table is self.tables["segments"]:
-                told["segment"] = str(table.part[row])
-            told["offset"] = str(table.offset[row])
-            told["size"] = str(table.length[row])
+                attributes["segment"] = str(table.part[row])
+            attributes["offset"] = str(table.offset[row])
+            attributes["size"] = str(table.length[row])
         if kind.note:
-            told["reason"] = kind.note
-        return told
+            attributes["reason"] = kind.note
+        return attributes
 
 
-class NotAtHandError(Exception):
-    """What was asked for takes waiting."""
+class WouldBlockError(Exception):
+    """The call would block, and the caller must not."""
 
 
 class OpenShards:
-    """The shards of a dataset, which have the ids `shard_ids`, in the same order: from 1 on, none given twice.
+    """The open shards of a dataset. `shard_ids` are the ids of its shards, in the same order: from 1 on, all different.
 
-    For any number of threads.
+    Safe for any number of threads.
     """
 
     def __init__(self, dataset: Dataset, shard_ids: Sequence[int]) -> None:
@@ -71,13 +71,15 @@ class OpenShards:
         self._lock = threading.Lock()
 
     def get(self, shard_id: int) -> TreeShard:
+        """The shard with this id, opened if necessary. Raises ChangedError if the dataset no longer has it."""
         return self._open.get(shard_id) or self._open_shard(shard_id)
 
     def ids(self, first: int) -> list[int]:
-        """The ids from this one on, ascending: a listing in their order may go on after a reload."""
+        """The ids from `first` on, ascending: a listing in this order can continue after a reload."""
         return self._sorted[bisect_left(self._sorted, first) :]
 
     def at(self, position: int) -> TreeShard:
+        """The shard at a position in the dataset, opened if necessary."""
         return self.get(self._shard_ids[position])
 
     def _open_shard(self, shard_id: int) -> TreeShard:
@@ -92,40 +94,40 @@ class OpenShards:
         return opened
 
     def verify(self, shard: TreeShard, table: Table, row: int) -> None:
-        """Open and verify the file behind a row, unless that was done within the last second."""
+        """Open and verify the file behind a row, unless that happened within the last second."""
         if not shard.is_verified(table, row):
             shard.verify(table, row)
 
     def entry(self, view: int, shard_id: int) -> Entry:
-        """A view's directory of a shard, which is row 0. No catalog is opened for it."""
+        """The entry of a shard's directory in a view, which is row 0. Does not open the catalog."""
         position = self._positions.get(shard_id)
         if position is None:
             raise ChangedError("the shard of this inode has changed: look its path up again")
         return Entry(pack(view, shard_id, 0), stat.S_IFDIR, 0, self.dataset.shards[position].mtime_ns)
 
     def find(self, view: int, name: bytes) -> Entry | None:
-        """A view's directory of the shard of this name."""
+        """The entry of a shard's directory in a view, by the shard's name; None if there is no such shard."""
         position = self.dataset.by_name.get(name)
         return None if position is None else self.entry(view, self._shard_ids[position])
 
     def entries(self, view: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
-        """A view's directories of all shards, each at the place that is its id."""
+        """The directories of all shards in a view, as `Subtree.entries`. The cookie of a directory is its shard id."""
         for shard_id in self.ids(after + 1):
             name = self.dataset.shards[self._positions[shard_id]].name
             yield os.fsencode(name), self.entry(view, shard_id), shard_id
 
 
-class ShardsAtHand(OpenShards):
-    """The same shards for a thread that must not wait: what takes waiting raises NotAtHandError."""
+class NonblockingShards(OpenShards):
+    """The same shards for a thread that must not block: a call that would block raises WouldBlockError."""
 
     def __init__(self, shards: OpenShards) -> None:
         vars(self).update(vars(shards))
 
     def _open_shard(self, shard_id: int) -> TreeShard:
         if shard_id in self._positions:
-            raise NotAtHandError
+            raise WouldBlockError
         return super()._open_shard(shard_id)
 
     def verify(self, shard: TreeShard, table: Table, row: int) -> None:
         if not shard.is_verified(table, row):
-            raise NotAtHandError
+            raise WouldBlockError

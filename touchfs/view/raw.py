@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from touchfs.sample import StoredSample
 from touchfs.view.file import File
 
 

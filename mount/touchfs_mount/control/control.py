@@ -1,6 +1,6 @@
-"""The control directory `.touchfs/`: what is in it. Its files are made when they are read (`control_files`).
+"""The entries of the control directory `.touchfs/`. The text of a file is made when it is read (`control_files`).
 
-The entries live a second at most, and reads bypass the page cache (direct I/O), as the size is not known before.
+The kernel caches entries for a second at most. Reads bypass the page cache (direct I/O), as sizes are not known before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from touchfs.store.opens import Opens
 from touchfs.store.problem import SharedProblem
 from touchfs.store.store import StateStore
 from touchfs.tree.inode import FIXED_VIEW, ROOT, pack, unpack
-from touchfs_mount.control.control_files import ERRORS, FIXED_FILES, INFO, ITERATORS_README, ControlFiles, Iterated
+from touchfs_mount.control.control_files import (
+    ERRORS,
+    FIXED_FILES,
+    INFO,
+    ITERATORS_README,
+    ControlFiles,
+    IteratorBackend,
+)
 from touchfs_mount.control.iterator_files import (
     FILES,
     README,
@@ -48,13 +55,15 @@ _VERSION = version("touchfs")
 
 @dataclass(frozen=True, slots=True)
 class ControlOptions:
-    """`path_prefix` stands before the paths that iterators tell, the mount point by default; `wider` has permission
-    bits that their files get besides; with `fsync` each step waits for the disk. `list_by_key` is what `info` says of
-    the tree.
+    """Options of the control directory and its iterators.
+
+    `path_prefix` is the prefix of the paths that iterators print, by default the mount point. `extra_mode` has extra
+    permission bits for the files of iterators. With `fsync` each step waits for the disk. `list_by_key` is reported in
+    `info`.
     """
 
     path_prefix: str | None = None
-    wider: int = 0
+    extra_mode: int = 0
     fsync: bool = False
     iterators: bool = True
     list_by_key: bool = False
@@ -65,9 +74,9 @@ DEFAULT = ControlOptions()
 
 @dataclass(frozen=True, slots=True)
 class MountFacts:
-    """Facts of the mount itself, and the memory that its processes share.
+    """Facts about the mount itself, and the memory that its processes share.
 
-    `counters` are those of all workers, `resent` is as in `Shared`.
+    `counters` has the counters of each worker; `resent` is `Shared.resent`.
     """
 
     path: str
@@ -83,18 +92,19 @@ class MountFacts:
 
 
 def is_control(inode: int) -> bool:
+    """True for an inode of the control directory: itself, or anything below it."""
     return inode < _END_OF_FIXED and inode != ROOT
 
 
 def is_iterators(inode: int) -> bool:
-    """Whether it is in `iterators/`, or that itself."""
+    """True for `iterators/` itself, or anything below it."""
     return inode < _END_OF_FIXED and (unpack(inode)[1] > 0 or inode in (ITERATORS, ITERATORS_README))
 
 
 class Control:
-    """Serves the control directory in one worker. `store` is this worker's own, or None where there are no iterators.
+    """Serves the control directory in one worker. `store` is this worker's own, or None if there are no iterators.
 
-    All that is of iterators may wait for the store; what is known without it needs none.
+    Every call about iterators may block on the store; other calls do not use it.
     """
 
     def __init__(
@@ -110,24 +120,25 @@ class Control:
         self._options = options
         prefix = facts.path if options.path_prefix is None else options.path_prefix
         self.tokens = ItemTokens(dataset)
-        iterated = None
+        backend = None
         if store is not None:
             iterators = Iterators(store, dataset, prefix.rstrip("/"), facts.problem, use_plan)
-            iterated = Iterated(iterators, Opens(store, facts.opens, facts.pid))
-        self.files = ControlFiles(facts.opens, iterated, self._fixed_text)
+            backend = IteratorBackend(iterators, Opens(store, facts.opens, facts.pid))
+        self.files = ControlFiles(facts.opens, backend, self._fixed_text)
         files = {b"info": INFO, b"errors": ERRORS} | ({} if store is None else {b"iterators": ITERATORS})
         self._fixed = {DIRECTORY: files, ITERATORS: {b"README": ITERATORS_README}}
 
     @property
     def _iterators(self) -> Iterators:
-        return self.files.iterated.iterators
+        return self.files.backend.iterators
 
     def entry(self, inode: int) -> ControlEntry:
+        """The entry of an inode. Raises ChangedError for one that is not, or no longer, in the control directory."""
         if unpack(inode)[1]:
             self._iterator(inode)
-            return entry_of(inode, self._options.wider)
+            return entry_of(inode, self._options.extra_mode)
         if inode == ITERATORS:
-            return ControlEntry(inode, stat.S_IFDIR | 0o755 | self._options.wider & 0o222)
+            return ControlEntry(inode, stat.S_IFDIR | 0o755 | self._options.extra_mode & 0o222)
         if inode == DIRECTORY:
             return ControlEntry(inode, stat.S_IFDIR | 0o555)
         if inode in FIXED_FILES:
@@ -135,7 +146,7 @@ class Control:
         raise ChangedError("this inode is not of this mount")
 
     def _iterator(self, inode: int) -> int:
-        """The iterator of an inode. Where the store cannot be used, it is taken to be there: its `error` says why."""
+        """The iterator of an inode. If the store cannot be used, it is assumed to exist: its file `error` says why."""
         iterator = unpack(inode)[1]
         try:
             name = self._iterators.name_of(iterator)
@@ -146,7 +157,7 @@ class Control:
         return iterator
 
     def _named(self, name: bytes | None) -> list[tuple[bytes, int]]:
-        """The iterators, or the one of a name; those known from before where the store cannot be used."""
+        """`(name, id)` of all iterators, or of the one called `name`; of those seen before, if the store fails."""
         try:
             named = self._iterators.named(name)
         except StateError:
@@ -158,7 +169,7 @@ class Control:
         return named
 
     def find(self, directory: int, name: bytes) -> ControlEntry | None:
-        """The entry of this name in a directory."""
+        """The entry of this name in a directory, or None."""
         for found, inode, _ in self._entries(directory, 0, name):
             if found == name:
                 return self.entry(inode)
@@ -167,23 +178,24 @@ class Control:
     def entries(self, directory: int, after: int) -> list[tuple[bytes, ControlEntry, int]]:
         """As `Tree.entries`."""
         entries = []
-        for name, inode, place in self._entries(directory, after):
+        for name, inode, cookie in self._entries(directory, after):
             try:
-                entries.append((name, self.entry(inode), place))
+                entries.append((name, self.entry(inode), cookie))
             except ChangedError:
                 continue  # removed meanwhile
         return entries
 
     @staticmethod
     def parent(directory: int) -> int:
+        """The inode number of a directory's parent."""
         return ITERATORS if unpack(directory)[1] else DIRECTORY if directory == ITERATORS else ROOT
 
     def _entries(self, directory: int, after: int, name: bytes | None = None) -> Iterator[tuple[bytes, int, int]]:
-        """Names, inodes and places; those of one name suffice."""
+        """`(name, inode, cookie)` of a directory. With `name`, other iterators may be left out."""
         fixed = self._fixed.get(directory, {})
-        for place, (found, inode) in enumerate(fixed.items(), 1):
-            if place > after:
-                yield found, inode, place
+        for cookie, (found, inode) in enumerate(fixed.items(), 1):
+            if cookie > after:
+                yield found, inode, cookie
         if directory == ITERATORS:
             named = self._named(name)
             yield from (
@@ -193,19 +205,21 @@ class Control:
             )
         elif unpack(directory)[1] and not file_of(directory):
             iterator = self._iterator(directory)
-            for place, file in enumerate(FILES, 1):
-                if place > after:
-                    yield file.encode(), file_inode(iterator, file), place
+            for cookie, file in enumerate(FILES, 1):
+                if cookie > after:
+                    yield file.encode(), file_inode(iterator, file), cookie
         elif not fixed:
             raise NotFoundError("not a directory")
 
-    def make_iterator(self, name: bytes, maker: str) -> ControlEntry:
-        iterator = self._iterators.create(os.fsdecode(name), maker)
+    def make_iterator(self, name: bytes, requester: str) -> ControlEntry:
+        """Create an iterator, and return the entry of its directory. `requester` is `uid:pid` of the caller."""
+        iterator = self._iterators.create(os.fsdecode(name), requester)
         self._facts.known.add([(name, iterator)])
         return self.entry(directory_inode(iterator))
 
-    def remove_iterator(self, name: bytes, remover: str) -> None:
-        self._iterators.remove(os.fsdecode(name), remover)
+    def remove_iterator(self, name: bytes, requester: str) -> None:
+        """Remove an iterator. `requester` is `uid:pid` of the caller."""
+        self._iterators.remove(os.fsdecode(name), requester)
         self._facts.known.remove(name)
 
     def _fixed_text(self, file: str) -> bytes:
@@ -222,14 +236,14 @@ class Control:
     def _info(self) -> bytes:
         dataset = self._dataset
         totals = [sum(counters[cell] for counters in self._facts.counters) for cell in range(CELLS)]
-        told = {
+        info = {
             "touchfs": _VERSION,
             "source": os.path.abspath(dataset.source),
             **dataset.facts(),
             "by_key_listing": self._by_key_listing(),
             "mounted_at": self._facts.path,
             "pid": self._facts.pid,
-            **self._facts.reloads.told(),
+            **self._facts.reloads.info(),
             "loop": self._facts.loop,
             "workers": len(self._facts.counters),
             "requests": totals[REQUESTS],
@@ -237,4 +251,4 @@ class Control:
             "lost_races": totals[LOST_RACES],
             "internal_errors": totals[FAILURES],
         }
-        return json.dumps(told, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        return json.dumps(info, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"

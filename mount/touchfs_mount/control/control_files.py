@@ -1,17 +1,17 @@
-"""The files of the control directory that are open.
+"""Open files of the control directory.
 
-Each open has a text that is the same for every read of it, in whatever worker. What changes nothing has it in memory
-that the workers share (`touchfs.store.open_table`), so that a look takes no room on a disk and waits for nobody; what
-steps has it in the state store, in one transaction with the step (`touchfs.store.opens`). A handle is a tag bit, which
-file it is, and the id of its open; a data file's handle is its inode, which never has the bit.
+Each open has a text, which is the same for every read of it, in any worker. The text of a file that changes nothing is
+in memory that the workers share (`touchfs.store.open_table`), so reading it needs no disk space and blocks on nothing.
+The text of a file that steps is in the state store, written in one transaction with the step (`touchfs.store.opens`).
+A handle consists of a tag bit, the file, and the id of the open. The handle of a data file is its inode number, which
+never has the tag bit.
 
-What is asked of them takes some ten microseconds, and to hand it to a thread many times that. So it is done on the
-worker's loop, without waiting (`wait=False`), and in a thread only if somebody else is at the store, or there is more
-to do.
+A request for a control file takes some ten microseconds; handing it to a thread takes many times that. So it runs on
+the worker's loop without waiting (`wait=False`), and in a thread only if the store is locked or there is more to do.
 
-Who opens a file to read it comes back with a read, a round trip later. Until then the text is made ahead, in a
-transaction that the read commits. And after a step the next one is worked out, as far as that takes no transaction.
-Together they hide more than half of what a step takes here.
+A program that opens a file for reading sends a read one round trip later. Meanwhile the text is precomputed, in a
+transaction that the read commits. After a step the next step is precomputed, as far as that needs no transaction.
+Together these hide more than half of the time that a step takes.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ ITERATORS_README = pack(FIXED_VIEW, 0, 5)
 ERRORS = pack(FIXED_VIEW, 0, 6)
 FIXED_FILES = {INFO: "info", ITERATORS_README: "README", ERRORS: "errors"}
 
-# Those whose texts are in the state store.
+# The files whose texts are in the state store.
 STORED = ("next", "token", "spec")
 
 HANDLE_TAG = 1 << 63
-# Behind the tag: the iterator, the row of its file, and the id of the open.
+# The bits after the tag: the iterator, the row of its file, and the id of the open.
 _FILE_BITS = 4
 _OPEN_MASK = (1 << ID_BITS) - 1
 _FILE_MASK = (1 << 63 - ID_BITS) - 1
 
-# Of texts longer than that, which are those of large batches, so many bytes are kept while their files are open. The
-# others are read from the store again.
+# Texts longer than `_LONG` (of large batches) are kept in memory while their files are open, up to `_LONG_KEPT` bytes
+# in total. The others are read from the store again.
 _LONG, _LONG_KEPT = 1 << 14, 1 << 25
 
 
-class Iterated:
-    """What of it needs the state store: the iterators, and the opens of their files in this worker."""
+class IteratorBackend:
+    """The parts that need the state store: the iterators, and the opens of their files in this worker."""
 
     __slots__ = ("iterators", "opens")
 
@@ -59,26 +59,27 @@ class Iterated:
 
 
 class ControlFiles:
-    """Those of one worker. `fixed_text` makes the text of a file that is of no iterator; `iterated` is None where there
-    are no iterators.
+    """The control files of one worker. `fixed_text` makes the text of a file that belongs to no iterator. `backend` is
+    None if there are no iterators.
     """
 
-    def __init__(self, table: OpenTable, iterated: Iterated | None, fixed_text: Callable[[str], bytes]) -> None:
+    def __init__(self, table: OpenTable, backend: IteratorBackend | None, fixed_text: Callable[[str], bytes]) -> None:
         self._table = table
-        self._iterated = iterated
+        self._backend = backend
         self._fixed_text = fixed_text
         self.long: dict[int, ControlFile] = {}
-        self._awaited: ControlFile | None = None
+        self._expected: ControlFile | None = None
         self._stepping = 0
 
     @property
-    def iterated(self) -> Iterated:
-        if self._iterated is None:
+    def backend(self) -> IteratorBackend:
+        """The iterators and their opens. Raises NotFoundError if there are none."""
+        if self._backend is None:
             raise NotFoundError("a read-only mount has no iterators")
-        return self._iterated
+        return self._backend
 
     def open(self, inode: int) -> ControlFile:
-        """Open a file. No store is needed, and nothing waited for."""
+        """Open a file. Needs no store and never blocks. Raises UsageError for a directory."""
         _, iterator, row = unpack(inode)
         file = file_of(inode) if iterator else FIXED_FILES.get(inode, "")
         if not file:
@@ -88,93 +89,95 @@ class ControlFiles:
         return ControlFile(self, handle, OpenFile(open_id, iterator, file))
 
     def opened(self, handle: int) -> ControlFile:
-        """What was opened here, or in another worker."""
+        """The open file of a handle, whether it was opened here or in another worker."""
         iterator, row = divmod(handle >> ID_BITS & _FILE_MASK, 1 << _FILE_BITS)
         file = FILES[row - FIRST_ROW] if iterator else FIXED_FILES[pack(FIXED_VIEW, 0, row)]
         return ControlFile(self, handle, OpenFile(handle & _OPEN_MASK, iterator, file))
 
     def text(self, opened: OpenFile, wait: bool = True) -> bytes:
-        """The text of an open. What is not waited for raises WouldWaitError, here and below."""
+        """The text of an open. Without `wait`, raises WouldWaitError if the store is locked."""
         open_id, iterator, file = opened
         if not iterator:
             return self._table.text(open_id, lambda: self._fixed_text(file))
-        iterators, opens = self.iterated.iterators, self.iterated.opens
+        iterators, opens = self.backend.iterators, self.backend.opens
         if file in STORED:
             return iterators.read_open(opens, opened, wait=wait)
         return self._table.text(open_id, lambda: iterators.look(iterator, file, wait=wait))
 
-    def made_ahead(self, opened: OpenFile) -> bytes | None:
-        return self._iterated.opens.precomputed(opened.id) if self._iterated is not None else None
+    def precomputed(self, opened: OpenFile) -> bytes | None:
+        """The precomputed text of an open, committed now; None if there is none."""
+        return self._backend.opens.precomputed(opened.id) if self._backend is not None else None
 
     def write(self, opened: OpenFile, piece: Piece) -> None:
-        self.iterated.iterators.write_open(self.iterated.opens, opened, piece)
+        """Write a piece to an open file of an iterator."""
+        self.backend.iterators.write_open(self.backend.opens, opened, piece)
 
     def release(self, opened: OpenFile, is_short: bool) -> Callable[[], None] | None:
-        """Release an open. Returns what is left to do where others are at the store: it may wait."""
-        if not opened.iterator or self._iterated is None:
+        """Release an open. If the store is locked, returns a function that does the rest and may block."""
+        if not opened.iterator or self._backend is None:
             self._table.release(opened.id)
             return None
-        iterators, opens = self._iterated.iterators, self._iterated.opens
+        iterators, opens = self._backend.iterators, self._backend.opens
         is_written = opened.file in WRITABLE
         try:
             if not is_written:
-                # Of what was not read here, or is long, the row is not to stay.
+                # The row of a text that was not read here, or is long, is deleted at once.
                 opens.release(opened.id, at_once=not is_short, wait=False)
             elif opens.close(opened.id):
                 iterators.forget(opens, opened, wait=False)
         except WouldWaitError:
             return partial(iterators.forget, opens, opened) if is_written else None
         except StateError:
-            pass  # the row is deleted when the store is there again
+            pass  # the row is deleted when the store is available again
         return None
 
-    def limit(self, file: ControlFile) -> None:
-        """It has a long text: forget others, if they are too much together. Several threads do so."""
+    def evict(self, file: ControlFile) -> None:
+        """Record the long text of a file, and drop texts of others while all exceed `_LONG_KEPT`. Thread-safe."""
         self.long[file.handle] = file
         others = [each for each in list(self.long.values()) if each is not file]
-        held = file.held + sum(each.held for each in others)
+        total = file.text_size + sum(each.text_size for each in others)
         for other in others:
-            if held <= _LONG_KEPT:
+            if total <= _LONG_KEPT:
                 return
-            held -= other.held
+            total -= other.text_size
             other.forget()
 
-    def expect(self, file: ControlFile) -> None:
-        """It was opened just now, to be read."""
-        self._awaited = file
+    def expect_read(self, file: ControlFile) -> None:
+        """Note that a file was just opened for reading: `precompute` makes its text."""
+        self._expected = file
 
-    def spare(self) -> None:
-        """Nothing else is to do: make what is likely to be asked for next."""
-        awaited, self._awaited = self._awaited, None
-        if self._iterated is None:
+    def precompute(self) -> None:
+        """While the worker is idle, compute the text that the next request is likely to read."""
+        expected, self._expected = self._expected, None
+        if self._backend is None:
             return
-        iterators, opens = self._iterated.iterators, self._iterated.opens
-        if awaited is not None:
-            _, iterator, file = awaited.opened
+        iterators, opens = self._backend.iterators, self._backend.opens
+        if expected is not None:
+            _, iterator, file = expected.opened
             if file in STORED:
-                iterators.precompute(opens, awaited.opened)
+                iterators.precompute(opens, expected.opened)
             self._stepping = iterator if file == "next" else 0
         elif self._stepping:
             iterators.precompute_step(self._stepping)
             self._stepping = 0
             opens.delete_released()
 
-    def undo(self) -> None:
-        """What was made ahead and not asked for: others wait for the store."""
-        if self._iterated is not None:
-            self._iterated.opens.store.rollback()
+    def rollback(self) -> None:
+        """Roll back a precomputed step that was not read, as its transaction locks the store for others."""
+        if self._backend is not None:
+            self._backend.opens.store.rollback()
 
     def close(self) -> None:
-        """Before this worker ends, if it ends by itself."""
-        if self._iterated is None:
+        """Close the store, before this worker exits by itself."""
+        if self._backend is None:
             return
         with suppress(StateError, WouldWaitError):
-            self._iterated.opens.flush()
-        self._iterated.opens.store.close()
+            self._backend.opens.flush()
+        self._backend.opens.store.close()
 
 
 class ControlFile:
-    """One open. It is read as contents are, but nobody knows its size before."""
+    """One open file. It is read like a content, but its size is not known before."""
 
     __slots__ = ("_files", "_text", "handle", "opened")
 
@@ -185,6 +188,7 @@ class ControlFile:
         self.opened = opened
 
     def read(self, offset: int, length: int) -> bytes:
+        """Read bytes of the text. May block on the store."""
         text = self._text
         if text is None:
             text = self._files.text(self.opened)
@@ -192,9 +196,10 @@ class ControlFile:
         return text[offset : offset + length]
 
     def read_nowait(self, offset: int, length: int) -> bytes | None:
+        """Read bytes of the text, or return None if that would block."""
         text = self._text
         if text is None:
-            text = self._files.made_ahead(self.opened)
+            text = self._files.precomputed(self.opened)
             if text is None:
                 try:
                     text = self._files.text(self.opened, wait=False)
@@ -204,31 +209,33 @@ class ControlFile:
         return text[offset : offset + length]
 
     def _keep(self, text: bytes) -> None:
-        """For the reads up to the end of file."""
+        """Keep the text for the following reads, up to the end of file."""
         self._text = text
         if len(text) > _LONG:
-            self._files.limit(self)
+            self._files.evict(self)
 
     @property
     def is_stored(self) -> bool:
-        """Whether to make its text changes the state store."""
+        """True if making the text changes the state store."""
         return self.opened.file in STORED
 
     @property
-    def held(self) -> int:
+    def text_size(self) -> int:
+        """The bytes of the text that is kept in memory."""
         return len(self._text or b"")
 
     def forget(self) -> None:
-        """The text. It is read again if need be."""
+        """Drop the text from memory. It is read again when needed."""
         self._text = None
         self._files.long.pop(self.handle, None)
 
     def write(self, piece: Piece) -> int:
+        """Write a piece, and return its length in bytes."""
         self._files.write(self.opened, piece)
         return len(piece.data)
 
     def release(self) -> Callable[[], None] | None:
-        """As `ControlFiles.release`."""
+        """Release the open, as `ControlFiles.release`."""
         text = self._text
         self.forget()
         return self._files.release(self.opened, text is not None and len(text) <= _LONG)

@@ -1,6 +1,6 @@
-"""The names of the iterators that a mount has seen, for when the state store cannot be used.
+"""The names of the iterators that a mount has seen, used while the state store is unavailable.
 
-They are what it takes to reach the file `error` of an iterator, which then says what is wrong with the store.
+With them a user can still reach the file `error` of an iterator, which says what is wrong with the store.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import partial
 
 from touchfs.store.shared_log import SharedLog
 
-# Lines of some dozen bytes. A mount that has seen more names does without the later ones.
+# Lines of some dozen bytes. Names beyond that are not recorded.
 _LINES_MAX = 10_000
 
 
@@ -23,16 +23,18 @@ class KnownIterators:
         self._seen = 0
 
     def named(self, name: bytes | None) -> list[tuple[bytes, int]]:
-        """Those there are, or the one of a name."""
+        """`(name, id)` of all iterators, or of the one called `name`."""
         ids = self._updated()
         return [(each, iterator) for each, iterator in ids.items() if iterator and name in (None, each)]
 
     def add(self, named: Iterable[tuple[bytes, int]]) -> None:
+        """Record iterators, given as `(name, id)`."""
         for name, iterator in named:
             if self._updated().get(name) != iterator:
                 self._log.append(partial(_unless_full, f"{iterator} {name.decode()}"))
 
     def remove(self, name: bytes) -> None:
+        """Record that an iterator was removed."""
         if self._updated().get(name):
             self._log.append(lambda lines: f"0 {name.decode()}")
 

@@ -1,4 +1,4 @@
-"""The errors that readers met last, for `.touchfs/errors`, in memory that all processes of a mount share."""
+"""The most recent errors that readers got, for `.touchfs/errors`, in memory that all processes of a mount share."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ _COUNT = struct.Struct("<Q")
 
 
 class RecentErrors:
-    """The last 128 of them. Made by the process that forks those which share it."""
+    """The last 128 errors. Created before the fork of the processes that share it."""
 
     def __init__(self) -> None:
         self._file = os.memfd_create("touchfs-errors", os.MFD_CLOEXEC)
-        self._thread = threading.Lock()  # record locks are of a process
+        self._thread = threading.Lock()  # record locks belong to a process
 
     def __del__(self) -> None:
         os.close(self._file)
 
     def add(self, message: str) -> None:
+        """Add an error as one line with the time; a line of over 1,023 bytes is truncated."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         line = f"{moment} {_one_line(message)}".encode("utf-8", "backslashreplace")[: _SLOT_SIZE - 1]
         with self._thread:
@@ -35,7 +36,7 @@ class RecentErrors:
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1)
 
     def text(self) -> bytes:
-        """One a line, newest first, each with its time."""
+        """The errors, one per line, newest first, each with its time."""
         count = self._count()
         slots = [os.pread(self._file, _SLOT_SIZE, self._place(i)) for i in range(max(count - _SLOTS, 0), count)]
         return b"".join(slot.rstrip(b"\0") + b"\n" for slot in reversed(slots))
@@ -49,5 +50,5 @@ class RecentErrors:
 
 
 def _one_line(message: str) -> str:
-    """A name in it may hold anything, and is not to look like another line, or to reach a terminal as it is."""
+    """Escape control characters: a file name in a message may hold anything, even a newline or terminal codes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode("ascii") for c in message)

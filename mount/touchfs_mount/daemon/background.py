@@ -1,8 +1,8 @@
 """A daemon process whose parent waits until it is ready, and then exits with its success or its error.
 
-The child is its own session, so it outlives the terminal. It keeps the parent's stderr, for progress bars, until
-`Background.detach`, which it calls before it forks anything: from then on nothing of it holds the parent's terminal,
-pipes or directory. Its outcome goes through a pipe of its own, as one JSON line. Until then the two end together.
+The child has its own session, so it outlives the terminal. It keeps the parent's stderr, for progress bars, until it
+calls `Background.detach`, which it does before it forks: from then on it has nothing of the parent's terminal, pipes
+or directory open. It sends its outcome through a pipe, as one JSON line. Until then each ends when the other does.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT
 
 log = logging.getLogger(__name__)
 
-# What a child has to unmount and end, when its parent gives up: longer than the daemon's grace.
+# The time that a child has to unmount and exit when its parent gives up: longer than the daemon's grace period.
 END_SECONDS = 15.0
 
 
 class Background:
-    """What the child has of its parent: a pipe for the one line that the parent waits for."""
+    """The child's connection to its parent: a pipe for the one line that the parent waits for."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
 
     def detach(self, log_file: IO[Any]) -> None:
-        """Let go of the parent's standard streams and directory; stderr is the log file from now on."""
+        """Release the parent's standard streams and directory. From now on stderr is the log file."""
         with open(os.devnull, "r+b") as nowhere:
             os.dup2(nowhere.fileno(), 0)
             os.dup2(nowhere.fileno(), 1)
@@ -41,68 +41,73 @@ class Background:
         os.chdir("/")
 
     def ready(self, message: str) -> None:
+        """Report success. If the parent is gone, send SIGTERM to this process, which unmounts."""
         _end_with_the_parent(False)
         try:
-            self._tell({"ready": message})
+            self._send({"ready": message})
         except BrokenPipeError:
-            log.warning("whoever mounted is gone: unmounting")
+            log.warning("the process that ran `touchfs mount` is gone: unmounting")
             os.kill(os.getpid(), signal.SIGTERM)
 
     def failed(self, error: TouchfsError) -> None:
+        """Report an error, with its exit status."""
         try:
-            self._tell({"error": str(error), "status": getattr(error, "exit_status", 1)})
+            self._send({"error": str(error), "status": getattr(error, "exit_status", 1)})
         except BrokenPipeError:
             log.error("%s", error)
 
-    def _tell(self, outcome: dict[str, object]) -> None:
+    def _send(self, outcome: dict[str, object]) -> None:
         os.write(self._pipe, json.dumps(outcome).encode() + b"\n")
 
 
 def in_background(run: Callable[[Background], int], wait_seconds: float) -> str:
-    """Run in a child, and return what it says when it is ready. Raises MountError with its error or at the time-out."""
+    """Run a function in a child, and return the message that it sends when it is ready.
+
+    Raises MountError with the child's error, or if it is not ready after `wait_seconds`.
+    """
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    # Or a Ctrl-C while it forks is lost in one of the functions that libraries have registered to be called then.
+    # Otherwise a Ctrl-C during the fork would be lost in one of the fork hooks that libraries have registered.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        _be_the_child(run, Background(writing))
+        _run_child_and_exit(run, Background(writing))
     os.close(writing)
     process = os.pidfd_open(pid)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        told = _outcome(reading, wait_seconds)
-    except BaseException:  # Ctrl-C is one: whatever ends the waiting, the child must not go on alone
+        outcome = _outcome(reading, wait_seconds)
+    except BaseException:  # even Ctrl-C: whatever ends the wait, the child must not continue alone
         os.kill(pid, signal.SIGTERM)
         select.select([process], [], [], END_SECONDS)
         raise
     finally:
         os.close(reading)
-    if told is None:
+    if outcome is None:
         _, status = os.waitpid(pid, 0)
         raise MountError(f"the daemon ended with status {os.waitstatus_to_exitcode(status)} before it was ready")
-    if "error" in told:
+    if "error" in outcome:
         select.select([process], [], [], END_SECONDS)
-        raise MountError(told["error"], exit_status=told["status"])
-    return str(told["ready"])
+        raise MountError(outcome["error"], exit_status=outcome["status"])
+    return str(outcome["ready"])
 
 
 def _outcome(pipe: int, wait_seconds: float) -> dict[str, Any] | None:
-    """What the child told, or None if it ended without a word."""
+    """The outcome that the child sent, or None if it ended without one."""
     line = b""
     while not line.endswith(b"\n"):
         if not select.select([pipe], [], [], wait_seconds)[0]:
-            raise MountError(f"not ready after {wait_seconds:.0f} s: given up", exit_status=EXIT_TIMEOUT)
+            raise MountError(f"not ready after {wait_seconds:.0f} s: gave up", exit_status=EXIT_TIMEOUT)
         piece = os.read(pipe, 1 << 16)
         if not piece:
             return None
         line += piece
-    told: dict[str, Any] = json.loads(line)
-    return told
+    outcome: dict[str, Any] = json.loads(line)
+    return outcome
 
 
-def _be_the_child(run: Callable[[Background], int], background: Background) -> None:
-    """Never returns into the parent's code."""
+def _run_child_and_exit(run: Callable[[Background], int], background: Background) -> None:
+    """Run the child, and exit. Never returns into the parent's code."""
     status = 1
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -113,7 +118,7 @@ def _be_the_child(run: Callable[[Background], int], background: Background) -> N
     except TouchfsError as error:
         background.failed(error)
         status = getattr(error, "exit_status", 1)
-    except BaseException:  # the last frame of this process: say why it ends, whatever it is
+    except BaseException:  # the last frame of this process: log the reason, whatever it is
         log.critical("the daemon failed", exc_info=True)
         background.failed(MountError("the daemon failed: its log says why"))
     finally:
@@ -121,17 +126,18 @@ def _be_the_child(run: Callable[[Background], int], background: Background) -> N
         os._exit(status)
 
 
-def _end_with_the_parent(wanted: bool) -> None:
-    """Whether the kernel sends us SIGTERM when the parent ends, however it does: prctl(PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM if wanted else 0, 0, 0, 0)
+def _end_with_the_parent(enabled: bool) -> None:
+    """Set or reset that the kernel sends us SIGTERM when the parent ends for any reason: prctl(PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM if enabled else 0, 0, 0, 0)
 
 
 def _close_inherited() -> None:
-    """Close what came from whoever ran us (a shell's `3>file`, a build's pipes), or they wait as long as we live.
+    """Close descriptors inherited from the calling program (a shell's `3>file`, a build's pipes): readers at their other
+    ends would wait as long as this process lives.
 
-    Python opens nothing that another program would inherit, so what can be inherited was.
+    Python opens files as non-inheritable, so an inheritable descriptor was inherited.
     """
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):  # the listing's own is closed by now
+        with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
             if descriptor > 2 and os.get_inheritable(descriptor):
                 os.close(descriptor)

@@ -1,8 +1,8 @@
-"""The daemon's log: in which file, from which level on, and how a line looks.
+"""The daemon's log: its file, its level, and the format of its lines.
 
-A mount in the background logs to a file that is named after its mount point, one in the foreground to stderr; a file
-that the user names comes first in both. journald adds time and process itself, and wants the priority of a line in
-front of it (`<4>`, sd-daemon(3)), so lines for it are short.
+A mount in the background logs to a file named after its mount point, one in the foreground to stderr; a file given by
+the user overrides both. journald adds time and process itself, and expects the priority of a line as a prefix (`<4>`,
+sd-daemon(3)), so lines for it are short.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ER
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """`file` is an absolute path, or None for stderr. `is_ours` when the user has not named it."""
+    """`file` is an absolute path, or None for stderr. `is_ours` is false if the user has given the file."""
 
     level: str = "info"
     file: str | None = None
@@ -38,7 +38,7 @@ DEFAULT = LogOptions()
 
 
 def configure(options: LogOptions) -> None:
-    """Log from now on as the options say. Raises MountError if the file cannot be written."""
+    """Configure logging. Raises MountError if the file cannot be written."""
     handler: logging.Handler
     if options.file is not None:
         handler, form = logging.StreamHandler(open_file(options)), FILE_FORMAT
@@ -51,7 +51,7 @@ def configure(options: LogOptions) -> None:
 
 
 def open_file(options: LogOptions) -> TextIO:
-    """Open a log to append to it, whole lines at a time; one of ours, not through a link. Raises MountError."""
+    """Open a log file to append whole lines. A file of ours is not opened through a link. Raises MountError."""
     path = options.file or os.devnull
     try:
         opened = open_for_update(path, os.O_WRONLY | os.O_APPEND) if options.is_ours else path
@@ -63,7 +63,7 @@ def open_file(options: LogOptions) -> TextIO:
 
 
 class _JournalHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic for type checkers only
-    """Puts the priority before each line: journald takes each line of a traceback for an entry."""
+    """Prefixes each line with the priority: to journald each line of a traceback is an entry of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         before = f"<{_PRIORITIES.get(record.levelno, 6)}>"
@@ -71,7 +71,7 @@ class _JournalHandler(logging.StreamHandler):  # type: ignore[type-arg]  # gener
 
 
 def _is_journal(descriptor: int) -> bool:
-    """systemd names the device and inode of the stream to the journal: systemd.exec(5), $JOURNAL_STREAM."""
+    """True if a descriptor is the stream to the journal: $JOURNAL_STREAM has its device and inode, systemd.exec(5)."""
     try:
         status = os.fstat(descriptor)
     except OSError:

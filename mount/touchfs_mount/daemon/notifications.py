@@ -1,10 +1,10 @@
-"""What is written to the FUSE descriptor without having been asked: the kernel's `FUSE_NOTIFY_*`, from <linux/fuse.h>.
+"""Notifications to the kernel, unsolicited messages on the FUSE descriptor: `FUSE_NOTIFY_*` of <linux/fuse.h>.
 
-A notification is a `fuse_out_header` whose `unique` is 0 and whose `error` is the notification's code, then its body.
+A notification is a `fuse_out_header` with `unique` 0 and the notification's code in `error`, followed by its body.
 
-The kernel keeps what it was told for an hour, missing names too. So when a dataset is read anew, the entries that are
-other ones by now, are gone, or have come are invalidated, and the attributes of the directories that hold them. That
-takes the directory's lock, which a look-up holds while it waits for a worker: never to be done by a worker.
+The kernel caches entries for an hour, and also that a name is missing. So a reload invalidates the entries that were
+added, removed or changed, and the attributes of the directories that contain them. That takes the directory's lock,
+which a lookup holds while it waits for a worker: so a worker must never do it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INVALIDATE_INODE, INVALIDATE_ENTRY, RESEND = 2, 3, 7
 
 
 def resend(descriptor: int) -> None:
-    """Have all unanswered requests queued again. Raises OSError, as EINVAL where the kernel is older than 6.9."""
+    """Make the kernel queue all unanswered requests again. Raises OSError: EINVAL if the kernel is older than 6.9."""
     _notify(descriptor, RESEND, b"")
 
 
@@ -39,26 +39,26 @@ def invalidate(
     *,
     shows_another: Callable[[int], bool] = lambda inode: False,
 ) -> None:
-    """Have the kernel forget what it knows of `before` that does not hold for `after`.
+    """Invalidate the kernel's cached entries that differ between the trees `before` and `after`.
 
-    `shows_another` is asked whether what an inode shows otherwise, its owner and mode, is another by now.
+    `shows_another(inode)` is true if the owner or mode of an inode has changed.
 
-    What is in a shard is not looked at: a shard that has changed has other inodes. Nor what the kernel is told to
-    remember for a moment only.
+    The contents of shards are skipped, because a changed shard has new inodes; so are directories whose entries the
+    kernel caches only for a moment.
     """
-    listed, listed_before = _listed(after, directory), _listed(before, directory)
+    listed, listed_before = _inodes_by_name(after, directory), _inodes_by_name(before, directory)
     for name in listed.keys() | listed_before.keys():
         inode = listed.get(name)
         if inode is None or inode != listed_before.get(name) or shows_another(inode):
             body = _ENTRY.pack(directory, len(name), 0) + name + b"\0"
             _notify_if_known(descriptor, INVALIDATE_ENTRY, body)
-        elif not unpack(inode)[1] and after.is_lasting(inode):
+        elif not unpack(inode)[1] and after.is_cacheable(inode):
             invalidate(descriptor, before, after, inode, shows_another=shows_another)
     if before.entry(directory) != after.entry(directory) or shows_another(directory):
         _notify_if_known(descriptor, INVALIDATE_INODE, _INODE.pack(directory, -1, 0))
 
 
-def _listed(tree: Tree, directory: int) -> dict[bytes, int]:
+def _inodes_by_name(tree: Tree, directory: int) -> dict[bytes, int]:
     return {name: entry.inode for name, entry, _ in tree.entries(directory)}
 
 
@@ -66,7 +66,7 @@ def _notify_if_known(descriptor: int, code: int, body: bytes) -> None:
     try:
         _notify(descriptor, code, body)
     except OSError as error:
-        if error.errno != errno.ENOENT:  # which says that the kernel knows nothing of it
+        if error.errno != errno.ENOENT:  # the kernel has no such entry
             raise
 
 

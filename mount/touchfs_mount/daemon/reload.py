@@ -1,15 +1,15 @@
-"""Reading the dataset anew while it is mounted: what the supervisor does on SIGHUP.
+"""Reloading the dataset of a running mount: the supervisor does this on SIGHUP.
 
-1. A child of the zygote opens the dataset, which indexes what is new or has changed. Meanwhile all goes on; if it
-   fails, that is told, and all goes on for good.
-2. The zygote takes the new generation over; workers that it forks from now on serve that.
-3. All workers drain at once, and each is replaced when it has. Not one by one: then workers of both generations would
-   answer, and a shard just found in one be stale in the other. Requests wait in the kernel, for milliseconds. A worker
-   that takes longer is killed, and what it had goes to its successor.
-4. The kernel is told what it must forget (`notifications`).
+1. A child of the zygote opens the dataset, which indexes new and changed shards. Meanwhile the mount serves requests.
+   If this step fails, the error is reported and the mount stays as it is.
+2. The zygote adopts the new generation; workers that it forks from now on serve it.
+3. All workers drain at the same time, and each is replaced when it has drained. Draining them one by one would let
+   workers of both generations answer, and a shard found in one would be stale in the other. Requests wait in the kernel
+   for milliseconds. A worker that takes longer is killed, and its requests are resent to its successor.
+4. The kernel's caches of changed entries are invalidated (`notifications`).
 
-Whoever has a file of an unchanged shard open notices nothing: its inode number is what it was. A shard that has changed
-has other inodes, so a file of it that is open gives what the kernel still has of it, and then ESTALE.
+An open file of an unchanged shard is not affected: its inode number stays the same. A changed shard has new inodes, so
+an open file of it returns the data that the kernel has cached, and then ESTALE.
 """
 
 from __future__ import annotations
@@ -32,33 +32,35 @@ DRAIN_SECONDS = 5.0
 _POLL_SECONDS = 0.002
 
 
-class Reloading:
-    """One reload after the other, as they are asked for; those asked for while one is under way are one more.
+class Reloader:
+    """Runs requested reloads one after the other. All requests made during a reload result in one more.
 
-    `pids` are the workers by number, kept by the supervisor, which replaces each that ends. `ask` has the zygote do
-    something, and returns what went wrong.
+    `pids` are the pids of the workers by number; the supervisor maintains it, and replaces each worker that ends.
+    `run_command` sends a command to the zygote, and returns None or an error message.
     """
 
     def __init__(
         self,
         shared: Shared,
         pids: Mapping[int, int],
-        ask: Callable[[str], Awaitable[str | None]],
+        run_command: Callable[[str], Awaitable[str | None]],
         notifier: sdnotify.SystemdNotifier,
     ) -> None:
         self._shared = shared
         self._pids = pids
-        self._ask = ask
+        self._run_command = run_command
         self._notifier = notifier
-        self._wanted = trio.Event()
+        self._requested = trio.Event()
 
-    def want(self) -> None:
-        self._wanted.set()
+    def request(self) -> None:
+        """Request a reload."""
+        self._requested.set()
 
     async def run(self) -> None:
+        """Run reloads as they are requested, for ever."""
         while True:
-            await self._wanted.wait()
-            self._wanted = trio.Event()
+            await self._requested.wait()
+            self._requested = trio.Event()
             self._shared.reloads.begin()
             self._notifier.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
             error = await self._reload()
@@ -68,29 +70,29 @@ class Reloading:
             self._shared.reloads.end(error)
 
     async def _reload(self) -> str | None:
-        """What went wrong."""
-        error = await self._ask("reload")
+        """Reload once. Returns None or an error message."""
+        error = await self._run_command("reload")
         if error is not None:
             return f"not reloaded: {error}"
         await self._replace_workers()
         self._shared.reloads.advance()
         log.info("reloaded")
-        error = await self._ask("invalidate")
-        return None if error is None else f"reloaded, but the kernel remembers what it knew: {error}"
+        error = await self._run_command("invalidate")
+        return None if error is None else f"reloaded, but the kernel still has old entries in its cache: {error}"
 
     async def _replace_workers(self) -> None:
         old = dict(self._pids)
         for number in old:
             self._shared.drain(number)
         with trio.move_on_after(DRAIN_SECONDS):
-            await self._until(lambda: not self._left(old))
-        for number in self._left(old):
+            await self._until(lambda: not self._remaining(old))
+        for number in self._remaining(old):
             log.warning("worker %d (pid %d) has not drained in %.1f s: killing it", number, old[number], DRAIN_SECONDS)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(old[number], signal.SIGKILL)
-        await self._until(lambda: not self._left(old) and len(self._pids) == len(self._shared.counters))
+        await self._until(lambda: not self._remaining(old) and len(self._pids) == len(self._shared.counters))
 
-    def _left(self, old: Mapping[int, int]) -> list[int]:
+    def _remaining(self, old: Mapping[int, int]) -> list[int]:
         return [number for number, pid in old.items() if self._pids.get(number) == pid]
 
     async def _until(self, condition: Callable[[], bool]) -> None:

@@ -1,8 +1,8 @@
-"""One worker: what it shares with its supervisor, and its life from fork to exit.
+"""One worker: the memory it shares with its supervisor, and its life from fork to exit.
 
-Workers hold no state that matters: any may be killed at any instant, and the requests it had are sent again to
-another one (`daemon`). What they share (`Shared`) is made before the first fork. A worker that is to be replaced is
-told to drain: it takes no more requests, answers those it has, and ends.
+Workers have no state that matters: any worker may be killed at any instant, and its requests are resent to another one
+(`supervisor`). Their shared memory (`Shared`) is made before the first fork. A worker that is to be replaced *drains*:
+it takes no more requests, answers those it has, and exits.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ log = logging.getLogger(__name__)
 # struct fuse_dev_ioctl: FUSE_DEV_IOC_CLONE = _IOR(229, 0, uint32_t)
 FUSE_DEV_IOC_CLONE = 0x8004E500
 
-# How a worker ends by itself: the session has ended, or it has drained. Any other exit status is a failure.
+# Exit statuses of a worker: the session has ended, or it has drained. Any other status is a failure.
 SESSION_ENDED, DRAINED = 0, 3
 
 _ERROR_SIZE = 2048
 
 
 class Shared:
-    """What all processes of a mount share. Made by the daemon before it forks.
+    """The memory, descriptors and locks that all processes of a mount share. Created before the first fork.
 
-    The read lock is a memfd because it needs an inode that every worker can open anew, and no path.
+    The read lock is a memfd because it needs an inode that every worker can open separately, and no path.
     """
 
     def __init__(self, workers: int) -> None:
@@ -51,32 +51,33 @@ class Shared:
         self.strikes = Strikes(workers)
         self.door = Door()
         self.reloads = Reloads()
-        # How often the kernel was told to send requests again. Only the supervisor writes it.
+        # How often the kernel was asked to resend requests. Only the supervisor writes it.
         self.resent = memoryview(mmap.mmap(-1, 8)).cast("q")
         self._drains = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         self._lock = os.memfd_create("touchfs-read-lock", os.MFD_CLOEXEC)
-        self.lifeline, self.lifeline_held = os.pipe2(os.O_CLOEXEC)
+        self.lifeline, self.lifeline_write = os.pipe2(os.O_CLOEXEC)
 
     def open_read_lock(self) -> int:
-        """A descriptor of its own for flock, which belongs to the open file and not to the process."""
+        """A new descriptor for flock: that lock belongs to the open file, not to the process."""
         return os.open(f"/proc/self/fd/{self._lock}", os.O_RDWR | os.O_CLOEXEC)
 
     def drain(self, number: int) -> None:
-        """Tell a worker to drain. It cannot miss it: what it polls stays readable until `undrain`."""
+        """Make a worker drain. It cannot miss this: the descriptor that it polls stays readable until `undrain`."""
         os.eventfd_write(self._drains[number], 1)
 
     def undrain(self, number: int) -> None:
+        """Reset `drain`, before a new worker with this number starts."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._drains[number])
 
     def draining(self, number: int) -> int:
-        """A descriptor that is readable when this worker is to drain."""
+        """A descriptor that becomes readable when this worker must drain."""
         return self._drains[number]
 
     def claim_unmount(self) -> bool:
-        """True for one process only, as long as it lives: who unmounts after the supervisor has died."""
+        """True for one process only, as long as it lives: it unmounts after the supervisor has died."""
         try:
-            # Its own byte range, by POSIX lock, so as not to meet the flocks of the readers.
+            # A POSIX lock, because it does not conflict with the flocks of the readers.
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError:
             return False
@@ -84,9 +85,9 @@ class Shared:
 
 
 class Reloads:
-    """How often the dataset was read anew, and how that ended the last time. Only the supervisor writes it.
+    """The numbers of reloads, and the error of the last one. Only the supervisor writes it.
 
-    Numbers that grow, so that who asks for a reload can tell whether one that began later has ended.
+    The numbers only grow, so a program that requests a reload can tell if one that began later has ended.
     """
 
     def __init__(self) -> None:
@@ -95,19 +96,20 @@ class Reloads:
         self._error = memory[3 * 8 :]
 
     def begin(self) -> None:
+        """A reload begins."""
         self._numbers[0] += 1
 
     def advance(self) -> None:
-        """All workers serve the next generation."""
+        """All workers now serve the next generation."""
         self._numbers[2] += 1
 
     def end(self, error: str | None) -> None:
-        """The text is there before the number, for whoever sees the number."""
+        """A reload ends, with an error message or None. The text is written before the number, for readers of both."""
         self._error[:] = (error or "").encode("utf-8", "replace")[:_ERROR_SIZE].ljust(_ERROR_SIZE, b"\0")
         self._numbers[1] += 1
 
-    def told(self) -> dict[str, object]:
-        """For `.touchfs/info`."""
+    def info(self) -> dict[str, object]:
+        """The fields for `.touchfs/info`."""
         begun, ended, advanced = self._numbers
         error = bytes(self._error).rstrip(b"\0").decode("utf-8", "replace")
         return {
@@ -120,9 +122,11 @@ class Reloads:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a worker lends its operations: its counters, where to note what runs, what to call first, how to wait for a
-    blocking function, one of a share of the data or one of the control directory (`loop`), and how to have a request
-    run alone.
+    """The services of a worker for its operations.
+
+    `counters` are the worker's counters, `running` has the keys of the requests that run (`strikes`). `entered`, if
+    any, must be called first by every handler. `offload` runs a blocking function on data, `offload_control` one of the
+    control directory (`loop`). `alone` runs a request in a process of its own.
     """
 
     counters: memoryview[int]
@@ -134,28 +138,28 @@ class Environment:
 
 
 class Operations(pyfuse3.Operations):
-    """Handlers that know they will be forked."""
+    """Request handlers that are created before the fork of the workers."""
 
     def path_of(self, *arguments: Any) -> str:
-        """What a request with these arguments is about: a path from the root of the mount, or nothing."""
+        """The path, from the root of the mount, of a request with these arguments; empty if it has none."""
         raise NotImplementedError
 
     def started(self, environment: Environment) -> None:
-        """Called in each worker after the fork: open here what must not be shared with other processes."""
+        """Called in each worker after the fork. Opens resources that must not be shared with other processes."""
         raise NotImplementedError
 
     def begin_idle(self) -> None:
-        """Called whenever no request waits: what the next one may need can be made now."""
+        """Called whenever no request waits. May precompute data for the next request."""
 
     def end_idle(self) -> None:
         """Called after that next request, or before the worker sleeps."""
 
     def ended(self) -> None:
-        """Called in a worker that ends by itself."""
+        """Called in a worker that exits by itself."""
 
 
 class _LateReplies(logging.Filter):
-    """Counts what pyfuse3 logs when a request was sent twice, and answered by the other one; drops the line."""
+    """Drops and counts the log lines of pyfuse3 about requests that were resent and are answered already."""
 
     def __init__(self, counters: memoryview[int]) -> None:
         super().__init__()
@@ -179,11 +183,11 @@ def run_worker(
     clone: bool,
     orphaned: Callable[[], None],
 ) -> int:
-    """The life of a worker, in the child that the zygote forked, until the session ends or it has drained: which of
-    the two is its exit status.
+    """Run a worker, in the child that the zygote forked, until the session ends or the worker has drained. Returns the
+    exit status, `SESSION_ENDED` or `DRAINED`.
 
-    With `clone` (kernels that cannot re-send requests) the worker reads from a clone of the descriptor that nobody
-    else holds, so that the kernel fails its requests at once when it dies, instead of leaving them to hang.
+    With `clone` (for kernels that cannot resend requests) the worker reads from a clone of the descriptor that no other
+    process has. So the kernel fails its requests at once when it dies, instead of leaving them to hang.
     """
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
@@ -195,7 +199,7 @@ def run_worker(
     if trio_loop:
 
         def noted() -> None:
-            counters[REQUESTS] += 1  # which our own loop does by itself
+            counters[REQUESTS] += 1  # our own loop does this by itself
 
         threads = TrioThreads(limits, running, leaves_hanging=not clone)
         operations.started(Environment(counters, running, noted, threads.offload, threads.offload_control, alone))
@@ -226,7 +230,7 @@ def run_worker(
 
 
 def clone_session(descriptor: int) -> None:
-    """Put a clone of the FUSE descriptor, of the same session but with its own requests, in its place."""
+    """Replace the FUSE descriptor by a clone, which belongs to the same session but has its own requests."""
     cloned = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     fcntl.ioctl(cloned, FUSE_DEV_IOC_CLONE, descriptor.to_bytes(4, "little"))
     os.dup2(cloned, descriptor, inheritable=False)
@@ -234,7 +238,7 @@ def clone_session(descriptor: int) -> None:
 
 
 async def _serve_under_trio(lifeline: int, drain: int, orphaned: Callable[[], None]) -> int:
-    """To drain here is to cancel. The rare request that is lost by it is sent again, as one of a killed worker."""
+    """Draining cancels everything here. The rare request that is lost by it is resent, like one of a killed worker."""
     status = SESSION_ENDED
 
     async def watch_lifeline() -> None:

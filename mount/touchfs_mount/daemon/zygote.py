@@ -1,24 +1,25 @@
-"""The zygote: the process that mounted, answered the kernel's INIT, and from then on only forks workers.
+"""The zygote: the process that mounts, answers the kernel's INIT request, and from then on only forks workers.
 
-A worker must be a copy of a process in which libfuse's session is set up, and a copy of one with no threads, no
-event loop in mid-run and no SQLite connection; the supervisor runs trio, so it cannot be that process. The zygote
-reads exactly one request, INIT: before it libfuse has no splice pipe yet, so every worker makes a pipe of its own and
-a killed one cannot leave half a request in a pipe that others read from.
+A worker must be a copy of a process in which libfuse's session is set up, and which has no threads, no running event
+loop and no SQLite connection. The supervisor runs trio, so it cannot be that process. The zygote reads exactly one
+request, INIT. Until then libfuse has no splice pipe, so every worker makes a pipe of its own, and a killed worker
+cannot leave half a request in a pipe that others read.
 
-It talks to its supervisor over a SOCK_SEQPACKET pair, one message a packet: it sends `{"device": …}` with the FUSE
-descriptor, or `{"error": …}`. Then it does what it is sent, and never waits for it:
+It talks to its supervisor over a SOCK_SEQPACKET pair, one message per packet. First it sends `{"device": …}` with the
+FUSE descriptor, or `{"error": …}`. Then it executes commands without waiting for their results:
 
-    {"fork": number, "clone": …}   makes a worker: {"started": number, "pid": …}, and at its end
+    {"fork": number, "clone": …}   forks a worker; sends {"started": number, "pid": …}, and when the worker exits
                                    {"ended": number, "status": …}
-    {"reload": true}               has a child read the dataset anew, and forks workers of the new generation from when
-                                   it says {"reloaded": null}; or the old one stays: {"reloaded": "why"}
-    {"invalidate": true}           then, when no worker of the old generation is left, has a child tell the kernel what
-                                   is not so any more: {"invalidated": null}, or "why not"
-    {"end": true}                  the mount is over, as it should be
+    {"reload": true}               forks a child that opens the dataset again. On success it forks workers of the new
+                                   generation from now on, and sends {"reloaded": null}. On failure the old generation
+                                   stays, and it sends {"reloaded": "error message"}
+    {"invalidate": true}           sent after a reload, when no worker of the old generation is left: forks a child that
+                                   invalidates the kernel's caches; sends {"invalidated": null}, or an error message
+    {"end": true}                  the mount has ended as intended
 
-Workers ask it through the door for processes that run one request each (`alone`).
+Workers request processes that run a single request each through the door (`alone`).
 
-At the end of file on the pair without that word the supervisor has died, and the mount is detached.
+End of file on the pair without `end` means that the supervisor has died; then the zygote detaches the mount.
 """
 
 from __future__ import annotations
@@ -53,17 +54,17 @@ log = logging.getLogger(__name__)
 
 MESSAGE_SIZE = 65536
 LINGERING_MS = 500
-# Where the kernel has but 12 background requests under way.
+# Limit of parked requests that hang, if the kernel allows only 12 background requests.
 HANGING_IN_KERNEL_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """How the operations come to another generation of what they serve.
+    """The functions that switch the operations to a new generation of the dataset.
 
-    `reopen` is called in a child of the zygote, where it may take its time; what it returns goes, pickled, to `adopt`
-    in the zygote. What that returns is called in a child again, with the FUSE descriptor, once workers of the old
-    generation are gone.
+    `reopen` is called in a child of the zygote, where it may take long; its result is pickled and passed to `adopt` in
+    the zygote. `adopt` returns a function that is called in another child, with the FUSE descriptor, once all workers
+    of the old generation have exited.
     """
 
     reopen: Callable[[], Any]
@@ -71,9 +72,8 @@ class Renewal:
 
 
 class Zygote:
-    """See the module. `run` is called in a freshly forked process and does not return before the mount's end.
-
-    `mounted` is called when that is so, to let go of what workers need not inherit.
+    """The zygote process (see the module docstring). `mounted` is called after mounting, to release resources that
+    workers must not inherit.
     """
 
     def __init__(
@@ -97,9 +97,10 @@ class Zygote:
         self._children: dict[int, tuple[int, Callable[[int], None]]] = {}  # pidfd: (pid, called with its exit status)
 
     def run(self, supervisor: socket.socket) -> int:
+        """Run the zygote in a freshly forked process, until the mount ends. Returns the exit status."""
         for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
-        os.close(self._shared.lifeline_held)
+        os.close(self._shared.lifeline_write)
         try:
             descriptor = self._mount(self._options.path, self._options.fuse_options)
         except RuntimeError as error:
@@ -113,24 +114,24 @@ class Zygote:
             self._supervisor, self._descriptor = supervisor, descriptor
             _freeze()
             self._follow_supervisor()
-        except OSError as error:  # the supervisor is gone, and left something unread
+        except OSError as error:  # the supervisor is gone, and left messages unread
             log.info("the supervisor is gone: %s", error)
         finally:
             if self._reopening is not None:
                 os.kill(self._reopening, signal.SIGKILL)
             if not self._over:
-                self._orphaned()  # whatever ends us: a mount that nobody serves is in everybody's way
+                self._orphaned()  # whatever ends this process: a mount without a server would block all its users
         return 0
 
     def _mount(self, mountpoint: str, options: frozenset[str]) -> int:
         before = fuse_descriptors()
-        with stderr_of_libfuse() as said:
+        with stderr_of_libfuse() as read_stderr:
             try:
                 pyfuse3.init(self._operations, mountpoint, set(options))
             except RuntimeError as error:
-                raise RuntimeError(said() or str(error)) from error
+                raise RuntimeError(read_stderr() or str(error)) from error
         (descriptor,) = fuse_descriptors() - before
-        os.set_inheritable(descriptor, False)  # which libfuse leaves open for what we run
+        os.set_inheritable(descriptor, False)  # libfuse leaves it open for programs that we run
         mounted = mounted_at(mountpoint)
         self._mountpoint, self._device = mountpoint, mounted.device if mounted is not None else ""
         return descriptor
@@ -149,11 +150,11 @@ class Zygote:
         seconds = self._options.timeout_seconds
         if kernel_queue.widen(self._device):
             return PoolLimits(timeout_seconds=seconds)
-        log.info("no fusectl: of reads that hang, few are kept waiting, as the kernel has few under way at once")
+        log.info("no fusectl: the kernel runs few background requests at once, so few hanging reads are kept waiting")
         return PoolLimits(timeout_seconds=seconds, hanging_max=max(HANGING_IN_KERNEL_MAX // self._options.workers, 1))
 
     def _follow_supervisor(self) -> None:
-        """Until it says that the mount is over, or is gone."""
+        """Execute commands until the supervisor sends `end`, or is gone."""
         self._poll.register(self._supervisor, select.POLLIN)
         self._poll.register(self._shared.door.inside, select.POLLIN)
         while not self._over:
@@ -163,14 +164,14 @@ class Zygote:
                 elif ready == self._shared.door.inside.fileno():
                     self._fork_for_request(self._shared.door.receive())
                 elif message := self._supervisor.recv(MESSAGE_SIZE):
-                    self._obey(json.loads(message))
+                    self._execute(json.loads(message))
                 else:
                     return
-            self._pass_over_lingering()
+            self._report_lingering()
 
-    def _pass_over_lingering(self) -> None:
-        """A process has ended for us when its first thread has. Another one may wait in a call of a file system that
-        does not answer, where nothing ends it.
+    def _report_lingering(self) -> None:
+        """Report children whose main thread has ended as ended. Another thread of theirs may hang in a call to a file
+        system that does not answer, where not even SIGKILL ends it.
         """
         for watched, (pid, ended) in list(self._children.items()):
             status = status_of_lingering(pid)
@@ -178,34 +179,34 @@ class Zygote:
                 self._children[watched] = pid, lambda status: None
                 ended(os.waitstatus_to_exitcode(status))
 
-    def _obey(self, command: dict[str, Any]) -> None:
+    def _execute(self, command: dict[str, Any]) -> None:
         match command:
             case {"fork": number, "clone": clone}:
                 ended = partial(self._worker_ended, number)
-                self._tell({"started": number, "pid": self._fork(partial(self._work, number, clone), ended)})
+                self._send({"started": number, "pid": self._fork(partial(self._work, number, clone), ended)})
             case {"reload": _}:
                 outcome = os.memfd_create("touchfs-generation", os.MFD_CLOEXEC)
                 self._reopening = self._fork_aside(partial(self._reopen, outcome), partial(self._reopened, outcome))
             case {"invalidate": _}:
-                self._fork_aside(self._tell_the_kernel, self._told_the_kernel)
+                self._fork_aside(self._run_invalidation, self._invalidation_ended)
             case {"end": _}:
                 self._over = True
 
-    def _tell(self, news: dict[str, object]) -> None:
-        self._supervisor.send(json.dumps(news).encode())
+    def _send(self, event: dict[str, object]) -> None:
+        self._supervisor.send(json.dumps(event).encode())
 
     def _fork(self, run: Callable[[], int], ended: Callable[[int], None]) -> int:
-        """The pid of a child that runs a function and exits with what it returns; `ended` is told its status."""
+        """Fork a child that runs a function and exits with its result; return the pid. `ended` gets the exit status."""
         pid = os.fork()
         if pid == 0:
-            be_the_child(run, [self._supervisor.fileno(), *self._children])
+            run_child_and_exit(run, [self._supervisor.fileno(), *self._children])
         watched = os.pidfd_open(pid)
         self._children[watched] = pid, ended
         self._poll.register(watched, select.POLLIN)
         return pid
 
     def _fork_aside(self, run: Callable[[], int], ended: Callable[[int], None]) -> int | None:
-        """As `_fork`, for what the mount can do without: where no child can be made, it is as if one had failed."""
+        """As `_fork`, for a child that the mount can do without: if the fork fails, `ended` gets status 1."""
         try:
             return self._fork(run, ended)
         except OSError:
@@ -225,10 +226,10 @@ class Zygote:
         os.close(connection)
 
     def _run_request(self, connection: int) -> int:
-        """In a process that is nobody's child: whoever kills all workers is not to kill it, too."""
+        # Fork again, so that the process is not a child of the zygote: a user who kills all workers must not kill it.
         if os.fork():
             return 0
-        os.close(self._descriptor)  # or the mount would not end before we do
+        os.close(self._descriptor)  # or the mount could not end before this process
         return run_request(self._operations, self._shared.strikes, connection, self._options.stuck_seconds)
 
     def _work(self, number: int, clone: bool) -> int:
@@ -245,10 +246,10 @@ class Zygote:
         )
 
     def _worker_ended(self, number: int, status: int) -> None:
-        self._tell({"ended": number, "status": status})
+        self._send({"ended": number, "status": status})
 
     def _reopen(self, outcome: int) -> int:
-        os.close(self._descriptor)  # or the mount would not end before we do, whoever dies
+        os.close(self._descriptor)  # or the mount could not end before this process, even if all others die
         with open(outcome, "wb") as file:
             try:
                 pickle.dump(self._renewal.reopen(), file)
@@ -262,53 +263,56 @@ class Zygote:
         with open(outcome, "rb") as file:
             file.seek(0)
             if status:
-                told = file.read().decode("utf-8", "replace") if status > 0 else ""
-                self._tell({"reloaded": told or f"the process that read it ended with status {status}"})
+                message = file.read().decode("utf-8", "replace") if status > 0 else ""
+                self._send({"reloaded": message or f"the process that read it ended with status {status}"})
                 return
             try:
                 self._invalidate = self._renewal.adopt(pickle.load(file))
             except TouchfsError as error:
-                self._tell({"reloaded": str(error)})
+                self._send({"reloaded": str(error)})
                 return
         _freeze()
-        self._tell({"reloaded": None})
+        self._send({"reloaded": None})
 
-    def _tell_the_kernel(self) -> int:
-        # Should all others die while we wait for a directory's lock, its holder's request must fail: so it must not
-        # have come through a descriptor that we have, too.
+    def _run_invalidation(self) -> int:
+        # This process may wait for a directory's lock, whose holder waits for a request. If all other processes die,
+        # the kernel must fail that request; it does so only if this process does not share their descriptor.
         clone_session(self._descriptor)
         self._invalidate(self._descriptor)
         return 0
 
-    def _told_the_kernel(self, status: int) -> None:
+    def _invalidation_ended(self, status: int) -> None:
         self._invalidate = _nothing
-        self._tell({"invalidated": f"the process that tells it ended with status {status}" if status else None})
+        error = f"the process that invalidates its caches ended with status {status}"
+        self._send({"invalidated": error if status else None})
 
     def _orphaned(self) -> None:
-        """The supervisor is gone: who sees it first detaches. Not waited for: that may need this very worker."""
+        """The supervisor is gone: the first process that notices detaches the mount. It does not wait for fusermount3,
+        which may need an answer from this very worker.
+        """
         mounted = mounted_at(self._mountpoint)
         if self._shared.claim_unmount() and mounted is not None and mounted.device == self._device:
             subprocess.Popen(["fusermount3", "-u", "-z", "--", self._mountpoint], stderr=subprocess.DEVNULL)
 
 
 def status_of_lingering(pid: int) -> int | None:
-    """How a process ended, as wait(2) has it, whose first thread has ended and another has not; else None."""
+    """The wait(2) status of a process whose main thread has ended while another thread has not; else None."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            state, *told = file.read().rpartition(")")[2].split()
-        return int(told[-1]) if state == "Z" and len(os.listdir(f"/proc/{pid}/task")) > 1 else None
+            state, *fields = file.read().rpartition(")")[2].split()
+        return int(fields[-1]) if state == "Z" and len(os.listdir(f"/proc/{pid}/task")) > 1 else None
     except OSError:
         return None
 
 
-def be_the_child(run: Callable[[], int], not_ours: list[int]) -> None:
-    """In a child: run it with these descriptors closed, and exit with what it returns. Never returns."""
+def run_child_and_exit(run: Callable[[], int], close: list[int]) -> None:
+    """In a forked child, close these descriptors, run a function, and exit with its result. Never returns."""
     status = 1
     try:
-        for descriptor in not_ours:
+        for descriptor in close:
             os.close(descriptor)
         status = run()
-    except BaseException:  # the last frame of this process: say why it ends, whatever it is
+    except BaseException:  # the last frame of this process: log the reason, whatever it is
         log.critical("process %d failed", os.getpid(), exc_info=True)
     finally:
         logging.shutdown()
@@ -316,7 +320,9 @@ def be_the_child(run: Callable[[], int], not_ours: list[int]) -> None:
 
 
 def _freeze() -> None:
-    """What there is now is shared with the workers: keep the collector from touching, so copying, its pages."""
+    """Exclude all present objects from garbage collection, which would write to pages shared with workers: each write
+    copies a page.
+    """
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -47,7 +47,7 @@ class MountOptions:
         return frozenset(map(_Option, options | {name for name, is_wanted in wanted.items() if is_wanted}))
 
 
-def refused(reason: str, path: str) -> MountError:
+def mount_error(reason: str, path: str) -> MountError:
     """What libfuse or fusermount3 said, as an error that says what to do."""
     reason = " ".join(reason.split())
     status = EXIT_MOUNT_FAILED

@@ -37,9 +37,9 @@ from touchfs_mount.daemon.worker import Shared
 from touchfs_mount.daemon.zygote import Renewal
 from touchfs_mount.mounting import mountpoint
 from touchfs_mount.mounting.libfuse import MountOptions
-from touchfs_mount.mounting.preparing import Preparing
+from touchfs_mount.mounting.preparing import Preparer
 from touchfs_mount.mounting.shard_ids import ShardIds
-from touchfs_mount.requests.access import AS_WE_ARE, AtSource, Modes, look_at_source
+from touchfs_mount.requests.access import DEFAULT_MODES, Modes, SourceModes, read_source_modes
 from touchfs_mount.requests.operations import StorePlace, TouchOperations
 
 # The exit status of `touchfs mount` when the source cannot be opened: the first class that fits counts.
@@ -66,7 +66,7 @@ class MountRequest:
 
     source: str
     open_dataset: Callable[[str], Dataset]
-    preparing: Preparing
+    preparing: Preparer
     index_dir: str
     options: MountOptions
     state_dir: str | None = None
@@ -74,7 +74,7 @@ class MountRequest:
     xattrs: bool = True
     strict: bool = False
     control: ControlOptions = DEFAULT
-    modes: Modes = AS_WE_ARE
+    modes: Modes = DEFAULT_MODES
 
     @property
     def state_path(self) -> str:
@@ -138,7 +138,7 @@ def _serve(
             def ready() -> None:
                 claim.release()
                 release(dataset)  # the others hold what they need
-                until_removed.enter_context(mountpoint.alive(request.options.path))
+                until_removed.enter_context(mountpoint.liveness_socket(request.options.path))
                 say(f"{request.source} is mounted at {request.options.path} ({_summary(dataset)})")
 
             def mounted() -> None:
@@ -231,11 +231,11 @@ class _Generations:
     def renewal(self, source: str, operations: TouchOperations) -> Renewal:
         """How the mount comes to another one. `source` is absolute, unlike the one asked for."""
 
-        def reopen() -> tuple[Dataset, list[int] | None, AtSource | None]:
+        def reopen() -> tuple[Dataset, list[int] | None, SourceModes | None]:
             dataset = self._request.open_dataset(source)
             return dataset, self._stored_ids(dataset), self._access(dataset)
 
-        def adopt(generation: tuple[Dataset, list[int] | None, AtSource | None]) -> Callable[[int], None]:
+        def adopt(generation: tuple[Dataset, list[int] | None, SourceModes | None]) -> Callable[[int], None]:
             dataset, stored, access = generation
             after, modes = self._tree(dataset, stored, access)
             hold_all(dataset)
@@ -247,7 +247,7 @@ class _Generations:
 
         return Renewal(reopen, adopt)
 
-    def _tree(self, dataset: Dataset, stored: list[int] | None, access: AtSource | None) -> tuple[Tree, Modes]:
+    def _tree(self, dataset: Dataset, stored: list[int] | None, access: SourceModes | None) -> tuple[Tree, Modes]:
         """A tree, and what its entries show."""
         ids = self._ids.of(_identities(dataset), stored)
         modes = self._request.modes if access is None else access.modes(ids)
@@ -256,10 +256,10 @@ class _Generations:
             dataset.keys.repeated  # noqa: B018  now, as all workers need it, and listings must not wait
         return Tree(dataset, ids, self._plans, list_by_key=list_by_key), modes
 
-    def _access(self, dataset: Dataset) -> AtSource | None:
+    def _access(self, dataset: Dataset) -> SourceModes | None:
         """Who may read what at the source, if that is to be shown."""
-        follows_source = self._request.options.allow_other and self._request.modes is AS_WE_ARE
-        return look_at_source(dataset) if follows_source else None
+        follows_source = self._request.options.allow_other and self._request.modes is DEFAULT_MODES
+        return read_source_modes(dataset) if follows_source else None
 
     def _stored_ids(self, dataset: Dataset) -> list[int] | None:
         """The ids that the state store gives, or None where there is no store, or it cannot be used."""

@@ -63,20 +63,20 @@ def prepare(path: str) -> Claim:
     mounted = mounted_at(path)
     if mounted is not None and mounted.kind == FILE_SYSTEM:
         if not _is_dead(path):
-            raise _in_the_way(
+            raise _mountpoint_error(
                 path, f"touchfs is already mounted here (from {mounted.source}); `touchfs umount` undoes it"
             )
         log.warning("%s: detaching a mount of %s whose daemon is gone", path, mounted.source)
         unmount(path, lazy=True)
         mounted = mounted_at(path)
     if mounted is not None and mounted.kind != "autofs":
-        raise _in_the_way(path, f"{mounted.kind} is already mounted here; use another directory")
+        raise _mountpoint_error(path, f"{mounted.kind} is already mounted here; use another directory")
     claim = Claim(path)
     with os.scandir(path) as entries:
         occupied = next(entries, None)
     if occupied is not None:
         claim.release()
-        raise _in_the_way(path, f"is not empty (it holds {occupied.name!r}); mount on an empty directory")
+        raise _mountpoint_error(path, f"is not empty (it holds {occupied.name!r}); mount on an empty directory")
     return claim
 
 
@@ -94,7 +94,7 @@ class Claim:
         deadline = time.monotonic() + CLAIM_SECONDS
         while not self._take():
             if time.monotonic() > deadline:
-                raise _in_the_way(path, "another `touchfs mount` is about to mount here")
+                raise _mountpoint_error(path, "another `touchfs mount` is about to mount here")
             time.sleep(0.01)
 
     def _take(self) -> bool:
@@ -103,15 +103,15 @@ class Claim:
             self.created |= _make(self.path)
         except FileNotFoundError as error:
             missing = _first_missing(self.path)
-            raise _in_the_way(self.path, f"{missing} does not exist: `mkdir -p` it first") from error
+            raise _mountpoint_error(self.path, f"{missing} does not exist: `mkdir -p` it first") from error
         except OSError as error:
-            raise _in_the_way(self.path, f"cannot be made: {error.strerror}") from error
+            raise _mountpoint_error(self.path, f"cannot be made: {error.strerror}") from error
         try:
             directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise _in_the_way(self.path, error.strerror or str(error)) from error
+            raise _mountpoint_error(self.path, error.strerror or str(error)) from error
         if _lock(directory) and os.fstat(directory).st_nlink:
             self._directory = directory
             return True
@@ -188,7 +188,7 @@ def users(path: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def alive(path: str) -> Iterator[None]:
+def liveness_socket(path: str) -> Iterator[None]:
     """While this lasts, `wait_for_end` waits for the mount that is at `path` now.
 
     It is a listening socket, which ends however its process does. Named by the device number, which no other mount has
@@ -220,7 +220,7 @@ def set_read_ahead(device: str, kilobytes: int) -> None:
         log.info("read-ahead of %s stays as it is: %s", device, error.strerror)
 
 
-def _in_the_way(path: str, reason: str) -> MountError:
+def _mountpoint_error(path: str, reason: str) -> MountError:
     return MountError(reason, path=path, exit_status=EXIT_MOUNTPOINT)
 
 

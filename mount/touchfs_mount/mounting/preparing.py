@@ -34,7 +34,7 @@ from touchfs_mount.daemon.logs import LogOptions
 log = logging.getLogger(__name__)
 
 # How often, at most, what is ready is shown before all is.
-TELL_SECONDS = 30.0
+RELOAD_SECONDS = 30.0
 _NICENESS = 10
 
 
@@ -56,7 +56,7 @@ class Work:
     log: LogOptions
 
 
-class Preparing:
+class Preparer:
     """At most one such process, kept by the zygote."""
 
     def __init__(self, options: Options, *, in_place: bool, in_memory: bool = False) -> None:
@@ -68,9 +68,9 @@ class Preparing:
 
     def follow(self, dataset: Dataset, log_options: LogOptions) -> None:
         """Start it, if shards of a new generation of the dataset wait for it, and none is at work."""
-        if self._process is not None and self._process.is_at_work:
+        if self._process is not None and self._process.is_running:
             return
-        if self._process is None or not self._process.has_told:
+        if self._process is None or not self._process.has_finished:
             self._tried.clear()  # it was not the process that had the dataset read anew
         self._process = None
         paths = {shard.path for shard in dataset.shards if is_waiting(shard)} - self._tried
@@ -97,12 +97,12 @@ class _Process:
         self._popen = subprocess.Popen(command, stdin=self._work, stdout=subprocess.DEVNULL)
 
     @property
-    def has_told(self) -> bool:
+    def has_finished(self) -> bool:
         return os.fstat(self._work.fileno()).st_size == 0
 
     @property
-    def is_at_work(self) -> bool:
-        return self._popen.poll() is None and not self.has_told
+    def is_running(self) -> bool:
+        return self._popen.poll() is None and not self.has_finished
 
 
 def main() -> None:
@@ -124,7 +124,7 @@ def main() -> None:
             options=work.options,
             in_place=work.in_place,
             in_memory=work.in_memory,
-            preparing=_Telling(work),
+            preparing=_ReloadTrigger(work),
             patience_seconds=PATIENCE_SECONDS,
         )
     except TouchfsError as error:
@@ -135,18 +135,18 @@ def main() -> None:
     os.kill(work.supervisor, signal.SIGHUP)
 
 
-class _Telling:
+class _ReloadTrigger:
     """Has the dataset read anew where more of it is ready by now."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
         self._ready = 0
-        self._next = time.monotonic() + TELL_SECONDS
+        self._next = time.monotonic() + RELOAD_SECONDS
 
     def __call__(self, done: int, total: int) -> None:
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + TELL_SECONDS
+        self._next = time.monotonic() + RELOAD_SECONDS
         ready = sum(form is not None for form in find_prepared(self._work.paths).values())
         if ready > self._ready:
             self._ready = ready

@@ -5,7 +5,7 @@ shows the strictest of all: somebody whom it lets in may read each of them, and 
 SOURCE to it. Directories of a shard are for those who may read its files, as keys are names in them. The root of the
 mount is for those who can search each directory up to SOURCE, and SOURCE.
 
-Modes tell that, and groups. What an access control list allows besides is not shown: fewer are let in then.
+Modes tell that, and groups. What an access control list allows besides is not ownership_of: fewer are let in then.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Access(NamedTuple):
     mode: int
 
 
-class Shown(NamedTuple):
+class Ownership(NamedTuple):
     """The owner, the group, and by kind of entry the mode, as `stat` shows them."""
 
     user: int
@@ -46,9 +46,9 @@ class Shown(NamedTuple):
     modes: Mapping[int, int]
 
 
-def shown(access: Access, *, umask: int = 0) -> Shown:
+def ownership_of(access: Access, *, umask: int = 0) -> Ownership:
     classes = sum(0o7 << shift for shift in (0, 3, 6) if access.mode >> shift & 0o4) & ~umask
-    return Shown(
+    return Ownership(
         access.user,
         access.group,
         {
@@ -59,9 +59,9 @@ def shown(access: Access, *, umask: int = 0) -> Shown:
     )
 
 
-_FOR_ALL = Access(os.geteuid(), os.getegid(), _ALL)
-_OURS_ALONE = Access(os.geteuid(), os.getegid(), _OWNER)
-OURS = shown(_FOR_ALL)
+_WORLD_READABLE = Access(os.geteuid(), os.getegid(), _ALL)
+_OWNER_ONLY = Access(os.geteuid(), os.getegid(), _OWNER)
+OUR_OWNERSHIP = ownership_of(_WORLD_READABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,63 +71,63 @@ class Modes:
     `hides` is true where some users may not read all shards.
     """
 
-    root: Shown = OURS
-    others: Shown = OURS
-    shards: Mapping[int, Shown] = field(default_factory=dict)
+    root: Ownership = OUR_OWNERSHIP
+    others: Ownership = OUR_OWNERSHIP
+    shards: Mapping[int, Ownership] = field(default_factory=dict)
     hides: bool = False
 
-    def of(self, inode: int) -> Shown:
+    def of(self, inode: int) -> Ownership:
         return self.root if inode == ROOT else self.shards.get(unpack(inode)[1], self.others)
 
-    def of_keys(self) -> Shown:
+    def of_keys(self) -> Ownership:
         """A directory of keys of all shards: names in it are found by those who know them, and listed by us."""
         modes = {**self.others.modes, stat.S_IFDIR: self.others.modes[stat.S_IFDIR] & ~(_GROUP | _OTHERS)}
         return self.others._replace(modes=modes) if self.hides else self.others
 
 
-AS_WE_ARE = Modes()
+DEFAULT_MODES = Modes()
 
 
 def fixed(user: int | None, group: int | None, umask: int) -> Modes:
     """The same for all: `--uid`, `--gid`, `--umask`."""
     access = Access(os.geteuid() if user is None else user, os.getegid() if group is None else group, _ALL)
-    all_show = shown(access, umask=umask)
+    all_show = ownership_of(access, umask=umask)
     return Modes(all_show, all_show)
 
 
-class AtSource(NamedTuple):
+class SourceModes(NamedTuple):
     """The attributes of the root, and of shards by their positions."""
 
-    root: Shown
-    shards: list[Shown]
+    root: Ownership
+    shards: list[Ownership]
     hides: bool
 
     def modes(self, shard_ids: Sequence[int]) -> Modes:
-        return Modes(self.root, OURS, dict(zip(shard_ids, self.shards, strict=True)), self.hides)
+        return Modes(self.root, OUR_OWNERSHIP, dict(zip(shard_ids, self.shards, strict=True)), self.hides)
 
 
-def look_at_source(dataset: Dataset) -> AtSource:
+def read_source_modes(dataset: Dataset) -> SourceModes:
     """The attributes as the source's own files give them now. Only we are let into what cannot be looked at, as its
     file system does not answer, say.
     """
     source = os.path.realpath(dataset.source)
-    way = [*_above(source), *([source] if os.path.isdir(source) else [])]
-    searched = cache(lambda directory: _looked_at(directory, 0o111))
-    known: dict[Access, Shown] = {}
+    way = [*_ancestors(source), *([source] if os.path.isdir(source) else [])]
+    searched = cache(lambda directory: _access_at(directory, 0o111))
+    known: dict[Access, Ownership] = {}
     shards = []
     for shard in dataset.shards:
         if shard.path in dataset.unseen:  # a look at it might never end
-            shards.append(known.setdefault(_OURS_ALONE, shown(_OURS_ALONE)))
+            shards.append(known.setdefault(_OWNER_ONLY, ownership_of(_OWNER_ONLY)))
             continue
         files = [_real(path) for path in file_paths(shard.path, shard.files)]
-        between = {above for directory in map(os.path.dirname, files) for above in (directory, *_above(directory))}
-        found = [_looked_at(path, _ALL) for path in files]
+        between = {above for directory in map(os.path.dirname, files) for above in (directory, *_ancestors(directory))}
+        found = [_access_at(path, _ALL) for path in files]
         access = strictest([*found, *map(searched, sorted(between.difference(way), key=len))])
-        if access is None:  # everybody may read: the owner and the group are only shown
-            access = found[0] if len({each[:2] for each in found}) == 1 else _FOR_ALL
-        shards.append(known.setdefault(access, shown(access)))
-    root = strictest(list(map(searched, sorted(way, key=len, reverse=True)))) or _FOR_ALL
-    return AtSource(shown(root), shards, hides=any(access.mode != _ALL for access in known))
+        if access is None:  # everybody may read: the owner and the group are only ownership_of
+            access = found[0] if len({each[:2] for each in found}) == 1 else _WORLD_READABLE
+        shards.append(known.setdefault(access, ownership_of(access)))
+    root = strictest(list(map(searched, sorted(way, key=len, reverse=True)))) or _WORLD_READABLE
+    return SourceModes(ownership_of(root), shards, hides=any(access.mode != _ALL for access in known))
 
 
 def strictest(found: Iterable[Access]) -> Access | None:
@@ -137,17 +137,17 @@ def strictest(found: Iterable[Access]) -> Access | None:
         return None
     access = limits[0]
     if len(limits) > 1:
-        users = [limit.user for limit in limits if all(_lets_in(each, limit.user) for each in limits)]
-        groups = [limit.group for limit in limits if all(_lets_group_in(each, limit.group) for each in limits)]
+        users = [limit.user for limit in limits if all(_allows_user(each, limit.user) for each in limits)]
+        groups = [limit.group for limit in limits if all(_allows_group(each, limit.group) for each in limits)]
         others = all(limit.mode & (_GROUP | _OTHERS) == _GROUP | _OTHERS for limit in limits)
         mode = _OWNER | (_GROUP if groups else 0) | (_OTHERS if others else 0)
         access = Access(users[0] if users else os.geteuid(), groups[0] if groups else os.getegid(), mode)
-    if not _lets_in(access, os.geteuid()):
+    if not _allows_user(access, os.geteuid()):
         access = access._replace(user=os.geteuid(), mode=access.mode | _OWNER)
     return access
 
 
-def _lets_in(access: Access, user: int) -> bool:
+def _allows_user(access: Access, user: int) -> bool:
     if user == 0:
         return True
     if user == access.user:
@@ -155,7 +155,7 @@ def _lets_in(access: Access, user: int) -> bool:
     return bool(access.mode & (_GROUP if access.group in _groups_of(user) else _OTHERS))
 
 
-def _lets_group_in(access: Access, group: int) -> bool:
+def _allows_group(access: Access, group: int) -> bool:
     return bool(access.mode & _GROUP) and (group == access.group or bool(access.mode & _OTHERS))
 
 
@@ -169,13 +169,13 @@ def _groups_of(user: int) -> frozenset[int]:
     return frozenset()
 
 
-def _looked_at(path: str, bits: int) -> Access:
+def _access_at(path: str, bits: int) -> Access:
     """The classes of users that have these permission bits, each as its bit of `0o444`."""
     try:
         found = os.stat(path)
         has_acl = _ACL in os.listxattr(path)
     except OSError:
-        return _OURS_ALONE
+        return _OWNER_ONLY
     allowed = sum(_OTHERS << shift for shift in (0, 3, 6) if found.st_mode & bits & 0o7 << shift)
     return Access(found.st_uid, found.st_gid, allowed & ~_GROUP if has_acl else allowed)
 
@@ -193,7 +193,7 @@ def _real_directory(path: str) -> str:
     return os.path.realpath(path)
 
 
-def _above(path: str) -> list[str]:
+def _ancestors(path: str) -> list[str]:
     """The directories that lead to a path."""
     above = []
     while (directory := os.path.dirname(path)) != path:

@@ -71,7 +71,7 @@ class Alone:
         if self.strikes.is_refused(key):
             raise FUSEError(errno.EIO)  # it was told why when it was refused first
         request = key, name, tuple(map(pack, arguments))
-        told = _Told()
+        told = _Outcome()
         while not told.problem:
             with self._door.ask() as connection:
                 answer = self._follow(connection, request, told)
@@ -82,7 +82,9 @@ class Alone:
         self.strikes.refuse(key)
         raise FormatError(f"{name} is refused for a minute: {told.problem}", path=told.path or None)
 
-    def _follow(self, connection: Connection, request: tuple[int, str, tuple[Any, ...]], told: _Told) -> Answer | None:
+    def _follow(
+        self, connection: Connection, request: tuple[int, str, tuple[Any, ...]], told: _Outcome
+    ) -> Answer | None:
         """One process, up to its end. None if there was no answer."""
         pid = 0
         try:
@@ -112,7 +114,7 @@ class Alone:
         return None
 
 
-class _Told:
+class _Outcome:
     """What the processes for a request have told, and how often they died or could not be made."""
 
     def __init__(self) -> None:

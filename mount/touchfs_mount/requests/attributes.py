@@ -8,29 +8,31 @@ import pyfuse3
 
 from touchfs.tree.entry import Entry
 from touchfs_mount.control.iterator_files import ControlEntry
-from touchfs_mount.requests.access import Shown
+from touchfs_mount.requests.access import Ownership
 
 BLOCK_SIZE = 512
 # The most that readers ask for in one request, and what Python's open() buffers.
 PREFERRED_READ = 1 << 17
 
 
-def attributes_of(entry: Entry, seconds: float, shown: Shown) -> pyfuse3.EntryAttributes:
+def attributes_of(entry: Entry, seconds: float, ownership: Ownership) -> pyfuse3.EntryAttributes:
     inode, kind, size, mtime_ns = entry
     attributes = pyfuse3.EntryAttributes()
     attributes.st_ino = inode
-    attributes.st_mode = shown.modes[kind]
+    attributes.st_mode = ownership.modes[kind]
     attributes.st_size = size
     attributes.st_blocks = -(-size // BLOCK_SIZE)
     attributes.st_blksize = PREFERRED_READ
-    attributes.st_uid, attributes.st_gid = shown.user, shown.group
+    attributes.st_uid, attributes.st_gid = ownership.user, ownership.group
     attributes.st_atime_ns = attributes.st_mtime_ns = attributes.st_ctime_ns = mtime_ns
     attributes.entry_timeout = attributes.attr_timeout = seconds
     return attributes
 
 
-def control_attributes(entry: ControlEntry, mtime_ns: int, seconds: float, shown: Shown) -> pyfuse3.EntryAttributes:
-    attributes = attributes_of(Entry(entry.inode, stat.S_IFMT(entry.mode), 0, mtime_ns), seconds, shown)
+def control_attributes(
+    entry: ControlEntry, mtime_ns: int, seconds: float, ownership: Ownership
+) -> pyfuse3.EntryAttributes:
+    attributes = attributes_of(Entry(entry.inode, stat.S_IFMT(entry.mode), 0, mtime_ns), seconds, ownership)
     attributes.st_mode = entry.mode
     return attributes
 

@@ -54,7 +54,7 @@ class Refusals:
         log.info("%s", error)
 
 
-class Guarded(Protocol):
+class HandlerOwner(Protocol):
     """Whose handlers are wrapped. `entered` releases the read lock, where there is one. In `running` they note the key
     of the request that runs on the loop; `struck` are the keys of those with a strike.
     """
@@ -78,7 +78,7 @@ def handler(function: Handler) -> Handler:
     known = itemgetter(*range(known_by)) if known_by else len
 
     @wraps(function)
-    async def guarded(self: Guarded, *arguments: Any) -> Any:
+    async def guarded(self: HandlerOwner, *arguments: Any) -> Any:
         if self.entered is not None:
             self.entered()
         try:
@@ -101,7 +101,7 @@ def handler(function: Handler) -> Handler:
     return cast(Handler, guarded)
 
 
-async def _alone(guarded: Guarded, key: int, name: str, arguments: tuple[Any, ...]) -> Any:
+async def _alone(guarded: HandlerOwner, key: int, name: str, arguments: tuple[Any, ...]) -> Any:
     """What a handler returns that runs in a process of its own."""
     answer = await guarded.offload(key, guarded.alone.answer, key, name, arguments)
     for entry, attributes, place in answer.listed:

@@ -29,7 +29,7 @@ from touchfs_mount.requests.strikes import Strikes
 _WAITING_MODULES = ("touchfs.posix.", "touchfs.source.", "touchfs.store.")
 _LATER_SECONDS = 5.0
 # What a listing is asked for at once: as much as the kernel asks for, 128 KiB.
-_LISTED_MAX = 1024
+_LISTING_MAX = 1024
 
 
 def run_request(operations: Operations, strikes: Strikes, descriptor: int, stuck_seconds: float) -> int:
@@ -50,7 +50,7 @@ def run_request(operations: Operations, strikes: Strikes, descriptor: int, stuck
         arguments = [unpack(value) for value in packed]
         operations.started(environment())
         send("path", operations.path_of(*arguments))
-        listed = _Listed()
+        listed = _ListingReply()
         answer: tuple[str, Any]
         vars(pyfuse3)["readdir_reply"] = listed.reply
         try:
@@ -63,7 +63,7 @@ def run_request(operations: Operations, strikes: Strikes, descriptor: int, stuck
     return 0
 
 
-class _Listed:
+class _ListingReply:
     """Stands where the kernel's reply is filled."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class _Listed:
 
     def reply(self, token: object, name: bytes, attributes: pyfuse3.EntryAttributes, place: int) -> bool:
         self.entries.append((name, pack(attributes), place))
-        return len(self.entries) < _LISTED_MAX
+        return len(self.entries) < _LISTING_MAX
 
 
 def environment() -> Environment:

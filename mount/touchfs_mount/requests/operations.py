@@ -30,7 +30,7 @@ from touchfs.store.store import StateStore
 from touchfs.store.writes import Piece
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, unpack
-from touchfs.tree.open_shards import NotAtHandError
+from touchfs.tree.open_shards import WouldBlockError
 from touchfs.tree.tree import Tree
 from touchfs_mount.control import control
 from touchfs_mount.control.control import ITERATORS, Control, ControlOptions, MountFacts, is_control, is_iterators
@@ -38,7 +38,7 @@ from touchfs_mount.control.control_files import HANDLE_TAG, ControlFile
 from touchfs_mount.control.iterator_files import ControlEntry, is_writable
 from touchfs_mount.daemon.worker import Environment, Operations
 from touchfs_mount.loop.loop import FAILURES
-from touchfs_mount.requests.access import AS_WE_ARE, Modes
+from touchfs_mount.requests.access import DEFAULT_MODES, Modes
 from touchfs_mount.requests.attributes import BLOCK_SIZE, attributes_of, control_attributes, missing
 from touchfs_mount.requests.handler import Refusals, handler
 from touchfs_mount.requests.strikes import ON_LOOP
@@ -46,9 +46,9 @@ from touchfs_mount.requests.strikes import ON_LOOP
 log = logging.getLogger(__name__)
 
 CONTENTS_KEPT = 4096
-_NO_GUESTS = frozenset({0, os.geteuid()})
+_OWNER_UIDS = frozenset({0, os.geteuid()})
 # What a thread lists at once: as much as the kernel asks for, 128 KiB.
-LISTED_MAX = 1024
+LISTING_MAX = 1024
 # What is under an inode never changes: a shard that does gets other inodes.
 FOREVER_SECONDS = 3600.0
 XATTR_PREFIX = b"user.touchfs."
@@ -61,7 +61,7 @@ CONTROL_PLACE = 1 << 12
 
 
 # Stands for the request that something is made ahead for.
-_AHEAD = 1
+_PRECOMPUTING = 1
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class Readable(Protocol):
     def read_nowait(self, offset: int, length: int) -> Buffer | None: ...
 
 
-def _refused(name: str) -> Any:
+def _rejecting_handler(name: str) -> Any:
     """Nothing is changed this way. `iterators/` is no read-only file system, but not for this."""
 
     async def refuse(self: TouchOperations, inode: int, *arguments: Any) -> None:
@@ -102,7 +102,7 @@ class TouchOperations(Operations):
         facts: MountFacts,
         store: StorePlace | None,
         *,
-        modes: Modes = AS_WE_ARE,
+        modes: Modes = DEFAULT_MODES,
         xattrs: bool = True,
         options: ControlOptions = control.DEFAULT,
     ) -> None:
@@ -130,33 +130,33 @@ class TouchOperations(Operations):
         self.struck = environment.alone.strikes.struck
         self.offload = environment.offload
         self._offload_control = environment.offload_control
-        self._at_hand = self._tree.at_hand
+        self._nonblocking_tree = self._tree.nonblocking
         self.counters = environment.counters
         self.entered = environment.entered
         # Of several workers another one may get the read of what was opened here, and would wait for the attempt.
-        self._makes_ahead = environment.entered is None
+        self._precomputes = environment.entered is None
         options, place = self._control_options, self._store_place
         # Connected to when it is used first: data is served without it.
         store = place and StateStore(place.path, fsync=options.fsync, later=True, identity=place.identity)
         self._control = Control(self._tree.dataset, self._facts, store, options, self._tree.use_plan)
 
-    def _look(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+    def _read_store(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
         """Call what reads the state store."""
         return self._offload_control("look", with_patience, Patience(), function, *arguments)
 
-    def _change(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+    def _change_store(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
         """Call what changes the state store: for a thread and for the store together it waits as one `Patience`."""
         return self._offload_control("change", with_patience, Patience(), function, *arguments)
 
-    async def _ask(self, inode: int, question: Callable[..., T], *arguments: Any) -> T:
+    async def _call_tree(self, inode: int, question: Callable[..., T], *arguments: Any) -> T:
         """What the tree says to a question about an inode, a method of it."""
         try:
-            return question(self._at_hand, *arguments)
-        except NotAtHandError:
+            return question(self._nonblocking_tree, *arguments)
+        except WouldBlockError:
             pass  # and not within, or each error of the other would be shown with this one
-        return await self._wait(inode, question, self._tree, *arguments)
+        return await self._in_thread(inode, question, self._tree, *arguments)
 
-    async def _wait(self, inode: int, function: Callable[..., T], *arguments: Any) -> T:
+    async def _in_thread(self, inode: int, function: Callable[..., T], *arguments: Any) -> T:
         """Run in a thread what may wait for the inode's shard."""
         waited: T = await self.offload(unpack(inode)[1], function, *arguments)
         return waited
@@ -164,27 +164,27 @@ class TouchOperations(Operations):
     async def _control_entry(self, inode: int) -> pyfuse3.EntryAttributes:
         """Those that are always there are told without a look into the store."""
         entry = self._control.entry
-        found = await self._look(entry, inode) if is_iterators(inode) else entry(inode)
-        return self._of_control(found)
+        found = await self._read_store(entry, inode) if is_iterators(inode) else entry(inode)
+        return self._attributes_of_control(found)
 
     def begin_idle(self) -> None:
-        if not self._makes_ahead:
+        if not self._precomputes:
             return
         try:
-            self.running[ON_LOOP] = _AHEAD
-            if self.alone.strikes.has(_AHEAD):
-                self._makes_ahead = False
+            self.running[ON_LOOP] = _PRECOMPUTING
+            if self.alone.strikes.has(_PRECOMPUTING):
+                self._precomputes = False
                 return
-            self._control.files.spare()
+            self._control.files.precompute()
         except Exception:  # no request is to suffer for what it did not ask for
-            self._makes_ahead = False
+            self._precomputes = False
             self.counters[FAILURES] += 1
             log.exception("nothing is made ahead any more, as that failed")
         finally:
             self.running[ON_LOOP] = 0
 
     def end_idle(self) -> None:
-        self._control.files.undo()
+        self._control.files.rollback()
 
     def path_of(self, *arguments: Any) -> str:
         number, name = (*arguments, None)[:2]
@@ -198,22 +198,22 @@ class TouchOperations(Operations):
     def ended(self) -> None:
         self._control.files.close()
 
-    def _of_control(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
+    def _attributes_of_control(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
         if self._modes.hides and is_iterators(entry.inode):  # they tell keys
-            entry = entry._replace(mode=entry.mode & ~0o044 | self._control_options.wider & entry.mode)
+            entry = entry._replace(mode=entry.mode & ~0o044 | self._control_options.extra_mode & entry.mode)
         return control_attributes(entry, self._mtime_ns, control.ENTRY_SECONDS, self._modes.others)
 
     def _attributes(self, entry: Entry, seconds: float) -> pyfuse3.EntryAttributes:
         inode, modes = entry.inode, self._modes
         if not modes.shards:
             return attributes_of(entry, seconds, modes.root)
-        if not unpack(inode)[1] and not self._tree.is_lasting(inode):
+        if not unpack(inode)[1] and not self._tree.is_cacheable(inode):
             return attributes_of(entry, seconds, modes.of_keys())
         return attributes_of(entry, seconds, modes.of(inode))
 
     def _seconds(self, directory: int) -> float:
         """How long the kernel may remember what is, or is not, in a directory."""
-        return FOREVER_SECONDS if self._tree.is_lasting(directory) else control.ENTRY_SECONDS
+        return FOREVER_SECONDS if self._tree.is_cacheable(directory) else control.ENTRY_SECONDS
 
     @handler
     async def lookup(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
@@ -222,10 +222,10 @@ class TouchOperations(Operations):
         if parent == ROOT and name == control.NAME:
             return await self._control_entry(control.DIRECTORY)
         if is_control(parent):
-            told = await self._look(self._control.find, parent, name)
+            told = await self._read_store(self._control.find, parent, name)
             # Another mount may make what is missing here now.
-            return missing(0) if told is None else self._of_control(told)
-        found = await self._ask(parent, Tree.find, parent, name, context.uid not in _NO_GUESTS)
+            return missing(0) if told is None else self._attributes_of_control(told)
+        found = await self._call_tree(parent, Tree.find, parent, name, context.uid not in _OWNER_UIDS)
         seconds = self._seconds(parent)
         return missing(seconds) if found is None else self._attributes(found, seconds)
 
@@ -233,12 +233,12 @@ class TouchOperations(Operations):
     async def getattr(self, inode: int, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         if is_control(inode):
             return await self._control_entry(inode)
-        entry = await self._ask(inode, Tree.entry, inode)
+        entry = await self._call_tree(inode, Tree.entry, inode)
         return self._attributes(entry, control.ENTRY_SECONDS if entry.is_link else FOREVER_SECONDS)
 
     @handler
     async def readlink(self, inode: int, context: pyfuse3.RequestContext) -> bytes:
-        return await self._ask(inode, Tree.link, inode)
+        return await self._call_tree(inode, Tree.link, inode)
 
     @handler
     async def opendir(self, inode: int, context: pyfuse3.RequestContext) -> int:
@@ -250,17 +250,17 @@ class TouchOperations(Operations):
             return
         after = max(start - DOTS, 0)
         if is_control(handle):
-            for name, told, place in await self._look(self._control.entries, handle, after):
-                if not pyfuse3.readdir_reply(token, name, self._of_control(told), place + DOTS):
+            for name, told, place in await self._read_store(self._control.entries, handle, after):
+                if not pyfuse3.readdir_reply(token, name, self._attributes_of_control(told), place + DOTS):
                     return
             return
         seconds, place = self._seconds(handle), after
         try:
-            for name, entry, place in self._at_hand.entries(handle, after):
+            for name, entry, place in self._nonblocking_tree.entries(handle, after):
                 if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), place + DOTS):
                     return
-        except NotAtHandError:
-            listed = await self._wait(handle, _listed, self._tree, handle, place)
+        except WouldBlockError:
+            listed = await self._in_thread(handle, _list_entries, self._tree, handle, place)
             for name, entry, place in listed:
                 if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), place + DOTS):
                     return
@@ -274,7 +274,7 @@ class TouchOperations(Operations):
         if is_control(directory):
             parent = self._control.parent(directory)
         else:
-            parent = await self._ask(directory, Tree.parent, directory)
+            parent = await self._call_tree(directory, Tree.parent, directory)
         dots = ((b".", directory), (b"..", parent))
         return all(
             pyfuse3.readdir_reply(token, name, self._attributes(Entry(inode, stat.S_IFDIR, 0, 0), 0), place)
@@ -289,12 +289,12 @@ class TouchOperations(Operations):
         if not is_read and not (is_iterators(inode) and is_writable(inode)):
             raise FUSEError(errno.EACCES if is_iterators(inode) else errno.EROFS)
         if not is_control(inode):
-            self._keep(inode, await self._ask(inode, Tree.content, inode))
+            self._keep(inode, await self._call_tree(inode, Tree.content, inode))
             return pyfuse3.FileInfo(fh=inode, keep_cache=True)
         file = self._control.files.open(inode)
         self._keep(file.handle, file)
         if is_read:
-            self._control.files.expect(file)
+            self._control.files.expect_read(file)
         # Its size is 0, so that who copies with sendfile, as Python's shutil does, would find nothing, and be content.
         # Files that have no positions are not copied like that.
         return pyfuse3.FileInfo(fh=file.handle, direct_io=True, nonseekable=is_read)
@@ -306,15 +306,15 @@ class TouchOperations(Operations):
             if handle & HANDLE_TAG:
                 content = self._control.files.opened(handle)
             else:
-                content = await self._ask(handle, Tree.content, handle)
+                content = await self._call_tree(handle, Tree.content, handle)
             self._keep(handle, content)
         data = content.read_nowait(offset, length)
         if data is not None:
             return data
         if isinstance(content, ControlFile):
-            offload = self._change if content.is_stored else self._look
+            offload = self._change_store if content.is_stored else self._read_store
             return await offload(content.read, offset, length)
-        return await self._wait(handle, content.read, offset, length)
+        return await self._in_thread(handle, content.read, offset, length)
 
     def _keep(self, handle: int, content: Readable) -> None:
         contents = self._contents
@@ -331,7 +331,7 @@ class TouchOperations(Operations):
             file = self._control.files.opened(handle)
         left = file.release()
         if left is not None:
-            await self._change(left)
+            await self._change_store(left)
 
     @handler
     async def flush(self, handle: int) -> None:
@@ -362,7 +362,7 @@ class TouchOperations(Operations):
         if name.startswith(XATTR_PREFIX) and not is_control(inode):
             if name == TOKEN:
                 return await self._token(inode)
-            told = await self._ask(inode, Tree.attributes, inode)
+            told = await self._call_tree(inode, Tree.attributes, inode)
             value = told.get(name[len(XATTR_PREFIX) :].decode("utf-8", "replace"))
             if value is not None:
                 return value.encode("utf-8", "surrogateescape")
@@ -370,11 +370,11 @@ class TouchOperations(Operations):
 
     async def _token(self, inode: int) -> bytes:
         """What positions an iterator at the sample, or segment, of a file."""
-        told = await self._ask(inode, Tree.attributes, inode)
+        told = await self._call_tree(inode, Tree.attributes, inode)
         if "ordinal" not in told:
             raise FUSEError(pyfuse3.ENOATTR)
         source = f"merged/{told['plan']}" if "plan" in told else "segments" if "segment" in told else "samples"
-        token: str = await self._wait(
+        token: str = await self._in_thread(
             inode, self._control.tokens.token, source, told["shard"], int(told["ordinal"]), int(told.get("segment", 0))
         )
         return token.encode()
@@ -385,13 +385,13 @@ class TouchOperations(Operations):
             raise FUSEError(errno.ENOSYS)
         if is_control(inode):
             return []
-        told = await self._ask(inode, Tree.attributes, inode)
+        told = await self._call_tree(inode, Tree.attributes, inode)
         return [XATTR_PREFIX + name.encode() for name in told] + [TOKEN] * ("ordinal" in told)
 
     @handler
     async def write(self, handle: int, offset: int, data: bytes) -> int:
         file = self._control.files.opened(handle)
-        written: int = await self._change(file.write, Piece(offset, bytes(data), self._facts.resent[0]))
+        written: int = await self._change_store(file.write, Piece(offset, bytes(data), self._facts.resent[0]))
         return written
 
     @handler
@@ -400,14 +400,14 @@ class TouchOperations(Operations):
     ) -> pyfuse3.EntryAttributes:
         if parent != ITERATORS:
             raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
-        made = await self._change(self._control.make_iterator, name, _asker(context))
-        return self._of_control(made)
+        made = await self._change_store(self._control.make_iterator, name, _requester(context))
+        return self._attributes_of_control(made)
 
     @handler
     async def rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:
         if parent != ITERATORS:
             raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
-        await self._change(self._control.remove_iterator, name, _asker(context))
+        await self._change_store(self._control.remove_iterator, name, _requester(context))
 
     @handler
     async def setattr(
@@ -433,20 +433,20 @@ class TouchOperations(Operations):
             raise FUSEError(errno.EPERM)
         return entry
 
-    create = _refused("create")
-    link = _refused("link")
-    mknod = _refused("mknod")
-    removexattr = _refused("removexattr")
-    rename = _refused("rename")
-    setxattr = _refused("setxattr")
-    symlink = _refused("symlink")
-    unlink = _refused("unlink")
+    create = _rejecting_handler("create")
+    link = _rejecting_handler("link")
+    mknod = _rejecting_handler("mknod")
+    removexattr = _rejecting_handler("removexattr")
+    rename = _rejecting_handler("rename")
+    setxattr = _rejecting_handler("setxattr")
+    symlink = _rejecting_handler("symlink")
+    unlink = _rejecting_handler("unlink")
 
 
-def _listed(tree: Tree, directory: int, after: int) -> list[tuple[bytes, Entry, int]]:
+def _list_entries(tree: Tree, directory: int, after: int) -> list[tuple[bytes, Entry, int]]:
     """The next entries of a directory."""
-    return list(islice(tree.entries(directory, after), LISTED_MAX))
+    return list(islice(tree.entries(directory, after), LISTING_MAX))
 
 
-def _asker(context: pyfuse3.RequestContext) -> str:
+def _requester(context: pyfuse3.RequestContext) -> str:
     return f"{context.uid}:{context.pid}"

@@ -14,7 +14,7 @@ _LOOKED_AT = (pyfuse3.RequestContext, pyfuse3.SetattrFields)
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedObject:
     """An object of pyfuse3's: the name of its class, and its attributes."""
 
     kind: str
@@ -24,14 +24,14 @@ class Packed:
 def pack(value: Any) -> Any:
     if isinstance(value, (*_MADE_ANEW.values(), *_LOOKED_AT)):
         names = [name for name in dir(value) if not name.startswith("_")]
-        return Packed(type(value).__name__, {name: getattr(value, name) for name in names})
+        return PackedObject(type(value).__name__, {name: getattr(value, name) for name in names})
     if isinstance(value, pyfuse3.ReaddirToken):
         return None  # only pyfuse3 knows what it is
     return bytes(value) if isinstance(value, memoryview) else value
 
 
 def unpack(value: Any) -> Any:
-    if not isinstance(value, Packed):
+    if not isinstance(value, PackedObject):
         return value
     if value.kind not in _MADE_ANEW:
         return SimpleNamespace(**value.attributes)
