@@ -104,12 +104,16 @@ def test_a_request_that_kills_is_an_error_after_one_worker(fatal, way):
         assert error_of(lambda: os.listdir(mounted.path / "shards/deadly")) == "EIO"
         assert [read.result() for read in reading] == [None] * 3
     assert mounted.ran("deadly") == 1 + DEATHS, "in a worker, and alone"
-    assert mounted.errors()[0].endswith(" shards/deadly: readdir is refused for a minute: whoever runs it dies")
+    assert mounted.errors()[0].endswith(
+        " shards/deadly: readdir is refused for a minute: it kills the process that runs it"
+    )
     assert error_of(lambda: os.listdir(mounted.path / "shards/deadly")) == "EIO"
     assert mounted.ran("deadly") == 1 + DEATHS
     assert error_of((mounted.path / "shards/good/dies.wav").read_bytes) == "EIO"
     assert mounted.ran("dies") == 1 + DEATHS
-    assert mounted.errors()[0].endswith(" shards/good/dies.wav: read is refused for a minute: whoever runs it dies")
+    assert mounted.errors()[0].endswith(
+        " shards/good/dies.wav: read is refused for a minute: it kills the process that runs it"
+    )
     assert len(mounted.errors()) == 2
     assert (mounted.path / "shards/deadly/s3.wav").read_bytes()[44:] == audio_of("s3")
     wait_until(lambda: len(mounted.workers()) == others)

@@ -218,7 +218,7 @@ def pack(paths: tuple[str, ...], output: str, dialect: str, jobs: int, check: bo
     if check:
         return _run(native.check_any, [Task(output, output)], 1)
     if os.path.lexists(output) and not force:
-        raise UsageError("already exists: replace it with --force", path=output)
+        raise UsageError("already exists: --force replaces it", path=output)
     with executor(jobs if len(paths) > 1 else 1) as pool, progress_bar("indexing") as progress:
         samples = write_pack(paths, output, Dialect(dialect), executor=pool, progress=progress)
     say(f"{output}: {counted(samples, 'sample')}")

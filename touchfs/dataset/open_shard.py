@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from touchfs.catalog.catalog import FileKind
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, UsageError

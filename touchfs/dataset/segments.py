@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.catalog.catalog import FileKind
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset

@@ -10,13 +10,14 @@ import os
 from collections.abc import Mapping
 
 from touchfs.errors import FormatError, SourceError
-from touchfs.sample import Samples
+from touchfs.sample import Samples, StoredSample
 from touchfs.shard.jsonl import JsonlShard
 from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.shard.single import fingerprint
 from touchfs.shard.tar import TarShard
 from touchfs.source.decompressed import DecompressedFile, decompressed, find
 from touchfs.source.local import FileIdentity
+from touchfs.source.scratch import ScratchFile
 
 TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
 JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from touchfs.errors import FormatError, SourceError
 from touchfs.extent import Buffer
-from touchfs.format.tar.members import Member, ReadAhead
+from touchfs.format.tar.members import Member, MemberType, ReadAhead
 from touchfs.media import duration
 from touchfs.source.drive import drive
 

@@ -22,7 +22,7 @@ from typing import Any
 from touchfs.format.lhotse import Supervision
 from touchfs.format.metainfo import AnySegment
 from touchfs.names import quote
-from touchfs.sample import Recording
+from touchfs.sample import Recording, StoredSample
 from touchfs.view.file import File
 from touchfs.view.form import piece, recording_of
 

@@ -132,8 +132,8 @@ def _end_with_the_parent(enabled: bool) -> None:
 
 
 def _close_inherited() -> None:
-    """Close descriptors inherited from the calling program (a shell's `3>file`, a build's pipes): readers at their other
-    ends would wait as long as this process lives.
+    """Close descriptors inherited from the calling program (a shell's `3>file`, a build's pipes). Readers at their
+    other ends would wait as long as this process lives.
 
     Python opens files as non-inheritable, so an inheritable descriptor was inherited.
     """

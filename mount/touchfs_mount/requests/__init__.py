@@ -1,1 +1,1 @@
-"""Requests of the kernel: handlers, what they answer, and those that end workers."""
+"""Requests of the kernel: handlers, their answers, and requests that kill workers."""

@@ -1,11 +1,11 @@
-"""Access for other users (`--allow-other`): a user may read in the mount what that user may read at the source.
+"""Access for other users (`--allow-other`): a user may read a file of the mount if that user may read it at the source.
 
-A file shows the owner, the group and the read bits of the shard's files that it comes from. Where these differ, it
-shows the strictest of all: somebody whom it lets in may read each of them, and search each directory on the way from
-SOURCE to it. Directories of a shard are for those who may read its files, as keys are names in them. The root of the
-mount is for those who can search each directory up to SOURCE, and SOURCE.
+A file shows the owner, the group and the read bits of the shard's files that it comes from. If these differ, it shows
+the strictest combination: a user with access to it may read each of them, and search each directory on the way from
+SOURCE to it. The directories of a shard are readable for the users who may read its files, because names in them are
+keys. The root of the mount is readable for the users who can search SOURCE and each directory above it.
 
-Modes tell that, and groups. What an access control list allows besides is not ownership_of: fewer are let in then.
+Only modes and groups are used. Permissions that an access control list adds are ignored, so fewer users get access.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from touchfs.tree.inode import ROOT, unpack
 _ALL = 0o444
 _OWNER, _GROUP, _OTHERS = 0o400, 0o040, 0o004
 _ACL = "system.posix_acl_access"
-# Copies of directories take the mode along, and what is in them is to be removed by their owner.
+# A copy of a directory keeps the mode, and its owner must be able to remove the contents.
 _DIRECTORY, _FILE = 0o755, 0o444
 
 
 class Access(NamedTuple):
-    """A class of users may, if `mode` has its bit of `0o444`."""
+    """The access of the owner `user`, the group, and others: a class has access if its bit of `0o444` is in `mode`."""
 
     user: int
     group: int
@@ -39,7 +39,7 @@ class Access(NamedTuple):
 
 
 class Ownership(NamedTuple):
-    """The owner, the group, and by kind of entry the mode, as `stat` shows them."""
+    """The owner and group of entries, and the mode for each kind of entry (`stat.S_IFREG` etc.), for `stat`."""
 
     user: int
     group: int
@@ -47,6 +47,7 @@ class Ownership(NamedTuple):
 
 
 def ownership_of(access: Access, *, umask: int = 0) -> Ownership:
+    """The ownership and modes that grant an access, without the bits of `umask`."""
     classes = sum(0o7 << shift for shift in (0, 3, 6) if access.mode >> shift & 0o4) & ~umask
     return Ownership(
         access.user,
@@ -66,9 +67,9 @@ OUR_OWNERSHIP = ownership_of(_WORLD_READABLE)
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """The attributes of entries: of the root, of shards by the shard's id, and of others.
+    """The ownership and modes of entries: of the root, of each shard's files by shard id, and of others.
 
-    `hides` is true where some users may not read all shards.
+    `hides` is true if some users may not read all shards.
     """
 
     root: Ownership = OUR_OWNERSHIP
@@ -77,10 +78,13 @@ class Modes:
     hides: bool = False
 
     def of(self, inode: int) -> Ownership:
+        """The ownership of an inode."""
         return self.root if inode == ROOT else self.shards.get(unpack(inode)[1], self.others)
 
     def of_keys(self) -> Ownership:
-        """A directory of keys of all shards: names in it are found by those who know them, and listed by us."""
+        """The ownership of a directory with keys of all shards. If shards are hidden, others can look up a name in it
+        but not list it.
+        """
         modes = {**self.others.modes, stat.S_IFDIR: self.others.modes[stat.S_IFDIR] & ~(_GROUP | _OTHERS)}
         return self.others._replace(modes=modes) if self.hides else self.others
 
@@ -89,49 +93,50 @@ DEFAULT_MODES = Modes()
 
 
 def fixed(user: int | None, group: int | None, umask: int) -> Modes:
-    """The same for all: `--uid`, `--gid`, `--umask`."""
+    """The same owner, group and mode bits for all entries: `--uid`, `--gid`, `--umask`."""
     access = Access(os.geteuid() if user is None else user, os.getegid() if group is None else group, _ALL)
-    all_show = ownership_of(access, umask=umask)
-    return Modes(all_show, all_show)
+    ownership = ownership_of(access, umask=umask)
+    return Modes(ownership, ownership)
 
 
 class SourceModes(NamedTuple):
-    """The attributes of the root, and of shards by their positions."""
+    """The ownership of the root, and of shards by their positions in the dataset."""
 
     root: Ownership
     shards: list[Ownership]
     hides: bool
 
     def modes(self, shard_ids: Sequence[int]) -> Modes:
+        """The same by shard id; `shard_ids` are in the order of the dataset."""
         return Modes(self.root, OUR_OWNERSHIP, dict(zip(shard_ids, self.shards, strict=True)), self.hides)
 
 
 def read_source_modes(dataset: Dataset) -> SourceModes:
-    """The attributes as the source's own files give them now. Only we are let into what cannot be looked at, as its
-    file system does not answer, say.
+    """The ownership according to the source's files now. Only we get access to a shard that cannot be examined, for
+    example because its file system does not answer.
     """
     source = os.path.realpath(dataset.source)
-    way = [*_ancestors(source), *([source] if os.path.isdir(source) else [])]
-    searched = cache(lambda directory: _access_at(directory, 0o111))
+    path_to_source = [*_ancestors(source), *([source] if os.path.isdir(source) else [])]
+    search_access = cache(lambda directory: _access_at(directory, 0o111))
     known: dict[Access, Ownership] = {}
     shards = []
     for shard in dataset.shards:
-        if shard.path in dataset.unseen:  # a look at it might never end
+        if shard.path in dataset.unseen:  # a stat of it might block for ever
             shards.append(known.setdefault(_OWNER_ONLY, ownership_of(_OWNER_ONLY)))
             continue
         files = [_real(path) for path in file_paths(shard.path, shard.files)]
-        between = {above for directory in map(os.path.dirname, files) for above in (directory, *_ancestors(directory))}
+        between = {each for directory in map(os.path.dirname, files) for each in (directory, *_ancestors(directory))}
         found = [_access_at(path, _ALL) for path in files]
-        access = strictest([*found, *map(searched, sorted(between.difference(way), key=len))])
-        if access is None:  # everybody may read: the owner and the group are only ownership_of
+        access = strictest([*found, *map(search_access, sorted(between.difference(path_to_source), key=len))])
+        if access is None:  # all users may read: the owner and the group are only displayed
             access = found[0] if len({each[:2] for each in found}) == 1 else _WORLD_READABLE
         shards.append(known.setdefault(access, ownership_of(access)))
-    root = strictest(list(map(searched, sorted(way, key=len, reverse=True)))) or _WORLD_READABLE
+    root = strictest(list(map(search_access, sorted(path_to_source, key=len, reverse=True)))) or _WORLD_READABLE
     return SourceModes(ownership_of(root), shards, hides=any(access.mode != _ALL for access in known))
 
 
 def strictest(found: Iterable[Access]) -> Access | None:
-    """An access that lets in nobody who is kept out by any of these, but always us; None if all are for everybody."""
+    """An access that excludes every user whom one of these excludes, but always includes us. None if all include all."""
     limits = list(dict.fromkeys(access for access in found if access.mode != _ALL))
     if not limits:
         return None
@@ -170,7 +175,7 @@ def _groups_of(user: int) -> frozenset[int]:
 
 
 def _access_at(path: str, bits: int) -> Access:
-    """The classes of users that have these permission bits, each as its bit of `0o444`."""
+    """The access of the classes of users that have a permission bit of `bits` for a path; ours alone if it fails."""
     try:
         found = os.stat(path)
         has_acl = _ACL in os.listxattr(path)
@@ -181,7 +186,7 @@ def _access_at(path: str, bits: int) -> Access:
 
 
 def _real(path: str) -> str:
-    """The path without links."""
+    """The path with all links resolved."""
     directory, name = os.path.split(path)
     path = os.path.join(_real_directory(directory), name)
     return os.path.realpath(path) if os.path.islink(path) else path
@@ -189,13 +194,13 @@ def _real(path: str) -> str:
 
 @lru_cache(1)
 def _real_directory(path: str) -> str:
-    """The files of a shard are in one."""
+    """Cached for the last directory, as a shard's files are usually in the same one."""
     return os.path.realpath(path)
 
 
 def _ancestors(path: str) -> list[str]:
-    """The directories that lead to a path."""
-    above = []
+    """The directories above a path, the nearest first."""
+    directories = []
     while (directory := os.path.dirname(path)) != path:
-        above.append(path := directory)
-    return above
+        directories.append(path := directory)
+    return directories

@@ -1,12 +1,13 @@
-"""Running a request alone: in a process made for it, so that nothing else dies or waits with it.
+"""Running a request alone, in a process of its own, so that no other request dies or waits with it.
 
-A worker asks the zygote for one, through a socket that all workers share (the *door*), and hands it one end of a
-connection. Through that go the name of a handler and its arguments, then what the handler returns. All of it is ours at
-both ends, so it is pickled. The process takes the strike away when it has an answer.
+A worker requests a process from the zygote through a socket that all workers share (the *door*), and passes it one end
+of a connection. The worker sends the name of a handler and its arguments, and receives the handler's result. Both ends
+are our own code, so messages are pickled. The process removes the strike when it has an
+answer.
 
-It is the worker that judges. A process that began and ended without an answer has died of the request; as somebody else
-may have killed it, this must happen `DEATHS` times. One that does not answer in time is stuck, unless it waits for a
-file or for the state store: then it says so now and then, and may go on.
+The worker decides about the outcome. If the process begins and exits without an answer, the request has killed it;
+because another program may have killed it, this must happen `DEATHS` times. A process that does not answer in time is
+stuck, unless it waits for a file or for the state store: then it reports that regularly, and may continue.
 """
 
 from __future__ import annotations
@@ -31,33 +32,33 @@ _TRIES = 10
 
 
 class Answer(NamedTuple):
-    """What a handler returned, and the entries that it listed: the arguments of `readdir_reply` after the first."""
+    """The result of a handler, and the entries that it listed: `(name, attributes, cookie)` as for `readdir_reply`."""
 
     returned: Any
     listed: list[tuple[bytes, Any, int]]
 
 
 class Door:
-    """Where workers ask for a process. Made before the fork of the zygote, which answers `inside`."""
+    """The socket through which workers request processes. Created before the fork of the zygote, which uses `inside`."""
 
     def __init__(self) -> None:
         self.inside, self._outside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def ask(self) -> Connection:
-        """A connection to a process, which ends at once where none can be made."""
+        """Request a process, and return a connection to it. The connection is closed at once if the fork fails."""
         ours, theirs = Pipe()
         with theirs:
             socket.send_fds(self._outside, [b"?"], [theirs.fileno()])
         return ours
 
     def receive(self) -> int:
-        """For the zygote: the descriptor of the other end of the next connection."""
+        """In the zygote, receive a request: the descriptor of the connection's other end."""
         _, (descriptor, *_), _, _ = socket.recv_fds(self.inside, 1, 1)
         return descriptor
 
 
 class Alone:
-    """What a worker has for requests with a strike."""
+    """Runs requests with a strike, for one worker."""
 
     def __init__(self, strikes: Strikes, door: Door, stuck_seconds: float) -> None:
         self.strikes = strikes
@@ -65,27 +66,27 @@ class Alone:
         self._stuck_seconds = stuck_seconds
 
     def answer(self, key: int, name: str, arguments: tuple[Any, ...]) -> Answer:
-        """Wait for what the handler of this name returns. Raises FUSEError as that did, and FormatError where the
-        process died of it, or was stuck.
+        """Run the handler called `name`, and wait for its answer. Raises FUSEError if the handler does, and FormatError
+        if the process died of the request or was stuck.
         """
         if self.strikes.is_refused(key):
-            raise FUSEError(errno.EIO)  # it was told why when it was refused first
+            raise FUSEError(errno.EIO)  # the reason was reported when it was refused first
         request = key, name, tuple(map(pack, arguments))
-        told = _Outcome()
-        while not told.problem:
+        outcome = _Outcome()
+        while not outcome.problem:
             with self._door.ask() as connection:
-                answer = self._follow(connection, request, told)
+                answer = self._follow(connection, request, outcome)
             if answer is not None:
-                if told.errno:
-                    raise FUSEError(told.errno)
+                if outcome.errno:
+                    raise FUSEError(outcome.errno)
                 return answer
         self.strikes.refuse(key)
-        raise FormatError(f"{name} is refused for a minute: {told.problem}", path=told.path or None)
+        raise FormatError(f"{name} is refused for a minute: {outcome.problem}", path=outcome.path or None)
 
     def _follow(
-        self, connection: Connection, request: tuple[int, str, tuple[Any, ...]], told: _Outcome
+        self, connection: Connection, request: tuple[int, str, tuple[Any, ...]], outcome: _Outcome
     ) -> Answer | None:
-        """One process, up to its end. None if there was no answer."""
+        """Follow one process until it ends. None if it gave no answer."""
         pid = 0
         try:
             connection.send(request)
@@ -94,28 +95,28 @@ class Alone:
                     case "began", pid:
                         pass
                     case "path", path:
-                        told.path = path
+                        outcome.path = path
                     case "errno", number:
-                        told.errno = number
+                        outcome.errno = number
                         return Answer(None, [])
                     case "answer", answer:
                         return Answer(*answer)
             if pid:
-                told.problem = f"it takes over {self._stuck_seconds:g} s"
+                outcome.problem = f"it takes over {self._stuck_seconds:g} s"
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         except (EOFError, ConnectionError):
-            told.deaths += pid != 0
-            if told.deaths == DEATHS:
-                told.problem = "whoever runs it dies"
-        told.failures += pid == 0
-        if told.failures == _TRIES:
-            raise SourceError("no process can be made for this request")
+            outcome.deaths += pid != 0
+            if outcome.deaths == DEATHS:
+                outcome.problem = "it kills the process that runs it"
+        outcome.failures += pid == 0
+        if outcome.failures == _TRIES:
+            raise SourceError("no process can be forked for this request")
         return None
 
 
 class _Outcome:
-    """What the processes for a request have told, and how often they died or could not be made."""
+    """The results of the processes for one request, and how many of them died or could not be forked."""
 
     def __init__(self) -> None:
         self.path = ""

@@ -1,4 +1,4 @@
-"""Entries as the kernel takes them, with how long it may remember what it is told."""
+"""Entries as pyfuse3 attributes, with the times for which the kernel may cache them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from touchfs_mount.control.iterator_files import ControlEntry
 from touchfs_mount.requests.access import Ownership
 
 BLOCK_SIZE = 512
-# The most that readers ask for in one request, and what Python's open() buffers.
+# The largest read request of the kernel, and the size of the buffer that Python's open() allocates.
 PREFERRED_READ = 1 << 17
 
 
 def attributes_of(entry: Entry, seconds: float, ownership: Ownership) -> pyfuse3.EntryAttributes:
+    """The attributes of an entry of the tree. The kernel may cache them for `seconds`."""
     inode, kind, size, mtime_ns = entry
     attributes = pyfuse3.EntryAttributes()
     attributes.st_ino = inode
@@ -32,13 +33,14 @@ def attributes_of(entry: Entry, seconds: float, ownership: Ownership) -> pyfuse3
 def control_attributes(
     entry: ControlEntry, mtime_ns: int, seconds: float, ownership: Ownership
 ) -> pyfuse3.EntryAttributes:
+    """The attributes of an entry of the control directory. Its size is 0. The kernel may cache them for `seconds`."""
     attributes = attributes_of(Entry(entry.inode, stat.S_IFMT(entry.mode), 0, mtime_ns), seconds, ownership)
     attributes.st_mode = entry.mode
     return attributes
 
 
 def missing(seconds: float) -> pyfuse3.EntryAttributes:
-    """A name that is not there, so that the kernel remembers it: ENOENT by exception is not cached."""
+    """The reply for a missing name, which the kernel may cache for `seconds`. An ENOENT error would not be cached."""
     attributes = pyfuse3.EntryAttributes()
     attributes.st_ino = 0
     attributes.entry_timeout = seconds

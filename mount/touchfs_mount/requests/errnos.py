@@ -1,4 +1,4 @@
-"""From our errors to errnos: the only place where that is decided."""
+"""The mapping from our errors to errnos. No other module decides this."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from touchfs.errors import (
 )
 from touchfs.iterators.registry import ExistsError
 
-# The first class that fits counts, so a subclass stands before its base.
+# The first matching class counts, so a subclass comes before its base class.
 _ERRNOS: tuple[tuple[type[TouchfsError], int], ...] = (
     (NotFoundError, errno.ENOENT),
     (ChangedError, errno.ESTALE),
@@ -32,4 +32,5 @@ _ERRNOS: tuple[tuple[type[TouchfsError], int], ...] = (
 
 
 def errno_of(error: TouchfsError) -> int:
+    """The errno of an error; EIO for other classes."""
     return next((number for kind, number in _ERRNOS if isinstance(error, kind)), errno.EIO)

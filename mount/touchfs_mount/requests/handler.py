@@ -1,8 +1,8 @@
-"""What every handler of a request is wrapped in, so that nothing but an errno ever leaves it.
+"""The wrapper of every request handler: only an errno ever leaves a handler.
 
-The wrapper releases the read lock (`loop`), notes what runs, and has run alone what may have ended a worker
-(`strikes`). It turns our errors into errnos, and anything else into EIO with a log line and a counter. An exception
-that left a handler would end pyfuse3's loop and the mount.
+The wrapper releases the read lock (`loop`), notes which request runs, and runs a request alone if it may have killed a
+worker (`strikes`). It turns our errors into errnos, and other exceptions into EIO with a log line and a counter. Any
+other exception from a handler would end pyfuse3's loop, and so the mount.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from touchfs_mount.requests.strikes import ON_LOOP, PLACES
 log = logging.getLogger(__name__)
 
 LOG_SECONDS, LOGGED_KEPT = 60.0, 1000
-_KNOWN_BY = ("inode", "handle", "parent", "name")
+_KEY_PARAMETERS = ("inode", "handle", "parent", "name")
 
 
 class Refusals:
-    """Logs what readers are refused, and adds it to the recent errors: each kind of error of each file once a minute,
-    as one bad shard is asked often.
+    """Logs the errors that readers get, and adds them to the recent errors: each kind of error of each file once a
+    minute, because a bad shard is read often.
     """
 
     def __init__(self, errors: RecentErrors) -> None:
@@ -44,19 +44,20 @@ class Refusals:
         self._logged: dict[tuple[type[TouchfsError], str | None], float] = {}
 
     def log(self, error: TouchfsError) -> None:
-        what, now = (type(error), error.path), monotonic()
-        if now - self._logged.get(what, -math.inf) < LOG_SECONDS:
+        """Log an error, unless one of its kind and path was logged within the last minute."""
+        key, now = (type(error), error.path), monotonic()
+        if now - self._logged.get(key, -math.inf) < LOG_SECONDS:
             return
         if len(self._logged) >= LOGGED_KEPT:
             self._logged.clear()
-        self._logged[what] = now
+        self._logged[key] = now
         self._errors.add(str(error))
         log.info("%s", error)
 
 
 class HandlerOwner(Protocol):
-    """Whose handlers are wrapped. `entered` releases the read lock, where there is one. In `running` they note the key
-    of the request that runs on the loop; `struck` are the keys of those with a strike.
+    """An object with wrapped handlers. `entered` releases the read lock, if there is one. In `running` the wrapper
+    notes the key of the request that runs on the loop. `struck` has the keys of requests with a strike.
     """
 
     entered: Callable[[], None] | None
@@ -72,17 +73,18 @@ Handler = TypeVar("Handler", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 def handler(function: Handler) -> Handler:
+    """Wrap a request handler, a method of a `HandlerOwner`."""
     name = function.__name__
-    # A request is known by these arguments: an inode or a handle, and a name.
-    known_by = [parameter in _KNOWN_BY for parameter in signature(function).parameters][1:3].count(True)
-    known = itemgetter(*range(known_by)) if known_by else len
+    # These arguments identify a request: an inode or a handle, and a name.
+    key_arguments = [parameter in _KEY_PARAMETERS for parameter in signature(function).parameters][1:3].count(True)
+    identify = itemgetter(*range(key_arguments)) if key_arguments else len
 
     @wraps(function)
     async def guarded(self: HandlerOwner, *arguments: Any) -> Any:
         if self.entered is not None:
             self.entered()
         try:
-            self.running[ON_LOOP] = key = hash((name, known(arguments)))
+            self.running[ON_LOOP] = key = hash((name, identify(arguments)))
             if self.struck[key % PLACES] == key and self.alone.strikes.has(key):
                 return await _alone(self, key, name, arguments)
             return await function(self, *arguments)
@@ -101,10 +103,10 @@ def handler(function: Handler) -> Handler:
     return cast(Handler, guarded)
 
 
-async def _alone(guarded: HandlerOwner, key: int, name: str, arguments: tuple[Any, ...]) -> Any:
-    """What a handler returns that runs in a process of its own."""
-    answer = await guarded.offload(key, guarded.alone.answer, key, name, arguments)
-    for entry, attributes, place in answer.listed:
-        if not pyfuse3.readdir_reply(arguments[-1], entry, unpack(attributes), place):
+async def _alone(owner: HandlerOwner, key: int, name: str, arguments: tuple[Any, ...]) -> Any:
+    """Run a handler in a process of its own, and return its result."""
+    answer = await owner.offload(key, owner.alone.answer, key, name, arguments)
+    for entry, attributes, cookie in answer.listed:
+        if not pyfuse3.readdir_reply(arguments[-1], entry, unpack(attributes), cookie):
             break
     return unpack(answer.returned)

@@ -1,8 +1,8 @@
-"""The process that runs one request alone, and ends (`alone`).
+"""The process that runs one request alone, and exits (`alone`).
 
-Nothing of a worker is in it but its handlers: what they would do in a thread they do at once. A thread watches. While
-what the handler is in waits for a file system or for the state store, it tells so. Should the worker be gone, it ends
-the process, and an alarm does where it cannot, as something holds the interpreter.
+It has the handlers of a worker, but no loop: functions that a worker would run in a thread are called directly. A
+thread watches the process. It reports to the worker while the handler waits for a file system or for the state store.
+If the worker is gone, it ends the process; if it cannot run because C code holds the interpreter lock, an alarm does.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from touchfs_mount.requests.strikes import Strikes
 
 _WAITING_MODULES = ("touchfs.posix.", "touchfs.source.", "touchfs.store.")
 _LATER_SECONDS = 5.0
-# What a listing is asked for at once: as much as the kernel asks for, 128 KiB.
+# The entries to list at once: as many as the kernel requests, 128 KiB.
 _LISTING_MAX = 1024
 
 
 def run_request(operations: Operations, strikes: Strikes, descriptor: int, stuck_seconds: float) -> int:
-    """Answer the request that comes through the connection, and take its strike away. Returns the exit status."""
+    """Answer the one request that comes through the connection, and remove its strike. Returns the exit status."""
     with suppress(OSError):
-        Path("/proc/self/comm").write_text("touchfs-alone", encoding="ascii")  # for whoever looks at processes
+        Path("/proc/self/comm").write_text("touchfs-alone", encoding="ascii")  # shown by ps and top
     connection, sending = Connection(descriptor), threading.Lock()
 
-    def send(*told: Any) -> None:
+    def send(*message: Any) -> None:
         with sending:
-            connection.send(told)
+            connection.send(message)
 
-    with suppress(EOFError, ConnectionError):  # the worker is gone, and its request will be sent again
+    with suppress(EOFError, ConnectionError):  # the worker is gone, and its request will be resent
         key, name, packed = connection.recv()
         send("began", os.getpid())
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -50,31 +50,32 @@ def run_request(operations: Operations, strikes: Strikes, descriptor: int, stuck
         arguments = [unpack(value) for value in packed]
         operations.started(environment())
         send("path", operations.path_of(*arguments))
-        listed = _ListingReply()
+        listing = _ListingReply()
         answer: tuple[str, Any]
-        vars(pyfuse3)["readdir_reply"] = listed.reply
+        vars(pyfuse3)["readdir_reply"] = listing.reply
         try:
-            answer = "answer", (pack(_run(getattr(operations, name)(*arguments))), listed.entries)
+            answer = "answer", (pack(_run(getattr(operations, name)(*arguments))), listing.entries)
         except FUSEError as error:
             answer = "errno", error.errno
-        # Before the answer is sent: if the worker is gone by now, the next one answers the request by itself.
+        # Before the answer is sent: if the worker is gone by now, the next one handles the request itself.
         strikes.forgive(key)
         send(*answer)
     return 0
 
 
 class _ListingReply:
-    """Stands where the kernel's reply is filled."""
+    """Replaces `pyfuse3.readdir_reply`, and records the entries."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[bytes, Any, int]] = []
 
-    def reply(self, token: object, name: bytes, attributes: pyfuse3.EntryAttributes, place: int) -> bool:
-        self.entries.append((name, pack(attributes), place))
+    def reply(self, token: object, name: bytes, attributes: pyfuse3.EntryAttributes, cookie: int) -> bool:
+        self.entries.append((name, pack(attributes), cookie))
         return len(self.entries) < _LISTING_MAX
 
 
 def environment() -> Environment:
+    """An environment without a loop: offloaded functions are called directly, and no request has a strike."""
     strikes, counters = Strikes(1), memoryview(bytearray(8 * CELLS)).cast("q")
     return Environment(counters, strikes.running(0), None, _at_once, _at_once, Alone(strikes, Door(), 0))
 
@@ -84,12 +85,12 @@ async def _at_once(share: Hashable, function: Callable[..., Any], *arguments: An
 
 
 def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What it returns. It never waits for anybody."""
+    """Run a coroutine that never waits, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         return end.value
-    raise RuntimeError("a handler waits where nobody answers it")
+    raise RuntimeError("a handler waits, but there is no loop here")
 
 
 def _watch(connection: Connection, send: Callable[..., None], stuck_seconds: float) -> None:
@@ -98,7 +99,7 @@ def _watch(connection: Connection, send: Callable[..., None], stuck_seconds: flo
         while True:
             signal.setitimer(signal.ITIMER_REAL, stuck_seconds + _LATER_SECONDS)
             if connection.poll(stuck_seconds / 4):
-                os._exit(0)  # nothing more is sent to us: the worker is gone
+                os._exit(0)  # the worker sends nothing more, so it is gone
             module = sys._current_frames()[main].f_globals.get("__name__", "")
             if module.startswith(_WAITING_MODULES):
                 send("waits", None)

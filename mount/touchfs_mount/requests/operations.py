@@ -1,13 +1,13 @@
-"""FUSE requests to the tree and back: numbers and names in, attributes and errnos out. Nothing is decided here.
+"""The FUSE handlers. They translate requests into calls of the tree, and results into attributes and errnos.
 
-The read path: `open` has the tree make the content and keeps it under the inode, which is also the handle. `read` is
-a look-up, then `read_nowait`, then a thread if that had to wait. As a request may come to a worker that never saw the
-open (a restarted one, or another of several), a content that is not kept is made again; so nothing depends on what is
-kept, a release does nothing, and the contents made first are dropped. Only the files of the control directory have
-opens of their own (`control_files`), which are released.
+The read path: `open` makes the content and caches it under the inode number, which is also the handle. `read` looks the
+content up and calls `read_nowait`; if that would block, a thread reads. A request may reach a worker that never saw the
+open (a restarted one, or another of several); then the content is made again. So correctness does not depend on the
+cache, release does nothing, and the oldest contents are evicted. Only files of the control directory have opens of
+their own (`control_files`), which are released.
 
-The loop waits for nothing. It asks the part of the tree that is at hand; a thread asks for the rest: to open a shard,
-and to open a file of it or to see, once a second, that it is the same.
+The loop never blocks. It calls the non-blocking tree first, and a thread calls the tree itself if that would block: to
+open a shard, to open a file of it, or to check, once a second, that the file has not changed.
 """
 
 from __future__ import annotations
@@ -47,52 +47,56 @@ log = logging.getLogger(__name__)
 
 CONTENTS_KEPT = 4096
 _OWNER_UIDS = frozenset({0, os.geteuid()})
-# What a thread lists at once: as much as the kernel asks for, 128 KiB.
+# The entries that a thread lists at once: as many as the kernel requests, 128 KiB.
 LISTING_MAX = 1024
-# What is under an inode never changes: a shard that does gets other inodes.
+# The data of an inode never change: a shard that changes gets new inodes.
 FOREVER_SECONDS = 3600.0
 XATTR_PREFIX = b"user.touchfs."
 TOKEN = XATTR_PREFIX + b"token"
 
-# How many entries come first in every listing, before those that the tree and the control directory give places.
+# `.` and `..` come first in every listing; the cookies of the tree and the control directory are counted on from them.
 DOTS = 2
-# The control directory is the last entry of the root, after all the views there can be.
-CONTROL_PLACE = 1 << 12
+# The control directory is the last entry of the root, after any possible view.
+CONTROL_COOKIE = 1 << 12
 
 
-# Stands for the request that something is made ahead for.
+# Stands for the key of a request in `running` while the worker precomputes.
 _PRECOMPUTING = 1
 
 T = TypeVar("T")
 
 
 class StorePlace(NamedTuple):
-    """The state store of a mount: where it is, and which one."""
+    """The path of a mount's state store, and the identity of the store that is expected there."""
 
     path: str
     identity: bytes
 
 
 class Readable(Protocol):
-    """What a file that is open shows."""
+    """The content of an open file."""
 
-    def read(self, offset: int, length: int) -> Buffer: ...
+    def read(self, offset: int, length: int) -> Buffer:
+        """Read bytes. May block."""
+        ...
 
-    def read_nowait(self, offset: int, length: int) -> Buffer | None: ...
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """Read bytes, or return None if that would block."""
+        ...
 
 
 def _rejecting_handler(name: str) -> Any:
-    """Nothing is changed this way. `iterators/` is no read-only file system, but not for this."""
+    """A handler that fails: EROFS in the read-only tree, EPERM in `iterators/`, which is writable in other ways."""
 
-    async def refuse(self: TouchOperations, inode: int, *arguments: Any) -> None:
+    async def reject(self: TouchOperations, inode: int, *arguments: Any) -> None:
         raise FUSEError(errno.EPERM if is_iterators(inode) else errno.EROFS)
 
-    refuse.__name__ = name
-    return handler(refuse)
+    reject.__name__ = name
+    return handler(reject)
 
 
 class TouchOperations(Operations):
-    """The handlers. Made once, before the fork; `started` makes what belongs to one worker."""
+    """The handlers. Created once, before the fork; `started` creates the state of one worker."""
 
     enable_writeback_cache = False
 
@@ -119,7 +123,7 @@ class TouchOperations(Operations):
         self.refusals = Refusals(facts.errors)
 
     def reload(self, tree: Tree, modes: Modes) -> tuple[Tree, Modes]:
-        """Serve another tree from now on; returns what was before. In the zygote, so for workers yet to be forked."""
+        """Replace the tree and modes; return the previous ones. Called in the zygote, for workers forked later."""
         before = self._tree, self._modes
         self._tree, self._modes = tree, modes
         self._mtime_ns = tree.entry(ROOT).mtime_ns
@@ -133,36 +137,39 @@ class TouchOperations(Operations):
         self._nonblocking_tree = self._tree.nonblocking
         self.counters = environment.counters
         self.entered = environment.entered
-        # Of several workers another one may get the read of what was opened here, and would wait for the attempt.
+        # With several workers another one may get the read, and would block on our open transaction. So only a single
+        # worker precomputes.
         self._precomputes = environment.entered is None
         options, place = self._control_options, self._store_place
-        # Connected to when it is used first: data is served without it.
+        # `later`: it connects at first use, so that data are served even without the store.
         store = place and StateStore(place.path, fsync=options.fsync, later=True, identity=place.identity)
         self._control = Control(self._tree.dataset, self._facts, store, options, self._tree.use_plan)
 
     def _read_store(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
-        """Call what reads the state store."""
+        """Call a function that reads the state store, in a thread."""
         return self._offload_control("look", with_patience, Patience(), function, *arguments)
 
     def _change_store(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
-        """Call what changes the state store: for a thread and for the store together it waits as one `Patience`."""
+        """Call a function that writes the state store, in a thread. One `Patience` limits the total wait for a thread
+        and for the store.
+        """
         return self._offload_control("change", with_patience, Patience(), function, *arguments)
 
-    async def _call_tree(self, inode: int, question: Callable[..., T], *arguments: Any) -> T:
-        """What the tree says to a question about an inode, a method of it."""
+    async def _call_tree(self, inode: int, method: Callable[..., T], *arguments: Any) -> T:
+        """Call a method of `Tree`; in a thread if it would block on the inode's shard."""
         try:
-            return question(self._nonblocking_tree, *arguments)
+            return method(self._nonblocking_tree, *arguments)
         except WouldBlockError:
-            pass  # and not within, or each error of the other would be shown with this one
-        return await self._in_thread(inode, question, self._tree, *arguments)
+            pass  # call outside of this block, or every error of that call would have this one as its context
+        return await self._in_thread(inode, method, self._tree, *arguments)
 
     async def _in_thread(self, inode: int, function: Callable[..., T], *arguments: Any) -> T:
-        """Run in a thread what may wait for the inode's shard."""
-        waited: T = await self.offload(unpack(inode)[1], function, *arguments)
-        return waited
+        """Run a function in a thread that may block on the inode's shard."""
+        result: T = await self.offload(unpack(inode)[1], function, *arguments)
+        return result
 
     async def _control_entry(self, inode: int) -> pyfuse3.EntryAttributes:
-        """Those that are always there are told without a look into the store."""
+        """The attributes of a control inode. Only those of iterators are read from the store."""
         entry = self._control.entry
         found = await self._read_store(entry, inode) if is_iterators(inode) else entry(inode)
         return self._attributes_of_control(found)
@@ -176,10 +183,10 @@ class TouchOperations(Operations):
                 self._precomputes = False
                 return
             self._control.files.precompute()
-        except Exception:  # no request is to suffer for what it did not ask for
+        except Exception:  # a failure of precomputing must not affect any request
             self._precomputes = False
             self.counters[FAILURES] += 1
-            log.exception("nothing is made ahead any more, as that failed")
+            log.exception("precomputing failed, and is disabled from now on")
         finally:
             self.running[ON_LOOP] = 0
 
@@ -199,7 +206,7 @@ class TouchOperations(Operations):
         self._control.files.close()
 
     def _attributes_of_control(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
-        if self._modes.hides and is_iterators(entry.inode):  # they tell keys
+        if self._modes.hides and is_iterators(entry.inode):  # they reveal keys
             entry = entry._replace(mode=entry.mode & ~0o044 | self._control_options.extra_mode & entry.mode)
         return control_attributes(entry, self._mtime_ns, control.ENTRY_SECONDS, self._modes.others)
 
@@ -212,19 +219,19 @@ class TouchOperations(Operations):
         return attributes_of(entry, seconds, modes.of(inode))
 
     def _seconds(self, directory: int) -> float:
-        """How long the kernel may remember what is, or is not, in a directory."""
+        """How long the kernel may cache the entries of a directory, and that a name is missing in it."""
         return FOREVER_SECONDS if self._tree.is_cacheable(directory) else control.ENTRY_SECONDS
 
     @handler
     async def lookup(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        if len(name) > NAME_MAX:  # the kernel itself refuses only those over 1,024
+        if len(name) > NAME_MAX:  # the kernel itself rejects only names over 1,024 bytes
             raise FUSEError(errno.ENAMETOOLONG)
         if parent == ROOT and name == control.NAME:
             return await self._control_entry(control.DIRECTORY)
         if is_control(parent):
-            told = await self._read_store(self._control.find, parent, name)
-            # Another mount may make what is missing here now.
-            return missing(0) if told is None else self._attributes_of_control(told)
+            entry = await self._read_store(self._control.find, parent, name)
+            # Another mount may create a missing iterator at any time, so this is not cached.
+            return missing(0) if entry is None else self._attributes_of_control(entry)
         found = await self._call_tree(parent, Tree.find, parent, name, context.uid not in _OWNER_UIDS)
         seconds = self._seconds(parent)
         return missing(seconds) if found is None else self._attributes(found, seconds)
@@ -250,25 +257,25 @@ class TouchOperations(Operations):
             return
         after = max(start - DOTS, 0)
         if is_control(handle):
-            for name, told, place in await self._read_store(self._control.entries, handle, after):
-                if not pyfuse3.readdir_reply(token, name, self._attributes_of_control(told), place + DOTS):
+            for name, control_entry, cookie in await self._read_store(self._control.entries, handle, after):
+                if not pyfuse3.readdir_reply(token, name, self._attributes_of_control(control_entry), cookie + DOTS):
                     return
             return
-        seconds, place = self._seconds(handle), after
+        seconds, cookie = self._seconds(handle), after
         try:
-            for name, entry, place in self._nonblocking_tree.entries(handle, after):
-                if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), place + DOTS):
+            for name, entry, cookie in self._nonblocking_tree.entries(handle, after):
+                if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), cookie + DOTS):
                     return
         except WouldBlockError:
-            listed = await self._in_thread(handle, _list_entries, self._tree, handle, place)
-            for name, entry, place in listed:
-                if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), place + DOTS):
+            entries = await self._in_thread(handle, _list_entries, self._tree, handle, cookie)
+            for name, entry, cookie in entries:
+                if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), cookie + DOTS):
                     return
-        if handle == ROOT and start < CONTROL_PLACE:
-            pyfuse3.readdir_reply(token, control.NAME, await self._control_entry(control.DIRECTORY), CONTROL_PLACE)
+        if handle == ROOT and start < CONTROL_COOKIE:
+            pyfuse3.readdir_reply(token, control.NAME, await self._control_entry(control.DIRECTORY), CONTROL_COOKIE)
 
     async def _reply_dots(self, directory: int, start: int, token: pyfuse3.ReaddirToken) -> bool:
-        """`.` and `..`, of which the kernel takes only the inode numbers. False if the reply is full."""
+        """Reply `.` and `..`; the kernel uses only their inode numbers. False if the reply is full."""
         if start >= DOTS:
             return True
         if is_control(directory):
@@ -277,14 +284,14 @@ class TouchOperations(Operations):
             parent = await self._call_tree(directory, Tree.parent, directory)
         dots = ((b".", directory), (b"..", parent))
         return all(
-            pyfuse3.readdir_reply(token, name, self._attributes(Entry(inode, stat.S_IFDIR, 0, 0), 0), place)
-            for place, (name, inode) in enumerate(dots[start:], start + 1)
+            pyfuse3.readdir_reply(token, name, self._attributes(Entry(inode, stat.S_IFDIR, 0, 0), 0), cookie)
+            for cookie, (name, inode) in enumerate(dots[start:], start + 1)
         )
 
     @handler
     async def open(self, inode: int, flags: int, context: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        # O_TRUNC comes with the open (libfuse asks for it), also with O_RDONLY; the kernel then takes the size to be 0.
-        # Of a control file it changes nothing: a value is written, or none is.
+        # O_TRUNC comes with the open (libfuse requests that), even with O_RDONLY; the kernel then assumes the size 0.
+        # It does not change a control file: either a whole value is written, or none.
         is_read = flags & (os.O_ACCMODE | os.O_TRUNC) == os.O_RDONLY
         if not is_read and not (is_iterators(inode) and is_writable(inode)):
             raise FUSEError(errno.EACCES if is_iterators(inode) else errno.EROFS)
@@ -295,8 +302,8 @@ class TouchOperations(Operations):
         self._keep(file.handle, file)
         if is_read:
             self._control.files.expect_read(file)
-        # Its size is 0, so that who copies with sendfile, as Python's shutil does, would find nothing, and be content.
-        # Files that have no positions are not copied like that.
+        # Its size is 0, so a program that copies with sendfile, like Python's shutil, would find it empty without an
+        # error. Programs do not use sendfile for files that cannot seek.
         return pyfuse3.FileInfo(fh=file.handle, direct_io=True, nonseekable=is_read)
 
     @handler
@@ -329,13 +336,13 @@ class TouchOperations(Operations):
         file = self._contents.pop(handle, None)
         if not isinstance(file, ControlFile):
             file = self._control.files.opened(handle)
-        left = file.release()
-        if left is not None:
-            await self._change_store(left)
+        remaining = file.release()
+        if remaining is not None:
+            await self._change_store(remaining)
 
     @handler
     async def flush(self, handle: int) -> None:
-        raise FUSEError(errno.ENOSYS)  # the kernel does not ask again
+        raise FUSEError(errno.ENOSYS)  # the kernel sends no such request again
 
     @handler
     async def releasedir(self, handle: int) -> None: ...
@@ -346,36 +353,40 @@ class TouchOperations(Operations):
     @handler
     async def statfs(self, context: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
         dataset = self._tree.dataset
-        told = pyfuse3.StatvfsData()
-        told.f_bsize = told.f_frsize = BLOCK_SIZE
-        told.f_blocks = -(-dataset.size // BLOCK_SIZE)
-        told.f_files = dataset.samples
-        told.f_namemax = NAME_MAX
-        return told
+        status = pyfuse3.StatvfsData()
+        status.f_bsize = status.f_frsize = BLOCK_SIZE
+        status.f_blocks = -(-dataset.size // BLOCK_SIZE)
+        status.f_files = dataset.samples
+        status.f_namemax = NAME_MAX
+        return status
 
     @handler
     async def getxattr(self, inode: int, name: bytes, context: pyfuse3.RequestContext) -> bytes:
         if not self._xattrs:
-            raise FUSEError(errno.ENOSYS)  # the kernel does not ask again
+            raise FUSEError(errno.ENOSYS)  # the kernel sends no such request again
         if not name.startswith(b"user."):
-            raise FUSEError(errno.EOPNOTSUPP)  # what `ls -l` asks for each file; told without a look at the tree
+            raise FUSEError(errno.EOPNOTSUPP)  # `ls -l` requests such a name for each file; the tree is not needed
         if name.startswith(XATTR_PREFIX) and not is_control(inode):
             if name == TOKEN:
                 return await self._token(inode)
-            told = await self._call_tree(inode, Tree.attributes, inode)
-            value = told.get(name[len(XATTR_PREFIX) :].decode("utf-8", "replace"))
+            attributes = await self._call_tree(inode, Tree.attributes, inode)
+            value = attributes.get(name[len(XATTR_PREFIX) :].decode("utf-8", "replace"))
             if value is not None:
                 return value.encode("utf-8", "surrogateescape")
         raise FUSEError(pyfuse3.ENOATTR)
 
     async def _token(self, inode: int) -> bytes:
-        """What positions an iterator at the sample, or segment, of a file."""
-        told = await self._call_tree(inode, Tree.attributes, inode)
-        if "ordinal" not in told:
+        """The item token of a file: it positions an iterator at the file's sample or segment."""
+        attributes = await self._call_tree(inode, Tree.attributes, inode)
+        if "ordinal" not in attributes:
             raise FUSEError(pyfuse3.ENOATTR)
-        source = f"merged/{told['plan']}" if "plan" in told else "segments" if "segment" in told else "samples"
+        ordinal, segment = int(attributes["ordinal"]), int(attributes.get("segment", 0))
+        if "plan" in attributes:
+            source = f"merged/{attributes['plan']}"
+        else:
+            source = "segments" if "segment" in attributes else "samples"
         token: str = await self._in_thread(
-            inode, self._control.tokens.token, source, told["shard"], int(told["ordinal"]), int(told.get("segment", 0))
+            inode, self._control.tokens.token, source, attributes["shard"], ordinal, segment
         )
         return token.encode()
 
@@ -385,8 +396,8 @@ class TouchOperations(Operations):
             raise FUSEError(errno.ENOSYS)
         if is_control(inode):
             return []
-        told = await self._call_tree(inode, Tree.attributes, inode)
-        return [XATTR_PREFIX + name.encode() for name in told] + [TOKEN] * ("ordinal" in told)
+        attributes = await self._call_tree(inode, Tree.attributes, inode)
+        return [XATTR_PREFIX + name.encode() for name in attributes] + [TOKEN] * ("ordinal" in attributes)
 
     @handler
     async def write(self, handle: int, offset: int, data: bytes) -> int:
@@ -400,8 +411,8 @@ class TouchOperations(Operations):
     ) -> pyfuse3.EntryAttributes:
         if parent != ITERATORS:
             raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
-        made = await self._change_store(self._control.make_iterator, name, _requester(context))
-        return self._attributes_of_control(made)
+        entry = await self._change_store(self._control.make_iterator, name, _requester(context))
+        return self._attributes_of_control(entry)
 
     @handler
     async def rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:
@@ -418,8 +429,8 @@ class TouchOperations(Operations):
         handle: int | None,
         context: pyfuse3.RequestContext,
     ) -> pyfuse3.EntryAttributes:
-        """What changes nothing is done: to make a control file empty, as `>` does before it writes, and to give it the
-        mode that it has, as a copy into it does.
+        """Accept only changes without effect: truncating a control file, as `>` does before it writes, and setting the
+        mode that it already has, as a copy into it does.
         """
         if not is_iterators(inode):
             raise FUSEError(errno.EROFS)
@@ -444,7 +455,7 @@ class TouchOperations(Operations):
 
 
 def _list_entries(tree: Tree, directory: int, after: int) -> list[tuple[bytes, Entry, int]]:
-    """The next entries of a directory."""
+    """The next entries of a directory, at most `LISTING_MAX`."""
     return list(islice(tree.entries(directory, after), LISTING_MAX))
 
 

@@ -1,4 +1,4 @@
-"""Arguments and answers of handlers as plain data, to be sent to another process: pyfuse3's objects cannot be."""
+"""Arguments and results of handlers as plain data for another process, because pyfuse3's objects cannot be pickled."""
 
 from __future__ import annotations
 
@@ -8,34 +8,37 @@ from typing import Any
 
 import pyfuse3
 
-_MADE_ANEW = {kind.__name__: kind for kind in (pyfuse3.EntryAttributes, pyfuse3.FileInfo, pyfuse3.StatvfsData)}
-# They are made by pyfuse3 only. Handlers look at their attributes.
-_LOOKED_AT = (pyfuse3.RequestContext, pyfuse3.SetattrFields)
+# `unpack` makes new objects of these classes.
+_CONSTRUCTIBLE = {kind.__name__: kind for kind in (pyfuse3.EntryAttributes, pyfuse3.FileInfo, pyfuse3.StatvfsData)}
+# Only pyfuse3 can make these. Handlers only read their attributes, so `unpack` makes namespaces.
+_READ_ONLY = (pyfuse3.RequestContext, pyfuse3.SetattrFields)
 
 
 @dataclass(frozen=True, slots=True)
 class PackedObject:
-    """An object of pyfuse3's: the name of its class, and its attributes."""
+    """An object of pyfuse3: the name of its class, and its attributes."""
 
     kind: str
     attributes: dict[str, Any]
 
 
 def pack(value: Any) -> Any:
-    if isinstance(value, (*_MADE_ANEW.values(), *_LOOKED_AT)):
+    """Plain data for an argument or result of a handler."""
+    if isinstance(value, (*_CONSTRUCTIBLE.values(), *_READ_ONLY)):
         names = [name for name in dir(value) if not name.startswith("_")]
         return PackedObject(type(value).__name__, {name: getattr(value, name) for name in names})
     if isinstance(value, pyfuse3.ReaddirToken):
-        return None  # only pyfuse3 knows what it is
+        return None  # it is opaque, and `_ListingReply` does not need it
     return bytes(value) if isinstance(value, memoryview) else value
 
 
 def unpack(value: Any) -> Any:
+    """The inverse of `pack`."""
     if not isinstance(value, PackedObject):
         return value
-    if value.kind not in _MADE_ANEW:
+    if value.kind not in _CONSTRUCTIBLE:
         return SimpleNamespace(**value.attributes)
-    made = _MADE_ANEW[value.kind]()
+    unpacked = _CONSTRUCTIBLE[value.kind]()
     for name, attribute in value.attributes.items():
-        setattr(made, name, attribute)
-    return made
+        setattr(unpacked, name, attribute)
+    return unpacked

@@ -1,15 +1,16 @@
-"""Which requests have ended a worker, or may have.
+"""Records of requests that have killed a worker, or may have.
 
-A worker notes what it *runs*, in memory that it shares with the supervisor: on its loop, and in each thread of its
-pools. A request that only waits for its turn, in the kernel or for a thread, does not run. When a worker dies or is
-stuck, all that it ran has a *strike*, and will be sent again with all other requests. A request with a strike runs
-alone, in a process made for it (`alone`). If that answers, the strike is gone: another request was to blame, or
-somebody killed the worker. If that process dies of it too, or is stuck, the request is *refused* for a while.
+A worker notes the requests that it *runs*, in memory shared with the supervisor: on its loop, and in each thread of its
+pools. A request that only waits, in the kernel or for a thread, does not run. When a worker dies or is stuck, each
+request that it ran gets a *strike*, and is resent with all other requests. A request with a strike runs alone, in a
+process of its own (`alone`). If that process answers, the strike is removed: another request was to blame, or a user
+killed the worker. If that process dies too, or is stuck, the request is *refused* for a while.
 
-A request is known by its kind, its inode or handle, and its name if it has one: whoever reads another part of a file
-that ends workers is not to end another one.
+A request is identified by its kind, its inode or handle, and its name if it has one. So a read of another part of a
+file that kills workers does not kill another worker.
 
-No locks: a cell is written at once, and a strike that is lost, as another one took its place, is given again.
+There are no locks: a cell is written atomically, and a strike that is lost because another one took its cell is given
+again.
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ import time
 from touchfs_mount.loop.pool import CONTROL_THREADS, DATA_THREADS
 
 REFUSED_SECONDS = 60.0
-# A request that was refused keeps its strike, so that it does not cost a worker each time that it may be tried again.
+# A refused request keeps its strike, so that it does not kill a worker each time that it is tried again.
 STRIKE_SECONDS = 3600.0
 PLACES = 1 << 12
-# Where a worker notes what it runs: on the loop, and in the threads of its two pools.
+# The places where a worker notes the requests that it runs: on the loop, and in the threads of its two pools.
 ON_LOOP, IN_DATA_THREAD, IN_CONTROL_THREAD = 0, 1, 1 + DATA_THREADS
 NOTES = IN_CONTROL_THREAD + CONTROL_THREADS
 
 
 class Strikes:
-    """Made before the fork. A request has a strike where `struck[key % PLACES]` is its key, as long as that lasts."""
+    """The strikes of a mount, in shared memory that is created before the fork.
+
+    A request has a strike if `struck[key % PLACES]` is its key, until the strike expires.
+    """
 
     def __init__(self, workers: int) -> None:
         cells = memoryview(mmap.mmap(-1, 8 * (3 * PLACES + workers * NOTES))).cast("q")
@@ -41,11 +45,11 @@ class Strikes:
         )
 
     def running(self, worker: int) -> memoryview[int]:
-        """What a worker runs: at each place the key of a request, or 0."""
+        """The requests that a worker runs: the key of a request, or 0, at each place."""
         return self._running[worker * NOTES : (worker + 1) * NOTES]
 
     def ended(self, worker: int, *, badly: bool) -> None:
-        """For the supervisor: a worker has ended, and what it ran may be to blame if it ended badly."""
+        """Called by the supervisor when a worker has ended. If it ended badly, requests that it ran get strikes."""
         running = self.running(worker)
         for place, key in enumerate(running):
             if key:
@@ -61,17 +65,21 @@ class Strikes:
         self._until[place] = _in(STRIKE_SECONDS)
 
     def has(self, key: int) -> bool:
+        """True if a request has a strike."""
         place = key % PLACES
         return self.struck[place] == key and time.monotonic_ns() < self._until[place]
 
     def is_refused(self, key: int) -> bool:
+        """True if a request is refused at present."""
         return self.has(key) and time.monotonic_ns() < self._refused_until[key % PLACES]
 
     def refuse(self, key: int) -> None:
+        """Give a request a strike, and refuse it for `REFUSED_SECONDS`."""
         self._strike(key)
         self._refused_until[key % PLACES] = _in(REFUSED_SECONDS)
 
     def forgive(self, key: int) -> None:
+        """Remove the strike of a request."""
         if self.struck[key % PLACES] == key:
             self.struck[key % PLACES] = 0
 
