@@ -87,7 +87,7 @@ def test_up_to_a_bound_beyond_which_they_are_refused(loop):
     one.wait_for(one.ask("good"))
     hung = [one.hang(f"{i}") for i in range(12 - module.RESERVED)]
     wait_until(lambda: one.turn() or len(one.pool.hanging) == len(hung))
-    with pytest.raises(SourceTimeoutError, match="too much waits"):
+    with pytest.raises(SourceTimeoutError, match="too many reads wait"):
         one.hang("0")
     with pytest.raises(SourceTimeoutError):
         one.ask("never asked before")

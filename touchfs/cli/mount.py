@@ -150,7 +150,7 @@ def command(
     request = mounting.MountRequest(
         source=source,
         open_dataset=lambda source: open_source(source, waiting, timeout or PATIENCE_SECONDS),
-        preparing=Preparer(reading.options, in_place=reading.in_place, in_memory=reading.in_memory),
+        preparer=Preparer(reading.options, in_place=reading.in_place, in_memory=reading.in_memory),
         index_dir=index_place(source, in_place=reading.in_place),
         options=MountOptions(
             path=resolve(mountpoint),

@@ -1,1 +1,1 @@
-"""How a worker waits: its event loop, and the threads for what may block."""
+"""The event loop of a worker, and the threads for calls that may block."""

@@ -1,8 +1,8 @@
-"""How many background requests, those for read-ahead, the kernel has under way at once: 12 for a whole mount.
+"""Raises the number of background requests (for read-ahead) that the kernel sends at once, by default 12 per mount.
 
-Twelve that hang in one shard would stop the read-ahead, and so nearly all reads, of all others. So we have the kernel
-take more. It is told through fusectl, which systemd mounts, and where the files of a mount are its owner's. Where it
-is not mounted, as in most containers, root mounts it in a mount namespace of its own, for as long as it takes.
+Twelve requests that hang in one shard would stop the read-ahead, and so nearly all reads, of all other shards. The
+limit is set through fusectl, which systemd mounts; the files of a mount in it belong to the mount's owner. If it is not
+mounted, as in most containers, root mounts it for a moment in a mount namespace of its own.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import os
 
 FUSECTL = "/sys/fs/fuse/connections"
 BACKGROUND_MAX = 4096
-# From that on the kernel leaves out read-ahead that nobody waits for.
+# From this number on the kernel skips read-ahead that no program waits for.
 CONGESTED = BACKGROUND_MAX * 3 // 4
 
 _CLONE_NEWNS, _MS_REC, _MS_PRIVATE = 0x00020000, 0x4000, 1 << 18
 
 
 def widen(device: str) -> bool:
-    """Whether the kernel takes more for the mount of this device, `major:minor`. To be called without threads."""
+    """Raise the limit for the mount of this device, `major:minor`. True on success. Call it without threads."""
     connection = os.path.join(FUSECTL, device.rpartition(":")[2])
     if os.path.isdir(connection):
         return _write(connection)

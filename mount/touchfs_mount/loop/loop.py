@@ -1,30 +1,31 @@
-"""The event loop of a worker: pyfuse3's session loop driven by poll(2), in place of trio.
+"""The event loop of a worker: pyfuse3's session loop driven by poll(2) instead of trio.
 
-Under trio every small request costs two thirds of its time in the scheduler. pyfuse3 looks its event library up at
-run time (its own asyncio mode relies on that), so a worker puts a stand-in there with the few names that the session
+Under trio every small request spends two thirds of its time in the scheduler. pyfuse3 looks up its event library at run
+time (its own asyncio mode relies on that), so a worker replaces it by an object with the few names that the session
 loop calls. A *session coroutine* of pyfuse3 waits for the descriptor, reads one request, runs its handler to the end,
 and waits again. `run` polls, and steps one of them for each request.
 
 - A handler that does not suspend is answered in that same step.
 - `await offload(share, function, ...)` *parks* its session coroutine: the function runs in a thread of a pool (`pool`),
   its end arrives through an eventfd in the same poll, and meanwhile other session coroutines serve other requests.
-  pyfuse3 makes a further session coroutine whenever none is waiting, up to `SESSION_TASKS`, so at most that many are
-  parked. That is more than a pool lets wait for what does not answer. One that is parked takes some 10 KB.
-- `await offload_control(share, function, ...)` does so in a pool of its own: who waits for the state store, and who
-  waits for data, do not wait for each other.
+  pyfuse3 makes another session coroutine whenever none is waiting, up to `SESSION_TASKS`, so at most that many are
+  parked. This is more than a pool lets wait for files that do not answer. A parked coroutine takes some 10 KB.
+- `await offload_control(share, function, ...)` uses a pool of its own, so that requests for the state store and
+  requests for data do not wait for each other.
 - Several workers on one descriptor race for each request. The loser of a race would get EAGAIN (the descriptor does
-  not block), on which pyfuse3's session coroutine raises and leaks its buffer. So reading is guarded by a lock: poll,
-  take the lock, poll again without waiting, read, release the lock at the entry of the handler (`entered`). It is an
-  flock, because that dies with its holder. Taking it *waits*: it is held for microseconds, and a worker that only
-  tried would spin as long as another one reads (the prototype: 400,000 failed tries in 20 s).
-- When no request waits, the loop calls `begin_idle`, then looks for the next one a while (`SPIN_NS`). Who was just
-  answered needs some 25 µs to wake up and ask again: what is done in `begin_idle` meanwhile costs nobody anything.
-  `end_idle` is called after the request that came, or before the loop sleeps.
-- What EAGAIN remains is a request withdrawn between poll and read. A new session coroutine takes over; it is counted.
+  not block), on which pyfuse3's session coroutine raises and leaks its buffer. So a lock protects reading: poll, take
+  the lock, poll again without waiting, read, release the lock at the entry of the handler (`entered`). It is an flock,
+  because the kernel releases it when its owner dies. Taking it *waits*: it is locked for microseconds, and a worker
+  that only tried would spin as long as another one reads (the prototype: 400,000 failed tries in 20 s).
+- When no request waits, the loop calls `begin_idle`, then polls for the next request for a while (`SPIN_NS`). A program
+  that was just answered needs some 25 µs to wake up and send the next request, so the work of `begin_idle` delays no
+  one. `end_idle` is called after the next request, or before the loop sleeps.
+- EAGAIN still occurs if a request is withdrawn between poll and read. A new session coroutine takes over; this is
+  counted.
 
-The loop notes since when it is busy in a slot that the supervisor watches. It ends when the session does, or when it
-is told to *drain*: then it takes no more requests, and answers those that are parked. Where the kernel can send them
-again, those that hang are left to its successor.
+The loop writes the time since when it is busy to a cell that the supervisor watches. It ends when the session ends, or
+when it has *drained*: then it takes no more requests, and answers those that are parked. If the kernel can resend
+requests, those that hang are left to the next worker.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ from touchfs_mount.loop.pool import CONTROL_THREADS, Call, Pool, PoolLimits
 from touchfs_mount.requests.strikes import IN_CONTROL_THREAD, IN_DATA_THREAD, ON_LOOP, Strikes
 
 SESSION_TASKS = 4096
-# How often a pool that is busy notices the passing of time.
+# The interval of `Pool.tick` while a pool is busy.
 TICK_MS = 100
 
-# Data, and the control directory. A step that has begun is not given up: it may still happen.
+# The pools for data and for the control directory. A step that has begun never times out: it may still happen.
 DATA, CONTROL = 0, 1
 DATA_LIMITS = PoolLimits()
 CONTROL_LIMITS = PoolLimits(
@@ -62,16 +63,17 @@ CONTROL_LIMITS = PoolLimits(
     error_class=StateError,
 )
 
-# A worker's counters, 64-bit cells in memory that the supervisor sees too. Only the worker writes them, so there is no
-# lock. BUSY_SINCE is CLOCK_MONOTONIC in ns, 0 while it waits, ALL_PARKED while it can take no more; FAILURES counts the
-# requests that ended in a bug of ours, LATE_REPLIES the answers to requests that were sent twice and answered already.
+# A worker's counters, 64-bit cells in memory shared with the supervisor. Only the worker writes them, so there is no
+# lock. BUSY_SINCE is CLOCK_MONOTONIC in ns, 0 while it waits, ALL_PARKED while it can take no more requests. FAILURES
+# counts the requests that failed by a bug of ours, LATE_REPLIES the replies to requests that were resent and already
+# answered.
 ALL_PARKED = -1
 BUSY_SINCE, REQUESTS, LOST_RACES, FAILURES, LATE_REPLIES = range(5)
 CELLS = 5
 
-# So long a worker looks for the next request before it sleeps. On an idle virtual machine that makes opens and small
-# reads one after the other 1.4 to 1.9 times as fast, as its processors are halted when they have nothing to do. The
-# price is so much of a processor for each request that no other follows at once.
+# A worker polls this long for the next request before it sleeps. On an idle virtual machine this makes successive opens
+# and small reads 1.4 to 1.9 times as fast, because its processors are halted when they have nothing to do. It costs as
+# much processor time after each request that no other follows at once.
 SPIN_NS = 50_000
 
 T = TypeVar("T")
@@ -79,7 +81,7 @@ SessionCoroutine = Coroutine[Any, Any, None]
 
 
 class _Offload:
-    """What a parked session coroutine waits for."""
+    """The awaitable on which a session coroutine parks: a call for a pool."""
 
     __slots__ = ("arguments", "function", "pool", "share")
 
@@ -94,17 +96,17 @@ class _Offload:
 
 
 def offload(share: Hashable, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
-    """Run a function that may block in a thread. Only for coroutines that a `Loop` drives."""
+    """Run a function that may block on data in a thread. Only for coroutines that a `Loop` drives."""
     return _Offload(DATA, share, function, arguments)
 
 
 def offload_control(share: Hashable, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
-    """The same for what may wait for the state store. Who looks is to have another share than who changes it."""
+    """The same for a function that may block on the state store. Reads must use another share than writes."""
     return _Offload(CONTROL, share, function, arguments)
 
 
 class _NoLock:
-    """Stands in for `trio.Lock`: only one session coroutine is stepped at a time anyway."""
+    """Replaces `trio.Lock`: only one session coroutine is stepped at a time anyway."""
 
     async def __aenter__(self) -> None: ...
 
@@ -115,7 +117,7 @@ def _nothing() -> None: ...
 
 
 class _SessionEndedError(Exception):
-    """Stands in for `trio.ClosedResourceError`, which our descriptor never raises."""
+    """Replaces `trio.ClosedResourceError`, which our descriptor never raises."""
 
 
 @types.coroutine
@@ -124,10 +126,10 @@ def _wait_readable(descriptor: int) -> Generator[None, None, None]:
 
 
 class Loop:
-    """One worker's loop over the FUSE descriptor, which must not block.
+    """One worker's loop over the FUSE descriptor, which must be non-blocking.
 
-    `read_lock` is a descriptor for flock, opened after the fork, or None for a single worker. At the end of file on
-    `lifeline` the supervisor is gone: `orphaned` is called once, and the loop goes on until the session ends. When
+    `read_lock` is a descriptor for flock, opened after the fork, or None for a single worker. End of file on `lifeline`
+    means that the supervisor is gone: `orphaned` is called once, and the loop continues until the session ends. When
     `drain` becomes readable, the loop drains. In `running` it notes the keys of the requests that run (`strikes`).
     """
 
@@ -173,12 +175,12 @@ class Loop:
                 self._poll_parked.register(watched, select.POLLIN)
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Serve requests until the session ends (the file system is unmounted), or all is drained, or `until` holds
-        after one of them.
+        """Serve requests until the session ends (the file system is unmounted), or the loop has drained, or `until` is
+        true after one of them.
         """
         namespace = types.SimpleNamespace
         task = namespace(name="session")
-        stand_in = namespace(
+        replacement = namespace(
             Lock=_NoLock,
             ClosedResourceError=_SessionEndedError,
             open_nursery=lambda: self,
@@ -190,7 +192,7 @@ class Loop:
             ),
         )
         library = vars(pyfuse3)["trio"]
-        vars(pyfuse3)["trio"] = stand_in
+        vars(pyfuse3)["trio"] = replacement
         try:
             self._start_session()
             while not self.drained and self._turn() and not until():
@@ -199,26 +201,28 @@ class Loop:
             self.entered()
             for coroutine in self._waiting:
                 coroutine.close()
-            if not self._parked:  # else a thread may still write to it
+            if not self._parked:  # otherwise a thread may still write to it
                 os.close(self._wake)
             vars(pyfuse3)["trio"] = library
 
     @property
     def drained(self) -> bool:
-        """Whether it was told to drain, and has answered all that it took, but for what it leaves."""
+        """True if the loop is to drain, and has answered all its requests except those that it leaves."""
         if not self._draining:
             return False
         left = sum(len(pool.hanging) for pool in self._pools) if self._leaves_hanging else 0
         return self._parked <= left
 
     def entered(self) -> None:
-        """To be called where a handler begins: the request is ours, so another worker may read the next one."""
+        """Release the read lock. Every handler calls this first: its request is read, so another worker may read the
+        next one.
+        """
         if self._holds_lock:
             self._holds_lock = False
             fcntl.flock(self._read_lock, fcntl.LOCK_UN)  # type: ignore[arg-type]
 
     def _turn(self) -> bool:
-        """Wait, then do what came. False when the session has ended."""
+        """Wait for events and handle them. False when the session has ended."""
         counters = self._counters
         # With all session coroutines parked, requests stay in the kernel until one of them ends.
         takes_more = self._waiting and not self._draining
@@ -253,12 +257,14 @@ class Loop:
         return True
 
     def _next_events(self, poll: select.poll) -> list[tuple[int, int]]:
-        """Whoever was just answered often asks again at once, and to wake up for it takes longer than to answer."""
+        """Wait for events. First poll without sleeping: a program that was just answered often sends the next request
+        at once, and waking up takes longer than answering it.
+        """
         if self._is_idle:
             self._is_idle = False
             self._end_idle()
         data, control = self._pools
-        if not (data.is_working or control.is_working):  # threads that work need the interpreter
+        if not (data.is_working or control.is_working):  # otherwise the threads need the interpreter
             if events := poll.poll(0):
                 return events
             self._is_idle = True
@@ -282,13 +288,13 @@ class Loop:
         return False
 
     def _step(self, coroutine: SessionCoroutine, result: Any, error: BaseException | None = None) -> bool:
-        """Run a session coroutine until it waits or parks. False when it ended, because the session has."""
+        """Run a session coroutine until it waits or parks. False if it has ended, because the session has."""
         try:
             awaited = coroutine.send(result) if error is None else coroutine.throw(error)
         except StopIteration:
             return False
         except OSError as failure:
-            if failure.errno == errno.ECONNABORTED:  # as `umount -f` does
+            if failure.errno == errno.ECONNABORTED:  # for example after `umount -f`
                 return False
             if failure.errno != errno.EAGAIN:
                 raise
@@ -317,12 +323,12 @@ class Loop:
         return self._step(call.token[1], call.result, call.error)
 
     def _finish(self, call: Call) -> None:
-        """In a thread of a pool."""
+        """Hand a call back to the loop. Called in a thread of a pool."""
         self._finished.append(call)
         os.eventfd_write(self._wake, 1)
 
     def _start_session(self) -> None:
-        """Have pyfuse3 make a session coroutine, through the nursery that this object plays."""
+        """Make pyfuse3 start a session coroutine. It uses this object as its nursery."""
         with contextlib.suppress(StopIteration):
             pyfuse3.main(SESSION_TASKS, SESSION_TASKS).send(None)
 
@@ -332,8 +338,8 @@ class Loop:
     async def __aexit__(self, *exception: object) -> None: ...
 
     def start_soon(self, function: Callable[..., SessionCoroutine], *arguments: Any, name: str = "") -> None:
-        # Stepped to its wait at once: pyfuse3 then counts it as waiting and makes no other before this one is used.
+        # Step it to its wait at once: pyfuse3 then counts it as waiting, and makes no other before this one is used.
         coroutine = function(*arguments)
-        with contextlib.suppress(StopIteration):  # it ends at once where what was just read is the session's end
+        with contextlib.suppress(StopIteration):  # it ends at once if the session has just ended
             coroutine.send(None)
             self._waiting.append(coroutine)

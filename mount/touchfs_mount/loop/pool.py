@@ -1,13 +1,13 @@
-"""Calls that may wait for a file, on few threads, so that those which wait for ever hold up nobody else.
+"""A thread pool for calls that may block on a file. Calls that block for ever do not delay others.
 
-Each call belongs to a *share*: a shard, whose files may be on a file system that does not answer. A share has at most
-`share_threads` threads at once, and shares take turns. A running call cannot be ended from outside. So one that has run
-for `HUNG_SECONDS` is *written off*: its thread no longer counts as one of those that work, and another one does its
-part. There are never more than `threads_max`. When they are all taken, calls of shares that do not answer are refused
-at once, and so they are when `WAITING_MAX` calls wait. The last `RESERVED` threads of either number are kept for shares
-that answer: the last call of theirs that ended took no longer than `HUNG_SECONDS`, and none hangs.
+Each call belongs to a *share*, usually a shard: its files may be on a file system that does not answer. A share has at
+most `share_threads` threads at a time, and shares take turns. A running call cannot be cancelled. So a call that has
+run for `HUNG_SECONDS` is *hung*: its thread no longer counts as working, and another thread takes over. There are never
+more than `threads_max` threads. If all are taken, or if `WAITING_MAX` calls wait, new calls of shares that do not
+answer are refused at once. The last `RESERVED` threads, both of the working ones and of all, are kept for shares that
+answer: the last call of such a share to end took less than `HUNG_SECONDS`, and none of its calls is hung.
 
-All of it is for the loop's thread, without a lock. Threads take calls from a queue, and hand them back.
+The pool is used by the loop's thread only, without a lock. Its threads take calls from a queue, and hand them back.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ _ANSWERING_KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """Threads that work at once, in all and for one share, and threads with those that are written off. Of calls that
-    hang, or wait behind such, no more than `hanging_max` are kept waiting.
+    """Limits of a pool.
 
-    A call is given up `timeout_seconds` after it was asked for, whatever becomes of it; with `only_waiting` only one
-    that has not begun by then. The error of what is given up or refused is a `error_class`.
+    `threads` is the number of working threads, `share_threads` the number for one share, and `threads_max` the total
+    with hung threads. At most `hanging_max` calls that are hung, or wait behind hung ones, are kept waiting.
+
+    A call fails `timeout_seconds` after it was submitted, even if its thread goes on; with `only_waiting`, only if it
+    has not begun by then. A call that times out or is refused fails with an `error_class`.
     """
 
     threads: int = 16
@@ -52,13 +54,13 @@ DEFAULT = PoolLimits()
 
 
 class Call:
-    """A call of a function, until it has a `result` or an `error`. `key` is that of the request it is for (`strikes`),
-    `token` is the caller's.
+    """A call of a function, and its `result` or `error` when it has ended. `key` is the key of its request (`strikes`);
+    `token` is any value of the caller.
     """
 
     __slots__ = (
         *("arguments", "error", "function", "key", "result", "share", "token"),
-        *("asked", "began", "is_doubtful", "is_given_up"),
+        *("submitted", "began", "is_doubtful", "is_given_up"),
     )
 
     def __init__(
@@ -71,17 +73,17 @@ class Call:
         self.token = token
         self.result: Any = None
         self.error: BaseException | None = None
-        self.asked = monotonic()
+        self.submitted = monotonic()
         self.began = 0.0
         self.is_doubtful = False
         self.is_given_up = False
 
     def run(self, running: memoryview[int], place: int) -> None:
-        """Call it, with its key noted at a place as long as it runs."""
+        """Call the function. While it runs, its key is in `running[place]`."""
         running[place] = self.key
         try:
             self.result = self.function(*self.arguments)
-        except BaseException as error:  # noqa: BLE001  the caller's, whatever it is
+        except BaseException as error:  # noqa: BLE001  every error goes to the caller
             self.error = error
         finally:
             running[place] = 0
@@ -97,10 +99,12 @@ class _Share:
 
 
 class Pool:
-    """`finished` is called in a thread with each call that has ended; the loop's thread then calls `end` with it.
-    Each thread has a place in `running` for the key of the call that it runs.
+    """A pool of threads.
 
-    `tick` is to be called several times a second while the pool is busy: by it time passes.
+    `finished` is called in a thread with each call that has ended; the loop's thread must then call `end` with it. Each
+    thread has a place in `running` for the key of the call that it runs.
+
+    While the pool is busy, `tick` must be called several times a second: it detects hung calls and timeouts.
     """
 
     def __init__(
@@ -113,29 +117,31 @@ class Pool:
         self._threads = 0
         self._shares: dict[Hashable, _Share] = {}
         self._answering: dict[Hashable, None] = {}
-        # All calls that are not answered, then those of them that run, both in the order in which they came to that.
+        # All unanswered calls in the order of submission; those that run and are not hung, in the order of beginning.
         self._calls: dict[Call, None] = {}
         self._working: dict[Call, None] = {}
         self._hung: set[Call] = set()
         self._doubtful = 0
-        self._ready: tuple[dict[Hashable, None], dict[Hashable, None]] = {}, {}  # of shares that answer, and of others
+        # Shares with a call that may begin: those that answer, and the others, which are called doubtful.
+        self._ready: tuple[dict[Hashable, None], dict[Hashable, None]] = {}, {}
 
     @property
     def is_idle(self) -> bool:
+        """True if no call is unanswered."""
         return not self._calls
 
     @property
     def is_working(self) -> bool:
-        """Whether threads have calls that may end soon: none that is written off."""
+        """True if a thread runs a call that is not hung, so it may end soon."""
         return bool(self._working)
 
     @property
     def hanging(self) -> list[Call]:
-        """The calls that are not answered and may never be: they hang, or wait behind some that do."""
+        """The unanswered calls that may never end: they are hung, or wait behind hung ones."""
         return [call for call in self._calls if self._shares[call.share].hung]
 
     def submit(self, call: Call) -> None:
-        """Raises the error of what is refused, where too much hangs already."""
+        """Add a call. Raises `error_class` if it is refused, because too many calls hang already."""
         self._notice_hung()
         share = self._shares.get(call.share)
         if call.share not in self._answering and self._is_full():
@@ -148,7 +154,7 @@ class Pool:
         self._begin()
 
     def end(self, call: Call) -> None:
-        """The thread that ran it is free. A call that was given up has been answered before."""
+        """Handle the end of a call: its thread is free. If the call was given up, it has been answered before."""
         share = self._shares[call.share]
         share.running -= 1
         if call in self._hung:
@@ -165,7 +171,7 @@ class Pool:
         self._begin()
 
     def tick(self) -> list[Call]:
-        """The calls that are given up by now, with their error."""
+        """Detect hung calls and timeouts. Returns the calls that were given up now, with their errors."""
         self._notice_hung()
         given_up = [self._give_up(call, self._timeout()) for call in self._overdue()]
         given_up += [self._give_up(call, self._refusal()) for call in self.hanging[self._limits.hanging_max :]]
@@ -180,14 +186,14 @@ class Pool:
         if seconds is None:
             return []
         until = monotonic() - seconds
-        late = takewhile(lambda call: call.asked <= until, self._calls)
+        late = takewhile(lambda call: call.submitted <= until, self._calls)
         return [call for call in late if not (only_waiting and call.began)]
 
     def _timeout(self) -> TouchfsError:
         return self._limits.error_class(f"no answer within {self._limits.timeout_seconds:g} s")
 
     def _refusal(self) -> TouchfsError:
-        return self._limits.error_class("too much waits for what does not answer: is its file system there?")
+        return self._limits.error_class("too many reads wait for a source that does not answer: is its file system up?")
 
     def _give_up(self, call: Call, error: TouchfsError) -> Call:
         del self._calls[call]
@@ -214,12 +220,12 @@ class Pool:
         self._doubtful -= call.is_doubtful
 
     def _is_full(self) -> bool:
-        """For shares of which it is not known that they answer."""
+        """True if a call of a doubtful share must be refused."""
         taken = len(self._working) + len(self._hung)
         return taken >= self._limits.threads_max - RESERVED or len(self._calls) >= WAITING_MAX
 
     def _offer(self, key: Hashable, share: _Share) -> None:
-        """Note whether a call of this share may begin, and forget a share that has none."""
+        """Update whether a call of this share may begin, and remove a share without calls."""
         may_begin = bool(share.waiting) and share.running < self._limits.share_threads
         for doubtful, ready in enumerate(self._ready):
             if may_begin and doubtful == (key not in self._answering):
@@ -230,7 +236,7 @@ class Pool:
             del self._shares[key]
 
     def _begin(self) -> None:
-        """Begin what may begin: in turn a share that answers and one of which that is not known."""
+        """Begin all calls that may begin, in turn of a share that answers and of a doubtful one."""
         begun = True
         while begun:
             begun = False

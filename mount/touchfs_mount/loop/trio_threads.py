@@ -1,4 +1,4 @@
-"""The same as the pools of our own loop (`pool`), in trio's words: a share of threads for each shard."""
+"""The counterpart of our own loop's pools (`pool`) for trio: a limited number of threads for each shard."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ T = TypeVar("T")
 
 
 class TrioThreads:
-    """To drain is to cancel: what hangs is left then, or without `leaves_hanging` waited for.
+    """Threads for a worker that runs trio. Draining cancels everything: hanging calls are abandoned, or without
+    `leaves_hanging` waited for.
 
-    In `running` are noted the keys of the requests that run, on the loop and in the threads (`strikes`).
+    `running` gets the keys of the requests that run, on the loop and in the threads (`strikes`).
     """
 
     def __init__(self, limits: PoolLimits, running: memoryview[int], *, leaves_hanging: bool) -> None:
@@ -30,6 +31,7 @@ class TrioThreads:
         self._shares: WeakValueDictionary[Hashable, trio.CapacityLimiter] = WeakValueDictionary()
 
     async def offload(self, share: Hashable, function: Callable[..., T], *arguments: Any) -> T:
+        """Run a function that may block on data in a thread. Raises SourceTimeoutError."""
         limiter = self._shares.get(share)
         if limiter is None:
             limiter = self._shares[share] = trio.CapacityLimiter(self._limits.share_threads)
@@ -39,7 +41,7 @@ class TrioThreads:
         raise SourceTimeoutError(f"no answer within {seconds:g} s")
 
     async def offload_control(self, share: Hashable, function: Callable[..., T], *arguments: Any) -> T:
-        """A step that has begun is not given up: it may still happen."""
+        """Run a function that may block on the state store in a thread. It never times out: a step may still happen."""
         return await self._run(self._control, False, function, *arguments)
 
     async def _run(
@@ -51,10 +53,10 @@ class TrioThreads:
                 self._noted, key, function, *arguments, limiter=limiter, abandon_on_cancel=abandons
             )
         finally:
-            self._running[ON_LOOP] = key  # this is what the loop goes on with
+            self._running[ON_LOOP] = key  # the loop continues with this request
 
     def _noted(self, key: int, function: Callable[..., T], *arguments: Any) -> T:
-        if not self._places:  # more threads than can be noted hang
+        if not self._places:  # more threads hang than there are places
             return function(*arguments)
         place = self._places.pop()
         self._running[place] = key

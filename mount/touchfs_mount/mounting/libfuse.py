@@ -1,4 +1,4 @@
-"""How to mount, in libfuse's words, and what its words mean when it does not."""
+"""libfuse's mount options, and its error messages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from touchfs.errors import MountError
 from touchfs_mount.mounting.mountpoint import EXIT_MOUNT_FAILED, EXIT_NO_FUSE, EXIT_NOT_PERMITTED
 
-_SAID_SIZE = 1 << 16
+_STDERR_SIZE = 1 << 16
 
 
 class _Option(str):
-    """An option as pyfuse3 takes it: it asks for the bytes as ASCII, and mounts of `ümlaut/` need more."""
+    """An option for pyfuse3, which encodes it as ASCII: a mount of `ümlaut/` needs the file system's encoding."""
 
     __slots__ = ()
 
@@ -24,9 +24,9 @@ class _Option(str):
 
 @dataclass(frozen=True, slots=True)
 class MountOptions:
-    """How to mount. `path` is resolved (`mountpoint.resolve`), `fsname` is what mountinfo shows as the source.
+    """Options of a mount. `path` must be resolved (`mountpoint.resolve`); mountinfo shows `fsname` as the source.
 
-    Files that do not answer are waited for `timeout_seconds`, or for ever.
+    A read of a file that does not answer fails after `timeout_seconds`, or waits for ever if that is None.
     """
 
     path: str
@@ -41,14 +41,15 @@ class MountOptions:
 
     @property
     def fuse_options(self) -> frozenset[str]:
+        """The options for `pyfuse3.init`."""
         fsname = self.fsname.replace("\\", "\\\\").replace(",", "\\,")
         options = {f"fsname={fsname}", "subtype=touchfs", "default_permissions", "noatime", "nosuid", "nodev"}
-        wanted = {"allow_other": self.allow_other, "ro": self.read_only}
-        return frozenset(map(_Option, options | {name for name, is_wanted in wanted.items() if is_wanted}))
+        flags = {"allow_other": self.allow_other, "ro": self.read_only}
+        return frozenset(map(_Option, options | {name for name, is_set in flags.items() if is_set}))
 
 
 def mount_error(reason: str, path: str) -> MountError:
-    """What libfuse or fusermount3 said, as an error that says what to do."""
+    """The error for a message of libfuse or fusermount3, with advice and the exit status."""
     reason = " ".join(reason.split())
     status = EXIT_MOUNT_FAILED
     if "user_allow_other" in reason:
@@ -65,19 +66,22 @@ def mount_error(reason: str, path: str) -> MountError:
 
 @contextmanager
 def stderr_of_libfuse() -> Iterator[Callable[[], str]]:
-    """libfuse and fusermount3 write the reason of a failure to descriptor 2, and only there."""
+    """Capture descriptor 2, the only place to which libfuse and fusermount3 write the reason of a failure.
+
+    Yields a function that returns the text.
+    """
     kept = os.dup(2)
     with open(os.memfd_create("touchfs-stderr"), "rb") as captured:
         os.dup2(captured.fileno(), 2)
         try:
-            yield lambda: os.pread(captured.fileno(), _SAID_SIZE, 0).decode("utf-8", "replace").strip()
+            yield lambda: os.pread(captured.fileno(), _STDERR_SIZE, 0).decode("utf-8", "replace").strip()
         finally:
             os.dup2(kept, 2)
             os.close(kept)
 
 
 def fuse_descriptors() -> set[int]:
-    """This process's: libfuse does not tell which is its session's."""
+    """The FUSE descriptors of this process. libfuse does not return the one of its session."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:

@@ -1,4 +1,4 @@
-"""From a source to a running mount: composes the dataset, the state store, the tree and the daemon."""
+"""Mounts a source: combines the dataset, the state store, the tree and the daemon."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from touchfs_mount.mounting.shard_ids import ShardIds
 from touchfs_mount.requests.access import DEFAULT_MODES, Modes, SourceModes, read_source_modes
 from touchfs_mount.requests.operations import StorePlace, TouchOperations
 
-# The exit status of `touchfs mount` when the source cannot be opened: the first class that fits counts.
+# The exit status of `touchfs mount` if the source cannot be opened: the first matching class counts.
 _SOURCE_STATUSES: tuple[tuple[type[TouchfsError], int], ...] = (
     (UsageError, 2),
     (NotFoundError, 11),
@@ -51,22 +51,22 @@ _SOURCE_STATUSES: tuple[tuple[type[TouchfsError], int], ...] = (
 )
 EXIT_INDEX = 14
 
-# At the end of a mount nobody is left who waits for the state store: so long it may take to tidy it up.
-TIDY_SECONDS = 2.0
+# The time limit for cleaning up the state store at the end of a mount.
+CLEAN_UP_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class MountRequest:
-    """What a user asked for. `open_dataset` opens a source and indexes what is not indexed yet, in `index_dir`.
+    """The parameters of a mount. `open_dataset` opens a source, and indexes new shards in `index_dir`.
 
-    Where that leaves compressed shards waiting, `preparing` goes on with them. `modes`, if given, replace the source's.
+    `preparer` decompresses the shards that it leaves compressed. `modes`, if given, replace the source's modes.
     """
 
     source: str
     open_dataset: Callable[[str], Dataset]
-    preparing: Preparer
+    preparer: Preparer
     index_dir: str
     options: MountOptions
     state_dir: str | None = None
@@ -78,17 +78,19 @@ class MountRequest:
 
     @property
     def state_path(self) -> str:
+        """The path of the state store."""
         return state_path(self.source, STATE_SUFFIX, self.state_dir)
 
 
 def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: Callable[[str], None]) -> int:
-    """Mount, and return the exit status: at the end of the mount in the foreground, else when the root answers.
+    """Mount, and return the exit status: in the foreground at the end of the mount, else when the root answers.
 
-    In the background only the child looks at the source, so that one which does not answer is given up in time.
+    `say` gets the message for success. Raises MountError. In the background only the child accesses the source, so that
+    a source that does not answer leads to a timeout.
     """
     if not foreground and request.log.file is None:
         request = replace(request, log=_default_log(request))
-    # As written: links are followed, and with them a source that may not answer is touched, in `_serve`.
+    # Check the path as written. `_serve` resolves links, because that accesses the source, which may not answer.
     if request.options.allow_other and os.geteuid() == 0:
         links.guard()
     _refuse_nesting(os.path.abspath(request.source), request.options.path)
@@ -104,7 +106,7 @@ def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: 
 
 
 def _default_log(request: MountRequest) -> LogOptions:
-    """The log of a mount in the background. One that is read-only does without, where it cannot be written."""
+    """The log options of a mount in the background. A read-only mount has no log if the file cannot be written."""
     file = log_path(request.options.path, request.state_dir)
     options = replace(request.log, file=file, is_ours=True)
     if request.options.read_only:
@@ -125,7 +127,7 @@ def _serve(
             store = None if request.options.read_only else _store_place(request.state_path)
             log_file = None if request.log.file is None else logs.open_file(request.log)
             with suppress(SourceError):
-                index_in_memory()  # before the fork: a reload may be the first that needs it, and ends before the mount
+                index_in_memory()  # before the fork: a reload may need it first, but ends before the mount does
             dataset = _open(request)
             if log_file is not None:
                 if background is not None:
@@ -137,27 +139,27 @@ def _serve(
 
             def ready() -> None:
                 claim.release()
-                release(dataset)  # the others hold what they need
+                release(dataset)  # the workers keep their own references
                 until_removed.enter_context(mountpoint.liveness_socket(request.options.path))
                 say(f"{request.source} is mounted at {request.options.path} ({_summary(dataset)})")
 
             def mounted() -> None:
                 claim.release()
-                request.preparing.follow(dataset, request.log)
+                request.preparer.follow(dataset, request.log)
 
             renewal = generations.renewal(dataset.source, operations)
             try:
                 return serve(operations, renewal, shared, request.options, ready, mounted)
             finally:
                 if store is not None:
-                    _tidy(store)
+                    _clean_up(store)
         finally:
             discard_index()
             claim.remove()
 
 
 def _store_place(path: str) -> StorePlace:
-    """The state store, made if need be. Closed again: each worker opens it for itself after the fork."""
+    """Create the state store if there is none, and close it again: each worker opens it after the fork."""
     try:
         store = StateStore(path)
     except StateError as error:
@@ -169,18 +171,18 @@ def _store_place(path: str) -> StorePlace:
         store.close()
 
 
-def _tidy(place: StorePlace) -> None:
-    """After the mount's end, delete what is left of it. Who closes a store last also removes SQLite's own files."""
+def _clean_up(place: StorePlace) -> None:
+    """After the mount has ended, delete its rows. Closing a store for the last time also removes SQLite's own files."""
     try:
         store = StateStore(place.path, later=True, identity=place.identity)
-        with_patience(Patience(TIDY_SECONDS), store.remove_mount, os.getpid())
+        with_patience(Patience(CLEAN_UP_SECONDS), store.remove_mount, os.getpid())
         store.close()
     except StateError as error:
         log.info("%s", error)
 
 
 def _open(request: MountRequest) -> Dataset:
-    """The dataset. Raises MountError with the exit status that the error stands for."""
+    """Open the dataset. Raises MountError with the exit status for the error."""
     try:
         dataset = request.open_dataset(request.source)
         if reason := why_unservable(dataset, strict=request.strict):
@@ -197,7 +199,7 @@ def _open(request: MountRequest) -> Dataset:
 def _operations(
     request: MountRequest, tree: Tree, modes: Modes, store: StorePlace | None
 ) -> tuple[TouchOperations, Shared]:
-    """The handlers and what their processes share."""
+    """The handlers, and the shared memory of their processes."""
     options = request.options
     shared = Shared(options.workers)
     facts = MountFacts(
@@ -217,7 +219,7 @@ def _operations(
 
 
 class _Generations:
-    """The trees of a mount, one for each generation of its dataset, with the ids and plans that go through all."""
+    """The trees of a mount, one for each generation of its dataset. Shard ids and plans are common to all."""
 
     def __init__(self, request: MountRequest, store: StorePlace | None) -> None:
         self._request = request
@@ -226,10 +228,11 @@ class _Generations:
         self._plans = SharedPlans()
 
     def first(self, dataset: Dataset) -> tuple[Tree, Modes]:
+        """The first tree, and the modes of its entries."""
         return self._tree(dataset, self._stored_ids(dataset), self._access(dataset))
 
     def renewal(self, source: str, operations: TouchOperations) -> Renewal:
-        """How the mount comes to another one. `source` is absolute, unlike the one asked for."""
+        """The functions that switch to the next generation. `source` is absolute, unlike that of the request."""
 
         def reopen() -> tuple[Dataset, list[int] | None, SourceModes | None]:
             dataset = self._request.open_dataset(source)
@@ -239,7 +242,7 @@ class _Generations:
             dataset, stored, access = generation
             after, modes = self._tree(dataset, stored, access)
             hold_all(dataset)
-            self._request.preparing.follow(dataset, self._request.log)
+            self._request.preparer.follow(dataset, self._request.log)
             before, modes_before = operations.reload(after, modes)
             return lambda descriptor: invalidate(
                 descriptor, before, after, shows_another=lambda inode: modes.of(inode) != modes_before.of(inode)
@@ -248,21 +251,21 @@ class _Generations:
         return Renewal(reopen, adopt)
 
     def _tree(self, dataset: Dataset, stored: list[int] | None, access: SourceModes | None) -> tuple[Tree, Modes]:
-        """A tree, and what its entries show."""
+        """A tree, and the modes of its entries."""
         ids = self._ids.of(_identities(dataset), stored)
         modes = self._request.modes if access is None else access.modes(ids)
         list_by_key = self._request.control.list_by_key
         if list_by_key and isinstance(dataset.keys, Keys):
-            dataset.keys.repeated  # noqa: B018  now, as all workers need it, and listings must not wait
+            dataset.keys.repeated  # noqa: B018  compute it now: all workers need it, and listings must not wait
         return Tree(dataset, ids, self._plans, list_by_key=list_by_key), modes
 
     def _access(self, dataset: Dataset) -> SourceModes | None:
-        """Who may read what at the source, if that is to be shown."""
+        """The modes of the source's files, if the mount shows them."""
         follows_source = self._request.options.allow_other and self._request.modes is DEFAULT_MODES
         return read_source_modes(dataset) if follows_source else None
 
     def _stored_ids(self, dataset: Dataset) -> list[int] | None:
-        """The ids that the state store gives, or None where there is no store, or it cannot be used."""
+        """The shard ids from the state store, or None if there is no store or it cannot be used."""
         if self._store is None:
             return None
         try:
@@ -272,7 +275,7 @@ class _Generations:
             finally:
                 store.close()
         except StateError as error:
-            log.warning("%s: inode numbers of new shards are others after a remount", error)
+            log.warning("%s: the inode numbers of new shards will change after a remount", error)
             return None
 
 
@@ -283,18 +286,20 @@ def _identities(dataset: Dataset) -> list[tuple[str, str]]:
 def _summary(dataset: Dataset) -> str:
     broken = sum(bool(shard.report) for shard in dataset.shards)
     waiting = sum(is_waiting(shard) and not shard.report for shard in dataset.shards)
-    told = [f"{dataset}"]
+    parts = [f"{dataset}"]
     if waiting:
-        told.append(f"{counted(waiting, 'shard')} to be decompressed, see PREPARING.txt in them")
+        parts.append(f"{counted(waiting, 'shard')} to be decompressed, see PREPARING.txt in them")
     if dataset.unseen:
-        told.append(f"{counted(len(dataset.unseen), 'shard')} that did not answer, and may have changed")
+        parts.append(f"{counted(len(dataset.unseen), 'shard')} that did not answer, and may have changed")
     if broken:
-        told.append(f"{counted(broken, 'shard')} with errors, see ERROR.txt in them")
-    return "; ".join(told)
+        parts.append(f"{counted(broken, 'shard')} with errors, see ERROR.txt in them")
+    return "; ".join(parts)
 
 
 def _refuse_nesting(source: str, point: str) -> None:
-    """A mount inside its source would be listed, indexed and copied as a part of it; the reverse hides the source."""
+    """Raise MountError if one path contains the other. A mount inside its source would be listed, indexed and copied as
+    a part of it; a source inside its mount would be hidden.
+    """
     if _is_inside(point, source):
         reason = "the mount point is inside the source"
     elif _is_inside(source, point):
@@ -306,20 +311,22 @@ def _refuse_nesting(source: str, point: str) -> None:
 
 
 def _refuse_overlap(request: MountRequest) -> None:
-    """A daemon that uses its own mount waits for itself. What it reads is not there: a mount point is empty."""
+    """Raise MountError if files of the daemon are inside the mount point: it would wait for itself. Files that
+    it only reads cannot be there, because a mount point must be empty.
+    """
     _refuse_nesting(os.path.realpath(request.source), request.options.path)
     scratch = Scratch.configured().directory
-    written = {
+    written_paths = {
         "index": request.index_dir,
         "state": request.state_path,
         "scratch store": scratch,
     }
     if request.log.file is not None:
-        written["log"] = request.log.file
-    for what, path in written.items():
+        written_paths["log"] = request.log.file
+    for name, path in written_paths.items():
         if _is_inside(os.path.realpath(path), request.options.path):
             raise MountError(
-                f"the {what} {path} is inside the mount point",
+                f"the {name} {path} is inside the mount point",
                 path=request.options.path,
                 exit_status=mountpoint.EXIT_MOUNTPOINT,
             )

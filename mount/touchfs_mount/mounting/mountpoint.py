@@ -1,7 +1,7 @@
-"""What is mounted where, read from mountinfo; checks before mounting, and the mount point's directory; unmounting.
+"""Mount points: reading mountinfo, checking and creating the directory before mounting, and unmounting.
 
-Nothing that a daemon calls here touches a path through its own mount: it would wait for itself. Only `prepare`, before
-there is one, looks at a mount that is in the way. What that is, is said with the command that helps.
+No function that a daemon calls here accesses a path inside its own mount: it would wait for itself. Only `prepare`,
+which runs before mounting, accesses a mount that is in the way; its error names the command that helps.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 FILE_SYSTEM = "fuse.touchfs"
 CLAIM_SECONDS = 1.0
 
-# Exit statuses of `touchfs mount`; the command's help tells them all.
+# Exit statuses of `touchfs mount`. The command's help lists all.
 EXIT_MOUNTPOINT, EXIT_NO_FUSE, EXIT_NOT_PERMITTED, EXIT_TIMEOUT, EXIT_MOUNT_FAILED = 10, 15, 16, 17, 32
 
 
 def resolve(path: str) -> str:
-    """The absolute path as mountinfo spells it. A mount at its end is not touched: it may be a dead one."""
+    """The absolute path without links, as in mountinfo. Does not access a mount at the path, which may be dead."""
     absolute = os.path.abspath(path)
     candidate = os.path.join(os.path.realpath(os.path.dirname(absolute)), os.path.basename(absolute))
     return candidate if mounted_at(candidate) else os.path.realpath(candidate)
@@ -47,9 +47,9 @@ def mounted_at(path: str) -> Mount | None:
 
 
 def prepare(path: str) -> Claim:
-    """Make sure that `path` can be mounted on: an empty directory with nothing in the way.
+    """Make sure that `path` can be mounted on: an empty directory that is not a mount point.
 
-    A dead mount of ours is detached; a missing directory is made. Raises MountError with what to do.
+    Detaches a dead mount of touchfs, and creates a missing directory. Raises MountError with advice.
     """
     if not os.path.exists("/dev/fuse"):
         raise MountError(
@@ -64,7 +64,7 @@ def prepare(path: str) -> Claim:
     if mounted is not None and mounted.kind == FILE_SYSTEM:
         if not _is_dead(path):
             raise _mountpoint_error(
-                path, f"touchfs is already mounted here (from {mounted.source}); `touchfs umount` undoes it"
+                path, f"touchfs is already mounted here (from {mounted.source}); unmount it with `touchfs umount`"
             )
         log.warning("%s: detaching a mount of %s whose daemon is gone", path, mounted.source)
         unmount(path, lazy=True)
@@ -81,10 +81,10 @@ def prepare(path: str) -> Claim:
 
 
 class Claim:
-    """The directory to mount on, made if need be, and ours from its check until it is mounted on (`release`).
+    """The directory to mount on, created if missing, and locked from its check until it is mounted on (`release`).
 
-    A daemon that ends removes the directory it made, maybe just when the next one has checked it. So both hold the
-    directory's flock meanwhile. Where directories cannot be locked there is that race.
+    A daemon that ends removes the directory that it created, possibly just after another daemon has checked it. So both
+    lock the directory (flock) meanwhile. On file systems that cannot lock directories the race remains.
     """
 
     def __init__(self, path: str) -> None:
@@ -98,14 +98,14 @@ class Claim:
             time.sleep(0.01)
 
     def _take(self) -> bool:
-        """Make and lock the directory. False if somebody else has it, or has just removed it."""
+        """Create and lock the directory. False if another process has locked it, or has just removed it."""
         try:
             self.created |= _make(self.path)
         except FileNotFoundError as error:
             missing = _first_missing(self.path)
             raise _mountpoint_error(self.path, f"{missing} does not exist: `mkdir -p` it first") from error
         except OSError as error:
-            raise _mountpoint_error(self.path, f"cannot be made: {error.strerror}") from error
+            raise _mountpoint_error(self.path, f"cannot create the directory: {error.strerror}") from error
         try:
             directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -119,7 +119,7 @@ class Claim:
         return False
 
     def release(self) -> None:
-        """It is mounted on, or will not be. Each process that was forked meanwhile has a descriptor to close, too."""
+        """Unlock the directory. Each process forked since the claim must call this, to close its descriptor."""
         if self._directory >= 0:
             with contextlib.suppress(OSError):
                 fcntl.flock(self._directory, fcntl.LOCK_UN)
@@ -127,7 +127,7 @@ class Claim:
             self._directory = -1
 
     def remove(self) -> None:
-        """The mount is over: remove the directory if we made it, unless it is used again."""
+        """After the mount has ended, remove the directory if we created it, unless it is claimed again."""
         self.release()
         if not self.created:
             return
@@ -141,9 +141,9 @@ class Claim:
 
 
 def unmount(path: str, *, lazy: bool = False) -> None:
-    """Unmount what is mounted at `path`. With `lazy` the name goes at once, and the mount when nobody uses it.
+    """Unmount `path`. With `lazy` the name is detached at once, and the mount ends when it is no longer used.
 
-    Raises MountError with the reason of fusermount3, "busy" among them.
+    Raises MountError with the reason of fusermount3, for example "busy".
     """
     command = ["fusermount3", "-u", *(["-z"] if lazy else []), "--", path]
     try:
@@ -156,7 +156,7 @@ def unmount(path: str, *, lazy: bool = False) -> None:
 
 
 def detach(path: str, device: str) -> None:
-    """Unmount the mount of this device if it is the one at `path`; when it is busy, its name at least."""
+    """Unmount the mount of this device if it is the one at `path`; if it is busy, detach it lazily."""
     for lazy in (False, True):
         mounted = mounted_at(path)
         if mounted is None or mounted.device != device:
@@ -167,9 +167,9 @@ def detach(path: str, device: str) -> None:
 
 
 def users(path: str) -> list[str]:
-    """The processes that keep the mount busy, as `name (pid)`, as far as we may look.
+    """The processes that keep the mount busy, as `name (pid)`. Processes of other users may be missing.
 
-    Only /proc is read: a stat of the files themselves would be a request to the mount.
+    This reads only /proc: a stat of the files themselves would be a request to the mount.
     """
     inside = re.compile(re.escape(path) + "(/|$)")
     # A mapped file needs no descriptor: `address permissions offset device inode path`.
@@ -177,22 +177,22 @@ def users(path: str) -> list[str]:
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         if int(pid) == os.getpid():
-            continue  # who asks may stand in it, too
+            continue  # this process may have its current directory in the mount, too
         try:
             links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root", *(e.path for e in os.scandir(f"/proc/{pid}/fd"))]
             if any(inside.match(os.readlink(link)) for link in links) or mapped.search(_text(f"/proc/{pid}/maps")):
                 found.append(f"{_text(f'/proc/{pid}/comm').strip()} ({pid})")
         except OSError:
-            continue  # it has ended, or is another user's
+            continue  # it has ended, or belongs to another user
     return found
 
 
 @contextlib.contextmanager
 def liveness_socket(path: str) -> Iterator[None]:
-    """While this lasts, `wait_for_end` waits for the mount that is at `path` now.
+    """A listening socket that shows that the daemon of the mount at `path` lives. `wait_for_end` waits for its end.
 
-    It is a listening socket, which ends however its process does. Named by the device number, which no other mount has
-    as long as this one is used, and abstract, so that nothing is left behind and `umount` need not know our files.
+    A socket is closed however its process ends. Its name is the device number, which no other mount has while this one
+    is in use. The name is abstract, so no file is left behind, and `umount` need not know our directories.
     """
     mounted = mounted_at(path)
     with socket.socket(socket.AF_UNIX) as listening:
@@ -204,7 +204,7 @@ def liveness_socket(path: str) -> Iterator[None]:
 
 
 def wait_for_end(device: str, seconds: float) -> None:
-    """Wait until the daemon of a mount is gone: after unmounting it may still have a directory to remove."""
+    """Wait until the daemon of a mount has exited: after unmounting it may still remove a directory."""
     with socket.socket(socket.AF_UNIX) as waiting, contextlib.suppress(OSError):
         waiting.settimeout(seconds)
         waiting.connect(_address(device))
@@ -212,7 +212,7 @@ def wait_for_end(device: str, seconds: float) -> None:
 
 
 def set_read_ahead(device: str, kilobytes: int) -> None:
-    """Ask the kernel to read further ahead on a mount. Needs root; without it the mount is merely slower."""
+    """Increase the kernel's read-ahead for a mount. Needs root; without it the mount is only slower."""
     try:
         with open(f"/sys/class/bdi/{device}/read_ahead_kb", "w", encoding="ascii") as control:
             control.write(str(kilobytes))

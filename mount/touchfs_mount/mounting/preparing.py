@@ -1,10 +1,10 @@
-"""Decompressing the shards that wait for it, while the rest of the dataset is served.
+"""Decompresses and indexes compressed shards, while the rest of the dataset is served.
 
-A process of its own does it, indexes them, and then has the supervisor reload, as anybody would: by SIGHUP. Where it
-takes long, also in between, when more of them can be served. It is the zygote's child and ends with it. A new program,
-not a fork: nothing that is open here concerns it, and the mount ends only when nobody has the FUSE descriptor.
+A separate process does this, and then sends SIGHUP to the supervisor, which reloads. If it takes long, it also does so
+in between, when more shards are ready. It is a child of the zygote and ends with it. It is a new program, not a fork:
+it must not inherit the FUSE descriptor, because the mount ends only when no process has that open.
 
-What could not be decompressed, as there was no room, is tried again only after a reload that somebody else asked for.
+Shards that could not be decompressed for lack of space are tried again only after a reload that a user requested.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from touchfs_mount.daemon.logs import LogOptions
 
 log = logging.getLogger(__name__)
 
-# How often, at most, what is ready is shown before all is.
+# The minimum time between reloads that show a part of the shards.
 RELOAD_SECONDS = 30.0
 _NICENESS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the process is asked to do. `options` are those with which shards are decompressed at once.
+    """The task of the process. `options` must have shards decompressed at once.
 
-    `memory` is the directory for an index in memory, which the mount shares: what fails is known only from there.
+    `memory` is the directory of the mount's index in memory, if there is one: failures are recorded only there.
     """
 
     source: str
@@ -57,7 +57,7 @@ class Work:
 
 
 class Preparer:
-    """At most one such process, kept by the zygote."""
+    """Starts the process, in the zygote. At most one runs at a time."""
 
     def __init__(self, options: Options, *, in_place: bool, in_memory: bool = False) -> None:
         self._options = options
@@ -67,26 +67,35 @@ class Preparer:
         self._tried: set[str] = set()
 
     def follow(self, dataset: Dataset, log_options: LogOptions) -> None:
-        """Start it, if shards of a new generation of the dataset wait for it, and none is at work."""
+        """Start the process if shards of a new generation of the dataset are to be decompressed and none runs."""
         if self._process is not None and self._process.is_running:
             return
         if self._process is None or not self._process.has_finished:
-            self._tried.clear()  # it was not the process that had the dataset read anew
+            self._tried.clear()  # this reload was not requested by the process
         self._process = None
         paths = {shard.path for shard in dataset.shards if is_waiting(shard)} - self._tried
         if paths:
             self._tried |= paths
-            where = self._in_place, self._in_memory, shared_index()
-            told = dataset.source, self._options, *where, tuple(paths), os.getppid(), os.getpid()
+            work = Work(
+                source=dataset.source,
+                options=self._options,
+                in_place=self._in_place,
+                in_memory=self._in_memory,
+                memory=shared_index(),
+                paths=tuple(paths),
+                supervisor=os.getppid(),
+                zygote=os.getpid(),
+                log=log_options,
+            )
             try:
-                self._process = _Process(Work(*told, log_options))
+                self._process = _Process(work)
             except OSError:
-                log.exception("compressed shards are not prepared")
+                log.exception("compressed shards are not decompressed")
 
 
 class _Process:
-    """Its work is in a file in memory, which it makes empty before it has the dataset read anew for the last time: when
-    that is done, it itself may still be about to end.
+    """The running process. Its `Work` is in a file in memory. The process truncates this file before it requests the
+    last reload, because after that reload it may still be about to exit.
     """
 
     def __init__(self, work: Work) -> None:
@@ -106,8 +115,8 @@ class _Process:
 
 
 def main() -> None:
-    """That process. The signals that are for the supervisor alone are ignored, as they are by the zygote."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so as to leave nothing unfinished behind
+    """The entry point of the process. It ignores the signals for the supervisor, as the zygote does."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that temporary files are removed
     ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.nice(_NICENESS)
@@ -128,7 +137,7 @@ def main() -> None:
             patience_seconds=PATIENCE_SECONDS,
         )
     except TouchfsError as error:
-        log.error("compressed shards are not prepared: %s", error)
+        log.error("compressed shards are not decompressed: %s", error)
         sys.exit(1)
     log.info("decompressed")
     os.ftruncate(sys.stdin.fileno(), 0)
@@ -136,7 +145,7 @@ def main() -> None:
 
 
 class _ReloadTrigger:
-    """Has the dataset read anew where more of it is ready by now."""
+    """A progress callback that requests a reload when more shards are ready."""
 
     def __init__(self, work: Work) -> None:
         self._work = work

@@ -1,4 +1,4 @@
-"""The ids that the shards of a mount have in its inode numbers, over all generations of its dataset."""
+"""The ids of a mount's shards in its inode numbers, over all generations of its dataset."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from touchfs.tree.inode import SHARD_IDS_MAX
 
 
 class ShardIds:
-    """Kept by the process that outlives the generations. An id that was given here never means another shard.
+    """Assigns ids to shards, in the process that outlives the generations. An id is never reused for another shard.
 
-    The state store gives ids that are the same after a remount. Where it cannot be used they are counted: from 1 on in
-    a mount without a store, else from the last one down, which the store does not come to.
+    The state store provides ids that are the same after a remount. If it cannot be used, ids are counted: from 1 up in
+    a mount without a store, else from the maximum down, which the store never reaches.
     """
 
     def __init__(self, *, has_store: bool) -> None:
@@ -22,9 +22,9 @@ class ShardIds:
         self._counted = iter(range(SHARD_IDS_MAX, 0, -1) if has_store else range(1, SHARD_IDS_MAX + 1))
 
     def of(self, shards: Sequence[tuple[str, str]], stored: Sequence[int] | None) -> list[int]:
-        """The ids of shards, given as (path, identity), in order. `stored` are those that the store gives, if it does.
+        """The ids of shards, given as `(path, identity)`, in order. `stored` are the ids from the store, if it works.
 
-        Raises MountError where there are none left.
+        Raises MountError if no ids are left.
         """
         ids, seen = [], Counter[tuple[str, str]]()
         for position, shard in enumerate(shards):
@@ -40,6 +40,6 @@ class ShardIds:
         if not 0 < stored <= SHARD_IDS_MAX or stored in self._taken:
             shard_id = next((free for free in self._counted if free not in self._taken), 0)
         if not shard_id:
-            raise MountError(f"over {SHARD_IDS_MAX} shard ids were given: delete the state store")
+            raise MountError(f"more than {SHARD_IDS_MAX} shard ids are in use: delete the state store")
         self._taken.add(shard_id)
         return shard_id

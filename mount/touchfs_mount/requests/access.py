@@ -136,7 +136,7 @@ def read_source_modes(dataset: Dataset) -> SourceModes:
 
 
 def strictest(found: Iterable[Access]) -> Access | None:
-    """An access that excludes every user whom one of these excludes, but always includes us. None if all include all."""
+    """An access that excludes each user whom one of these excludes, but always includes us. None if all include all."""
     limits = list(dict.fromkeys(access for access in found if access.mode != _ALL))
     if not limits:
         return None

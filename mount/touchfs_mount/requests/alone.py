@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 
 class Door:
-    """The socket through which workers request processes. Created before the fork of the zygote, which uses `inside`."""
+    """The socket through which workers request processes. Created before the zygote is forked, which uses `inside`."""
 
     def __init__(self) -> None:
         self.inside, self._outside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
