@@ -67,7 +67,7 @@ class _Sample(NamedTuple):
 
 
 class ByKey:
-    """The directory `by-key`. Its inodes have the view `number`.
+    """The directory `by-key`, a `Subtree`. Its inodes have the view `number`.
 
     Without `listed` a listing is empty, but lookups still find every link.
     """

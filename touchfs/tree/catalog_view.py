@@ -14,7 +14,7 @@ from touchfs.tree.open_shards import OpenShards, TreeShard
 
 
 class CatalogView:
-    """The view `name`. Its inodes have the view `number`."""
+    """The directory of a view, a `Subtree`: `shards` or `segments`. Its inodes have the view `number`."""
 
     def __init__(self, shards: OpenShards, name: str, number: int) -> None:
         self._shards = shards

@@ -51,7 +51,7 @@ class Plans(Protocol):
 
 
 class LocalPlans:
-    """A registry of plans for a single process, without a limit."""
+    """A registry of plans (`Plans`) for a single process, without a limit."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -99,7 +99,7 @@ class _Location(NamedTuple):
 
 
 class Merged:
-    """The directory `merged`. Its own inode has the view `number`, inodes below it the views of their plans."""
+    """The directory `merged`, a `Subtree`. Its own inode has the view `number`; inodes below it have those of plans."""
 
     def __init__(self, shards: OpenShards, plans: Plans, number: int) -> None:
         self._shards = shards

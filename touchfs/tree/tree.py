@@ -51,9 +51,9 @@ class Tree:
         list_by_key: bool = True,
     ) -> None:
         shards = OpenShards(dataset, shard_ids)
-        self._make(shards, Merged(shards, plans or LocalPlans(), _NUMBERS[MERGED]), list_by_key)
+        self._initialize(shards, Merged(shards, plans or LocalPlans(), _NUMBERS[MERGED]), list_by_key)
 
-    def _make(self, shards: OpenShards, merged: Merged, list_by_key: bool) -> None:
+    def _initialize(self, shards: OpenShards, merged: Merged, list_by_key: bool) -> None:
         self.dataset = dataset = shards.dataset
         self._list_by_key = list_by_key
         self._shards = shards
@@ -70,7 +70,7 @@ class Tree:
     def nonblocking(self) -> Tree:
         """The same tree for one thread that must not block: a call that would block raises WouldBlockError."""
         shards, tree = NonblockingShards(self._shards), Tree.__new__(Tree)
-        tree._make(shards, self._merged.nonblocking(shards), self._list_by_key)
+        tree._initialize(shards, self._merged.nonblocking(shards), self._list_by_key)
         return tree
 
     def _subtree(self, inode: int) -> Subtree:

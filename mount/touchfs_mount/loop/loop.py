@@ -338,6 +338,7 @@ class Loop:
     async def __aexit__(self, *exception: object) -> None: ...
 
     def start_soon(self, function: Callable[..., SessionCoroutine], *arguments: Any, name: str = "") -> None:
+        """`Nursery.start_soon` for pyfuse3: start a session coroutine."""
         # Step it to its wait at once: pyfuse3 then counts it as waiting, and makes no other before this one is used.
         coroutine = function(*arguments)
         with contextlib.suppress(StopIteration):  # it ends at once if the session has just ended

@@ -139,7 +139,7 @@ def _serve(
 
             def ready() -> None:
                 claim.release()
-                release(dataset)  # the workers keep their own references
+                release(dataset)  # the other processes keep their own locks of decompressed files
                 until_removed.enter_context(mountpoint.liveness_socket(request.options.path))
                 say(f"{request.source} is mounted at {request.options.path} ({_summary(dataset)})")
 

@@ -40,7 +40,7 @@ _NICENESS = 10
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The task of the process. `options` must have shards decompressed at once.
+    """The task of the process. `options` decompress shards as soon as they are opened.
 
     `memory` is the directory of the mount's index in memory, if there is one: failures are recorded only there.
     """

@@ -11,7 +11,7 @@ from touchfs_mount.control.iterator_files import ControlEntry
 from touchfs_mount.requests.access import Ownership
 
 BLOCK_SIZE = 512
-# The largest read request of the kernel, and the size of the buffer that Python's open() allocates.
+# The largest read request of the kernel. As st_blksize it is also the buffer size of Python's open().
 PREFERRED_READ = 1 << 17
 
 

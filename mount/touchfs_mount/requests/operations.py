@@ -96,7 +96,10 @@ def _rejecting_handler(name: str) -> Any:
 
 
 class TouchOperations(Operations):
-    """The handlers. Created once, before the fork; `started` creates the state of one worker."""
+    """The handlers, as documented for `pyfuse3.Operations`, and the hooks of `Operations`.
+
+    Created once, before the fork; `started` creates the state of one worker.
+    """
 
     enable_writeback_cache = False
 
