@@ -108,7 +108,9 @@ def token(where: str, name: str, state_dir: str | None, reading: Reading) -> Non
 @click.argument("name")
 @click.argument("file", type=click.File("rb"), default="-")
 def restore(where: str, name: str, file: Any, state_dir: str | None, reading: Reading) -> None:
-    """Restore an iterator from the token in FILE, by default from stdin.
+    """Restore an iterator from a token.
+
+    The token is read from FILE, or from stdin.
 
     \b
     Example:

@@ -31,7 +31,7 @@ def progress_option(function: Callable[..., Any]) -> Callable[..., Any]:
         default="auto",
         expose_value=False,
         callback=choose,
-        help="A bar on a terminal (auto), a line on stderr every few seconds (plain), or nothing.",
+        help="Show a bar on a terminal (auto), a line on stderr every few seconds (plain), or nothing.",
     )(function)
 
 

@@ -40,7 +40,9 @@ def _state_dir(function: Callable[..., Any]) -> Any:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_state_dir
 def listing(as_json: bool, state_dir: str | None) -> None:
-    """List these files, in the order in which `prune` removes them.
+    """List indexes, decompressed shards, states and logs.
+
+    They are listed in the order in which `prune` removes them.
 
     \b
     Example:
@@ -62,9 +64,10 @@ def listing(as_json: bool, state_dir: str | None) -> None:
 @click.option("--dry-run", is_flag=True, help="List the files, but do not remove them.")
 @_state_dir
 def prune(keep: str | None, dry_run: bool, state_dir: str | None) -> None:
-    """Remove files of data that are gone; with --keep also the least recently used.
+    """Remove files whose data are gone.
 
-    A file that a mount uses is never removed. Positions of iterators are removed only if their data are gone.
+    With --keep the least recently used files are removed, too. A file that a mount uses is never removed. Positions of
+    iterators are removed only if their data are gone.
 
     \b
     Example:

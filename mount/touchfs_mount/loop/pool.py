@@ -37,7 +37,7 @@ class PoolLimits:
     `threads` is the number of working threads, `share_threads` the number for one share, and `threads_max` the total
     with hung threads. At most `hanging_max` calls that are hung, or wait behind hung ones, are kept waiting.
 
-    A call fails `timeout_seconds` after it was submitted, even if its thread goes on; with `only_waiting`, only if it
+    A call fails `timeout_seconds` after it was submitted, even if its thread continues; with `only_waiting`, only if it
     has not begun by then. A call that times out or is refused fails with an `error_class`.
     """
 

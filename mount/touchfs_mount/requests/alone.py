@@ -2,8 +2,7 @@
 
 A worker requests a process from the zygote through a socket that all workers share (the *door*), and passes it one end
 of a connection. The worker sends the name of a handler and its arguments, and receives the handler's result. Both ends
-are our own code, so messages are pickled. The process removes the strike when it has an
-answer.
+are our own code, so messages are pickled. The process removes the strike when it has an answer.
 
 The worker decides about the outcome. If the process begins and exits without an answer, the request has killed it;
 because another program may have killed it, this must happen `DEATHS` times. A process that does not answer in time is
