@@ -33,9 +33,10 @@ def command() -> None:
 @click.argument("source", type=PATH)
 @limit_options("json")
 def get(source: str, limits: Limits) -> None:
-    """Write the metainfo of all samples to stdout, in order, one line per sample.
+    """Write the metainfo of all samples to stdout.
 
-    The bytes are the stored ones, except that metainfo of several lines is joined into one.
+    The output has one line per sample, in order. The bytes are the stored ones, except that metainfo of several lines
+    is joined into one.
 
     \b
     Example:
@@ -51,12 +52,12 @@ def get(source: str, limits: Limits) -> None:
 @click.option("--keep-missing", is_flag=True, help="Leave samples without a line unchanged.")
 @limit_options("json")
 def put(source: str, ignore_unknown: bool, keep_missing: bool, limits: Limits) -> None:
-    """Replace the metainfo of samples by lines from stdin, each a JSON object.
+    """Replace the metainfo of samples by lines from stdin.
 
-    A line belongs to the sample with its key; if a key is repeated, the first line belongs to the first sample. Nothing
-    is written before all lines are read and match. Then each changed shard is replaced as a whole, by a directory with
-    the same recordings (hard links) and new metainfo. A process whose current directory is a shard must enter it again.
-    To continue after an interruption, run the same command again.
+    Each line is a JSON object, and belongs to the sample with its key; if a key is repeated, the first line belongs to
+    the first sample. Nothing is written before all lines are read and match. Then each changed shard is replaced as a
+    whole, by a directory with the same recordings (hard links) and new metainfo. A process whose current directory is a
+    shard must enter it again. To continue after an interruption, run the same command again.
 
     \b
     Example:

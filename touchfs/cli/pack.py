@@ -79,9 +79,10 @@ def touch(
     num_workers: int,
     limits: Limits,
 ) -> None:
-    """Make TouchNet shards (.bin/.idx), with the same bytes as TouchNet's make_data.
+    """Make TouchNet shards (.bin/.idx).
 
-    Each line of DATA.jsonl is a JSON object. The fields of a sample are made from it:
+    They have the same bytes as those of TouchNet's make_data. Each line of DATA.jsonl is a JSON object. The fields of a
+    sample are made from it:
 
     \b
       audio      the recording whose path is in `wav`, as mono 16-bit PCM at the sample rate
@@ -170,10 +171,11 @@ def _samples(function: Callable[..., None]) -> Callable[..., None]:
 @_samples
 @click.option("--index", "create_index", is_flag=True, help="Also write indexes OUT/000000.tar.idx, …")
 def tar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
-    """Make tars for WebDataset, OUT/000000.tar and so on.
+    """Make tars for WebDataset.
 
-    A sample has the file that `wav` names, the line of DATA.jsonl as .json, and its `txt` as .txt. Their names begin
-    with the `key`: a dot in its last part becomes %2E, and a repeated key gets ~2, ~3, ….
+    They are OUT/000000.tar and so on. A sample has the file that `wav` names, the line of DATA.jsonl as .json, and its
+    `txt` as .txt. Their names begin with the `key`: a dot in its last part becomes %2E, and a repeated key gets ~2, ~3,
+    ….
 
     If a file cannot be read, the error names its line. To continue after an interruption, run the same command again.
 
@@ -189,10 +191,11 @@ def tar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
 @command.command("shar")
 @_samples
 def shar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
-    """Make a Lhotse Shar, OUT/cuts.000000.jsonl, OUT/recording.000000.tar and so on, with indexes.
+    """Make a Lhotse Shar with indexes.
 
-    Each line of DATA.jsonl becomes a cut: its id is the `key`, its recording is the file that `wav` names, and its
-    supervisions are the `info.segments`, or a single one for the whole cut with the `txt`.
+    It consists of OUT/cuts.000000.jsonl, OUT/recording.000000.tar and so on. Each line of DATA.jsonl becomes a cut: its
+    id is the `key`, its recording is the file that `wav` names, and its supervisions are the `info.segments`, or a
+    single one for the whole cut with the `txt`.
 
     If a file cannot be read, the error names its line. To continue after an interruption, run the same command again.
 
