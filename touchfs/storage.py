@@ -58,33 +58,33 @@ def list_storage(state_dir: str | None = None) -> list[StoredItem]:
     mounted = _mounts()
     sources = {mount.source for mount in mounted}
     datasets = list(_datasets(index_directory()))
-    stored = [
+    items = [
         *_indexes(datasets, sources),
         *_scratch(datasets),
         *_states(state_dir, datasets, sources),
         *_logs(state_directory(state_dir), {log_path(mount.point, state_dir) for mount in mounted}),
     ]
-    return sorted(stored, key=lambda each: (not each.is_gone, each.used))
+    return sorted(items, key=lambda item: (not item.is_gone, item.used))
 
 
-def to_prune(stored: Iterable[StoredItem], keep: int | None = None) -> list[StoredItem]:
+def items_to_prune(items: Iterable[StoredItem], keep: int | None = None) -> list[StoredItem]:
     """The items to remove: all whose data are gone, and then items that can be made again until at most `keep` bytes
     are left. Items in use stay.
     """
-    stored = list(stored)
-    left = sum(each.size for each in stored)
+    items = list(items)
+    left = sum(item.size for item in items)
     chosen = []
-    for each in stored:
-        is_too_much = keep is not None and left > keep and each.kind != STATE
-        if not each.is_used and (each.is_gone or is_too_much):
-            chosen.append(each)
-            left -= each.size
+    for item in items:
+        is_too_much = keep is not None and left > keep and item.kind != STATE
+        if not item.is_used and (item.is_gone or is_too_much):
+            chosen.append(item)
+            left -= item.size
     return chosen
 
 
-def remove(stored: StoredItem) -> None:
+def remove(item: StoredItem) -> None:
     """Remove the files of an item. A file that is missing already is no error. Raises OSError."""
-    for path in stored.files:
+    for path in item.files:
         with suppress(FileNotFoundError):
             os.unlink(path)
 
@@ -108,7 +108,7 @@ class _Dataset:
 
 
 def _datasets(directory: str) -> Iterator[_Dataset]:
-    for path in _listed(directory):
+    for path in _list_files(directory):
         if path.endswith(DATASET_SUFFIX) and os.path.getsize(path) <= _DATASET_FILE_MAX:
             with suppress(OSError, ValueError, TypeError, KeyError, RecursionError), open(path, "rb") as file:
                 content = json.load(file)
@@ -122,13 +122,13 @@ def _indexes(datasets: list[_Dataset], mounted: set[str]) -> Iterator[StoredItem
     for dataset in sorted(datasets, key=lambda dataset: (dataset.source not in mounted, _is_gone(dataset.source))):
         files = [path for path in dataset.files if path not in taken and os.path.lexists(path)]
         taken.update(files)
-        yield _stored(INDEX, dataset.source, files, _is_gone(dataset.source), dataset.source in mounted)
+        yield _item(INDEX, dataset.source, files, _is_gone(dataset.source), dataset.source in mounted)
     now = time.time()
-    for path in _listed(index_directory()):
+    for path in _list_files(index_directory()):
         if path not in taken:
-            one = _stored(INDEX, None, [path], True, False)
-            if now - one.used > _LEFT_OVER_SECONDS:
-                yield one
+            item = _item(INDEX, None, [path], True, False)
+            if now - item.used > _LEFT_OVER_SECONDS:
+                yield item
 
 
 def _scratch(datasets: list[_Dataset]) -> Iterator[StoredItem]:
@@ -139,7 +139,7 @@ def _scratch(datasets: list[_Dataset]) -> Iterator[StoredItem]:
     about = {store.path(name): path for name, path in _decompressed(datasets)}
     for path in store.stored():
         source = about.get(path)
-        yield _stored(SCRATCH, source, [path], source is not None and _is_gone(source), store.is_used(path))
+        yield _item(SCRATCH, source, [path], source is not None and _is_gone(source), store.is_used(path))
 
 
 def _decompressed(datasets: list[_Dataset]) -> Iterator[tuple[str, str]]:
@@ -158,12 +158,12 @@ def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) 
     """
     about = {state_path(dataset.source, STATE_SUFFIX, state_dir): dataset.source for dataset in datasets}
     used = {state_path(source, STATE_SUFFIX, state_dir) for source in mounted}
-    for path in _listed(state_directory(state_dir)):
+    for path in _list_files(state_directory(state_dir)):
         if path.endswith(STATE_SUFFIX):
             files = [each for each in (path, f"{path}-wal", f"{path}-shm") if os.path.lexists(each)]
             paths = [about[path]] if path in about else _shards_of(path)
             source = os.path.commonpath(paths) if paths else None
-            yield _stored(STATE, source, files, bool(paths) and all(map(_is_gone, paths)), path in used)
+            yield _item(STATE, source, files, bool(paths) and all(map(_is_gone, paths)), path in used)
 
 
 def _shards_of(store: str) -> list[str]:
@@ -181,12 +181,12 @@ def _quoted(path: str) -> str:
 
 def _logs(directory: str, used: set[str]) -> Iterator[StoredItem]:
     """The name of a log does not identify its mount point with certainty, so no log counts as gone."""
-    for path in _listed(directory, re.compile(r".+\.[0-9a-f]{8}\.log|[0-9a-f]{32}\.log")):
+    for path in _list_files(directory, re.compile(r".+\.[0-9a-f]{8}\.log|[0-9a-f]{32}\.log")):
         if path.endswith(LOG_SUFFIX):
-            yield _stored(LOG, os.path.basename(path), [path], False, path in used)
+            yield _item(LOG, os.path.basename(path), [path], False, path in used)
 
 
-def _listed(directory: str, ours: re.Pattern[str] = _OURS) -> list[str]:
+def _list_files(directory: str, ours: re.Pattern[str] = _OURS) -> list[str]:
     try:
         names = sorted(os.listdir(directory))
     except FileNotFoundError:
@@ -195,7 +195,7 @@ def _listed(directory: str, ours: re.Pattern[str] = _OURS) -> list[str]:
     return [path for path in paths if os.path.isfile(path) and not os.path.islink(path)]
 
 
-def _stored(kind: str, about: str | None, files: list[str], is_gone: bool, is_used: bool) -> StoredItem:
+def _item(kind: str, about: str | None, files: list[str], is_gone: bool, is_used: bool) -> StoredItem:
     size, used = 0, 0.0
     for path in files:
         with suppress(FileNotFoundError):

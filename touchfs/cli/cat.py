@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from touchfs.cli.console import PATH, Reading, open_tree, source_options
+from touchfs.cli.console import PATH, ReadOptions, open_tree, source_options
 from touchfs.errors import UsageError
 from touchfs.extent import Buffer, Content
 
@@ -17,7 +17,7 @@ PIECE = 1 << 20
 @click.command("cat")
 @click.argument("locations", metavar="SOURCE:PATH…", nargs=-1, required=True, type=PATH)
 @source_options
-def command(locations: tuple[str, ...], reading: Reading) -> None:
+def command(locations: tuple[str, ...], read_options: ReadOptions) -> None:
     """Write files of a dataset to stdout, without mounting it.
 
     \b
@@ -25,7 +25,7 @@ def command(locations: tuple[str, ...], reading: Reading) -> None:
       touchfs cat shards/:shards/000000000/talks/monday.wav | sox - monday.flac
     """
     for location in locations:
-        tree, entry, _ = open_tree(location, reading)
+        tree, entry, _ = open_tree(location, read_options)
         if entry.is_directory:
             raise UsageError("is a directory: name a file in it, as `touchfs ls` lists them", path=location)
         for piece in pieces(tree.content(entry.inode)):

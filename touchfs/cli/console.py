@@ -24,7 +24,7 @@ from touchfs.tree.tree import Entry, Tree
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """How to read a source, and where its index is: in the user's cache, or `in_place`, or `in_memory`."""
 
     options: Options
@@ -81,7 +81,7 @@ def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every command that opens a source. The command gets them as one argument, `reading`."""
+    """The options of every command that opens a source. The command gets them as one argument, `read_options`."""
 
     @click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Sample rate of audio without a rate.")
     @click.option(
@@ -128,29 +128,29 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         if trust:
             os.environ[TRUST_VARIABLE] = parse_users(trust)
         options = Options(sample_rate, key_rule, Decompress.NEVER if no_decompress else Decompress.NOW, limits)
-        return function(**others, reading=Reading(options, in_place))
+        return function(**others, read_options=ReadOptions(options, in_place))
 
     return command
 
 
-def open_source(source: str, reading: Reading, patience_seconds: float | None = None) -> Dataset:
+def open_source(source: str, read_options: ReadOptions, patience_seconds: float | None = None) -> Dataset:
     """Open a source. Indexes it first if necessary, and shows progress meanwhile."""
     with progress_bar("indexing") as progress:
         return open_dataset(
             source,
-            options=reading.options,
-            in_place=reading.in_place,
-            in_memory=reading.in_memory,
+            options=read_options.options,
+            in_place=read_options.in_place,
+            in_memory=read_options.in_memory,
             progress=progress,
             preparing=progress,
             patience_seconds=patience_seconds,
         )
 
 
-def open_tree(location: str, reading: Reading) -> tuple[Tree, Entry, str]:
+def open_tree(location: str, read_options: ReadOptions) -> tuple[Tree, Entry, str]:
     """The tree of SOURCE, and the entry and path of PATH in it, by default the root. Raises NotFoundError."""
     source, path = _split(location)
-    dataset = open_source(source, reading)
+    dataset = open_source(source, read_options)
     # Without a mount inode numbers are internal, so positions serve as shard ids.
     tree = Tree(dataset, range(1, len(dataset.shards) + 1))
     try:

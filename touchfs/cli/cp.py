@@ -7,7 +7,7 @@ import os
 import click
 
 from touchfs.cli.cat import pieces
-from touchfs.cli.console import PATH, Reading, open_tree, source_options
+from touchfs.cli.console import PATH, ReadOptions, open_tree, source_options
 from touchfs.errors import SourceError, UsageError
 from touchfs.tree.tree import Entry, Tree
 
@@ -17,14 +17,14 @@ from touchfs.tree.tree import Entry, Tree
 @click.argument("destination", type=click.Path())
 @click.option("-r", "--recursive", is_flag=True, help="Copy directories with their contents.")
 @source_options
-def command(location: str, destination: str, recursive: bool, reading: Reading) -> None:
+def command(location: str, destination: str, recursive: bool, read_options: ReadOptions) -> None:
     """Copy files out of a dataset, without mounting it. Existing files are overwritten, as by cp.
 
     \b
     Example:
       touchfs cp -r shards/:segments/000000000/talks/monday ./monday
     """
-    tree, entry, path = open_tree(location, reading)
+    tree, entry, path = open_tree(location, read_options)
     if entry.is_directory and not recursive:
         raise UsageError("is a directory: copy it with -r", path=location)
     if os.path.isdir(destination) and path:

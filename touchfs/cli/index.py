@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from touchfs import jobs
-from touchfs.cli.console import PATH, Reading, source_options
-from touchfs.cli.info import troubles
+from touchfs.cli.console import PATH, ReadOptions, source_options
+from touchfs.cli.info import error_lines
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import available_cpus, executor, printable, say
 from touchfs.dataset import counted
@@ -56,7 +56,7 @@ jobs_option = click.option(
 @click.option("--force", is_flag=True, help="Index again even if nothing has changed.")
 @click.option("--check", is_flag=True, help="Check indexes of other tools in SOURCE; exit status 1 if one is wrong.")
 @source_options
-def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, reading: Reading) -> int:
+def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read_options: ReadOptions) -> int:
     """Index datasets, so that mounting them takes no time. Unchanged shards are not indexed again.
 
     \b
@@ -74,8 +74,8 @@ def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read
         with executor(jobs) as pool, progress_bar(f"indexing {source}") as progress:
             dataset = open_dataset(
                 source,
-                options=reading.options,
-                in_place=reading.in_place,
+                options=read_options.options,
+                in_place=read_options.in_place,
                 force=force,
                 executor=pool,
                 progress=progress,
@@ -84,7 +84,7 @@ def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read
             )
         news = f"{len(indexed)} indexed now" if indexed else "indexed already"
         say(f"{source}: {dataset}; {news}")
-        for line in troubles(source, dataset):
+        for line in error_lines(source, dataset):
             click.echo(printable(f"{source}: {line}"), err=True)
     return 0
 

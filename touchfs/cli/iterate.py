@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from touchfs.cli.console import PATH, Reading, open_source, source_options
+from touchfs.cli.console import PATH, ReadOptions, open_source, source_options
 from touchfs.dataset import Dataset
 from touchfs.errors import UsageError
 from touchfs.token import Token
@@ -44,7 +44,7 @@ def command(
     token_in: str | None,
     token_out: str | None,
     kind: str,
-    reading: Reading,
+    read_options: ReadOptions,
 ) -> None:
     """Write samples, in order or shuffled, and save the state.
 
@@ -60,7 +60,7 @@ def command(
 
     if token_in is not None and epoch is not None:
         raise UsageError("--token-in already determines the epoch: leave out --epoch")
-    samples = _samples(open_source(source, reading), view)
+    samples = _samples(open_source(source, read_options), view)
     graph: Any = node.LazyIndexedManifestIterator(
         samples, seed is not None, seed or 0, rank=rank, world_size=world_size
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from touchfs.cli.console import PATH, Reading, open_source, source_options
+from touchfs.cli.console import PATH, ReadOptions, open_source, source_options
 from touchfs.cli.terminal import printable
 from touchfs.dataset import counted
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
@@ -48,7 +48,7 @@ def _options(function: Callable[..., Any]) -> Any:
 @_options
 @click.argument("name")
 @click.option("--spec", default="{}", help="JSON, described in the README of a mount's .touchfs/iterators.")
-def create(where: str, name: str, spec: str, state_dir: str | None, reading: Reading) -> None:
+def create(where: str, name: str, spec: str, state_dir: str | None, read_options: ReadOptions) -> None:
     """Create an iterator. SPEC defines its samples and their order.
 
     \b
@@ -66,7 +66,7 @@ def create(where: str, name: str, spec: str, state_dir: str | None, reading: Rea
             os.rmdir(_path(where, name))
             raise
         return
-    with _open_iterators(where, state_dir, reading) as iterators:
+    with _open_iterators(where, state_dir, read_options) as iterators:
         iterator = iterators.create(name)
         try:
             iterators.write(iterator, "spec", value)
@@ -78,7 +78,7 @@ def create(where: str, name: str, spec: str, state_dir: str | None, reading: Rea
 @command.command("next")
 @_options
 @click.argument("name")
-def step(where: str, name: str, state_dir: str | None, reading: Reading) -> None:
+def step(where: str, name: str, state_dir: str | None, read_options: ReadOptions) -> None:
     """Take the next samples and print them, one per line. At the end of an epoch print nothing, once.
 
     \b
@@ -86,13 +86,13 @@ def step(where: str, name: str, state_dir: str | None, reading: Reading) -> None
       touchfs iterator create shards/ train
       touchfs iterator next shards/ train
     """
-    _show(where, name, "next", state_dir, reading)
+    _show(where, name, "next", state_dir, read_options)
 
 
 @command.command("token")
 @_options
 @click.argument("name")
-def token(where: str, name: str, state_dir: str | None, reading: Reading) -> None:
+def token(where: str, name: str, state_dir: str | None, read_options: ReadOptions) -> None:
     """Print the state of an iterator, one line of JSON, for `restore`.
 
     \b
@@ -100,14 +100,14 @@ def token(where: str, name: str, state_dir: str | None, reading: Reading) -> Non
       touchfs iterator create shards/ train
       touchfs iterator token shards/ train > checkpoint
     """
-    _show(where, name, "token", state_dir, reading)
+    _show(where, name, "token", state_dir, read_options)
 
 
 @command.command("restore")
 @_options
 @click.argument("name")
 @click.argument("file", type=click.File("rb"), default="-")
-def restore(where: str, name: str, file: Any, state_dir: str | None, reading: Reading) -> None:
+def restore(where: str, name: str, file: Any, state_dir: str | None, read_options: ReadOptions) -> None:
     """Restore an iterator from a token.
 
     The token is read from FILE, or from stdin.
@@ -124,13 +124,13 @@ def restore(where: str, name: str, file: Any, state_dir: str | None, reading: Re
         with _mount_errors(where, name):
             _write(where, name, "token", text)
         return
-    with _open_iterators(where, state_dir, reading) as iterators:
+    with _open_iterators(where, state_dir, read_options) as iterators:
         iterators.write(_find(iterators, name), "token", value)
 
 
 @command.command("list")
 @_options
-def names(where: str, state_dir: str | None, reading: Reading) -> None:
+def names(where: str, state_dir: str | None, read_options: ReadOptions) -> None:
     """List the iterators: name, epoch, position and length of each.
 
     \b
@@ -142,7 +142,7 @@ def names(where: str, state_dir: str | None, reading: Reading) -> None:
             found = [name for name in os.listdir(os.path.join(where, CONTROL)) if name != "README"]
             read: Callable[[str, str], str] = partial(_read_mount, where)
         else:
-            iterators = stack.enter_context(_open_iterators(where, state_dir, reading))
+            iterators = stack.enter_context(_open_iterators(where, state_dir, read_options))
             found, read = iterators.names(), partial(_read_store, iterators)
         failed = 0
         for name in sorted(found):
@@ -167,7 +167,7 @@ def _read_mount(where: str, name: str, file: str) -> str:
 @command.command("rm")
 @_options
 @click.argument("name")
-def remove(where: str, name: str, state_dir: str | None, reading: Reading) -> None:
+def remove(where: str, name: str, state_dir: str | None, read_options: ReadOptions) -> None:
     """Remove an iterator.
 
     \b
@@ -179,16 +179,16 @@ def remove(where: str, name: str, state_dir: str | None, reading: Reading) -> No
         with _mount_errors(where, name):
             os.rmdir(_path(where, name))
         return
-    with _open_iterators(where, state_dir, reading) as iterators:
+    with _open_iterators(where, state_dir, read_options) as iterators:
         iterators.remove(name)
 
 
-def _show(where: str, name: str, file: str, state_dir: str | None, reading: Reading) -> None:
+def _show(where: str, name: str, file: str, state_dir: str | None, read_options: ReadOptions) -> None:
     if is_mount(where):
         with _mount_errors(where, name):
             text = _read(where, name, file)
     else:
-        with _open_iterators(where, state_dir, reading) as iterators:
+        with _open_iterators(where, state_dir, read_options) as iterators:
             text = iterators.read(_find(iterators, name), file).encode(errors="surrogateescape")
     sys.stdout.buffer.write(text)
 
@@ -203,8 +203,8 @@ def is_mount(where: str) -> bool:
 
 
 @contextmanager
-def _open_iterators(source: str, state_dir: str | None, reading: Reading) -> Iterator[Iterators]:
-    dataset = open_source(source, reading)
+def _open_iterators(source: str, state_dir: str | None, read_options: ReadOptions) -> Iterator[Iterators]:
+    dataset = open_source(source, read_options)
     with closing(StateStore(state_path(source, STATE_SUFFIX, state_dir))) as store:
         yield Iterators(store, dataset)
 

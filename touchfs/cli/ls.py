@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from touchfs.cli.console import PATH, Reading, open_tree, source_options
+from touchfs.cli.console import PATH, ReadOptions, open_tree, source_options
 from touchfs.cli.stat import format_time
 
 
@@ -15,14 +15,14 @@ from touchfs.cli.stat import format_time
 @click.argument("location", metavar="SOURCE[:PATH]", type=PATH)
 @click.option("-l", "long", is_flag=True, help="Print sizes and times too.")
 @source_options
-def command(location: str, long: bool, reading: Reading) -> None:
+def command(location: str, long: bool, read_options: ReadOptions) -> None:
     """List a directory of a dataset, without mounting it.
 
     \b
     Example:
       touchfs ls -l shards/:segments/000000000
     """
-    tree, entry, path = open_tree(location, reading)
+    tree, entry, path = open_tree(location, read_options)
     listed = tree.entries(entry.inode) if entry.is_directory else [(os.fsencode(os.path.basename(path)), entry, 0)]
     for name, child, _ in listed:
         before = f"{child.size:>12} {format_time(child.mtime_ns)} ".encode() if long else b""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from touchfs.cli.console import PATH, Reading, open_source, source_options
+from touchfs.cli.console import PATH, ReadOptions, open_source, source_options
 from touchfs.cli.terminal import log_to_stderr, say
 from touchfs.errors import MountError
 from touchfs.indexing.place import index_place
@@ -101,7 +101,7 @@ def command(
     stuck_seconds: float,
     strict: bool,
     wait_timeout: float,
-    reading: Reading,
+    read_options: ReadOptions,
 ) -> int:
     """Mount a dataset as a directory of ordinary files.
 
@@ -144,14 +144,14 @@ def command(
     if loop == "trio" and workers > 1:
         raise click.UsageError("--loop trio needs --workers 1")
     log_to_stderr("%(levelname)s %(message)s")
-    reading = waiting = replace(reading, in_memory=no_index_cache)
-    if reading.options.decompress is Decompress.NOW:
-        waiting = replace(reading, options=replace(reading.options, decompress=Decompress.LATER))
+    read_options = deferred = replace(read_options, in_memory=no_index_cache)
+    if read_options.options.decompress is Decompress.NOW:
+        deferred = replace(read_options, options=replace(read_options.options, decompress=Decompress.LATER))
     request = mounting.MountRequest(
         source=source,
-        open_dataset=lambda source: open_source(source, waiting, timeout or PATIENCE_SECONDS),
-        preparer=Preparer(reading.options, in_place=reading.in_place, in_memory=reading.in_memory),
-        index_dir=index_place(source, in_place=reading.in_place),
+        open_dataset=lambda source: open_source(source, deferred, timeout or PATIENCE_SECONDS),
+        preparer=Preparer(read_options.options, in_place=read_options.in_place, in_memory=read_options.in_memory),
+        index_dir=index_place(source, in_place=read_options.in_place),
         options=MountOptions(
             path=resolve(mountpoint),
             fsname=os.path.abspath(source),

@@ -6,21 +6,21 @@ import datetime
 
 import click
 
-from touchfs.cli.console import PATH, Reading, open_tree, source_options
+from touchfs.cli.console import PATH, ReadOptions, open_tree, source_options
 from touchfs.cli.terminal import printable, say
 
 
 @click.command("stat")
 @click.argument("location", metavar="SOURCE[:PATH]", type=PATH)
 @source_options
-def command(location: str, reading: Reading) -> None:
+def command(location: str, read_options: ReadOptions) -> None:
     """Print the attributes of a file: size, key, place in its shard.
 
     \b
     Example:
       touchfs stat shards/:shards/000000000/talks/monday.wav
     """
-    tree, entry, path = open_tree(location, reading)
+    tree, entry, path = open_tree(location, read_options)
     lines = {
         "path": "/" + path,
         "type": "directory" if entry.is_directory else "file",

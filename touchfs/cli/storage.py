@@ -14,7 +14,7 @@ from touchfs.cli.terminal import printable, say
 from touchfs.dataset import counted
 from touchfs.errors import SourceError
 from touchfs.source.scratch import parse_size
-from touchfs.storage import StoredItem, list_storage, remove, to_prune
+from touchfs.storage import StoredItem, items_to_prune, list_storage, remove
 
 
 @click.group("storage")
@@ -73,7 +73,7 @@ def prune(keep: str | None, dry_run: bool, state_dir: str | None) -> None:
     Example:
       touchfs storage prune --keep 20G
     """
-    chosen = to_prune(list_storage(state_dir), None if keep is None else parse_size(keep))
+    chosen = items_to_prune(list_storage(state_dir), None if keep is None else parse_size(keep))
     for item in chosen:
         if not dry_run:
             try:
