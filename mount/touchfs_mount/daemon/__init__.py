@@ -1,1 +1,1 @@
-"""The processes of a mount: supervisor, zygote, workers, and their life."""
+"""The processes of a mount: supervisor, zygote and workers; their logs and reloads."""

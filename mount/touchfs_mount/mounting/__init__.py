@@ -1,1 +1,1 @@
-"""From a source to a running mount, and mount points."""
+"""Mounting a source: options, mount points, shard ids, and decompression in the background."""
