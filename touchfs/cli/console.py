@@ -42,6 +42,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
     name = "SIZE"
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        """The number of bytes. Fails with a usage error."""
         try:
             return value if isinstance(value, int) else parse_size(value)
         except UsageError as error:

@@ -227,6 +227,7 @@ class TouchOperations(Operations):
 
     @handler
     async def lookup(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+        """The attributes of the entry of a name; `missing` if there is none."""
         if len(name) > NAME_MAX:  # the kernel itself rejects only names over 1,024 bytes
             raise FUSEError(errno.ENAMETOOLONG)
         if parent == ROOT and name == control.NAME:
@@ -241,6 +242,7 @@ class TouchOperations(Operations):
 
     @handler
     async def getattr(self, inode: int, context: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+        """The attributes of an inode. Those of a symbolic link may change, so they are cached for a moment only."""
         if is_control(inode):
             return await self._control_entry(inode)
         entry = await self._call_tree(inode, Tree.entry, inode)
@@ -248,14 +250,17 @@ class TouchOperations(Operations):
 
     @handler
     async def readlink(self, inode: int, context: pyfuse3.RequestContext) -> bytes:
+        """The target of a symbolic link."""
         return await self._call_tree(inode, Tree.link, inode)
 
     @handler
     async def opendir(self, inode: int, context: pyfuse3.RequestContext) -> int:
+        """Open a directory. The handle is the inode number."""
         return inode
 
     @handler
     async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
+        """Reply the entries from the cookie `start` on, until the reply is full."""
         if not await self._reply_dots(handle, start, token):
             return
         after = max(start - DOTS, 0)
@@ -293,6 +298,7 @@ class TouchOperations(Operations):
 
     @handler
     async def open(self, inode: int, flags: int, context: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+        """Open a file. The handle of a data file is its inode number, that of a control file has `HANDLE_TAG`."""
         # O_TRUNC comes with the open (libfuse requests that), even with O_RDONLY; the kernel then assumes the size 0.
         # It does not change a control file: either a whole value is written, or none.
         is_read = flags & (os.O_ACCMODE | os.O_TRUNC) == os.O_RDONLY
@@ -311,6 +317,7 @@ class TouchOperations(Operations):
 
     @handler
     async def read(self, handle: int, offset: int, length: int) -> Any:
+        """Read bytes: from the cached content if that does not block, else in a thread."""
         content = self._contents.get(handle)
         if content is None:
             if handle & HANDLE_TAG:
@@ -334,6 +341,7 @@ class TouchOperations(Operations):
 
     @handler
     async def release(self, handle: int) -> None:
+        """Release a control file. A data file needs no release."""
         if not handle & HANDLE_TAG:
             return
         file = self._contents.pop(handle, None)
@@ -345,16 +353,20 @@ class TouchOperations(Operations):
 
     @handler
     async def flush(self, handle: int) -> None:
+        """Not supported: there is nothing to write back."""
         raise FUSEError(errno.ENOSYS)  # the kernel sends no such request again
 
     @handler
-    async def releasedir(self, handle: int) -> None: ...
+    async def releasedir(self, handle: int) -> None:
+        """Nothing to release."""
 
     @handler
-    async def forget(self, inodes: Sequence[tuple[int, int]]) -> None: ...
+    async def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
+        """Nothing to forget: no table of inodes exists."""
 
     @handler
     async def statfs(self, context: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
+        """The size of the dataset and the number of its samples."""
         dataset = self._tree.dataset
         status = pyfuse3.StatvfsData()
         status.f_bsize = status.f_frsize = BLOCK_SIZE
@@ -365,6 +377,7 @@ class TouchOperations(Operations):
 
     @handler
     async def getxattr(self, inode: int, name: bytes, context: pyfuse3.RequestContext) -> bytes:
+        """The value of an extended attribute `user.touchfs.*`."""
         if not self._xattrs:
             raise FUSEError(errno.ENOSYS)  # the kernel sends no such request again
         if not name.startswith(b"user."):
@@ -395,6 +408,7 @@ class TouchOperations(Operations):
 
     @handler
     async def listxattr(self, inode: int, context: pyfuse3.RequestContext) -> list[bytes]:
+        """The names of the extended attributes of an inode."""
         if not self._xattrs:
             raise FUSEError(errno.ENOSYS)
         if is_control(inode):
@@ -404,6 +418,7 @@ class TouchOperations(Operations):
 
     @handler
     async def write(self, handle: int, offset: int, data: bytes) -> int:
+        """Write to a file of an iterator. Returns the number of bytes."""
         file = self._control.files.opened(handle)
         written: int = await self._change_store(file.write, Piece(offset, bytes(data), self._facts.resent[0]))
         return written
@@ -412,6 +427,7 @@ class TouchOperations(Operations):
     async def mkdir(
         self, parent: int, name: bytes, mode: int, context: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
+        """Create an iterator: only in `iterators/`."""
         if parent != ITERATORS:
             raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
         entry = await self._change_store(self._control.make_iterator, name, _requester(context))
@@ -419,6 +435,7 @@ class TouchOperations(Operations):
 
     @handler
     async def rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:
+        """Remove an iterator."""
         if parent != ITERATORS:
             raise FUSEError(errno.EPERM if is_iterators(parent) else errno.EROFS)
         await self._change_store(self._control.remove_iterator, name, _requester(context))
