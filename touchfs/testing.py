@@ -48,10 +48,15 @@ def check_restore(
     if any(len(epoch) == items for epoch in epochs):
         epochs = epochs[:1]
     states = _check_saving(make_node, epochs, equal)
-    left = {place: _left(epochs, place) for place in states}
-    for place, state in states.items():
-        _check_states(make_node, states, place)
-        _compare(_resume(make_node, state, _counts(left[place])), left[place], equal, f"restored {_name(place)}")
+    left = {checkpoint: _left(epochs, checkpoint) for checkpoint in states}
+    for checkpoint, state in states.items():
+        _check_states(make_node, states, checkpoint)
+        _compare(
+            _resume(make_node, state, _counts(left[checkpoint])),
+            left[checkpoint],
+            equal,
+            f"restored {_name(checkpoint)}",
+        )
     if supports_graph_restore(node):
         _check_tokens(make_node, items, equal)
     if epochs[0]:
@@ -62,9 +67,9 @@ def check_restore(
             pool = ProcessPoolExecutor(1, spawn, interpreter.restore, (setting,))
             pool.submit(os.getpid).result()  # the pool starts its process at the first task
         with pool:
-            for place, state in states.items():
-                parts = pool.submit(_resume, make_node, state, _counts(left[place])).result()
-                _compare(parts, left[place], equal, f"restored {_name(place)} in a new process")
+            for checkpoint, state in states.items():
+                parts = pool.submit(_resume, make_node, state, _counts(left[checkpoint])).result()
+                _compare(parts, left[checkpoint], equal, f"restored {_name(checkpoint)} in a new process")
 
 
 def _check_saving(make_node: MakeNode, epochs: list[list[Any]], equal: Equal) -> dict[Checkpoint, str]:
@@ -83,25 +88,26 @@ def _check_saving(make_node: MakeNode, epochs: list[list[Any]], equal: Equal) ->
         if len(epochs) > 1:
             states[epoch, None] = _state(node)
     _compare(seen, epochs[:2], equal, "saved at every position")
-    _expect(unbegun == states[0, 0], "a node's state is another one before and after iter(), with no item taken")
-    shapes = {place: _shape(from_json(state)) for place, state in states.items()}
-    for place, shape in shapes.items():
-        _expect(shape == shapes[0, 0], f"the state {_name(place)} has other fields than at first: {shape}")
+    _expect(unbegun == states[0, 0], "iter() changes the state of a node, although no item was taken")
+    shapes = {checkpoint: _shape(from_json(state)) for checkpoint, state in states.items()}
+    for checkpoint, shape in shapes.items():
+        _expect(shape == shapes[0, 0], f"the state {_name(checkpoint)} has other fields than the first: {shape}")
     return states
 
 
-def _check_states(make_node: MakeNode, states: dict[Checkpoint, str], place: Checkpoint) -> None:
+def _check_states(make_node: MakeNode, states: dict[Checkpoint, str], checkpoint: Checkpoint) -> None:
     """Check that a restored graph has the same states as the saved one."""
     node = make_node()
-    restore_state_dict(node, from_json(states[place]))
+    restore_state_dict(node, from_json(states[checkpoint]))
     _expect(
-        _state(node) == states[place], f"restored {_name(place)}, the state is another one before an item was taken"
+        _state(node) == states[checkpoint],
+        f"restored {_name(checkpoint)}, the state differs before an item was taken",
     )
-    epoch, taken = place
+    epoch, taken = checkpoint
     if taken is not None and (epoch, taken + 1) in states:
         next(iter(node))
         after = _state(node)
-        _expect(after == states[epoch, taken + 1], f"restored {_name(place)}, the state is another one an item later")
+        _expect(after == states[epoch, taken + 1], f"restored {_name(checkpoint)}, the state differs one item later")
 
 
 def _check_tokens(make_node: MakeNode, items: int | None, equal: Equal) -> None:
@@ -111,7 +117,7 @@ def _check_tokens(make_node: MakeNode, items: int | None, equal: Equal) -> None:
     for graph in (node, make_node()):
         for token, item in pairs:
             in_json = from_json(to_json(token))
-            _expect(normalize_graph_token(in_json) == token, f"token {token!r} is another one after JSON")
+            _expect(normalize_graph_token(in_json) == token, f"token {token!r} changes in JSON")
             rebuilt = graph[in_json]
             _expect(equal(rebuilt, item), f"token {token!r} rebuilds {rebuilt!r}, and came with {item!r}")
             if get_graph_origin(item) is not None:
@@ -133,7 +139,7 @@ def _check_two_iterators(
             _expect(
                 _state(node) == states[0, len(seen[which])],
                 f"of two live iterators, the one with {len(seen[which])} items taken was advanced last, "
-                "and the state is another one's: position must live in the iterator",
+                "and the state is that of the other: position must live in the iterator",
             )
     _compare(seen, [epochs[0], epochs[0]], equal, "in two iterators at once")
     if len(epochs) > 1:
@@ -142,9 +148,9 @@ def _check_two_iterators(
         _compare([list(node)], epochs[1:2], equal, "after two iterators at once, in the next epoch,")
 
 
-def _left(epochs: list[list[Any]], place: Checkpoint) -> list[list[Any]]:
+def _left(epochs: list[list[Any]], checkpoint: Checkpoint) -> list[list[Any]]:
     """Return the expected items after a checkpoint: the rest of its epoch, and the next epoch."""
-    epoch, taken = place
+    epoch, taken = checkpoint
     return epochs[epoch + 1 : epoch + 3] if taken is None else [epochs[epoch][taken:], *epochs[epoch + 1 : epoch + 2]]
 
 
@@ -188,8 +194,8 @@ def _state(node: IteratorNode) -> str:
     return to_json(collect_state_dict(node))
 
 
-def _name(place: Checkpoint) -> str:
-    epoch, taken = place
+def _name(checkpoint: Checkpoint) -> str:
+    epoch, taken = checkpoint
     return f"after the end of epoch {epoch}" if taken is None else f"after {taken} items of epoch {epoch}"
 
 

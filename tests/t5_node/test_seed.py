@@ -80,7 +80,8 @@ FEW = ("streamed shar", "streamed shards", "shar")
 
 def alike(some: list[Any], others: list[Any]) -> bool:
     return len(some) == len(others) and all(
-        equal(one, other) if hasattr(one, "sampling_rate") else one == other for one, other in zip(some, others, strict=True)
+        equal(one, other) if hasattr(one, "sampling_rate") else one == other
+        for one, other in zip(some, others, strict=True)
     )
 
 

@@ -32,7 +32,7 @@ from touchfs.node.core.base import (
 )
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.saved import LARGEST, Saved
-from touchfs.node.core.transform import HoldingNode, TransformIteration
+from touchfs.node.core.transform import BufferingNode, TransformIteration
 from touchfs.token import State, Token
 
 # Decimal places of seconds: as Lhotse rounds, finer than any sampling rate, and short in a state.
@@ -80,7 +80,7 @@ class BufferedSample:
     make: Make
 
 
-class SamplerNode(HoldingNode):
+class SamplerNode(BufferingNode):
     """A node that yields batches: lists of samples. The token of a batch is the tuple of its samples' tokens."""
 
     def __init__(

@@ -33,7 +33,7 @@ class TransformNode(PairNode):
         return maker(self.source)(token)
 
 
-class HoldingNode(TransformNode):
+class BufferingNode(TransformNode):
     """A node that buffers items of its source. A state holds their tokens, so the source must rebuild items."""
 
     def obstacle(self) -> str | None:

@@ -13,11 +13,11 @@ from typing import Any
 from touchfs.errors import UsageError
 from touchfs.node.core.base import Pair, kind_of
 from touchfs.node.core.saved import LARGEST, Saved
-from touchfs.node.core.transform import HoldingNode, TransformIteration
+from touchfs.node.core.transform import BufferingNode, TransformIteration
 from touchfs.token import State, Token
 
 
-class LazyFlattener(HoldingNode):
+class LazyFlattener(BufferingNode):
     """The items of each collection (any iterable) that `source` yields. A token is `(source_token, ordinal in it)`."""
 
     def iteration(self, epoch: int, saved: Saved) -> FlattenerIteration:

@@ -20,11 +20,11 @@ from touchfs.errors import UsageError
 from touchfs.node.core.base import Make, Pair
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.saved import Saved
-from touchfs.node.core.transform import HoldingNode, TransformIteration
+from touchfs.node.core.transform import BufferingNode, TransformIteration
 from touchfs.token import State, Token
 
 
-class LazyPrefetcher(HoldingNode):
+class LazyPrefetcher(BufferingNode):
     """The items of `source`, made in `threads` threads, at most `ahead` items before they are taken.
 
     Tokens and order are those of the source, which must rebuild items from tokens to be saved.

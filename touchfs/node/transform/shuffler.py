@@ -19,12 +19,12 @@ from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import SeedOrRng, resolve_seed
 from touchfs.node.core.share import is_partitioned
-from touchfs.node.core.transform import HoldingNode, TransformIteration
+from touchfs.node.core.transform import BufferingNode, TransformIteration
 from touchfs.node.order.draws import draws
 from touchfs.token import State, Token
 
 
-class LazyShuffler(HoldingNode):
+class LazyShuffler(BufferingNode):
     """The items of `source`, shuffled through a buffer of `buffer_size` items. Tokens are those of the source.
 
     `seed` is an integer, or a generator from which one seed is drawn; `rng` is Lhotse's name for the latter. To be
