@@ -19,7 +19,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 import numpy as np
-import platformdirs
 
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
@@ -33,6 +32,7 @@ from touchfs.node.order.feistel import Feistel
 from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.mapper import LazyMapper
 from touchfs.select.selection import AnySamples, Selection, Selector, position_at
+from touchfs.select.survivors import survivors_directory
 from touchfs.token import State
 from touchfs.view.plan import parse_plan
 
@@ -219,7 +219,7 @@ class OpenDataset(Generic[T]):
         """
         if any(step.kind != "map" for step in self._steps):
             raise TypeError("where(...) is for samples: call it before filter and batch")
-        selector = Selector(self._samples.dataset, os.path.join(platformdirs.user_cache_dir("touchfs"), "survivors"))
+        selector = Selector(self._samples.dataset, survivors_directory())
         return OpenDataset(selector.filtered(self._samples, expression), self._seed, self._steps)
 
     def shuffle(self, seed: int = 0) -> OpenDataset[T]:

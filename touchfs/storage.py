@@ -22,13 +22,14 @@ from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
 from touchfs.indexing.preparing import CATALOG_SUFFIX
 from touchfs.posix.mounts import Mount, mounts
+from touchfs.select.survivors import SUFFIX, survivors_directory
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.source.decompressed import scratch_name
 from touchfs.source.local import FileIdentity
 from touchfs.source.scratch import Scratch
 from touchfs.store.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
 
-INDEX, SCRATCH, STATE, LOG = "index", "scratch", "state", "log"
+INDEX, SCRATCH, STATE, LOG, WHERE = "index", "scratch", "state", "log", "where"
 # An index file that no dataset file names is a leftover once it is older than this; before, it may be in the making.
 _LEFT_OVER_SECONDS = 3600
 _DATASET_FILE_MAX = 256 << 20
@@ -62,6 +63,7 @@ def list_storage(state_dir: str | None = None) -> list[StoredItem]:
         *_indexes(datasets, sources),
         *_scratch(datasets),
         *_states(state_dir, datasets, sources),
+        *_filter_results(state_dir),
         *_logs(state_directory(state_dir), {log_path(mount.point, state_dir) for mount in mounted}),
     ]
     return sorted(items, key=lambda item: (not item.is_gone, item.used))
@@ -177,6 +179,14 @@ def _shards_of(store: str) -> list[str]:
 
 def _quoted(path: str) -> str:
     return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _filter_results(state_dir: str | None) -> Iterator[StoredItem]:
+    """Positions that filter expressions left. They can be computed again; which data they are about is a hash."""
+    for directory in (survivors_directory(), survivors_directory(state_directory(state_dir))):
+        for path in _list_files(directory):
+            if path.endswith(SUFFIX):
+                yield _item(WHERE, None, [path], False, False)
 
 
 def _logs(directory: str, used: set[str]) -> Iterator[StoredItem]:

@@ -475,7 +475,7 @@ class TestSpecs:
         ("spec", "why"),
         [
             ([], "spec is a JSON object, not"),
-            ({"shufle": 7}, "spec: there is no 'shufle': there are source, where, shuffle"),
+            ({"shufle": 7}, "spec: there is no 'shufle': there are select, where, shuffle"),
             ({"shuffle": "7"}, "spec.shuffle is an integer from 0"),
             ({"shuffle": True}, "spec.shuffle is an integer from 0"),
             ({"shuffle": -1}, "spec.shuffle is an integer from 0"),
@@ -489,6 +489,9 @@ class TestSpecs:
             ({"output": "paths"}, "spec.output is one of path, relpath, key, json, not 'paths'"),
             ({"source": 7}, "spec.source is a string"),
             ({"source": "sample"}, "there is no 'sample'"),
+            ({"select": "sample"}, "there is no 'sample'"),
+            ({"select": "samples", "source": "samples"}, "two names of one field"),
+            ({"select": "samples", "mux": [{}]}, "select belongs to the sources of a mux"),
             ({"source": "samples/none"}, "there is no shard 'none'"),
             ({"source": "samples/one/none"}, "there is no 'one/none'"),
             ({"source": "merged/max=-1"}, "max"),

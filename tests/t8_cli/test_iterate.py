@@ -36,21 +36,28 @@ def test_going_on_is_exact(here, shards, text):
     whole = [whole[:5], whole[5:10], whole[10:]]
     assert whole[0] != whole[1] != whole[2]
     assert lines(text, *arguments, "--epoch", "2") == whole[2]
-    steps = [lines(text, *arguments, "--take", "3", "--token-out", "state")]
+    steps = [lines(text, *arguments, "--take", "3", "--save-state", "state")]
     for _ in range(5):
-        steps.append(lines(text, *arguments, "--take", "3", "--token-in", "state", "--token-out", "state"))
+        steps.append(lines(text, *arguments, "--take", "3", "--resume", "state", "--save-state", "state"))
     assert steps == [step for epoch in whole for step in (epoch[:3], epoch[3:])]
     # Not told where to write it, it does not.
     before = (here / "state").read_bytes()
-    assert lines(text, *arguments, "--take", "3", "--token-in", "state") != []
+    assert lines(text, *arguments, "--take", "3", "--resume", "state") != []
     assert (here / "state").read_bytes() == before
 
 
 def test_repeated_epochs_are_one(here, shards, text):
     arguments = [shards, "--shuffle", "7", "--repeat", "2"]
     whole = lines(text, *arguments)
-    first = lines(text, *arguments, "--take", "13", "--token-out", "state")
-    assert first + lines(text, *arguments, "--token-in", "state") == whole
+    first = lines(text, *arguments, "--take", "13", "--save-state", "state")
+    assert first + lines(text, *arguments, "--resume", "state") == whole
+
+
+def test_the_names_of_version_0_1_still_work(here, shards, text):
+    whole = lines(text, shards, "--shuffle", "7")
+    assert lines(text, shards, "--shuffle", "7", "--take", "2", "--token-out", "state") == whole[:2]
+    assert lines(text, shards, "--shuffle", "7", "--token-in", "state") == whole[2:]
+    assert "--token" not in text("iterate", "--help")
 
 
 def test_ranks_share_the_samples(shards, text):
@@ -79,25 +86,25 @@ def test_a_tar_has_the_files(shards, touchfs, view):
 
 
 def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text):
-    text("iterate", shards, "--shuffle", "7", "--take", "1", "--token-out", "state")
+    text("iterate", shards, "--shuffle", "7", "--take", "1", "--save-state", "state")
     for others in (
         ["--shuffle", "8"],
         ["--shuffle", "7", "--source", "segments"],
         ["--shuffle", "7", "--repeat", "2"],
     ):
-        done = touchfs("iterate", shards, *others, "--token-in", "state", "--token-out", "state")
+        done = touchfs("iterate", shards, *others, "--resume", "state", "--save-state", "state")
         assert done.returncode == 2 and done.stdout == b"", done
         assert done.stderr.startswith(b"touchfs: state: ") and done.stderr.count(b"\n") == 1
-    rank = touchfs("iterate", shards, "--shuffle", "7", "--world-size", "2", "--token-in", "state")
+    rank = touchfs("iterate", shards, "--shuffle", "7", "--world-size", "2", "--resume", "state")
     assert rank.returncode == 2 and b"merge_states" in rank.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--token-in", "none"], "none: no such file"),
-        (["--token-in", "damaged"], "damaged: not JSON of a token or state"),
-        (["--token-in", "damaged", "--epoch", "1"], "leave out --epoch"),
+        (["--resume", "none"], "none: no such file"),
+        (["--resume", "damaged"], "damaged: not JSON of a token or state"),
+        (["--resume", "damaged", "--epoch", "1"], "leave out --epoch"),
         (["--source", "windows"], "--source must be samples, segments or merged/PLAN"),
         (["--source", "merged/max=no"], "max is 'no'"),
         (["--rank", "2", "--world-size", "2"], "there is no rank 2 of 2"),
@@ -111,11 +118,11 @@ def test_errors_are_a_line(here, shards, touchfs, arguments, told):
 
 
 def test_no_state_is_written_of_what_nobody_has_read(here, shards, text):
-    text("iterate", shards, "--take", "1", "--token-out", "state")
+    text("iterate", shards, "--take", "1", "--save-state", "state")
     before = (here / "state").read_bytes()
     reader, writer = os.pipe()
     os.close(reader)
-    command = [COMMAND, "iterate", shards, "--token-in", "state", "--token-out", "state"]
+    command = [COMMAND, "iterate", shards, "--resume", "state", "--save-state", "state"]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, b"")

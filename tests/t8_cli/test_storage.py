@@ -10,6 +10,8 @@ import time
 import pytest
 from speech import COMMAND
 
+import touchfs
+
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
 
 
@@ -54,6 +56,19 @@ def test_everything_that_is_kept_is_listed_with_what_it_is_about(home):
     }
     assert sum(each["size"] for each in stored) == sum(map(os.path.getsize, files))
     assert run("storage", "prune").strip() == "0 bytes in 0 things"
+
+
+def test_results_of_filters_are_listed_and_can_be_removed(home):
+    """Those of iterators are beside their positions, those of `touchfs.open` in the cache."""
+    kept = home / "data" / "kept"
+    train = json.dumps({"where": "ordinal > 0", "output": "key"})
+    run("iterator", "create", kept, "filtered", "--spec", train)
+    run("iterator", "next", kept, "filtered")
+    assert len(touchfs.open(kept).where("ordinal > 0")) > 0
+    places = {os.path.dirname(os.path.dirname(each["files"][0])) for each in listed("where")}
+    assert places == {str(home / "state" / "touchfs"), str(home / "cache" / "touchfs")}
+    run("storage", "prune", "--keep", "0")
+    assert listed("where") == []
 
 
 def test_prune_removes_what_is_about_data_that_are_gone(home):

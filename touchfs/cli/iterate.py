@@ -28,8 +28,10 @@ Pairs = Iterator[tuple[Token, Any]]
 @click.option("--epoch", type=click.IntRange(0), help="First epoch, 0 by default.")
 @click.option("--repeat", type=click.IntRange(1), metavar="N", help="Treat N successive epochs as one.")
 @click.option("--take", type=click.IntRange(0), metavar="N", help="Stop after N samples, or at the end of the epoch.")
-@click.option("--token-in", type=click.Path(), metavar="FILE", help="Continue from the state in FILE.")
-@click.option("--token-out", type=click.Path(), metavar="FILE", help="Save the state to FILE at the end.")
+@click.option("--resume", type=click.Path(), metavar="FILE", help="Continue from the state in FILE.")
+@click.option("--save-state", type=click.Path(), metavar="FILE", help="Save the state to FILE at the end.")
+@click.option("--token-in", type=click.Path(), hidden=True)  # the name of --resume in version 0.1
+@click.option("--token-out", type=click.Path(), hidden=True)  # that of --save-state
 @click.option("--format", "kind", type=click.Choice(["paths", "json", "tar"]), default="paths", help="Output format.")
 @source_options
 def command(
@@ -41,6 +43,8 @@ def command(
     epoch: int | None,
     repeat: int | None,
     take: int | None,
+    resume: str | None,
+    save_state: str | None,
     token_in: str | None,
     token_out: str | None,
     kind: str,
@@ -53,28 +57,29 @@ def command(
 
     \b
     Example:
-      touchfs iterate shards/ --shuffle 7 --take 3 --token-out state.json
-      touchfs iterate shards/ --shuffle 7 --take 3 --token-in state.json --token-out state.json
+      touchfs iterate shards/ --shuffle 7 --take 3 --save-state state.json
+      touchfs iterate shards/ --shuffle 7 --take 3 --resume state.json --save-state state.json
     """
     from touchfs import node
 
-    if token_in is not None and epoch is not None:
-        raise UsageError("--token-in already determines the epoch: leave out --epoch")
+    resume, save_state = resume or token_in, save_state or token_out
+    if resume is not None and epoch is not None:
+        raise UsageError("--resume already determines the epoch: leave out --epoch")
     samples = _samples(open_source(source, read_options), view)
     graph: Any = node.LazyIndexedManifestIterator(
         samples, seed is not None, seed or 0, rank=rank, world_size=world_size
     )
     if repeat is not None:
         graph = node.LazyRepeater(graph, repeat)
-    if token_in is not None:
-        node.load_state(graph, token_in)
+    if resume is not None:
+        node.load_state(graph, resume)
     elif epoch is not None:
         graph.load_state_dict(graph.begin(epoch).state())
     output = sys.stdout.buffer
     _WRITERS[kind](((token, make()) for token, make in islice(graph.pairs(), take)), output)
     output.flush()
-    if token_out is not None:
-        node.save_state(graph, token_out)
+    if save_state is not None:
+        node.save_state(graph, save_state)
 
 
 def _samples(dataset: Dataset, view: str) -> Any:

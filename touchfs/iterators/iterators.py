@@ -32,6 +32,7 @@ from touchfs.iterators.spec import check_batch, parse_spec
 from touchfs.iterators.starting_states import reset_state
 from touchfs.iterators.stored_positions import StoredPositions, iterator_row
 from touchfs.select.selection import Selector
+from touchfs.select.survivors import survivors_directory
 from touchfs.store import writes
 from touchfs.store.database import WouldWaitError
 from touchfs.store.opens import OpenFile, Opens
@@ -65,7 +66,7 @@ class Iterators(Registry):
         super().__init__(store)
         self._dataset = dataset
         self._prefix = prefix
-        self._selector = Selector(dataset, os.path.join(os.path.dirname(store.path), "survivors"), use_plan)
+        self._selector = Selector(dataset, survivors_directory(os.path.dirname(store.path)), use_plan)
         self._graphs = Graphs(self._selector)
         self._tokens = ItemTokens(dataset)
         self._positions = StoredPositions(self._graphs, dataset, self._tokens)

@@ -1,11 +1,12 @@
 """The spec of an iterator: a JSON object that selects samples and their order, and the graph of nodes built from it.
 
-    source       "samples", "segments", "merged/PLAN", or a path below one: "samples/SHARD", "segments/SHARD/DIRECTORY"
+    select       "samples", "segments", "merged/PLAN", or a path below one: "samples/SHARD", "segments/SHARD/DIRECTORY";
+                 version 0.1 called it `source`, and stored specs still do
     where        a filter expression (touchfs.select.expression), over the facts of touchfs.select.selection
     shuffle      a seed, for a new order in each epoch; null keeps the dataset's own order
     repeat       how many repeats make one epoch, or true for an endless one; false is one
     rank, world_size, partition ("stride", "block"), tail ("keep", "drop", "pad")
-    mux          instead of source and where: a list of objects with source, where, shuffle, repeat and weight
+    mux          instead of select and where: a list of objects with select, where, shuffle, repeat and weight
     batch        samples in a step
     output       the line of each sample: "path", "relpath" (from the root of the tree), "key", "json"
 
@@ -76,7 +77,7 @@ class Spec:
 def parse_spec(value: object) -> Spec:
     """Return the spec of a JSON object. Raises UsageError with the name of the wrong field and what it must be."""
     spec = _parse(Spec, value, "spec")
-    if spec.mux and isinstance(value, Mapping) and (misplaced := {"source", "where"} & set(value)):
+    if spec.mux and isinstance(value, Mapping) and (misplaced := {"select", "source", "where"} & set(value)):
         raise UsageError(f"spec: {' and '.join(sorted(misplaced))} belongs to the sources of a mux: put it there")
     Partition(spec.rank, spec.world_size, spec.partition, spec.tail)
     return spec
@@ -130,9 +131,14 @@ def _repeated(node: PairNode, repeat: int | bool) -> PairNode:
 def _parse(kind: type[T], value: object, where: str) -> T:
     if not isinstance(value, Mapping):
         raise UsageError(f"{where} is a JSON object, not {value!r:.80}")
+    if "select" in value:
+        if "source" in value:
+            raise UsageError(f"{where}: select and source are two names of one field: leave one out")
+        value = {"source" if name == "select" else name: field for name, field in value.items()}
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     if unknown := [name for name in value if name not in known]:
-        raise UsageError(f"{where}: there is no {unknown[0]!r:.80}: there are {', '.join(known)}")
+        names = ["select" if name == "source" else name for name in known]
+        raise UsageError(f"{where}: there is no {unknown[0]!r:.80}: there are {', '.join(names)}")
     return kind(**{name: _CHECKS[name](field, f"{where}.{name}") for name, field in value.items()})
 
 

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UntrustedError, UnwritableError, UsageError
@@ -67,6 +68,11 @@ class Filterable(Protocol):
 
     def records(self, start: int, stop: int) -> Iterator[Mapping[str, Any]]:
         """Yield the facts of each sample in [start, stop)."""
+
+
+def survivors_directory(beside: str | None = None) -> str:
+    """The directory for these files: beside a state store, or for the library in the user's cache."""
+    return os.path.join(beside or platformdirs.user_cache_dir("touchfs"), "survivors")
 
 
 def survivors(
