@@ -11,8 +11,8 @@ demo: install-demo
 
 # Tests of mounts count processes and wait for each other, so they run one after the other; all others on two processors.
 test: install-test
-	.venv/bin/python -m pytest -n 2 --ignore tests/t7_mount
-	.venv/bin/python -m pytest tests/t7_mount
+	.venv/bin/python -m pytest -n 2 --ignore tests/mount
+	.venv/bin/python -m pytest tests/mount
 
 check: install-test
 	.venv/bin/lint-imports
@@ -24,8 +24,8 @@ bench: install-bench
 	.venv/bin/python tests/bench/run.py
 
 soak: install-test
-	TOUCHFS_KILLS=1000 .venv/bin/python -m pytest tests/t7_mount/test_spike.py tests/t7_mount/test_mount_strikes.py
-	TOUCHFS_GRAPHS=6400 .venv/bin/python -m pytest tests/t5_node/test_random_graphs.py
+	TOUCHFS_KILLS=1000 .venv/bin/python -m pytest tests/mount/test_spike.py tests/mount/test_mount_strikes.py
+	TOUCHFS_GRAPHS=6400 .venv/bin/python -m pytest tests/node/test_random_graphs.py
 
 clean:
 	rm -rf .venv build *.egg-info .*_cache .hypothesis

@@ -22,7 +22,7 @@ from harness import (
     run,
 )
 
-sys.path.append(str(Path(__file__).parent.parent / "t7_mount"))
+sys.path.append(str(Path(__file__).parent.parent / "mount"))
 from slow import readers, slow
 
 SHARDS, READERS, SAMPLES, AUDIO_SIZE, COUNT, ROUNDS = 33, 32, 400, 32_000, 20_000, 5

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import webdataset
 from lhotse import CutSet, MonoCut, Recording, RecordingSet, SupervisionSegment
-from t7_mount.mounts import Mount
+from mount.mounts import Mount
 
 from touchfs.write import Audio, SharWriter
 

@@ -1,0 +1,152 @@
+"""The examples of the README and of `docs/` are run as a reader pastes them, in order, and their output is compared.
+
+Each page is pasted from its top into a directory that holds nothing but the checkout's `tests`. Each block of commands
+goes whole into one shell, and leaves it in the directory where it began, as the next block is pasted there, too.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^]]*\]\(([^):]*)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+# Behind the output of each command: its status.
+STATUS = re.compile("\036([0-9]+)\036")
+NOBODY = 65534
+
+
+def blocks_of(page):
+    """Language and text of each block of a page."""
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+RUN = {page.name: [each for each in blocks_of(page) if each[0] in ("console", "bash", "python")] for page in PAGES}
+
+
+@contextmanager
+def as_this_user(place):
+    yield []
+
+
+@contextmanager
+def as_another_user(place):
+    """What to put before a command so that another user runs it, in a directory of his own.
+
+    Our Python may be in a home that others cannot enter, so he may read everything; and /dev/fuse may be closed to him,
+    so he has one of his own, in a mount namespace that ends with the test.
+    """
+    own = "mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse && echo ready && exec cat"
+    if os.geteuid() != 0:
+        pytest.skip("only root becomes another user")
+    os.chown(place, NOBODY, NOBODY)
+    with tempfile.TemporaryDirectory() as devices:
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", own]
+        with subprocess.Popen(command, cwd=devices, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            try:
+                if holder.stdout.readline() != b"ready\n":
+                    pytest.skip("no mount namespace can be made here")
+                capabilities = "-all,+dac_read_search"
+                yield [
+                    *("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", f"--wdns={place}"),
+                    *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+                    *(f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"),
+                ]
+            finally:
+                holder.stdin.close()
+
+
+@pytest.fixture
+def public():
+    """A directory that every user can get at, which those of pytest are not."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place, ignore_errors=True)  # a daemon that ends removes its mount point
+
+
+def shell_of(kind, block):
+    """What a shell gets, and for each command what it shows."""
+    if kind == "bash":
+        return block, [("\n".join(block.splitlines()), None)]
+    sessions = [session.partition("\n")[::2] for session in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    return "".join(f"{command}\nprintf '\\036%d\\036' $?\n" for command, _ in sessions), sessions
+
+
+@pytest.mark.parametrize("user", [as_this_user, as_another_user])
+@pytest.mark.parametrize("page", [name for name, blocks in RUN.items() if blocks])
+def test_every_example_of_a_page(public, page, user):
+    place = public / "with spaces and ümläuts 空"
+    (place / "bin").mkdir(parents=True)
+    (place / "tests").symlink_to(ROOT / "tests")
+    (place / "bin/train-step").write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> ~/trained\n')
+    (place / "bin/train-step").chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "TMP"))}
+    path = f"{place / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment |= {"PATH": path, "LC_ALL": "C.UTF-8", "HOME": os.fspath(place)}
+    with user(place) as before:
+
+        def run(*command):
+            return subprocess.run(
+                [*before, *command], cwd=place, env=environment, capture_output=True, text=True, check=False
+            )
+
+        try:
+            for kind, block in RUN[page]:
+                if kind == "python":
+                    done = run(sys.executable, "-c", block)
+                    assert done.returncode == 0, f"{block}\n{done.stderr}"
+                    continue
+                script, sessions = shell_of(kind, block)
+                done = run("bash", "-c", f"{script}\nprintf '\\036%d\\036%s' $? \"$PWD\"")
+                *shown, _, directory = STATUS.split(done.stdout)
+                assert directory == os.fspath(place), f"{block}\n{done.stderr}"
+                statuses = [int(status) for status in STATUS.findall(done.stdout)]
+                for (command, wanted), status, output in zip(sessions, statuses, shown[::2], strict=False):
+                    assert status == 0, f"$ {command}\n{done.stderr}"
+                    pattern = ".*" if wanted is None else re.escape(wanted).replace("…", ".*")
+                    assert re.fullmatch(pattern, output, re.DOTALL), f"$ {command}\n{output}"
+            if any("train-step" in block for _, block in RUN[page]):
+                assert len((place / "trained").read_text().splitlines()) == 2
+            assert run("findmnt", "-M", place / "mnt").returncode, "the page leaves its mount behind"
+        finally:
+            if not run("findmnt", "-M", place / "mnt").returncode and run("touchfs", "umount", "mnt").returncode:
+                run("fusermount3", "-u", "-q", "-z", "mnt")
+
+
+def test_no_block_escapes_the_tests():
+    """Blocks that are not run here are pictures, and make; tests/mount/test_mount_steps.py runs the C and Perl."""
+    others = [(page.name, *each) for page in PAGES for each in blocks_of(page) if each not in RUN[page.name]]
+    for name, kind, block in others:
+        if kind == "json":
+            assert json.loads(block).keys() == {"key", "wav", "txt", "info"}
+        elif kind == "":
+            assert "├──" in block or all(line.startswith("make ") for line in block.splitlines()), block
+        else:
+            assert (name, kind) in (("control-files.md", "c"), ("control-files.md", "perl")), block
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page):
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        if anchor:
+            headings = HEADING.findall(BLOCK.sub("", target.read_text(encoding="utf-8")))
+            assert anchor in [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings], link
+
+
+def test_every_page_is_linked_from_the_readme():
+    linked = set(LINK.findall(PAGES[0].read_text(encoding="utf-8")))
+    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked

@@ -1,0 +1,65 @@
+"""Graphs of every kind of node below every other, and random ones: each resumes exactly or refuses to be saved.
+
+`TOUCHFS_GRAPHS` sets how many random graphs are tried (`make soak`: 6,400).
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from random import Random
+
+import pytest
+from node.random_graphs import COMPOSITES, GRAPHS_OF_PAIRS, Recipe, graphs_of_pair, random_graph
+
+import touchfs.node
+from touchfs.errors import UsageError
+from touchfs.node import IteratorNode, PairNode, collect_state_dict, supports_graph_restore
+from touchfs.node.core.base import children_of
+from touchfs.testing import check_restore
+
+GRAPHS = int(os.environ.get("TOUCHFS_GRAPHS", "100"))
+# Items of an endless graph, and of one that is much repeated.
+ITEMS = 10
+
+
+def check(recipe: Recipe) -> None:
+    node = recipe()
+    assert node.is_checkpointable == recipe.saves or recipe.kind == "foreign"
+    assert supports_graph_restore(node) == recipe.restores
+    if recipe.saves:
+        check_restore(recipe, ITEMS)
+        return
+    list(islice(node, ITEMS))
+    with pytest.raises(UsageError, match="not checkpointable"):
+        collect_state_dict(node)
+
+
+def test_no_node_is_left_out() -> None:
+    found, left = set[type](), [recipe() for pair in GRAPHS_OF_PAIRS for recipe in graphs_of_pair(*pair)]
+    while left:
+        node = left.pop()
+        found.add(type(node))
+        left.extend(children_of(node))
+    every = {kind for name in touchfs.node.__all__ if isinstance(kind := getattr(touchfs.node, name), type)}
+    assert {kind for kind in every if issubclass(kind, IteratorNode)} - found == {IteratorNode, PairNode}
+
+
+@pytest.mark.parametrize("kind", COMPOSITES)
+def test_every_kind_of_node_below_this_one(kind: str) -> None:
+    for recipe in [recipe for pair in GRAPHS_OF_PAIRS if pair[0] == kind for recipe in graphs_of_pair(*pair)]:
+        _check(recipe)
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_random_graphs(part: int) -> None:
+    for number in range(part, GRAPHS, 10):
+        _check(random_graph(Random(number)))
+
+
+def _check(recipe: Recipe) -> None:
+    try:
+        check(recipe)
+    except BaseException as error:
+        error.add_note(f"the graph is {recipe}")
+        raise
