@@ -2,6 +2,7 @@
 
     TouchfsError
     ├── UsageError        a command, option or value is wrong: change it
+    │   └── ExistsError   an iterator of that name exists
     ├── NotFoundError     no such source, path, sample or field
     ├── FormatError       a file is damaged, or not what it claims to be: repair it or make it again
     ├── ChangedError      a file is no longer the one that was indexed or opened: index again, mount again
@@ -15,7 +16,7 @@
     └── MountError        the mount cannot be made or undone; carries the exit status of `touchfs mount`
 
 Every error carries its location as far as it is known: `path`, the byte `offset` in it, the sample's `key`. `str()` of
-it is one line for a person.
+it is one line for a person. `WouldWaitError` is for callers that must not wait: they ask a thread instead.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ class TouchfsError(Exception):
 
 class UsageError(TouchfsError):
     """A command, option or value is wrong."""
+
+
+class ExistsError(UsageError):
+    """An iterator of that name exists."""
 
 
 class NotFoundError(TouchfsError):
@@ -96,3 +101,7 @@ class MountError(TouchfsError):
     def __init__(self, message: str, *, path: str | None = None, exit_status: int = 1) -> None:
         super().__init__(message, path=path)
         self.exit_status = exit_status
+
+
+class WouldWaitError(Exception):
+    """The operation would wait for a transaction of another thread or process, or for the disk."""

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from node import data
 from shard.test_shar_shard import cut, missing, pair, wav, write_lines, write_tar
 from shown import dataset_files
-from node import data
 from touchnet import UINT16, write_shard
 
 from touchfs.dataset import Dataset

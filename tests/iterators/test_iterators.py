@@ -22,15 +22,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 
 from touchfs import node
-from touchfs.errors import FullError, NotFoundError, StateError, UsageError
+from touchfs.errors import ExistsError, FullError, NotFoundError, StateError, UsageError, WouldWaitError
 from touchfs.indexing import open_dataset
 from touchfs.iterators import live_graph
 from touchfs.iterators.iterators import Iterators
-from touchfs.iterators.registry import ExistsError
 from touchfs.iterators.spec import build_graph, parse_spec
 from touchfs.node.transform.repeater import RepeaterIteration
 from touchfs.select.selection import Selector
-from touchfs.store.database import WouldWaitError
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import OpenFile, Opens
 from touchfs.store.store import StateStore

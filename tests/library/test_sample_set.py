@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from node.graphs import leaf
 from node import data
+from node.graphs import leaf
 
 import touchfs
 from touchfs import SampleSet

@@ -7,9 +7,9 @@ import pytest
 from touchfs_mount.control.control_files import ControlFiles, IteratorBackend
 from touchfs_mount.control.iterator_files import file_inode
 
+from touchfs.errors import WouldWaitError
 from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
-from touchfs.store.database import WouldWaitError
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
 from touchfs.store.store import StateStore

@@ -15,8 +15,8 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from node.graphs import Doubler, Thing, Things, odd, text
 from node import data
+from node.graphs import Doubler, Thing, Things, odd, text
 
 from touchfs.node import (
     BucketingSampler,

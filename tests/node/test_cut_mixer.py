@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from node.graphs import Doubler
 from node import data
+from node.graphs import Doubler
 
 from touchfs import SampleSet
 from touchfs.errors import FormatError, UsageError

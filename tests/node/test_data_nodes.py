@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node.test_order import GOLDEN
 from node import data
+from node.test_order import GOLDEN
 
 from touchfs.dataset.sample import MadeSample, Sample
 from touchfs.dataset.samples import DatasetSamples, Samples

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from node import data
 from node.graphs import Doubler, Thing, leaf, numbers, odd, several
 from node.test_cut_mixer import Sound, Sounds, equal, mixer, noise, speech
-from node import data
 
 from touchfs import SampleSet
 from touchfs.errors import FormatError, UsageError

@@ -11,10 +11,10 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from node import data
 from node.graphs import DATA_GRAPHS, GRAPHS, Doubler, Make, Thing, leaf, numbers, several, shuffled, text
 from node.test_cut_mixer import GRAPHS as MIXERS
 from node.test_sampler import SAMPLERS, cuts
-from node import data
 
 import touchfs.node
 from touchfs.errors import UsageError

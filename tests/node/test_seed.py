@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from node import data
 from node.graphs import Doubler, Things, leaf
 from node.test_cut_mixer import equal, mixer, noise, speech
-from node import data
 
 from touchfs import SampleSet
 from touchfs.errors import FormatError, UsageError

@@ -9,8 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from touchfs.errors import StateError
-from touchfs.store.database import WouldWaitError
+from touchfs.errors import StateError, WouldWaitError
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
 from touchfs.store.store import StateStore

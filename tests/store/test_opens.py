@@ -10,7 +10,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from touchfs.store.database import WouldWaitError
+from touchfs.errors import WouldWaitError
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
 from touchfs.store.store import StateStore

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from touchfs.errors import StateError
+from touchfs.errors import StateError, WouldWaitError
 from touchfs.posix.processes import start_time, system
 from touchfs.store.connection import file_system
-from touchfs.store.database import WouldWaitError
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
 from touchfs.store.patience import Patience, with_patience

@@ -21,7 +21,7 @@ from typing import Any
 
 from touchfs.control_characters import one_line
 from touchfs.dataset import Dataset
-from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError
+from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError, WouldWaitError
 from touchfs.iterators.graphs import Graphs, UnbuiltError
 from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.iterators.live_graph import LiveGraph
@@ -34,7 +34,6 @@ from touchfs.iterators.stored_positions import StoredPositions, iterator_row
 from touchfs.select.selection import Selector
 from touchfs.select.survivors import survivors_directory
 from touchfs.store import writes
-from touchfs.store.database import WouldWaitError
 from touchfs.store.opens import OpenFile, Opens
 from touchfs.store.patience import Patience, current_patience, with_patience
 from touchfs.store.problem import SharedProblem

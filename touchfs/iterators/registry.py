@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 
-from touchfs.errors import FullError, NotFoundError, UsageError
+from touchfs.errors import ExistsError, FullError, NotFoundError, UsageError
 from touchfs.iterators.spec import Spec
 from touchfs.store.store import StateStore
 
@@ -14,10 +14,6 @@ REPEATED_SECONDS = 60.0
 # Ids are part of inode numbers.
 IDS_MAX = (1 << 20) - 1
 NAME_MAX = 255
-
-
-class ExistsError(UsageError):
-    """An iterator of that name exists."""
 
 
 class Registry:

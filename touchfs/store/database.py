@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from touchfs.errors import StateError
+from touchfs.errors import StateError, WouldWaitError
 from touchfs.store.connection import DiskFullError, busy_error, code_of, open_connection, state_error
 from touchfs.store.patience import current_patience
 
@@ -169,10 +169,6 @@ class Database:
         if self._is_broken:
             self._problem, self._retry_at = problem, time.monotonic() + _RECONNECT_SECONDS
         return problem
-
-
-class WouldWaitError(Exception):
-    """The operation would wait for a transaction of another thread or process, or for the disk."""
 
 
 class _Transaction:

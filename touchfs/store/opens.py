@@ -18,9 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from touchfs.errors import StateError
+from touchfs.errors import StateError, WouldWaitError
 from touchfs.store.connection import DiskFullError
-from touchfs.store.database import WouldWaitError
 from touchfs.store.open_table import OpenTable
 from touchfs.store.store import StateStore, add_mount, rows_of
 

@@ -20,9 +20,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from touchfs.errors import NotFoundError, StateError, UsageError
+from touchfs.errors import NotFoundError, StateError, UsageError, WouldWaitError
 from touchfs.iterators.iterators import WRITABLE, Iterators
-from touchfs.store.database import WouldWaitError
 from touchfs.store.open_table import ID_BITS, OpenTable
 from touchfs.store.opens import OpenFile, Opens
 from touchfs.store.writes import Piece

@@ -6,6 +6,7 @@ import errno
 
 from touchfs.errors import (
     ChangedError,
+    ExistsError,
     FormatError,
     FullError,
     NotFoundError,
@@ -15,7 +16,6 @@ from touchfs.errors import (
     TouchfsError,
     UsageError,
 )
-from touchfs.iterators.registry import ExistsError
 
 # The first matching class counts, so a subclass comes before its base class.
 _ERRNOS: tuple[tuple[type[TouchfsError], int], ...] = (
