@@ -256,7 +256,16 @@ class CataloguedSample(Sample):
         return CataloguedFile(self.view, self._shard, self._table, self.rows[extension])
 
     def __getitem__(self, extension: str) -> bytes:
-        return self._shard.read(self._table, self.rows[extension])
+        return self._shard.read(self._table, self._row(extension))
+
+    def _row(self, extension: str) -> int:
+        """The row of the file with an extension. Raises KeyError. For one file, no mapping of all is built."""
+        if self._named is not None:
+            return self._named[extension]
+        for row in reversed(self._rows):  # as in the mapping, the last of two counts
+            if self.extension(row) == extension:
+                return row
+        raise KeyError(extension)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.rows)
