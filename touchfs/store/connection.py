@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 # Bytes that SQLite allocates for its shared memory at a time.
 _SHARED_MEMORY_SIZE = 32768
+_RETRY_SECONDS = 0.005
 
 
 class DiskFullError(FullError):
@@ -49,7 +51,7 @@ def open_connection(path: str, patience: Patience, *, fsync: bool, create: bool)
         connection = sqlite3.connect(
             name, uri=True, timeout=patience.left, isolation_level=None, check_same_thread=False, cached_statements=64
         )
-        connection.execute("PRAGMA journal_mode = WAL")
+        _use_log(connection, patience)
         # A committed transaction survives the end of any process. A power cut may lose the latest ones, and it also
         # ends all mounts, so waiting for the disk is optional.
         connection.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
@@ -59,6 +61,20 @@ def open_connection(path: str, patience: Patience, *, fsync: bool, create: bool)
             connection.close()
         raise state_error(error, path, patience) from error
     return connection
+
+
+def _use_log(connection: sqlite3.Connection, patience: Patience) -> None:
+    """Keep a write-ahead log. Where several processes turn a new file to that at once, SQLite tells all but one at once
+    that it is locked, however long they are willing to wait.
+    """
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if code_of(error) != sqlite3.SQLITE_BUSY or not patience.left:
+                raise
+        time.sleep(_RETRY_SECONDS)
 
 
 def state_error(error: sqlite3.Error, path: str, patience: Patience) -> StateError:
