@@ -48,4 +48,5 @@ def test_an_interrupted_demo(demo):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=60)
-        assert process.returncode in (0, 130)
+        # 1: Python itself ends with it if it is interrupted before it has started.
+        assert process.returncode in (0, 1, 130)
