@@ -191,7 +191,7 @@ class TestWrites:
         for file, text, why in [
             ("spec", "shuffle", "spec: not JSON: 'shuffle' cannot be there (at byte 0)"),
             ("spec", '{"shuffle": 7}}', "not JSON: '}' cannot be there (at byte 14)"),
-            ("spec", '{"shuffel": 7}', "spec: there is no 'shuffel': there are source, "),
+            ("spec", '{"shuffel": 7}', "spec: there is no 'shuffel': there are select, "),
             ("spec", '{"where": "evn"}', "where, column 4: expected"),
             ("spec", '{"where": "odd == 1"}', "no sample has the field odd"),
             ("batch", "0", "batch is an integer from 1 to 100000, not 0"),
