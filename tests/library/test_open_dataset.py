@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch.utils.data import DataLoader
 
 import touchfs
 from touchfs.dataset.sample import Sample
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.node import collect_state_dict
+from touchfs.torch import NodeIterableDataset
 from touchfs.write import TarWriter
 from touchfs.write.touchnet import TouchNetWriter
 
@@ -221,12 +223,10 @@ class TestElsewhere:
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_a_data_loader_takes_it(self, ds, workers):
-        data = pytest.importorskip("torch.utils.data")
-        loader = data.DataLoader(ds.map(_number), batch_size=8, shuffle=True, num_workers=workers)
+        loader = DataLoader(ds.map(_number), batch_size=8, shuffle=True, num_workers=workers)
         assert sorted(number for batch in loader for number in batch.tolist()) == list(range(COUNT))
-        torch = pytest.importorskip("touchfs.torch")
-        node = torch.NodeIterableDataset(ds.map(_number).filter(_is_even))
-        assert sorted(data.DataLoader(node, batch_size=None, num_workers=workers)) == list(range(0, COUNT, 2))
+        node = NodeIterableDataset(ds.map(_number).filter(_is_even))
+        assert sorted(DataLoader(node, batch_size=None, num_workers=workers)) == list(range(0, COUNT, 2))
 
     def test_the_package_shows_it(self):
         assert "open" in dir(touchfs)

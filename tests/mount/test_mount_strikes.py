@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -178,6 +179,21 @@ def test_whatever_is_asked_can_be_answered_alone(fatal, way, tmp_path):
     assert not train.exists()
     assert mounted.info()["internal_errors"] == 0
     assert mounted.errors() == []
+
+
+def test_a_stale_inode_is_stale_alone_too(lethal, tmp_path):
+    """The path for the error text cannot be told. That is no reason to blame the request."""
+    source = tmp_path / "source"
+    shutil.copytree(lethal, source)
+    mounted = FatalMount(tmp_path / "mnt", source, tmp_path / "log", EVERYTHING_ALONE="1")
+    try:
+        with open(mounted.path / "shards/good/s0.wav", "rb", 0) as file:
+            shutil.rmtree(source / "good")
+            os.kill(mounted.pid, signal.SIGHUP)
+            wait_until(lambda: mounted.info()["generation"] == 2)
+            assert error_of(lambda: os.getxattr(file.fileno(), "user.touchfs.key")) == "ESTALE"
+    finally:
+        mounted.end()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ NAME = "data.list"
 
 
 def is_relative_to_itself(output: str) -> bool:
-    """Whether the `data.list` of an output, as typed, names shards relative to itself."""
+    """True if the `data.list` of an output, as typed, names shards relative to itself."""
     return output.split() != [output] or has_control(output)
 
 

@@ -44,13 +44,13 @@ def _size_is_length(table: TableColumns) -> bool:
 
 
 def _order_is_rows(table: TableColumns) -> bool:
-    """Whether the table has one directory, and its rows are in the order of the samples."""
+    """True if the table has one directory, and its rows are in the order of the samples."""
     order = np.asarray(table["order"])
     return np.count_nonzero(~_files(table)) == 1 and np.array_equal(order[:-1], np.arange(1, len(order)))
 
 
 def _ordinal_is_row(table: TableColumns) -> bool:
-    """Whether the table has one directory with one file per sample, in order."""
+    """True if the table has one directory with one file per sample, in order."""
     ordinals = np.asarray(table["ordinal"])
     return _order_is_rows(table) and np.array_equal(ordinals[1:], np.arange(len(ordinals) - 1))
 

@@ -148,7 +148,7 @@ class Dataset:
 
     @cached_property
     def names_may_clash(self) -> bool:
-        """Whether files of two keys may get the same name if all keys are in one directory."""
+        """True if files of two keys may get the same name if all keys are in one directory."""
         return may_clash(shard.endings for shard in self.shards if shard.samples)
 
     @property

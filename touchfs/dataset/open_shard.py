@@ -51,7 +51,7 @@ class OpenShard:
             source.open()
 
     def is_verified(self, table: Table, row: int) -> bool:
-        """Whether the file behind a row was verified within the last second, so `verify` would do nothing."""
+        """True if the file behind a row was verified within the last second, so `verify` would do nothing."""
         kind = table.kind[row]
         source = None if kind == DIRECTORY else self._source(kind - 1)
         return source is None or source.is_verified

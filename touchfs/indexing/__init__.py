@@ -287,13 +287,13 @@ def _known_facts(task: _Task) -> Facts | None:
 
 
 def _is_current(shard: Shard, options: Options, distrusted: list[str]) -> bool:
-    """Whether the known facts are current. Those of a failed decompression are, until it is tried again."""
+    """True if the known facts are current. After a failed decompression they are, until the next attempt."""
     is_known = options.decompress is Decompress.LATER and is_waiting(shard)
     return (is_known or _files(shard.path) == shard.files) and _has_catalog(shard, distrusted)
 
 
 def _has_catalog(shard: Shard, distrusted: list[str]) -> bool:
-    """Whether its catalog exists and is trusted."""
+    """True if its catalog exists and is trusted."""
     try:
         return check_trusted_file(shard.catalog, shard.path).st_size == shard.catalog_size
     except UntrustedError as error:

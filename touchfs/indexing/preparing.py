@@ -127,12 +127,12 @@ def _files(path: str) -> dict[str, FileIdentity]:
 
 
 def is_notice(shard: Shard) -> bool:
-    """Whether the catalog of a shard shows only a text in the place of its samples."""
+    """True if the catalog of a shard shows only a text in the place of its samples."""
     return shard.catalog.endswith((_PREPARING_SUFFIX, _REFUSED_SUFFIX, SILENT_SUFFIX))
 
 
 def is_waiting(shard: Shard) -> bool:
-    """Whether a shard waits for its decompression, for the first time or after a failure that may be temporary."""
+    """True if a shard waits for its decompression, for the first time or after a failure that may be temporary."""
     if shard.catalog.endswith(_PREPARING_SUFFIX):
         return True
     if shard.catalog.endswith(SILENT_SUFFIX):

@@ -1,4 +1,4 @@
-"""Whether a dataset can be served at all: otherwise a mount and `touchfs info` fail."""
+"""The check that a dataset can be served at all: otherwise a mount and `touchfs info` fail."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _serves_anything(dataset: Dataset) -> bool:
 
 
 def _has_files(dataset: Dataset, position: int) -> bool:
-    """Whether a shard has any file. Even damaged samples may have some: metainfo, or a line that is not JSON."""
+    """True if a shard has any file. Even damaged samples may have some: metainfo, or a line that is not JSON."""
     table = dataset.catalog(position).tables["shards"]
     is_file = (as_array(table.kind) != DIRECTORY) & (as_array(table.ordinal) != NO_SAMPLE)
     return bool(is_file.any())

@@ -106,7 +106,7 @@ def judge_offsets(index: str, offsets: Offsets, source: LocalFile, size: int) ->
 
 
 def is_tar(source: LocalFile, size: int) -> bool:
-    """Whether a file is a tar, by its first block; by its name only if that is damaged."""
+    """True if a file is a tar, by its first block; by its name only if that is damaged."""
     if size >= BLOCK:
         block = bytes(source.read(0, BLOCK))
         if not any(block):

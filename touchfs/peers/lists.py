@@ -38,7 +38,7 @@ _Place = tuple[str, int, int]  # a sample or a file in it: key or name, offset, 
 
 
 def is_list(path: str) -> bool:
-    """Whether a file is an index of many shards, by its first bytes."""
+    """True if a file is an index of many shards, by its first bytes."""
     file = LocalFile(path)
     head = file.read(0, min(file.size, 4096))
     if head.startswith((idxpack.MAGIC[:7], _SQLITE_MAGIC)):

@@ -1,4 +1,4 @@
-"""Whether a source is prepared for random access: each of its files is plain and has its native index beside it.
+"""Checks that a source is prepared for random access: each file is plain and has its native index beside it.
 
 A TouchNet or Megatron-LM shard consists of such pairs. A tar or JSONL file has `<its name>.idx`, which matches if its
 last number is the end of the file: exactly for JSONL, within the end mark for a tar. Nothing is served from this index
@@ -35,7 +35,7 @@ def why_sequential(path: str) -> str:
 
 
 def has_native_indexes(source: str) -> bool:
-    """Whether all files of a source have native indexes. Raises as `touchfs.indexing.open_dataset` does:
+    """True if all files of a source have native indexes. Raises as `touchfs.indexing.open_dataset` does:
     NotFoundError, FormatError or SourceError.
     """
     refuse_remote(source)
@@ -43,7 +43,7 @@ def has_native_indexes(source: str) -> bool:
 
 
 def matches(path: str) -> bool:
-    """Whether a tar or JSONL file has its native index beside it, and the index ends where the file does."""
+    """True if a tar or JSONL file has its native index beside it, and the index ends where the file does."""
     if why_sequential(path):
         return False
     try:

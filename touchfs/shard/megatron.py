@@ -52,7 +52,7 @@ _PIECE = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.bin", re.DOTALL)
 
 
 def is_prefix(path: str) -> bool:
-    """Whether the path of a shard is an index file, not a directory."""
+    """True if the path of a shard is an index file, not a directory."""
     return path.endswith(INDEX_SUFFIX) and not os.path.isdir(path)
 
 

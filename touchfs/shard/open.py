@@ -135,7 +135,7 @@ def compressed_files(path: str) -> dict[str, FileIdentity]:
 
 
 def keys_are_paths(path: str) -> bool:
-    """Whether the keys of the shard at a path are paths of an archive, where `./a` is `a`."""
+    """True if the keys of the shard at a path are paths of an archive, where `./a` is `a`."""
     return _container(path).keys_are_paths
 
 

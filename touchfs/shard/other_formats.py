@@ -84,7 +84,7 @@ def refuse_remote(source: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether a path exists. Raises SourceError if permission is missing or the disk fails."""
+    """True if a path exists. Raises SourceError if permission is missing or the disk fails."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -38,7 +38,7 @@ MODALITY_MAX = 64
 
 
 def is_touchnet_shard(path: str) -> bool:
-    """Whether a directory has a modality of TouchNet's. Only the names of its files are looked at.
+    """True if a directory has a modality of TouchNet's. Only the names of its files are looked at.
 
     Megatron-LM's pairs of .bin and .idx have the same format, but arbitrary names, and a directory of them is many
     shards. A shard left by a crashed job may have only a .bin.

@@ -39,7 +39,7 @@ class SplitFile:
 
     @property
     def is_verified(self) -> bool:
-        """Whether all pieces were verified within the last second."""
+        """True if all pieces were verified within the last second."""
         return all(file.is_verified for file in self._files)
 
     def close(self) -> None:

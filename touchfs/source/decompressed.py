@@ -41,7 +41,7 @@ class Decompressor(Protocol):
 
     @property
     def eof(self) -> bool:
-        """Whether the end of the member was reached."""
+        """True if the end of the member was reached."""
         ...
 
     @property

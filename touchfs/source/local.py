@@ -214,7 +214,7 @@ class LocalFile:
 
     @property
     def is_verified(self) -> bool:
-        """Whether the file was verified within the last second, so that `read` need not verify it again."""
+        """True if the file was verified within the last second, so that `read` need not verify it again."""
         return self._descriptor is not None and monotonic() < self._verify_at
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:

@@ -71,7 +71,7 @@ class ScratchFile:
 
     @property
     def exists(self) -> bool:
-        """Whether the file is still in the store."""
+        """True if the file is still in the store."""
         return os.fstat(self._descriptor).st_nlink > 0
 
     def close(self) -> None:

@@ -226,7 +226,7 @@ def joined_text(plan: MergePlan, segments: Sequence[Segment], run: Sequence[int]
 
 
 def _is_unspaced(character: str) -> bool:
-    """Whether a character is Chinese or Japanese.
+    """True if a character is Chinese or Japanese.
 
     It is if Unicode gives it the width of an ideograph, or half of that as for katakana, and it is a letter without
     case, a mark, a number such as 〇, or punctuation. Korean has the same width but is written with spaces; emoji are

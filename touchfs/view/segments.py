@@ -82,7 +82,7 @@ def text_versions(segment: AnySegment) -> dict[str, str]:
 
 @lru_cache
 def is_version(name: str) -> bool:
-    """Whether a text's version can have this name: it must fit into a file name, and its quoted form must be unique."""
+    """True if a text's version can have this name: it must fit into a file name, and its quoted form must be unique."""
     try:
         name.encode()
     except UnicodeEncodeError:  # a lone surrogate

@@ -20,6 +20,7 @@ from typing import Any
 import pyfuse3
 from pyfuse3 import FUSEError
 
+from touchfs.errors import TouchfsError
 from touchfs_mount.daemon.worker import Environment, Operations
 from touchfs_mount.loop.loop import CELLS
 from touchfs_mount.requests.alone import Alone, Door
@@ -49,7 +50,8 @@ def run_request(operations: Operations, strikes: Strikes, descriptor: int, stuck
         threading.Thread(target=_watch, args=(connection, send, stuck_seconds), daemon=True).start()
         arguments = [unpack(value) for value in packed]
         operations.started(environment())
-        send("path", operations.path_of(*arguments))
+        with suppress(TouchfsError, IndexError):  # a stale inode, a damaged catalog: the handler has the right error
+            send("path", operations.path_of(*arguments))
         listing = _ListingReply()
         answer: tuple[str, Any]
         vars(pyfuse3)["readdir_reply"] = listing.reply

@@ -66,18 +66,18 @@ class ParsedSample:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the JSON is a cut of Lhotse's."""
+        """True if the JSON is a cut of Lhotse's."""
         return is_cut(self.fields)
 
 
 def is_value(extension: str) -> bool:
-    """Whether a file of this extension is a named value."""
+    """True if a file of this extension is a named value."""
     name, _, kind = extension.rpartition(".")
     return name != "" and kind in _VALUES
 
 
 def is_cut(fields: Mapping[str, Any]) -> bool:
-    """Whether a JSON object is a cut of Lhotse's."""
+    """True if a JSON object is a cut of Lhotse's."""
     return "id" in fields and isinstance(fields.get("supervisions"), list)
 
 

@@ -62,7 +62,7 @@ class Listing(NamedTuple):
 
 
 def is_shard(path: str) -> bool:
-    """Whether a path is the cuts file of a Shar. For a name without a number, its directory is listed."""
+    """True if a path is the cuts file of a Shar. For a name without a number, its directory is listed."""
     directory, name = os.path.split(path)
     if not _is_cuts(name):
         return False
@@ -146,7 +146,7 @@ def _is_plain_lines(name: str) -> bool:
 
 
 def _is_plain_field(directory: str, name: str) -> bool:
-    """Whether a file without a number is a field of the cuts without one."""
+    """True if a file without a number is a field of the cuts without one."""
     parsed = parse_name(name)
     if parsed is None or parsed.number or parsed.field == CUTS:
         return False
@@ -154,7 +154,7 @@ def _is_plain_field(directory: str, name: str) -> bool:
 
 
 def _has_cut_id(path: str) -> bool:
-    """Whether the first line of a JSONL file has a `cut_id`. False for a file that cannot be read."""
+    """True if the first line of a JSONL file has a `cut_id`. False for a file that cannot be read."""
     try:
         with closing(_blocks(path)) as blocks:
             line = _first_line(blocks)

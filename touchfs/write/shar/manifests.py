@@ -23,12 +23,12 @@ _FEATURES = ("type", "num_frames", "num_features", "frame_shift", "sampling_rate
 
 
 def is_recording(value: object) -> bool:
-    """Whether a value is the manifest of a recording."""
+    """True if a value is the manifest of a recording."""
     return isinstance(value, Mapping) and all(name in value for name in ("id", "sources", "sampling_rate"))
 
 
 def is_array(value: object) -> bool:
-    """Whether a value is the manifest of an array, either plain or with a time offset, which contains a plain one."""
+    """True if a value is the manifest of an array, either plain or with a time offset, which contains a plain one."""
     if not isinstance(value, Mapping):
         return False
     array = value.get("array", value)
