@@ -24,16 +24,15 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.dataset.recording import RECORDINGS, decode, to_float32, to_int16
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.extent import Content, Memory
 from touchfs.format import wav
 from touchfs.media import duration
-from touchfs.media.recording import decode_recording, to_int16
 from touchfs.source.drive import drive
 
 # The file of a shard with the reason why a sample has no files.
 REPORT = b"ERROR.txt"
-_RECORDINGS = ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "aiff", "webm", "original")
 
 
 class SampleFile(Protocol):
@@ -166,19 +165,16 @@ class Sample(Mapping[str, bytes]):
         Raises NotFoundError if it has no recording, FormatError if that cannot be decoded, and MissingExtraError if
         the decoder that it needs is not installed. PCM in a WAV needs none.
         """
-        extension = next((name for name in self if name.rpartition(".")[2].lower() in _RECORDINGS), None)
+        extension = next((name for name in self if name.rpartition(".")[2].lower() in RECORDINGS), None)
         if extension is None:
             raise NotFoundError("it has no recording", key=self.key)
         content = self.content(extension)
         data = bytes(content.read(0, content.size))
         try:
-            samples, rate = _pcm16(data) or decode_recording(data)
+            samples, rate = decode(data)
         except FormatError as error:
             raise FormatError(error.message, offset=error.offset, key=self.key) from error
-        if dtype == "int16":
-            samples = to_int16(samples) if samples.dtype != np.int16 else samples
-        elif samples.dtype == np.int16:
-            samples = samples / np.float32(1 << 15)
+        samples = to_int16(samples) if dtype == "int16" else to_float32(samples)
         return (samples[:, 0] if samples.shape[1] == 1 else samples), rate
 
     def array(self, extension: str) -> NDArray[Any]:
@@ -299,18 +295,6 @@ def _npy(data: bytes, key: str) -> NDArray[Any]:
     except (ValueError, EOFError, OSError) as error:
         raise FormatError(f"not a .npy: {error}", key=key) from error
     return array
-
-
-def _pcm16(data: bytes) -> tuple[NDArray[Any], int] | None:
-    """The PCM of a WAV, of shape (frames, channels), and its rate; None for any other recording."""
-    if data[:4] not in (b"RIFF", b"RF64"):
-        return None
-    header = drive(wav.scan(len(data)), Memory(data))
-    if header.codec != wav.PCM or header.bits != 16:
-        return None
-    frames = header.data_size // (2 * header.channels)
-    samples = np.frombuffer(data, "<i2", frames * header.channels, header.data_offset).copy()
-    return samples.reshape(frames, header.channels), header.rate
 
 
 def _pcm(content: Content, key: str) -> NDArray[Any]:

@@ -1,9 +1,9 @@
-"""A recording in any coding as an array: PCM in a WAV by itself, most others by libsndfile, the rest by libav."""
+"""A recording in any coding as an array: decoded by libsndfile, and by libav if that does not know the coding."""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from av import AudioFrame
 
 _EXTRA = "decoding this recording needs the media extra: pip install 'touchfs[media]'"
-_FULL_SCALE = 1 << 15
 
 
 def decode_recording(data: bytes, limit: int = LIMITS.decoded) -> tuple[NDArray[np.float32], int]:
@@ -35,12 +34,6 @@ def decode_recording(data: bytes, limit: int = LIMITS.decoded) -> tuple[NDArray[
             return file.read(dtype="float32", always_2d=True), file.samplerate
     except soundfile.LibsndfileError:
         return _by_libav(data, limit)  # AAC, for one
-
-
-def to_int16(samples: NDArray[Any]) -> NDArray[np.int16]:
-    """Return floats within -1 and 1 as 16-bit integers: rounded, and clipped at full scale."""
-    scaled = np.rint(samples * np.float32(_FULL_SCALE))
-    return np.clip(scaled, -_FULL_SCALE, _FULL_SCALE - 1).astype(np.int16)
 
 
 def _by_libav(data: bytes, limit: int) -> tuple[NDArray[np.float32], int]:

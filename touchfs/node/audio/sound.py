@@ -1,28 +1,18 @@
-"""The objects that can be mixed: cuts, which have audio, and samples, whose recording is decoded.
-
-PCM of 16 bits in a WAV is decoded here, every other format by libsndfile.
-"""
+"""The objects that can be mixed: cuts, which have audio, and samples, whose recording is decoded."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from touchfs.dataset.recording import RECORDINGS, decode, to_float32
 from touchfs.dataset.sample import Sample
-from touchfs.errors import FormatError, MissingExtraError, UsageError
-from touchfs.extent import Memory
-from touchfs.format import wav
-from touchfs.limits import LIMITS
+from touchfs.errors import FormatError, UsageError
 from touchfs.node.audio.mixing import Audio
-from touchfs.source.drive import drive
-
-# The extensions of a sample's recording. Other audio fields have a name before the extension.
-RECORDINGS = ("wav", "flac", "mp3", "ogg", "opus", "original")
 
 
 class Cut(Protocol):
@@ -108,36 +98,11 @@ def _decoded(sample: Sample) -> tuple[Audio, int]:
             f"a sample with {found} cannot be mixed: map it to an object with id, audio and sampling_rate",
             key=sample.key,
         )
-    data = sample[names[0]]
     try:
-        return _pcm(data) if names[0] == "wav" else _by_libsndfile(data)
+        frames, rate = decode(sample[names[0]])
     except FormatError as error:
         raise FormatError(error.message, offset=error.offset, key=sample.key) from error
-
-
-def _pcm(data: bytes) -> tuple[Audio, int]:
-    header = drive(wav.scan(len(data)), Memory(data))
-    if header.codec != wav.PCM or header.bits != 16:
-        return _by_libsndfile(data)
-    frames = header.data_size // (2 * header.channels)
-    pcm = np.frombuffer(data, "<i2", frames * header.channels, header.data_offset)
-    return _by_channel((pcm / np.float32(1 << 15)).reshape(frames, header.channels)), header.rate
-
-
-def _by_libsndfile(data: bytes) -> tuple[Audio, int]:
-    try:
-        import soundfile
-    except ImportError as error:
-        raise MissingExtraError("decoding recordings needs the media extra: pip install 'touchfs[media]'") from error
-    try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
-            if file.frames * file.channels * np.dtype("f4").itemsize > LIMITS.decoded:
-                problem = f"decoded it has over {LIMITS.decoded:,} bytes: map it to an object with audio of your own"
-                raise FormatError(problem)
-            frames, rate = file.read(dtype="float32", always_2d=True), file.samplerate
-    except soundfile.LibsndfileError as error:
-        raise FormatError(f"the recording cannot be decoded: {error.error_string}") from error
-    return _by_channel(frames), int(rate)
+    return _by_channel(to_float32(frames)), rate
 
 
 def _by_channel(frames: Audio) -> Audio:
