@@ -8,8 +8,9 @@ from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.extent import Content, Extent, Memory
+from touchfs.form.table import parse_form
+from touchfs.limits import LIMITS
 from touchfs.shard.open import open_source
-from touchfs.view.form import presenter
 
 
 def contents(catalog: Catalog, shard: str, view: str) -> dict[str, Content]:
@@ -29,12 +30,11 @@ def rows(table: Table, directory: int = 0, above: str = "") -> Iterator[tuple[st
 
 def _content(catalog: Catalog, table: Table, row: int, shard: str) -> Content:
     kind = catalog.kinds[table.kind[row] - 1]
-    content: Content
-    if kind.form == "inline":
-        content = Memory(table.inline(row))
-    else:
+    form, extent = parse_form(kind.form), Extent(Memory(b""), 0, 0)
+    if form.reads_shard:
         source = open_source(shard, kind.source, catalog.facts.files)
-        content = presenter(kind.form)(Extent(source, table.offset[row], table.length[row]), table.inline(row))
+        extent = Extent(source, table.offset[row], table.length[row])
+    content = form.content(extent, table.inline(row), LIMITS)
     assert content.size == table.size[row], "stat would tell another size than there are bytes"
     return content
 

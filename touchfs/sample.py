@@ -1,17 +1,7 @@
 """A stored sample: one training example of a shard, with a key and named fields.
 
-A field holds no bytes, only their location (`source`, a file of the shard; `offset`, `size`) and their encoding
-(`form`). A file's content is computed from these, so creating a sample costs no IO.
-
-Forms are short strings, because catalogs store them:
-
-    bytes                    the bytes are the file
-    wav/RATE[/CHANNELS]      headerless PCM, 16-bit little-endian, mono by default
-    npy/DTYPE                elements of a NumPy dtype, one-dimensional
-    sparse                   pieces of a file with holes, end to end; `detail` maps them to offsets (`format.holes`)
-    decoded/RATE/CHANNELS    a recording in any coding; the file is a WAV of the samples that `detail` names
-    lilcom/N[/M…]            an array of this shape compressed by lilcom; the file is its .npy of 32-bit floats
-    inline                   the catalog holds the bytes, which were computed from the field
+A field holds no bytes, only their location (`source`, a file of the shard; `offset`, `size`) and their form
+(`touchfs.form`). A file's content is computed from these, so creating a sample costs no IO.
 """
 
 from __future__ import annotations
@@ -21,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+from touchfs.form.base import Form
+from touchfs.form.recordings import Decoded, Pcm, piece_detail
 from touchfs.format.metainfo import Metainfo
 
 NO_METAINFO = Metainfo(key=None, text=None, rate=None, segments=())
@@ -39,7 +31,7 @@ class Field:
     source: str
     offset: int
     size: int
-    form: str
+    form: Form
     extension: str | None
     note: str = ""
     detail: bytes = b""
@@ -47,14 +39,29 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The recording that segments are cut from: `length` samples per channel at `rate` Hz, PCM (`wav/…`) or coded
-    (`bytes`).
-    """
+    """The recording that segments are cut from: `length` samples per channel at `rate` Hz, PCM or coded."""
 
     field: Field
     rate: int
     channels: int
     length: int
+
+    @classmethod
+    def of(cls, field: Field) -> Recording | None:
+        """A field of PCM as a recording; None for other fields."""
+        form = field.form
+        if not isinstance(form, Pcm):
+            return None
+        return cls(field, form.rate, form.channels, field.size // form.frame_size)
+
+    def piece(self, first: int, length: int, note: str = "") -> Field:
+        """A field with `length` samples of the recording, beginning at sample `first`, as a WAV."""
+        form, offset, size, detail = self.field.form, self.field.offset, self.field.size, b""
+        if isinstance(form, Pcm):
+            offset, size = offset + first * form.frame_size, length * form.frame_size
+        else:
+            form, detail = Decoded(self.rate, self.channels), piece_detail(first, length)
+        return Field(self.field.name, self.field.source, offset, size, form, "wav", note, detail)
 
 
 class _WithOrigin:

@@ -5,72 +5,34 @@ from typing import Any
 
 import numpy as np
 import pytest
-import soundfile
 from conformance import MemorySource, check_reads
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent
+from touchfs.form.base import Form
+from touchfs.form.plain import BYTES
+from touchfs.form.recordings import Pcm
 from touchfs.format.metainfo import Metainfo, Segment, parse_metainfo
+from touchfs.format.wav import build_header
+from touchfs.limits import LIMITS
 from touchfs.sample import NO_METAINFO, Field, StoredSample
 from touchfs.view import raw, segments
 from touchfs.view.file import File
-from touchfs.view.form import presenter, size_of
 
-FORMS = ["bytes", "wav/8000", "wav/2147483647", "npy/<i2", "npy/<f8", "npy/<u2", "npy/|i1", "npy/<i8"]
 PCM = np.arange(-4000, 4000, dtype="<i2")
-
-
-def shown(form: str, data: bytes) -> Content:
-    """A field's content, with neighbours in its source."""
-    return presenter(form)(Extent(MemorySource(b"before" + data + b"behind"), 6, len(data)), b"")
+WAV = Pcm(8000)
 
 
 def content(file: File, source: MemorySource) -> Content:
-    return presenter(file.form)(Extent(source, file.field.offset, file.field.size), file.field.detail)
+    return file.field.form.content(Extent(source, file.field.offset, file.field.size), file.field.detail, LIMITS)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("size", [0, 8, 16, 4096])
-def test_contents_of_every_form(form: str, size: int) -> None:
-    data = PCM.tobytes()[:size]
-    made = shown(form, data)
-    check_reads(made, bytes(shown(form, data).read(0, made.size)))
-    assert made.size == size_of(form, size)
-    assert bytes(made.read(made.size - size, size)) == data
-
-
-def test_other_programs_read_the_files() -> None:
-    made = shown("wav/8000", PCM.tobytes())
-    with wave.open(io.BytesIO(made.read(0, made.size))) as opened:
-        assert (opened.getframerate(), opened.getnchannels(), opened.getsampwidth()) == (8000, 1, 2)
-        assert opened.readframes(10**6) == PCM.tobytes()
-    samples, rate = soundfile.read(io.BytesIO(made.read(0, made.size)), dtype="int16")
-    assert rate == 8000
-    assert np.array_equal(samples, PCM)
-    made = shown("npy/<i2", PCM.tobytes())
-    assert np.array_equal(np.load(io.BytesIO(made.read(0, made.size))), PCM)
-
-
-@given(st.sampled_from(FORMS[1:]), st.integers(0, 2**40))
-def test_sizes_are_known_without_a_read(form: str, count: int) -> None:
-    width = 2 if form.startswith("wav/") else np.dtype(form.removeprefix("npy/")).itemsize
-    nothing_to_read = Extent(MemorySource(b""), 0, count * width)
-    assert presenter(form)(nothing_to_read, b"").size == size_of(form, count * width)
-
-
-@pytest.mark.parametrize("form", ["inline", "flac", ""])
-def test_forms_that_have_no_presenter(form: str) -> None:
-    with pytest.raises(FormatError, match="does not know"):
-        presenter(form)
-
-
-def field(name: str, extension: str, form: str = "bytes", offset: int = 0, size: int = 10) -> Field:
+def field(name: str, extension: str, form: Form = BYTES, offset: int = 0, size: int = 10) -> Field:
     return Field(name, f"{name}.bin", offset, size, form, extension)
 
 
-def speech(told: dict[str, Any], size: int = len(PCM) * 2, form: str = "wav/8000") -> StoredSample:
+def speech(told: dict[str, Any], size: int = len(PCM) * 2, form: Form = WAV) -> StoredSample:
     metainfo = parse_metainfo(json.dumps(told).encode())
     fields = {"audio": field("audio", "wav", form, 100, size), "metainfo": field("metainfo", "json")}
     return StoredSample("utt", 3, fields, metainfo)
@@ -102,7 +64,7 @@ def test_fields_of_one_extension_are_told_apart() -> None:
 
 def test_half_a_surrogate_pair_becomes_one_mark() -> None:
     [*_, text] = raw.files(speech({"txt": "a\ud83db😀"}))
-    assert text.inline == "a\ufffdb😀".encode()
+    assert text.field.detail == "a\ufffdb😀".encode()
 
 
 def segmented(*stored: dict[str, Any], **others: Any) -> dict[str, File]:
@@ -113,19 +75,19 @@ def segmented(*stored: dict[str, Any], **others: Any) -> dict[str, File]:
 def test_a_segment_is_a_few_files() -> None:
     files = segmented({"start": 0.25, "end": 0.5, "txt": "hello", "paraformer": "é"}, {"start": 0.5, "end": -1})
     assert list(files) == ["0000.wav", "0000.json", "0000.txt", "0000.paraformer.txt", "0001.wav", "0001.json"]
-    assert files["0000.txt"].inline == b"hello"
-    assert files["0000.paraformer.txt"].inline == "é".encode()
-    assert json.loads(files["0000.json"].inline or b"") == {
+    assert files["0000.txt"].field.detail == b"hello"
+    assert files["0000.paraformer.txt"].field.detail == "é".encode()
+    assert json.loads(files["0000.json"].field.detail) == {
         "start": 0.25,
         "end": 0.5,
         "txt": "hello",
         "paraformer": "é",
         "touchfs": {"key": "utt", "segment": 0, "sample_rate": 8000, "offset": 2000, "length": 2000},
     }
-    assert "é" in (files["0000.json"].inline or b"").decode(), "escaped: grep would not find it"
+    assert "é" in files["0000.json"].field.detail.decode(), "escaped: grep would not find it"
     source = MemorySource(bytes(100) + PCM.tobytes() + b"neighbour")
     for name, start, end in (("0000.wav", 2000, 4000), ("0001.wav", 4000, 8000)):
-        check_reads(content(files[name], source), bytes(shown("wav/8000", PCM[start:end].tobytes()).read(0, 10**6)))
+        check_reads(content(files[name], source), build_header(end - start << 1, 8000) + PCM[start:end].tobytes())
         assert files[name].field.note == ""
 
 
@@ -138,17 +100,17 @@ def test_a_segment_that_does_not_fit_says_so(start: Any, end: Any, first: int, l
     made = content(files["0000.wav"], MemorySource(bytes(100) + PCM.tobytes() + b"neighbour"))
     with wave.open(io.BytesIO(made.read(0, made.size))) as opened:
         assert opened.readframes(10**6) == PCM[first:last].tobytes()
-    assert json.loads(files["0000.json"].inline or b"")["touchfs"]["problem"]
+    assert json.loads(files["0000.json"].field.detail)["touchfs"]["problem"]
     assert files["0000.wav"].field.note == segments.NOTE
 
 
 def test_samples_without_segments_or_audio() -> None:
     some = {"info": {"segments": [{"start": 0, "end": 1}]}}
     assert segments.files(speech({})) == segments.files(speech({"info": {"segments": []}})) == []
-    assert segments.files(speech(some, form="bytes")) == []
+    assert segments.files(speech(some, form=BYTES)) == []
     metainfo = parse_metainfo(json.dumps(some).encode())
     assert segments.files(StoredSample("x", 0, {"metainfo": field("metainfo", "json")}, metainfo)) == []
-    assert segments.files(StoredSample("x", 0, {"audio": field("audio", "wav", "wav/8000")}, NO_METAINFO)) == []
+    assert segments.files(StoredSample("x", 0, {"audio": field("audio", "wav", WAV)}, NO_METAINFO)) == []
 
 
 @pytest.mark.parametrize("depth", [100, 300, 450, 700, 900])
@@ -159,18 +121,18 @@ def test_a_segment_nested_so_deep_that_it_can_be_read_but_not_written(depth: int
     sample = StoredSample(
         "x",
         0,
-        {"audio": field("audio", "wav", "wav/8000"), "metainfo": field("metainfo", "json")},
+        {"audio": field("audio", "wav", WAV), "metainfo": field("metainfo", "json")},
         Metainfo(None, None, None, (Segment(0, nest, None, {"start": 0, "end": nest}),)),
     )
     _, told = segments.files(sample)
-    assert json.loads(told.inline or b"")["touchfs"]["problem"]
+    assert json.loads(told.field.detail)["touchfs"]["problem"]
 
 
 def texts(**stored: Any) -> dict[str, str]:
     """The text files of a segment that is stored so."""
     files = segmented(stored)
     assert list(files)[:2] == ["0000.wav", "0000.json"]
-    return {name: (files[name].inline or b"").decode() for name in list(files)[2:]}
+    return {name: files[name].field.detail.decode() for name in list(files)[2:]}
 
 
 def test_versions_of_a_text() -> None:
@@ -230,7 +192,7 @@ def test_every_version_has_a_file_of_its_own(stored: dict[str, Any]) -> None:
         assert name.startswith("0000.") and name.endswith(".txt")
         assert len(name.encode()) <= 255
         assert not set(name).intersection("/\0\n")
-        assert (segmented(stored)[name].inline or b"").decode("utf-8") == text.encode("utf-16", "surrogatepass").decode(
+        assert segmented(stored)[name].field.detail.decode("utf-8") == text.encode("utf-16", "surrogatepass").decode(
             "utf-16", "replace"
         )
 

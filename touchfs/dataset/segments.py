@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.catalog import FileKind
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
@@ -28,8 +27,8 @@ from touchfs.dataset.sample import MadeFile, MadeSample, Sample, SampleFile
 from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSample, CataloguedSamples, Samples, path_of
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Memory
-from touchfs.sample import Field
-from touchfs.view.form import SAMPLE_SIZE, recording_of
+from touchfs.form.base import Form
+from touchfs.form.recordings import Pcm
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import MergePlan, merge
 
@@ -145,7 +144,7 @@ class MergedSamples(_Parts):
 
 def _wavs(shard: OpenShard) -> NDArray[np.int64]:
     """The rows of the segments' .wav files: the only files that are not stored in the catalog itself."""
-    is_wav = np.array([False, *(kind.form != "inline" for kind in shard.kinds)])
+    is_wav = np.array([False, *(form.reads_shard for form in shard.forms)])
     return np.flatnonzero(is_wav[np.asarray(shard.tables["segments"].kind)])
 
 
@@ -155,7 +154,7 @@ def _count_runs(plan: MergePlan, shard: OpenShard) -> Iterator[tuple[int, int]]:
     wavs = _wavs(shard)
     ordinals = as_array(table.ordinal)[wavs]
     # Offsets of PCM in the shard are offsets in the recording plus a common constant, which does not affect merging.
-    pcm = [_pcm(kind) for kind in shard.kinds]
+    pcm = [_pcm(form) for form in shard.forms]
     kinds = np.asarray(table.kind)[wavs] - 1
     if plan.seed is not None or not all(pcm[kind][0] for kind in np.unique(kinds).tolist()):
         for ordinal in np.unique(ordinals).tolist():
@@ -173,10 +172,9 @@ def _count_runs(plan: MergePlan, shard: OpenShard) -> Iterator[tuple[int, int]]:
         yield int(ordinals[first]), len(merge(plan, "", spans, pcm[kinds[first]][1]))
 
 
-def _pcm(kind: FileKind) -> tuple[int, int]:
-    """Bytes per frame and rate in Hz of a kind of PCM file; (0, 0) for other kinds."""
-    recording = recording_of(Field(kind.field, kind.source, 0, 0, kind.form, ""))
-    return (SAMPLE_SIZE * recording.channels, recording.rate) if recording else (0, 0)
+def _pcm(form: Form) -> tuple[int, int]:
+    """Bytes per frame and rate in Hz of PCM; (0, 0) for other forms."""
+    return (form.frame_size, form.rate) if isinstance(form, Pcm) else (0, 0)
 
 
 def _rows(table: Table, ordinal: int, part: int) -> Sequence[int]:

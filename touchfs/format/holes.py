@@ -34,18 +34,30 @@ def pack(size: int, pieces: Iterable[tuple[int, int]]) -> bytes:
 
 
 def size_of(detail: bytes) -> int:
-    """Return the size in bytes of the file that a map describes."""
-    return int.from_bytes(detail[:8], "little")
+    """Return the size in bytes of the file that a map describes. Raises FormatError for a damaged map."""
+    return _numbers(detail)[0]
 
 
 def present(extent: Extent, detail: bytes) -> Content:
     """Return the content of a file whose pieces are end to end in an extent. Raises FormatError for a damaged map."""
-    size, *numbers = np.frombuffer(detail, "<u8").tolist()
+    size, *numbers = _numbers(detail)
     parts: list[Content] = []
     at = stored = 0
     for offset, length in zip(numbers[::2], numbers[1::2], strict=True):
         if offset < at or offset + length > size or stored + length > extent.size:
-            raise FormatError("the catalog's map of a file with holes is damaged: index with --force")
+            raise _damaged()
         parts += [Hole(offset - at), Extent(extent.source, extent.offset + stored, length)]
         at, stored = offset + length, stored + length
     return Rope([*parts, Hole(size - at)])
+
+
+def _numbers(detail: bytes) -> list[int]:
+    """The size of the file, then offset and size of each piece."""
+    if len(detail) % 16 != 8:
+        raise _damaged()
+    numbers: list[int] = np.frombuffer(detail, "<u8").tolist()
+    return numbers
+
+
+def _damaged() -> FormatError:
+    return FormatError("the catalog's map of a file with holes is damaged: index with --force")

@@ -19,6 +19,8 @@ from touchfs.catalog.key_endings import Endings, endings_of
 from touchfs.catalog.table import NO_SAMPLE
 from touchfs.control_characters import one_line
 from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
+from touchfs.form.base import Form
+from touchfs.form.plain import BYTES, INLINE
 from touchfs.format.arrow.ipc import Column
 from touchfs.sample import Field, Recording, StoredSample
 from touchfs.shard.open import fingerprint, keys_are_paths, open_shard
@@ -26,7 +28,6 @@ from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.local import FileIdentity
 from touchfs.view import raw, segments
 from touchfs.view.file import File
-from touchfs.view.form import size_of
 
 VIEWS = ("shards", "segments")
 REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
@@ -101,7 +102,7 @@ class _Tables:
         self.seconds = 0.0
         self.timed = 0
         self.damaged = 0
-        self._kinds: dict[tuple[str, str, str, str, int], int] = {}
+        self._kinds: dict[tuple[str, str, Form, str, int], int] = {}
         self._shown_key: Callable[[str], str] = names.plain_path if keys_are_paths else str
         self._keys: list[str] = []  # as shown
         self._problems: list[str] = []
@@ -114,7 +115,7 @@ class _Tables:
 
     @property
     def kinds(self) -> list[FileKind]:
-        return [FileKind(*kind) for kind in self._kinds]
+        return [FileKind(field, source, str(form), note, rate) for field, source, form, note, rate in self._kinds]
 
     @property
     def endings(self) -> Endings:
@@ -164,9 +165,8 @@ class _Tables:
         assigned = names.assign(keys, extensions)
         reports = []
         if report:
-            nothing = Field("error", "", 0, 0, "inline", REPORT_EXTENSION)
-            file = File(REPORT_EXTENSION, nothing, inline=report.encode("utf-8", "replace"))
-            self._add(shards, file, NO_SAMPLE, b"")
+            text = Field("error", "", 0, 0, INLINE, REPORT_EXTENSION, detail=report.encode("utf-8", "replace"))
+            self._add(shards, File(REPORT_EXTENSION, text), NO_SAMPLE, b"")
             reports.append(next(assigned))
         # Names are assigned over all samples, also those without segments: a repeated key gets the same ~n as in
         # shards/.
@@ -178,20 +178,17 @@ class _Tables:
         return dict(zip(VIEWS, tables, strict=True))
 
     def _add(self, view: _View, file: File, ordinal: int, key: bytes, recording: Recording | None = None) -> None:
-        field, form, rate, frames = file.field, file.form, 0, 0
-        if recording is not None and recording.field.name == field.name and form == "bytes":
+        field, rate, frames = file.field, 0, 0
+        if recording is not None and recording.field.name == field.name and field.form is BYTES:
             rate, frames = recording.rate, recording.length
-        kind_key = (field.name, field.source, form, field.note if file.inline is None else "", rate)
+        kind_key = (field.name, field.source, field.form, field.note, rate)
         kind = self._kinds.get(kind_key)
         if kind is None:
             kind = self._kinds[kind_key] = len(self._kinds) + 1
             if kind > KINDS_MAX:
                 raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
         suffix = view.suffix_size(file.extension)
-        size, detail = field.size, file.detail
-        view.table.add(
-            kind, ordinal, file.part, field.offset, size, size_of(form, size, detail), suffix, key, detail, frames
-        )
+        view.table.add(kind, ordinal, file.part, field.offset, field.size, file.size, suffix, key, field.detail, frames)
 
 
 class _View:

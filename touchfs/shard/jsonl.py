@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from touchfs.extent import Buffer
+from touchfs.form.plain import BYTES
 from touchfs.format.jsonl import line_offsets, value_span
 from touchfs.limits import too_long
 from touchfs.progress import reached
@@ -50,7 +51,7 @@ class JsonlShard(Samples):
     def sample(self, ordinal: int) -> StoredSample:
         """The sample at an ordinal. Reads and parses its line for the key."""
         offset, size = self._lines[ordinal].tolist()
-        fields = {"json": Field("json", self._name, offset, size, "bytes", "json")}
+        fields = {"json": Field("json", self._name, offset, size, BYTES, "json")}
         parsed, problem = read_line(self._file, offset, size, self._limit)
         key = key_of(parsed)
         return StoredSample(key or f"{ordinal:08d}", ordinal, fields, problem=problem, is_keyed=key is not None)

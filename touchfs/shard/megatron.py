@@ -31,6 +31,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.form.arrays import Npy
+from touchfs.form.plain import BYTES
 from touchfs.format import magic
 from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import Entries, damage_text
@@ -221,8 +223,8 @@ class MegatronShard(Samples):
             note = _NO_IMAGE
         if self._dtype == "|u1":
             extension = magic.extension(self.data.read(offset, min(size, magic.MAGIC_SIZE)))
-            return Field(TOKENS, self.data_name, offset, size, "bytes", extension)
-        return Field(TOKENS, self.data_name, offset, size, f"npy/{self._dtype}", "npy", note)
+            return Field(TOKENS, self.data_name, offset, size, BYTES, extension)
+        return Field(TOKENS, self.data_name, offset, size, Npy(self._dtype), "npy", note)
 
     def _image(self, offset: int, size: int) -> Field | None:
         head = self.data.read(offset, min(size, _PAD_SIZE + magic.MAGIC_SIZE))
@@ -230,4 +232,4 @@ class MegatronShard(Samples):
         length = size - _PAD_SIZE - pad
         if pad > _PAD_MAX or length <= 0 or extension == "bin":
             return None
-        return Field(IMAGE, self.data_name, offset + _PAD_SIZE, length, "bytes", extension)
+        return Field(IMAGE, self.data_name, offset + _PAD_SIZE, length, BYTES, extension)

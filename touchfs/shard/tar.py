@@ -19,6 +19,7 @@ import os
 from collections.abc import Mapping
 
 from touchfs.errors import FormatError
+from touchfs.form.plain import BYTES, SPARSE
 from touchfs.format import holes
 from touchfs.format.tar.header import BLOCK
 from touchfs.format.tar.links import link_targets
@@ -83,9 +84,9 @@ class TarShard(Samples):
     def _field(self, key: str, name: str, member: Member) -> Field:
         extension = None if member.name == key else name
         if member.pieces is None:
-            return Field(name, self._name, member.offset, member.size, "bytes", extension)
+            return Field(name, self._name, member.offset, member.size, BYTES, extension)
         pieces = holes.pack(member.size, member.pieces)
-        return Field(name, self._name, member.offset, member.stored, "sparse", extension, detail=pieces)
+        return Field(name, self._name, member.offset, member.stored, SPARSE, extension, detail=pieces)
 
     def _scan(self) -> list[Member]:
         """The files in the tar, each under its own name. A link becomes the file that it points to."""

@@ -18,6 +18,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.form.arrays import Npy
+from touchfs.form.base import Form
+from touchfs.form.plain import BYTES
+from touchfs.form.recordings import Pcm
 from touchfs.format import magic
 from touchfs.format.idx.mmidx_entries import damage_text
 from touchfs.format.metainfo import parse_metainfo
@@ -170,18 +174,19 @@ class _Column:
         return len(self.offsets)
 
     def field(self, ordinal: int, rate: int | None) -> Field:
+        form: Form
         offset, size, note = self.offsets[ordinal], self.sizes[ordinal], ""
         if self._is_audio:
             rate = rate or self._sample_rate
             if rate is not None:
-                form, extension = f"wav/{rate}", "wav"
+                form, extension = Pcm(rate), "wav"
             else:
-                form, extension = "bytes", "pcm"
+                form, extension = BYTES, "pcm"
                 note = "no sample rate in the metainfo: name one with --sample-rate to see .wav"
         elif self.is_metainfo:
-            form, extension = "bytes", "json"
+            form, extension = BYTES, "json"
         elif self._dtype == "|u1":
-            form, extension = "bytes", magic.extension(self.data.read(offset, min(size, magic.MAGIC_SIZE)))
+            form, extension = BYTES, magic.extension(self.data.read(offset, min(size, magic.MAGIC_SIZE)))
         else:
-            form, extension = f"npy/{self._dtype}", f"{self.modality}.npy"
+            form, extension = Npy(self._dtype), f"{self.modality}.npy"
         return Field(self.modality, self.source, offset, size, form, extension, note)

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from touchfs.catalog.table import DIRECTORY, Table
-from touchfs.errors import ChangedError, FormatError, UsageError
+from touchfs.errors import ChangedError, UsageError
 from touchfs.extent import Content, Memory
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard, WouldBlockError
-from touchfs.view.form import size_of
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import MergePlan, parse_plan
 
@@ -160,14 +158,7 @@ class Merged:
         if file.data is not None:
             size = len(file.data)
         else:
-            form = location.shard.kind_of(location.table, file.row).form
-            try:
-                size = size_of(form, file.length, file.detail)
-            except (ValueError, struct.error) as error:
-                path = location.table.path_of_catalog
-                raise FormatError(
-                    f"the form {form!r} of the catalog is damaged: index with --force", path=path
-                ) from error
+            size = location.shard.size(location.table.kind[file.row] - 1, file.length, file.detail)
         return Entry(location.inode(file.row), stat.S_IFREG, size, location.shard.mtime_ns)
 
     def _file(self, location: _Location) -> MergedFile:

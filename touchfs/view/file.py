@@ -1,27 +1,23 @@
 """A file that a view shows: the range of its bytes, and how they become its content.
 
-Sizes are computed without IO (`size_of`), so `stat` is exact at no cost. Content that must be computed from the bytes
-of a sample, such as a transcript, is computed by the view and stored (`inline`) in the catalog.
+Content that must be computed from the bytes of a sample, such as a transcript, is computed by the view and stored in
+the catalog (the form `inline`).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from touchfs.form.plain import INLINE
 from touchfs.sample import Field
-from touchfs.view.form import size_of
 
 
 class File(NamedTuple):
-    """One file of a sample. `field` is a range of the shard and its form, `extension` the end of the file's name.
-
-    If `inline` has the bytes, they were computed from the field. `part` is the number of the segment, 0 for samples.
-    """
+    """One file of a sample. `extension` is the end of its name; `part` the number of the segment, 0 for samples."""
 
     extension: str | None
     field: Field
     part: int = 0
-    inline: bytes | None = None
 
     @classmethod
     def text(cls, extension: str, source: Field, text: str, part: int = 0) -> File:
@@ -30,7 +26,8 @@ class File(NamedTuple):
             data = text.encode()
         except UnicodeEncodeError:
             data = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-        return cls(extension, source, part, data)
+        field = Field(source.name, source.source, source.offset, source.size, INLINE, extension, detail=data)
+        return cls(extension, field, part)
 
     @property
     def label(self) -> str:
@@ -38,16 +35,6 @@ class File(NamedTuple):
         return self.extension or ""
 
     @property
-    def form(self) -> str:
-        """The form of the content, as in `touchfs.sample`."""
-        return "inline" if self.inline is not None else self.field.form
-
-    @property
-    def detail(self) -> bytes:
-        """The bytes that the catalog stores besides numbers: the inline content, or the detail of the field."""
-        return self.field.detail if self.inline is None else self.inline
-
-    @property
     def size(self) -> int:
         """Bytes of the content."""
-        return size_of(self.form, self.field.size, self.detail)
+        return self.field.form.size(self.field.size, self.field.detail)

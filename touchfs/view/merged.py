@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from touchfs.catalog.table import Table
 from touchfs.errors import FormatError
+from touchfs.form.recordings import extend_piece
 from touchfs.format.metainfo import Segment
-from touchfs.view.form import extend_piece
 from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, span_of
 from touchfs.view.segments import extension, text_versions
 

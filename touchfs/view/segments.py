@@ -24,9 +24,7 @@ from touchfs.format.metainfo import AnySegment
 from touchfs.names import quote
 from touchfs.sample import Recording, StoredSample
 from touchfs.view.file import File
-from touchfs.view.form import piece, recording_of
 
-SAMPLE_SIZE = 2
 # In bytes, when quoted: a file's name has at most 255, including a number and `.txt`.
 VERSION_MAX = 200
 NO_TEXTS = frozenset({"start", "end", "id", "key", "recording_id", "speaker", "gender", "language", "lang", "type"})
@@ -44,7 +42,7 @@ def files(sample: StoredSample) -> list[File]:
         if recording is not None:
             first, length, problem = segment.span(recording.rate, recording.length)
             derived |= {"sample_rate": recording.rate, "offset": first, "length": length}
-            shown.append(File(_name(number, "wav"), piece(recording, first, length, NOTE if problem else ""), number))
+            shown.append(File(_name(number, "wav"), recording.piece(first, length, NOTE if problem else ""), number))
         elif isinstance(segment, Supervision):
             problem = NO_RECORDING
         else:
@@ -60,7 +58,7 @@ def files(sample: StoredSample) -> list[File]:
 
 def recording_in(sample: StoredSample) -> Recording | None:
     """The recording of a sample: `sample.recording`, else its first field of PCM; None if there is none."""
-    return sample.recording or next(filter(None, map(recording_of, sample.fields.values())), None)
+    return sample.recording or next(filter(None, map(Recording.of, sample.fields.values())), None)
 
 
 def text_versions(segment: AnySegment) -> dict[str, str]:

@@ -26,18 +26,17 @@ from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.bulk.data_list import check_output
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
-from touchfs.extent import Buffer, Extent
-from touchfs.limits import too_large
+from touchfs.extent import Buffer
+from touchfs.limits import Limits, too_large
 from touchfs.progress import Progress, ProgressTotal, listening, reached, stage
 from touchfs.sample import StoredSample
+from touchfs.shard.contents import FieldContents
 from touchfs.shard.find import find_shards
-from touchfs.shard.open import Shard, fingerprint, open_shard, open_source
+from touchfs.shard.open import Shard, fingerprint, open_shard
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.source.concat import StoredFile
 from touchfs.source.local import FileIdentity
 from touchfs.view import raw
 from touchfs.view.file import File
-from touchfs.view.form import presenter
 
 # Its share of the time to convert a shard.
 _OPENING = 0.1
@@ -251,7 +250,7 @@ def _samples(
     try:
         with stage(_OPENING):
             opened = open_shard(path, options)
-        with closing(opened) as shard, closing(_Files(path, shard, leave_out, options.limits.decoded)) as files:
+        with closing(opened) as shard, closing(_Files(path, shard, leave_out, options.limits)) as files:
             for ordinal in range(first, len(shard)):
                 yield shard.sample(ordinal), files
                 reached(_OPENING + (1 - _OPENING) * (ordinal + 1) / len(shard), 1)
@@ -264,30 +263,21 @@ def _samples(
 class _Files:
     """The files of a shard's samples."""
 
-    def __init__(self, path: str, shard: Shard, leave_out: Collection[str], limit: int) -> None:
-        self._path = path
-        self._shard = shard
+    def __init__(self, path: str, shard: Shard, leave_out: Collection[str], limits: Limits) -> None:
+        self._contents = FieldContents(path, shard.files, limits)
         self._leave_out = leave_out
-        self._limit = limit
-        self._sources: dict[str, StoredFile] = {}
+        self._limit = limits.decoded
 
     def close(self) -> None:
-        for source in self._sources.values():
-            source.close()
+        self._contents.close()
 
     def of(self, sample: StoredSample) -> list[File]:
         return [file for file in raw.files(sample) if file.label not in self._leave_out]
 
     def read(self, file: File) -> Buffer:
-        if file.form == "inline":
-            return file.detail
-        field = file.field
-        if file.size - field.size > self._limit:  # a compressed matrix, or a file with holes
+        if file.size - file.field.size > self._limit:  # a compressed matrix, or a file with holes
             raise FormatError(too_large(self._limit))
-        source = self._sources.get(field.source)
-        if source is None:
-            source = self._sources[field.source] = open_source(self._path, field.source, self._shard.files)
-        content = presenter(field.form)(Extent(source, field.offset, field.size), field.detail)
+        content = self._contents.content(file.field)
         return content.read(0, content.size)
 
 

@@ -21,6 +21,9 @@ from sys import intern
 from typing import Any, Protocol
 
 from touchfs.errors import FormatError
+from touchfs.form.arrays import Lilcom
+from touchfs.form.base import Form
+from touchfs.form.plain import BYTES, INLINE
 from touchfs.format import magic
 from touchfs.format.lhotse import find_value
 from touchfs.format.tar.members import Member, MemberType, members
@@ -91,7 +94,8 @@ class TarValues:
         if extension == _MISSING:
             return None
         offset, size = self._places[4 * position : 4 * position + 2]
-        form, note = "bytes", ""
+        form: Form = BYTES
+        note = ""
         if extension == _ORIGINAL:
             extension = magic.extension(self.file.read(offset, min(size, magic.MAGIC_SIZE)))
         elif extension == _LILCOM:
@@ -122,14 +126,14 @@ class TarValues:
                 raise FormatError(f"{error.message}, or what it has is behind its damage: {self._damage}") from error
             raise
 
-    def _lilcom(self, offset: int, size: int) -> tuple[str, str]:
+    def _lilcom(self, offset: int, size: int) -> tuple[Form, str]:
         """The form of a lilcom array, and a note if it cannot be shown as .npy."""
         if not lilcom.is_installed():
-            return "bytes", "lilcom is not installed: pip install lilcom, and index again, to see .npy"
+            return BYTES, "lilcom is not installed: pip install lilcom, and index again, to see .npy"
         shape = lilcom.shape(self.file.read(offset, min(size, lilcom.HEAD_SIZE)))
         if not shape or prod(shape) * _ELEMENT_SIZE > self._limits.decoded:
-            return "bytes", f"shown as .npy are arrays of up to {self._limits.decoded:,} bytes: see --max-decoded"
-        return "/".join(map(str, ("lilcom", *shape))), ""
+            return BYTES, f"shown as .npy are arrays of up to {self._limits.decoded:,} bytes: see --max-decoded"
+        return Lilcom(shape), ""
 
     def _scan(self) -> None:
         value: Member | None = None
@@ -209,13 +213,13 @@ class JsonlValues:
             return None
         value, start, length = found
         if not isinstance(value, str):
-            return Field(self.name, self._source, offset + start, length, "bytes", f"{self.name}.json")
+            return Field(self.name, self._source, offset + start, length, BYTES, f"{self.name}.json")
         shown = f"{self.name}.txt"
         if b"\\" not in line[start : start + length]:
-            return Field(self.name, self._source, offset + start + 1, length - 2, "bytes", shown)
+            return Field(self.name, self._source, offset + start + 1, length - 2, BYTES, shown)
         # Half a surrogate pair, which JSON can spell, becomes U+FFFD.
         text = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-        return Field(self.name, self._source, offset + start, length, "inline", shown, detail=text)
+        return Field(self.name, self._source, offset + start, length, INLINE, shown, detail=text)
 
     def _key(self, offset: int, size: int) -> str | None:
         parsed, problem = read_line(self._file, offset, size, self._limit)

@@ -21,6 +21,8 @@ from collections.abc import Mapping
 
 from touchfs.errors import FormatError
 from touchfs.extent import Extent
+from touchfs.form.plain import BYTES
+from touchfs.form.recordings import Pcm
 from touchfs.format import magic, wav
 from touchfs.format.lhotse import parse_cut, parse_recording
 from touchfs.format.metainfo import Metainfo
@@ -114,7 +116,7 @@ class SharShard(Samples):
     def sample(self, ordinal: int) -> StoredSample:
         """The cut at an ordinal. Reads its line, and the header of its recording."""
         offset, size = self._lines[ordinal].tolist()
-        fields = {CUTS: Field(CUTS, self._name, offset, size, "bytes", "json")}
+        fields = {CUTS: Field(CUTS, self._name, offset, size, BYTES, "json")}
         parsed, problem = read_line(self._file, offset, size, self._limits.json)
         cut = parse_cut(parsed)
         self._ids.see(ordinal, cut.key)
@@ -145,8 +147,8 @@ class SharShard(Samples):
             width = found.channels * found.bits // 8
             if found.codec == wav.PCM and found.bits == 16 and width:
                 length = found.data_size // width
-                form = f"wav/{found.rate}" + (f"/{found.channels}" if found.channels > 1 else "")
-                pcm = Field(field.name, field.source, field.offset + found.data_offset, length * width, form, "wav")
+                form, start = Pcm(found.rate, found.channels), field.offset + found.data_offset
+                pcm = Field(field.name, field.source, start, length * width, form, "wav")
                 return Recording(pcm, found.rate, found.channels, length)
         described = parse_recording(values.manifest(ordinal, key))
         if described is None:

@@ -1,7 +1,6 @@
 """Recordings that are decoded in windows: any range of them is what a decode of all of it gives."""
 
 import io
-import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,8 +10,9 @@ from conformance import MemorySource, check_reads
 
 from touchfs.errors import FormatError, SourceError
 from touchfs.extent import Buffer, Content, Extent
-from touchfs.view.form import presenter, size_of
-from touchfs.view.rendered import KEPT_BYTES, ComputedContent
+from touchfs.form.computed import KEPT_BYTES, ComputedContent
+from touchfs.form.recordings import Decoded, piece_detail
+from touchfs.limits import Limits
 
 RATE = 16000
 
@@ -27,9 +27,9 @@ def coded(kind: str, channels: int, frames: int = 30_011) -> bytes:
 
 
 def shown(data: bytes, channels: int, first: int, length: int, window: int) -> Content:
-    form, detail = f"decoded/{RATE}/{channels}", struct.pack("<qq", first, length)
-    content = presenter(form, window)(Extent(MemorySource(b"before" + data), 6, len(data)), detail)
-    assert content.size == size_of(form, len(data), detail)
+    form, detail = Decoded(RATE, channels), piece_detail(first, length)
+    content = form.content(Extent(MemorySource(b"before" + data), 6, len(data)), detail, Limits(window=window))
+    assert content.size == form.size(len(data), detail)
     return content
 
 
@@ -105,7 +105,7 @@ def test_an_error_of_the_source_is_the_readers_error(capfd: pytest.CaptureFixtur
             return super().read(offset, length)
 
     source = Failing(b"before" + data)
-    made = presenter(f"decoded/{RATE}/1", 1000)(Extent(source, 6, len(data)), struct.pack("<qq", 0, 30_011))
+    made = Decoded(RATE, 1).content(Extent(source, 6, len(data)), piece_detail(0, 30_011), Limits(window=1000))
     assert len(made.read(44, 100)) == 100
     with pytest.raises(SourceError, match="the disk is gone"):
         made.read(60_000, 10)

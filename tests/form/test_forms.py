@@ -1,0 +1,123 @@
+"""Every form: its string in catalogs, its size, which is known without a read, and its content."""
+
+import io
+import struct
+import wave
+
+import numpy as np
+import pytest
+import soundfile
+from conformance import MemorySource, check_reads
+from hypothesis import given
+from hypothesis import strategies as st
+
+from touchfs.errors import FormatError
+from touchfs.extent import Content, Extent
+from touchfs.form.table import FORMS, parse_form
+from touchfs.format import holes
+from touchfs.limits import LIMITS
+
+RANGES = ["bytes", "wav/8000", "wav/16000/2", "wav/2147483647", "npy/<i2", "npy/<f8", "npy/<u2", "npy/|i1", "npy/<i8"]
+DETAILS = {
+    "inline": b"text",
+    "sparse": holes.pack(20, [(4, 8)]),
+    "decoded/8000/2": struct.pack("<qq", 3, 5),
+    "lilcom/2/3": b"",
+}
+PCM = np.arange(-4000, 4000, dtype="<i2")
+
+
+def shown(form: str, data: bytes, detail: bytes = b"") -> Content:
+    """A field's content, with neighbours in its source."""
+    extent = Extent(MemorySource(b"before" + data + b"behind"), 6, len(data))
+    return parse_form(form).content(extent, detail, LIMITS)
+
+
+def test_every_form_is_tested() -> None:
+    assert {form.partition("/")[0] for form in [*RANGES, *DETAILS]} == set(FORMS)
+
+
+@pytest.mark.parametrize("form", [*RANGES, *DETAILS])
+def test_a_form_is_parsed_from_its_string(form: str) -> None:
+    parsed = parse_form(form)
+    assert str(parsed) == form
+    assert parsed == parse_form(form)
+    assert len({parse_form(other) for other in [*RANGES, *DETAILS, form]}) == len(RANGES) + len(DETAILS)
+
+
+@pytest.mark.parametrize("form", ["flac", "", "/", "what/1", "BYTES"])
+def test_a_form_of_a_later_version(form: str) -> None:
+    with pytest.raises(FormatError, match="does not know"):
+        parse_form(form)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("bytes/", "bytes/1", "inline/x", "sparse/1", "wav", "wav/", "wav/x", "wav/0", "wav/-1", "wav/+8", "wav/08"),
+        *("wav/8_000", "wav/ 8", "wav/8000/1", "wav/8000/0", "wav/8000/65536", "wav/4294967296", "wav/8000/2/2"),
+        *("npy/", "npy/O", "npy/|O", "npy/x", "npy/i2", "npy/<i3", "npy/<V0", "npy/<i2,<i2", "npy/(2,f", "npy/<i2/1"),
+        *("decoded/8000", "decoded/0/1", "decoded/8000/0", "decoded/8000/1/1", "decoded/x/y"),
+        *("lilcom", "lilcom/", "lilcom/x", "lilcom/-1", "lilcom/1/", f"wav/{'9' * 5000}"),
+    ],
+)
+def test_a_form_that_no_writer_writes(form: str) -> None:
+    with pytest.raises(FormatError, match="damaged: index with --force"):
+        parse_form(form)
+
+
+@pytest.mark.parametrize("form", ["sparse", "decoded/8000/1"])
+@pytest.mark.parametrize("detail", [b"", b"x", bytes(15), b"\xff" * 16, bytes(17), b"\xff" * 40])
+def test_damaged_details(form: str, detail: bytes) -> None:
+    with pytest.raises(FormatError, match="index with --force"):
+        shown(form, bytes(100), detail)
+
+
+@pytest.mark.parametrize("form", RANGES)
+@pytest.mark.parametrize("size", [0, 8, 16, 4096])
+def test_ranges(form: str, size: int) -> None:
+    data = PCM.tobytes()[:size]
+    made = shown(form, data)
+    check_reads(made, bytes(shown(form, data).read(0, made.size)))
+    assert made.size == parse_form(form).size(size, b"")
+    assert bytes(made.read(made.size - size, size)) == data
+
+
+def test_files_that_have_details() -> None:
+    made = shown("inline", b"never read", b"text")
+    check_reads(made, b"text")
+    assert parse_form("inline").size(10, b"text") == 4
+    made = shown("sparse", b"12345678", DETAILS["sparse"])
+    check_reads(made, bytes(4) + b"12345678" + bytes(8))
+    assert parse_form("sparse").size(8, DETAILS["sparse"]) == 20
+    assert shown("decoded/8000/2", b"", DETAILS["decoded/8000/2"]).size == 44 + 5 * 4
+    assert parse_form("decoded/8000/2").size(1, DETAILS["decoded/8000/2"]) == 44 + 5 * 4
+    assert shown("lilcom/2/3", b"").size == parse_form("lilcom/2/3").size(1, b"") == 128 + 4 * 6
+
+
+def test_only_recordings_have_a_duration() -> None:
+    timings = {form: parse_form(form).timing(40, DETAILS.get(form, b"")) for form in [*RANGES, *DETAILS]}
+    assert {form: timing for form, timing in timings.items() if timing is not None} == {
+        "wav/8000": (20, 8000),
+        "wav/16000/2": (10, 16000),
+        "wav/2147483647": (20, 2147483647),
+        "decoded/8000/2": (5, 8000),
+    }
+
+
+def test_other_programs_read_the_files() -> None:
+    made = shown("wav/8000", PCM.tobytes())
+    with wave.open(io.BytesIO(made.read(0, made.size))) as opened:
+        assert (opened.getframerate(), opened.getnchannels(), opened.getsampwidth()) == (8000, 1, 2)
+        assert opened.readframes(10**6) == PCM.tobytes()
+    samples, rate = soundfile.read(io.BytesIO(made.read(0, made.size)), dtype="int16")
+    assert rate == 8000
+    assert np.array_equal(samples, PCM)
+    made = shown("npy/<i2", PCM.tobytes())
+    assert np.array_equal(np.load(io.BytesIO(made.read(0, made.size))), PCM)
+
+
+@given(st.sampled_from(RANGES), st.integers(0, 2**40))
+def test_sizes_are_known_without_a_read(form: str, count: int) -> None:
+    nothing_to_read = Extent(MemorySource(b""), 0, count * 8)
+    assert parse_form(form).content(nothing_to_read, b"", LIMITS).size == parse_form(form).size(count * 8, b"")

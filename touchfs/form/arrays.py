@@ -1,0 +1,86 @@
+"""Forms of arrays, whose files are .npy."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from touchfs.errors import FormatError
+from touchfs.extent import Content, Extent, Memory, Rope
+from touchfs.form.base import Form
+from touchfs.form.computed import ComputedContent
+from touchfs.format import npy
+from touchfs.limits import Limits
+
+_FLOAT32 = np.dtype("<f4")
+# Plain numbers in the words of `numpy.dtype.str`. That constructor parses far more, records and objects among it.
+_NUMBERS = re.compile(r"[<>|][biufc][0-9]{1,2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Npy(Form):
+    """`npy/DTYPE`: elements of a NumPy dtype, one-dimensional. `dtype` is as in `numpy.dtype.str`."""
+
+    dtype: str
+
+    def __post_init__(self) -> None:
+        _parse(self.dtype)
+
+    def __str__(self) -> str:
+        return f"npy/{self.dtype}"
+
+    def size(self, length: int, detail: bytes) -> int:
+        return _parse(self.dtype)[1] + length
+
+    def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        dtype, _ = _parse(self.dtype)
+        return Rope((Memory(npy.build_header(dtype, (extent.size // dtype.itemsize,))), extent))
+
+
+@lru_cache
+def _parse(dtype: str) -> tuple[np.dtype[Any], int]:
+    """A dtype, and the size of the header of its arrays, which has room for any length. Raises FormatError."""
+    if _NUMBERS.fullmatch(dtype) is None:
+        raise FormatError(f"{dtype!r} is not a dtype of numbers")
+    return np.dtype(dtype), len(npy.build_header(np.dtype(dtype), (0,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Lilcom(Form):
+    """`lilcom/N[/M…]`: an array of this shape compressed by lilcom; the file has 32-bit floats."""
+
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.shape or min(self.shape) < 0:
+            raise FormatError(f"no array has the shape {self.shape}")
+
+    def __str__(self) -> str:
+        return "/".join(map(str, ("lilcom", *self.shape)))
+
+    def size(self, length: int, detail: bytes) -> int:
+        return len(self._header) + self._data_size
+
+    def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        """lilcom decompresses a matrix only as a whole, so there is one window."""
+
+        def render(offset: int, size: int) -> bytes:
+            from touchfs.media.lilcom import decompress
+
+            return decompress(bytes(extent.read(0, extent.size))).astype(_FLOAT32, copy=False).tobytes()
+
+        size = self._data_size
+        return Rope((Memory(self._header), ComputedContent(size, max(size, 1), render)))
+
+    @property
+    def _header(self) -> bytes:
+        return npy.build_header(_FLOAT32, self.shape)
+
+    @property
+    def _data_size(self) -> int:
+        return _FLOAT32.itemsize * prod(self.shape)

@@ -1,0 +1,52 @@
+"""The table of forms. Catalogs store a form as a short string: its name, and its parameters after slashes.
+
+    bytes                    the bytes are the file
+    inline                   the catalog holds the bytes, which were computed from the field
+    sparse                   pieces of a file with holes, end to end
+    npy/DTYPE                elements of a NumPy dtype, one-dimensional
+    lilcom/N[/M…]            an array of this shape compressed by lilcom; the file is its .npy of 32-bit floats
+    wav/RATE[/CHANNELS]      headerless PCM, 16-bit little-endian, mono by default
+    decoded/RATE/CHANNELS    a recording in any coding; the file is a WAV of some of its samples
+
+A new form is a class and a row of this table. Nothing else names forms but the reader of the shards that have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from touchfs.errors import FormatError
+from touchfs.form.arrays import Lilcom, Npy
+from touchfs.form.base import Form
+from touchfs.form.plain import BYTES, INLINE, SPARSE
+from touchfs.form.recordings import Decoded, Pcm
+
+# The functions that make a form from its parameters, which are strings.
+FORMS: Mapping[str, Callable[..., Form]] = {
+    "bytes": lambda: BYTES,
+    "inline": lambda: INLINE,
+    "sparse": lambda: SPARSE,
+    "npy": Npy,
+    "lilcom": lambda *shape: Lilcom(tuple(map(int, shape))),
+    "wav": lambda rate, channels=1: Pcm(int(rate), int(channels)),
+    "decoded": lambda rate, channels: Decoded(int(rate), int(channels)),
+}
+
+
+def parse_form(text: str) -> Form:
+    """Parse a form as a catalog stores it. Raises FormatError for one that is unknown, or that no writer writes."""
+    name, *parameters = text.split("/")
+    make = FORMS.get(name)
+    if make is None:
+        raise FormatError(f"the catalog names a form {text!r} that this touchfs does not know")
+    try:
+        form = make(*parameters)
+    except (FormatError, TypeError, ValueError) as error:
+        raise _damaged(text) from error
+    if str(form) != text:  # as `wav/+8000`
+        raise _damaged(text)
+    return form
+
+
+def _damaged(text: str) -> FormatError:
+    return FormatError(f"the form {text!r} of the catalog is damaged: index with --force")

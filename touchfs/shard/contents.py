@@ -1,0 +1,37 @@
+"""The contents of the fields of an open shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from touchfs.extent import Content, Extent
+from touchfs.limits import Limits
+from touchfs.sample import Field
+from touchfs.shard.open import open_source
+from touchfs.source.concat import StoredFile
+from touchfs.source.local import FileIdentity
+
+
+class FieldContents:
+    """The contents of the fields of the shard at `path`, whose fingerprint is `files`.
+
+    Each file of the shard is opened once, when a field needs it.
+    """
+
+    def __init__(self, path: str, files: Mapping[str, FileIdentity], limits: Limits) -> None:
+        self._path = path
+        self._files = files
+        self._limits = limits
+        self._sources: dict[str, StoredFile] = {}
+
+    def content(self, field: Field) -> Content:
+        """The file that a field becomes. Raises FormatError; reading it raises the errors of sources."""
+        source = self._sources.get(field.source)
+        if source is None:
+            source = self._sources[field.source] = open_source(self._path, field.source, self._files)
+        return field.form.content(Extent(source, field.offset, field.size), field.detail, self._limits)
+
+    def close(self) -> None:
+        """Close the files. A later read of a content opens its file again."""
+        for source in self._sources.values():
+            source.close()
