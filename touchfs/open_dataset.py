@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 import numpy as np
 
 from touchfs.dataset.sample import Sample
-from touchfs.dataset.samples import DatasetSamples
+from touchfs.dataset.samples import DatasetSamples, Positions, as_positions
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.errors import MissingExtraError, UsageError
 from touchfs.indexing import open_dataset
@@ -174,6 +174,22 @@ class OpenDataset(Generic[T]):
         ordinals = np.array(self._ordinals(chosen), np.int64)
         text = f"items {chosen.start}:{chosen.stop}:{chosen.step} of seed {self._seed}"
         return OpenDataset(Selection(self._samples, ordinals, text), None, self._steps)
+
+    def read(self, extension: str, positions: Positions) -> list[bytes]:
+        """Read the file with an extension of many samples in one call: faster than `self[i][extension]` for each.
+
+        `positions` are integers of shape (n,), such as a list, a range or an array, in any order; they may repeat.
+        The bytes are in the same order. Files are read in the order of the data, small neighbours with one call:
+        beside the result this takes about 200 bytes a position, and 128 KiB.
+
+        Raises IndexError, NotFoundError for a sample without such a file, ChangedError for data that has changed
+        since it was indexed, and TypeError for a set with steps.
+        """
+        if self._steps:
+            raise TypeError("files are read of samples: read them before map, filter and batch")
+        if self._permutation is not None:
+            positions = self._permutation(as_positions(positions, len(self)))
+        return self._samples.read(extension, positions)
 
     def take(self, n: int) -> OpenDataset[T]:
         """The first `n` items, or all of them if there are fewer."""

@@ -8,7 +8,8 @@ import random
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import webdataset
@@ -48,6 +49,10 @@ def field(sample) -> bytes:
     return sample["dat"]
 
 
+def batches(read: Callable[[Sequence[int]], list[bytes]], order: Sequence[int]) -> Iterable[bytes]:
+    return flat(read(order[first : first + BATCH]) for first in range(0, FILES, BATCH))
+
+
 def flat(batches):
     return (item for batch in batches for item in batch)
 
@@ -69,8 +74,12 @@ def main() -> None:
         passes = {
             "touchfs.open, in order": lambda: map(field, dataset),
             "touchfs.open, shuffled": lambda: map(field, dataset.shuffle(7)),
+            "touchfs read(64), in order": lambda: batches(partial(dataset.read, "dat"), range(FILES)),
+            "touchfs read(64), shuffled": lambda: batches(partial(dataset.read, "dat"), shuffled),
             "webshart, in order": lambda: map(shard.read_file, range(FILES)),
             "webshart, shuffled": lambda: map(shard.read_file, shuffled),
+            "webshart, 64, in order": lambda: batches(lambda some: [*map(shard.read_file, some)], range(FILES)),
+            "webshart, 64, shuffled": lambda: batches(lambda some: [*map(shard.read_file, some)], shuffled),
             "webdataset, in order": lambda: pipeline,
             "pread, in order": lambda: (os.pread(descriptor, size, offset) for offset, size in members),
             "pread, shuffled": lambda: (os.pread(descriptor, members[i][1], members[i][0]) for i in shuffled),
@@ -81,6 +90,12 @@ def main() -> None:
             "webshart, in order": at_least(ours / rates["webshart, in order"], 1, "x"),
             "webshart, shuffled": at_least(mixed / rates["webshart, shuffled"], 1, "x"),
         }
+        for order in ("in order", "shuffled"):
+            batch = rates[f"touchfs read({BATCH}), {order}"]
+            wanted[f"touchfs read({BATCH}), {order}"] = " ".join(
+                f"{batch / rates[name]:.2f}x {name}: {at_least(batch / rates[name], 1, 'x')}"
+                for name in (f"webshart, {order}", f"webshart, {BATCH}, {order}")
+            )
         rows = []
         for name, rate in rates.items():
             ratio = (mixed if name.endswith("shuffled") else ours) / rate

@@ -192,8 +192,12 @@ class Sample(Mapping[str, bytes]):
         try:
             return self.file(extension)
         except KeyError:
-            names = ", ".join(f".{name}" for name in self) or "none: ERROR.txt of its shard says why"
-            raise NotFoundError(f"no file .{extension}: there are {names}", key=self.key) from None
+            raise self.missing(extension) from None
+
+    def missing(self, extension: str) -> NotFoundError:
+        """The error that there is no file with an extension, which names those that there are."""
+        names = ", ".join(f".{name}" for name in self) or "none: ERROR.txt of its shard says why"
+        return NotFoundError(f"no file .{extension}: there are {names}", key=self.key)
 
     @property
     def _identity(self) -> tuple[str, str, int, int, int | None]:
