@@ -23,6 +23,7 @@ import numpy as np
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples, Positions, as_positions
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
+from touchfs.dataset.tables import arrow_table
 from touchfs.errors import MissingExtraError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node.batch.batcher import LazyBatcher
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 U = TypeVar("U")
-
-# Rows that `to_arrow` makes at a time.
-_ROWS = 1024
 
 
 def open(path: str | os.PathLike[str]) -> OpenDataset[Sample]:
@@ -279,26 +277,7 @@ class OpenDataset(Generic[T]):
         """
         if self._steps:
             raise TypeError("a table is of samples: make it before map, filter and batch")
-        try:
-            import pyarrow
-        except ImportError as error:
-            raise MissingExtraError("tables need pyarrow: pip install 'touchfs[arrow]'") from error
-        types = {
-            "key": pyarrow.string(),
-            "shard": pyarrow.string(),
-            "ordinal": pyarrow.int64(),
-            "duration": pyarrow.float64(),
-            "text": pyarrow.string(),
-            "json": pyarrow.string(),
-            **dict.fromkeys(files, pyarrow.binary()),
-        }
-        schema = pyarrow.schema(list(types.items()))
-        batches = []
-        for first in range(0, len(self), _ROWS):
-            ordinals = self._ordinals(range(first, min(first + _ROWS, len(self))))
-            rows = [_row(self._samples[ordinal], files) for ordinal in ordinals]
-            batches.append(pyarrow.RecordBatch.from_pylist(rows, schema))
-        return pyarrow.Table.from_batches(batches, schema)
+        return arrow_table((self._samples[ordinal] for ordinal in self._ordinals(range(len(self)))), files)
 
     def to_pandas(self, files: Sequence[str] = ()) -> pandas.DataFrame:
         """The same as `to_arrow`, as a DataFrame. Raises MissingExtraError without pandas."""
@@ -338,15 +317,3 @@ def _index(positions: Any, position: int) -> int:
     if not len(found):
         raise ValueError(position)
     return int(found[0])
-
-
-def _row(sample: Sample, files: Sequence[str]) -> dict[str, Any]:
-    return {
-        "key": sample.key,
-        "shard": sample.shard,
-        "ordinal": sample.ordinal,
-        "duration": sample.known_duration,
-        "text": sample.text,
-        "json": sample["json"].decode("utf-8", "replace") if "json" in sample else None,
-        **{name: sample.get(name) for name in files},
-    }
