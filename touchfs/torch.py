@@ -5,6 +5,8 @@
                                        the main process iterates tokens, which decodes nothing, and workers make the
                                        items: one order and one state for any number of workers
 
+    SharedMemoryCollate()              a collate_fn: workers hand over batches in memory, which is faster than a pipe
+
 Give a graph that yields batches, such as a sampler, to a loader with `batch_size=None`.
 
 A `StatefulDataLoader` can resume at any point; nothing is replayed. Its state is as large as the graph's, and by
@@ -46,11 +48,12 @@ from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.core.share import is_partitioned, share_of
 from touchfs.node.core.state import VERSION, graph_of, resume
 from touchfs.node.leaf.dataloading import is_split, rank_of_environment, rank_of_process
+from touchfs.posix.memory import IS_SUPPORTED, Sender
 from touchfs.token import State, normalize_graph_token
 
 try:
     import torch
-    from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
+    from torch.utils.data import Dataset, IterableDataset, Sampler, default_collate, get_worker_info
 except ImportError as error:
     raise MissingExtraError("PyTorch is not installed: pip install 'touchfs[torch]'") from error
 
@@ -220,6 +223,27 @@ class NodeSampler(Sampler[Any]):
 
     def _count(self, epoch: int) -> None:
         self._next_epoch = epoch + 1
+
+
+class SharedMemoryCollate:
+    """A `collate_fn` with which workers of a `DataLoader` hand over batches through memory instead of a pipe.
+
+    `collate` makes a batch of a list of items, by default as PyTorch does. Batches may contain whatever can be pickled;
+    those of large `bytes` or arrays arrive up to twice as fast, tensors no faster. Each batch that a
+    loader holds in advance (`prefetch_factor` times workers) takes its size in memory. Without workers, or elsewhere
+    than on Linux, this is `collate` itself.
+
+    Raises OSError if memory ends, and SourceError in the loader if a worker was killed.
+    """
+
+    def __init__(self, collate: Callable[[list[Any]], Any] = default_collate) -> None:
+        self.collate = collate
+        self._sender = Sender()
+
+    def __call__(self, items: list[Any]) -> Any:
+        """Return a batch of items, packed in a worker, as it is elsewhere."""
+        batch = self.collate(items)
+        return batch if get_worker_info() is None or not IS_SUPPORTED else self._sender.pack(batch)
 
 
 def graph_states(loader_state: State) -> list[State]:
