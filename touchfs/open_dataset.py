@@ -46,7 +46,7 @@ U = TypeVar("U")
 
 
 def open(path: str | os.PathLike[str]) -> OpenDataset[Sample]:
-    """Open a dataset: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
+    """Open the dataset at `path`: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
 
     Raises UsageError, NotFoundError or FormatError for a source that is no dataset, and SourceError where no index can
     be written.
@@ -280,7 +280,7 @@ class OpenDataset(Generic[T]):
         return arrow_table((self._samples[ordinal] for ordinal in self._ordinals(range(len(self)))), files)
 
     def to_pandas(self, files: Sequence[str] = ()) -> pandas.DataFrame:
-        """The same as `to_arrow`, as a DataFrame. Raises MissingExtraError without pandas."""
+        """The same as `to_arrow(files)`, as a DataFrame. Raises MissingExtraError without pandas."""
         try:
             import pandas  # noqa: F401  pyarrow imports it
         except ImportError as error:

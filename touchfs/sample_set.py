@@ -27,7 +27,7 @@ from touchfs.token import State
 
 
 class SampleSet:
-    """The items of a node, of another set, or of any iterable."""
+    """The items of `data`: a node, another set, or any iterable."""
 
     __slots__ = ("data",)
 
@@ -62,7 +62,8 @@ class SampleSet:
         indexed: bool | None = None,
         **order: Any,
     ) -> SampleSet:
-        """Return the cuts of a Lhotse Shar: of a directory, or of a mapping from fields, including `cuts`, to files.
+        """Return the cuts of a Lhotse Shar: of the directory `in_dir`, or of `fields`, a mapping from fields, including
+        `cuts`, to files.
 
         `indexed` is as in `from_file`, for these fields; `order` takes the parameters of `LazyIndexedSharIterator` or
         `LazySharIterator`. With an index `shuffle_shards` shuffles samples. Raises as `from_file`.
@@ -131,7 +132,8 @@ class SampleSet:
     ) -> SampleSet:
         """Mix with others, drawing each item's source by weight (`LazyIteratorMultiplexer`).
 
-        Write `a.mux(b)` or `SampleSet.mux(a, b)`. With `stop_early` the mix ends with its first source.
+        Write `a.mux(b)` or `SampleSet.mux(a, b)`. `weights` has a number above 0 for this set and each of `others`, by
+        default all the same. `seed` is that of the draws. With `stop_early` the mix ends with its first source.
         """
         return SampleSet(node.LazyIteratorMultiplexer(self, *others, stop_early=stop_early, weights=weights, seed=seed))
 

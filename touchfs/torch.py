@@ -63,7 +63,9 @@ UNBEGUN = -1
 
 
 class Pass(Iterator[Any]):
-    """An iterator over one epoch of a node, with a state. A pass restored after its end yields nothing.
+    """An iterator over one epoch of a `node`, through `iteration`, with a state.
+
+    A pass restored after its end yields nothing.
 
     `take` returns the item or the token of a pair. `on_begin(epoch)` is called at the first item, to count epochs.
     """
@@ -115,7 +117,9 @@ class Pass(Iterator[Any]):
 
 
 class NodeIterableDataset(IterableDataset[Any]):
-    """A graph as an iterable dataset. Each worker yields its share of the items; together they yield each item once.
+    """The graph below `node` as an iterable dataset.
+
+    Each worker yields its share of the items; together they yield each item once.
 
     The first pass resumes at `state`. To resume with another number of workers, give the result of `merge_states` for
     the states of all old workers. With `distributed=True` the graph is first split among the ranks of the environment.
@@ -179,7 +183,7 @@ def _has_ordinals(node: Any) -> bool:
 
 
 class NodeDataset(Dataset[Any]):
-    """A graph as a map-style dataset: from tokens to items. Use it with a `NodeSampler`.
+    """The graph below `node` as a map-style dataset: from tokens to items. Use it with a `NodeSampler`.
 
     If the graph has ordinals, a length, and is not one rank's part, ordinals (of epoch 0) also work as keys, so that
     PyTorch's samplers can be used. Raises UsageError for a graph whose items cannot be made from tokens.
@@ -204,7 +208,7 @@ class NodeDataset(Dataset[Any]):
 
 
 class NodeSampler(Sampler[Any]):
-    """A sampler that yields the tokens of a graph in its order. Raises UsageError as `NodeDataset`."""
+    """A sampler that yields the tokens of the graph below `node` in its order. Raises UsageError as `NodeDataset`."""
 
     def __init__(self, node: Any) -> None:
         self.node = _restorable(node)
@@ -247,7 +251,9 @@ class SharedMemoryCollate:
 
 
 def graph_states(loader_state: State) -> list[State]:
-    """Return the graphs' states in a `StatefulDataLoader`'s state: one for each worker, or that of the main process.
+    """Return the graphs' states in `loader_state`, which is that of a `StatefulDataLoader`.
+
+    There is one for each worker, or that of the main process.
 
     `merge_states` merges them, together with those of other ranks' loaders, into a state for any number of workers.
     After the last item of an epoch, the remainder of that epoch may be empty. Raises UsageError if the loader is past
