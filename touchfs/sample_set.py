@@ -15,17 +15,19 @@ from random import Random
 from typing import Any
 
 from touchfs import node
+from touchfs.dataset.samples import Samples
 from touchfs.errors import UsageError
 from touchfs.node.core.seed import Seed, SeedOrRng
 from touchfs.node.core.state import graph_of
 from touchfs.node.leaf.shar import Fields, list_fields
 from touchfs.node.transform.global_shuffle import global_shuffle
 from touchfs.peers.match import has_native_indexes, matches, why_sequential
+from touchfs.select.selection import Selection
 from touchfs.token import State
 
 
 class SampleSet:
-    """The items of a node, of another set, or of any iterable."""
+    """The items of `data`: a node, another set, or any iterable."""
 
     __slots__ = ("data",)
 
@@ -60,7 +62,8 @@ class SampleSet:
         indexed: bool | None = None,
         **order: Any,
     ) -> SampleSet:
-        """Return the cuts of a Lhotse Shar: of a directory, or of a mapping from fields, including `cuts`, to files.
+        """Return the cuts of a Lhotse Shar: of the directory `in_dir`, or of `fields`, a mapping from fields, including
+        `cuts`, to files.
 
         `indexed` is as in `from_file`, for these fields; `order` takes the parameters of `LazyIndexedSharIterator` or
         `LazySharIterator`. With an index `shuffle_shards` shuffles samples. Raises as `from_file`.
@@ -129,7 +132,8 @@ class SampleSet:
     ) -> SampleSet:
         """Mix with others, drawing each item's source by weight (`LazyIteratorMultiplexer`).
 
-        Write `a.mux(b)` or `SampleSet.mux(a, b)`. With `stop_early` the mix ends with its first source.
+        Write `a.mux(b)` or `SampleSet.mux(a, b)`. `weights` has a number above 0 for this set and each of `others`, by
+        default all the same. `seed` is that of the draws. With `stop_early` the mix ends with its first source.
         """
         return SampleSet(node.LazyIteratorMultiplexer(self, *others, stop_early=stop_early, weights=weights, seed=seed))
 
@@ -156,6 +160,18 @@ class SampleSet:
     def __getitem__(self, token: Any) -> Any:
         """Return the item of a token; `touchfs.node.get_graph_origin(item)` returns the token."""
         return self.data[token]
+
+    def read(self, extension: str, tokens: Sequence[Any]) -> list[bytes]:
+        """Return the bytes of the file with an extension of the samples of many `tokens`, in the order of these.
+
+        Of a dataset with an index, as `SampleSet.from_file(path, indexed=True)` has it, tokens are positions in the
+        dataset, of shape (n,), and this is one call of `OpenDataset.read`; it raises the same errors. Any other graph
+        makes the samples one by one, and raises UsageError if it cannot make them from tokens.
+        """
+        samples = self.data.samples if isinstance(self.data, node.LazyIndexedManifestIterator) else None
+        if isinstance(samples, Samples | Selection):
+            return samples.read(extension, tokens)
+        return [self.data[token][extension] for token in tokens]
 
     def state_dict(self) -> State:
         """Return the position of the iteration as JSON. Raises UsageError if the graph cannot be saved."""

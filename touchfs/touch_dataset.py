@@ -148,7 +148,7 @@ class TouchDataset:
         return self._starts[holders[nth].position] + holders[nth].ordinal
 
     def get_idx(self, i: int, datatype: str) -> tuple[int, int]:
-        """Return the extent of sample `i` in its shard's .bin: `(offset in bytes, length in elements)`.
+        """Return the extent of sample `i` in its shard's .bin of a `datatype`: `(offset in bytes, length in elements)`.
 
         Raises as `get`.
         """

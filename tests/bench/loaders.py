@@ -8,7 +8,8 @@ import random
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import webdataset
@@ -17,6 +18,7 @@ from harness import at_least, interleaved, own_cache_and_state, report, run
 from torch.utils.data import DataLoader
 
 import touchfs
+from touchfs.torch import SharedMemoryCollate
 from touchfs.write import TarWriter
 
 FILES, SIZE, ROUNDS, BATCH = 20_000, 32_000, 5, 64
@@ -48,6 +50,10 @@ def field(sample) -> bytes:
     return sample["dat"]
 
 
+def batches(read: Callable[[Sequence[int]], list[bytes]], order: Sequence[int]) -> Iterable[bytes]:
+    return flat(read(order[first : first + BATCH]) for first in range(0, FILES, BATCH))
+
+
 def flat(batches):
     return (item for batch in batches for item in batch)
 
@@ -69,8 +75,12 @@ def main() -> None:
         passes = {
             "touchfs.open, in order": lambda: map(field, dataset),
             "touchfs.open, shuffled": lambda: map(field, dataset.shuffle(7)),
+            "touchfs read(64), in order": lambda: batches(partial(dataset.read, "dat"), range(FILES)),
+            "touchfs read(64), shuffled": lambda: batches(partial(dataset.read, "dat"), shuffled),
             "webshart, in order": lambda: map(shard.read_file, range(FILES)),
             "webshart, shuffled": lambda: map(shard.read_file, shuffled),
+            "webshart, 64, in order": lambda: batches(lambda some: [*map(shard.read_file, some)], range(FILES)),
+            "webshart, 64, shuffled": lambda: batches(lambda some: [*map(shard.read_file, some)], shuffled),
             "webdataset, in order": lambda: pipeline,
             "pread, in order": lambda: (os.pread(descriptor, size, offset) for offset, size in members),
             "pread, shuffled": lambda: (os.pread(descriptor, members[i][1], members[i][0]) for i in shuffled),
@@ -81,6 +91,12 @@ def main() -> None:
             "webshart, in order": at_least(ours / rates["webshart, in order"], 1, "x"),
             "webshart, shuffled": at_least(mixed / rates["webshart, shuffled"], 1, "x"),
         }
+        for order in ("in order", "shuffled"):
+            batch = rates[f"touchfs read({BATCH}), {order}"]
+            wanted[f"touchfs read({BATCH}), {order}"] = " ".join(
+                f"{batch / rates[name]:.2f}x {name}: {at_least(batch / rates[name], 1, 'x')}"
+                for name in (f"webshart, {order}", f"webshart, {BATCH}, {order}")
+            )
         rows = []
         for name, rate in rates.items():
             ratio = (mixed if name.endswith("shuffled") else ours) / rate
@@ -90,16 +106,24 @@ def main() -> None:
             "touchfs.open": lambda: flat(
                 DataLoader(dataset.map(field), BATCH, shuffle=True, num_workers=2, collate_fn=list)
             ),
+            "in memory": lambda: flat(
+                DataLoader(dataset.map(field), BATCH, shuffle=True, num_workers=2, collate_fn=SharedMemoryCollate(list))
+            ),
             "webdataset": lambda: flat(
                 DataLoader(pipeline.batched(BATCH, collation_fn=list), batch_size=None, num_workers=1)
             ),
         }
         rates = interleaved({name: per_second(items) for name, items in loaders.items()}, 3)
-        ratio = rates["touchfs.open"] / rates["webdataset"]
+        ratio, piped = (rates[name] / rates["webdataset"] for name in ("in memory", "touchfs.open"))
         # One tar cannot be shared by several workers of webdataset.
         rows = [
-            ("touchfs.open, shuffled, 2 workers", f"{rates['touchfs.open']:,.0f} files/s", ""),
-            ("webdataset, in order, 1 worker", f"{rates['webdataset']:,.0f} files/s", at_least(ratio, 2, "x")),
+            ("touchfs.open, shuffled, 2 workers", f"{rates['touchfs.open']:,.0f} files/s", f"{piped:.2f}x webdataset"),
+            (
+                "the same with SharedMemoryCollate",
+                f"{rates['in memory']:,.0f} files/s",
+                f"{ratio:.2f}x webdataset, {at_least(ratio, 2, 'x')}",
+            ),
+            ("webdataset, in order, 1 worker", f"{rates['webdataset']:,.0f} files/s", ""),
         ]
         report("The same through PyTorch's DataLoader", rows)
         os.close(descriptor)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 import touchfs
 from touchfs.dataset.sample import Sample
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.node import collect_state_dict
-from touchfs.torch import NodeIterableDataset
+from touchfs.torch import NodeIterableDataset, SharedMemoryCollate
 from touchfs.write import TarWriter
 from touchfs.write.touchnet import TouchNetWriter
 
@@ -227,6 +227,23 @@ class TestElsewhere:
         assert sorted(number for batch in loader for number in batch.tolist()) == list(range(COUNT))
         node = NodeIterableDataset(ds.map(_number).filter(_is_even))
         assert sorted(DataLoader(node, batch_size=None, num_workers=workers)) == list(range(0, COUNT, 2))
+
+    @pytest.mark.parametrize(
+        "convert, collate, options",
+        [
+            (lambda sample: sample["wav"] * 100, list, {}),
+            (lambda sample: sample, list, {"persistent_workers": True}),
+            (lambda sample: sample.ordinal, default_collate, {"prefetch_factor": 5}),
+        ],
+    )
+    def test_workers_hand_over_batches_in_memory(self, ds, convert, collate, options):
+        items = ds.map(convert)
+        wanted = [*DataLoader(items, 7, collate_fn=SharedMemoryCollate(collate))]
+        loader = DataLoader(items, 7, num_workers=2, collate_fn=SharedMemoryCollate(collate), **options)
+        for _ in range(2):
+            found = [*loader]
+            assert [type(batch) for batch in found] == [type(batch) for batch in wanted]
+            assert [list(batch) for batch in found] == [list(batch) for batch in wanted]
 
     def test_the_package_shows_it(self):
         assert "open" in dir(touchfs)

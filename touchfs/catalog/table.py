@@ -116,10 +116,13 @@ class Table:
             raise self._damaged(row)
         return bytes(self._data[start:end])
 
-    def ending(self, row: int, size: int) -> str:
-        """Return the last `size` bytes of a name, decoded as by `os.fsdecode`."""
+    def extension(self, row: int) -> str:
+        """Return the extension of a file of a sample: what follows the key and a dot, or ""."""
+        size = self.suffix[row]
+        if not size:
+            return ""
         end = self._starts[row + 1]
-        return str(self._data[end - size : end], "utf-8", "surrogateescape")
+        return str(self._data[end - size + 1 : end], "utf-8", "surrogateescape")
 
     def path(self, row: int) -> bytes:
         """Return the path of a row relative to row 0, the view's directory of the shard."""
@@ -153,6 +156,8 @@ class Table:
     def files(self, ordinal: int) -> list[int]:
         """Return the rows of a sample's files, in the order of the view."""
         order, ordinals = self.order, self.ordinal
+        if isinstance(ordinals, range):  # each sample has one file, and their order is that of the rows
+            return [ordinal - ordinals.start] if 0 <= ordinal < self._samples else []
         # Nearly always all samples have the same number of files.
         first = ordinal * self._files // self._samples if self._files else 0
         try:
@@ -173,17 +178,48 @@ class Table:
         """Return the first of `files` of each sample, or -1 if it has none; shape `ordinals.shape`."""
         if not self._files:
             return np.full(len(ordinals), -1)
-        guesses = np.minimum(ordinals * self._files // self._samples, self._files - 1)
         try:
-            rows = take(self.order, guesses)
-            before = take(self.order, np.maximum(guesses - 1, 0))
-            is_before = (guesses > 0) & (take(self.ordinal, before) == ordinals)
-            is_wrong = is_before | (take(self.ordinal, rows) != ordinals)
+            rows = take(self.order, np.minimum(self._first_places(ordinals), self._files - 1))
+            return np.where(take(self.ordinal, rows) == ordinals, rows, -1)
         except IndexError as error:
             raise self._disordered() from error
-        for place in np.flatnonzero(is_wrong).tolist():
-            rows[place] = next(iter(self.files(int(ordinals[place]))), -1)
-        return rows
+
+    def rows_of(self, ordinals: NDArray[np.int64], extension: bytes) -> NDArray[np.int64]:
+        """Return the row of each sample's file with an extension, the last of several, or -1, as `first_files`."""
+        found = np.full(len(ordinals), -1)
+        if not self._files:
+            return found
+        try:
+            left, places = np.arange(len(ordinals)), self._first_places(ordinals)
+            while len(left):
+                rows = take(self.order, np.minimum(places, self._files - 1))
+                is_own = (places < self._files) & (take(self.ordinal, rows) == ordinals[left])
+                left, places, rows = left[is_own], places[is_own] + 1, rows[is_own]
+                if len(left):
+                    has_it = self._have_extension(rows, extension)
+                    found[left[has_it]] = rows[has_it]
+            return found
+        except IndexError as error:
+            raise self._disordered() from error
+
+    def _first_places(self, ordinals: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where in `order` the files of each sample begin, or would begin if it has none."""
+        places = np.minimum(ordinals * self._files // self._samples, self._files - 1)
+        before = take(self.ordinal, take(self.order, np.maximum(places - 1, 0)))
+        is_wrong = (take(self.ordinal, take(self.order, places)) != ordinals) | ((places > 0) & (before == ordinals))
+        for i in np.flatnonzero(is_wrong).tolist():
+            places[i] = bisect_left(self.order, int(ordinals[i]), hi=self._files, key=self.ordinal.__getitem__)
+        return places
+
+    def _have_extension(self, rows: NDArray[np.int64], extension: bytes) -> NDArray[np.bool_]:
+        size, sizes = len(extension), take(self.suffix, rows)
+        if not size:
+            return sizes <= 1
+        ends = take(self._starts, rows + 1)
+        found: NDArray[np.bool_] = (sizes == size + 1) & (ends >= size) & (ends <= len(self._data))
+        letters = np.asarray(self._data)[ends[found, None] + np.arange(-size, 0)]
+        found[found] = (letters == np.frombuffer(extension, np.uint8)).all(axis=1)
+        return found
 
     def first_files_of_parts(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the first file of each part, where `numbers` count the parts of all samples.

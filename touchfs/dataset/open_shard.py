@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from touchfs.catalog.catalog import FileKind
+from touchfs.catalog.columns import take
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, UsageError
@@ -10,6 +14,7 @@ from touchfs.extent import Content, Extent, Memory
 from touchfs.form.plain import BYTES
 from touchfs.form.table import parse_form
 from touchfs.source.concat import StoredFile
+from touchfs.source.ranges import read_ranges
 
 # Each open shard is a memory mapping, and a process may have at most 65,530 (vm.max_map_count).
 SHARDS_KEPT = 8192
@@ -113,6 +118,20 @@ class OpenShard:
         offset = table.offset[row]
         self._check(kind, source, offset, length)
         return bytes(source.read(offset, length))
+
+    def read_many(self, table: Table, rows: NDArray[np.int64]) -> list[bytes]:
+        """Read the whole files at these rows, in their order. Small ranges that are close together are read at once."""
+        kinds = take(table.kind, rows)
+        kind = int(kinds[0]) - 1
+        source = self._source(kind) if kind >= 0 else None
+        if source is None or self.forms[kind] is not BYTES or (kinds != kind + 1).any():
+            return [self.read(table, row) for row in rows.tolist()]
+        offsets, lengths = take(table.offset, rows), take(table.length, rows)
+        # The sum may overflow in a damaged catalog, so the largest offset and length are checked, too.
+        worst = {offsets.argmin(), offsets.argmax(), lengths.argmin(), lengths.argmax(), (offsets + lengths).argmax()}
+        for place in worst:
+            self._check(kind, source, int(offsets[place]), int(lengths[place]))
+        return read_ranges(source, offsets, lengths)
 
     def _source(self, kind: int) -> StoredFile | None:
         """The file of which files of a kind are ranges; None if their bytes are in the catalog."""

@@ -53,7 +53,7 @@ class SampleFile(Protocol):
 
 
 class MadeFile(NamedTuple):
-    """A file that is not in a catalog."""
+    """A file that is not in a catalog: of a `field`, with functions that return its `path` and its `content`."""
 
     field: str
     path: Callable[[], str]
@@ -61,10 +61,10 @@ class MadeFile(NamedTuple):
 
 
 class Sample(Mapping[str, bytes]):
-    """One sample of a view, or one segment of it.
+    """One sample of a `view`, or one segment of it.
 
-    `number` distinguishes segments of one sample. `shar_epoch` is the epoch of a sample from a Lhotse Shar, else None.
-    A pickled sample contains the bytes of all its files.
+    `ordinal` is its position in its shard, from 0. `number` distinguishes segments of one sample. `shar_epoch` is the
+    epoch of a sample from a Lhotse Shar, else None. A pickled sample contains the bytes of all its files.
     """
 
     __slots__ = ("_graph_origin", "number", "ordinal", "shar_epoch", "view")
@@ -113,11 +113,11 @@ class Sample(Mapping[str, bytes]):
         return MadeSample(self.view, self.shard, self.ordinal, self.number, key, files, self.shar_epoch)
 
     def content(self, extension: str) -> Content:
-        """The content of a file, with random access. Raises NotFoundError."""
+        """The content of the file with this `extension`, with random access. Raises NotFoundError if there is none."""
         return self._file(extension).content()
 
     def path(self, extension: str) -> str:
-        """The path of a file relative to the root of the tree. Raises NotFoundError."""
+        """The path of the file with this `extension`, relative to the root of the tree. Raises NotFoundError."""
         return self._file(extension).path()
 
     def first_path(self) -> bytes:
@@ -161,7 +161,9 @@ class Sample(Mapping[str, bytes]):
     def audio(self, dtype: Literal["float32", "int16"] = "float32") -> tuple[NDArray[Any], int]:
         """Its recording as an array, and the sampling rate in Hz.
 
-        The array is one-dimensional if the recording is mono, else (frames, channels). Floats are within -1 and 1.
+        Its shape is (frames,) if the recording is mono, else (frames, channels). `dtype` is that of the elements:
+        float32 within -1 and 1, or int16.
+
         Raises NotFoundError if it has no recording, FormatError if that cannot be decoded, and MissingExtraError if
         the decoder that it needs is not installed. PCM in a WAV needs none.
         """
@@ -178,7 +180,9 @@ class Sample(Mapping[str, bytes]):
         return (samples[:, 0] if samples.shape[1] == 1 else samples), rate
 
     def array(self, extension: str) -> NDArray[Any]:
-        """The elements of a `.npy`, or the PCM of a `.wav`: int16 or int32, of shape (frames,) if mono, else
+        """The elements of the file with this `extension`, a `.npy` or the PCM of a `.wav`.
+
+                PCM is int16 or int32, of shape (frames,) if mono, else
         (frames, channels). Raises UsageError for other files, NotFoundError and FormatError.
         """
         content = self.content(extension)
@@ -192,8 +196,12 @@ class Sample(Mapping[str, bytes]):
         try:
             return self.file(extension)
         except KeyError:
-            names = ", ".join(f".{name}" for name in self) or "none: ERROR.txt of its shard says why"
-            raise NotFoundError(f"no file .{extension}: there are {names}", key=self.key) from None
+            raise self.missing(extension) from None
+
+    def missing(self, extension: str) -> NotFoundError:
+        """The error that there is no file with an extension, which names those that there are."""
+        names = ", ".join(f".{name}" for name in self) or "none: ERROR.txt of its shard says why"
+        return NotFoundError(f"no file .{extension}: there are {names}", key=self.key)
 
     @property
     def _identity(self) -> tuple[str, str, int, int, int | None]:
@@ -215,7 +223,10 @@ class Sample(Mapping[str, bytes]):
 
 
 class MadeSample(Sample):
-    """A sample with given files."""
+    """A sample of a `view` and a `shard` with given `files`, by extension, under a `key`.
+
+    `ordinal`, `number` and `shar_epoch` are as for `Sample`.
+    """
 
     __slots__ = ("_files", "_key", "_shard")
 

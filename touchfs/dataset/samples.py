@@ -2,6 +2,7 @@
 
     samples = DatasetSamples(open_dataset("/data/train"))
     samples[7]["txt"]
+    samples.read("txt", [7, 4, 7])
 
 A position is a shard, found by bisection over the numbers of samples before it, and an ordinal in the shard. The
 catalog lists the files of an ordinal, so only the requested bytes are read. The most recently used shards stay open.
@@ -16,27 +17,43 @@ import os
 from abc import abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.table import Table
 from touchfs.dataset import Dataset
+from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
-from touchfs.dataset.sample import REPORT, Sample, SampleFile
+from touchfs.dataset.sample import REPORT, Sample
 from touchfs.errors import FormatError
-from touchfs.extent import Content
 
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 CATALOG_DAMAGED = "its catalog is damaged: index with --force"
 # From this number of positions on, NumPy is faster.
 _MANY = 16
+# First position, end, number in the dataset, and the shard itself.
+_Latest: TypeAlias = tuple[int, int, int, OpenShard | None]
+_NONE: _Latest = (0, 0, 0, None)
+
+
+def as_positions(positions: Positions, count: int) -> NDArray[np.int64]:
+    """Return positions as an array of shape (n,), from 0 on; negative ones count from the end, at `count`.
+
+    Raises IndexError for one out of range, and TypeError for what is no integer.
+    """
+    array = np.asarray(positions)
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and len(array)):
+        raise TypeError(f"positions are integers of shape (n,), not {array.dtype} of shape {array.shape}")
+    low, high = (int(array.min()), int(array.max())) if len(array) else (0, -1)
+    if not -count <= low <= high + 1 <= count:
+        raise IndexError(f"positions {low} to {high} of {count}")
+    return array.astype(np.int64, copy=False) if low >= 0 else array.astype(np.int64) % count
 
 
 class Samples(Sequence[Sample]):
@@ -53,7 +70,9 @@ class Samples(Sequence[Sample]):
                 raise FormatError(" ".join(shard.report.split()), path=shard.path)
         self.dataset = dataset
         self._starts = list(accumulate(counts, initial=0))
+        self._bounds = np.array(self._starts, np.int64)
         self._open: OrderedDict[int, OpenShard] = OrderedDict()
+        self._latest = _NONE
 
     @abstractmethod
     def show(self, shard: OpenShard, position: int, number: int) -> Sample:
@@ -108,16 +127,43 @@ class Samples(Sequence[Sample]):
         """The path of each sample's first file, relative to the root, or of its shard's ERROR.txt if it has no file."""
         if len(positions) < _MANY:
             return [self._path_at(int(position)) for position in positions]
-        paths: list[bytes] = [b""] * len(positions)
-        array = np.asarray(positions, np.int64)
-        shards = np.searchsorted(self._starts, array, "right") - 1
-        if shards.min() == shards.max():
-            return self._paths_in(int(shards[0]), array)
+        return self._by_shard(self._paths_in, np.asarray(positions, np.int64))
+
+    def read(self, extension: str, positions: Positions) -> list[bytes]:
+        """Read the file with an extension of each sample at `positions`: integers in any order, which may repeat.
+
+        The bytes are in the order of `positions`, of shape (n,). Files are read in the order of the data, and small
+        neighbours with one call: beside the result this takes about 200 bytes a position, and 128 KiB.
+
+        Raises IndexError, NotFoundError for a sample without such a file, and what `sample[extension]` raises.
+        """
+        array = as_positions(positions, len(self))
+        return self._by_shard(partial(self._read_in, extension), array) if len(array) else []
+
+    def _read_in(self, extension: str, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
+        return [self._read_at(extension, position) for position in positions.tolist()]
+
+    def _read_at(self, extension: str, position: int) -> bytes:
+        sample = self._at(position)
+        try:
+            return sample[extension]
+        except KeyError:
+            raise sample.missing(extension) from None
+
+    def _by_shard(
+        self, of_shard: Callable[[int, NDArray[np.int64]], list[bytes]], positions: NDArray[np.int64]
+    ) -> list[bytes]:
+        """What `of_shard(shard, positions)` returns for the positions in each shard, in the order of `positions`."""
+        shards = np.searchsorted(self._bounds, positions, "right") - 1
+        if (shards == shards[0]).all():
+            return of_shard(int(shards[0]), positions)
+        found = [b""] * len(positions)
         by_shard = np.argsort(shards, kind="stable")
         for places in np.split(by_shard, np.flatnonzero(np.diff(shards[by_shard])) + 1):
-            for place, path in zip(places.tolist(), self._paths_in(int(shards[places[0]]), array[places]), strict=True):
-                paths[place] = path
-        return paths
+            each = of_shard(int(shards[places[0]]), positions[places])
+            for place, value in zip(places.tolist(), each, strict=True):
+                found[place] = value
+        return found
 
     def _paths_in(self, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
         return [self._path_at(int(position)) for position in positions]
@@ -126,11 +172,15 @@ class Samples(Sequence[Sample]):
         return self._at(position).first_path()
 
     def _at(self, position: int) -> Sample:
-        shard = bisect_right(self._starts, position) - 1
+        first, end, number, shard = self._latest
+        if shard is None or not first <= position < end:
+            number = bisect_right(self._starts, position) - 1
+            first, end, shard = self._starts[number], self._starts[number + 1], self._shard(number)
+            self._latest = first, end, number, shard
         try:
-            return self.show(self._shard(shard), shard, position - self._starts[shard])
+            return self.show(shard, number, position - first)
         except IndexError as error:  # an IndexError would end an iteration
-            raise FormatError(CATALOG_DAMAGED, path=self.dataset.shards[shard].path) from error
+            raise FormatError(CATALOG_DAMAGED, path=shard.shard.path) from error
 
     def _shard(self, position: int) -> OpenShard:
         try:
@@ -146,7 +196,7 @@ class Samples(Sequence[Sample]):
     def __getstate__(self) -> dict[str, Any]:
         full = self.dataset
         dataset = Dataset(full.source, full.shards, "an index of keys is not sent to other processes", full.limits)
-        return {**self.__dict__, "dataset": dataset, "_open": OrderedDict()}
+        return {**self.__dict__, "dataset": dataset, "_open": OrderedDict(), "_latest": _NONE}
 
     def __repr__(self) -> str:
         return f"<{len(self)} of {self.view} of {self.dataset.source!r}>"
@@ -186,6 +236,19 @@ class DatasetSamples(CataloguedSamples):
         """The row of the first file of each sample; -1 for a sample without files."""
         return shard.tables[self.view].first_files(numbers)
 
+    def _read_in(self, extension: str, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
+        if len(positions) < _MANY:
+            return super()._read_in(extension, shard, positions)
+        opened = self._shard(shard)
+        table = opened.tables[self.view]
+        try:
+            rows = table.rows_of(positions - self._starts[shard], extension.encode("utf-8", "surrogateescape"))
+        except UnicodeEncodeError:  # no file name has it
+            rows = np.array([-1])
+        if rows.min() < 0:
+            raise self._at(int(positions[np.argmin(rows)])).missing(extension)
+        return opened.read_many(table, rows)
+
     def _path_at(self, position: int) -> bytes:
         """Does not make the sample, which would double the time."""
         number = bisect_right(self._starts, position) - 1
@@ -194,118 +257,3 @@ class DatasetSamples(CataloguedSamples):
         rows = table.files(position - self._starts[number])
         path = table.path(rows[0]) if rows else REPORT
         return b"%b/%b/%b" % (self.view.encode(), os.fsencode(shard.shard.name), path)
-
-
-class CataloguedSample(Sample):
-    """A sample whose files are rows of a catalog, which is read on access."""
-
-    __slots__ = ("_named", "_rows", "_shard", "_table")
-
-    def __init__(
-        self,
-        view: str,
-        shard: OpenShard,
-        table: Table,
-        rows: Sequence[int],
-        ordinal: int,
-        number: int = 0,
-        shar_epoch: int | None = None,
-    ) -> None:
-        super().__init__(view, ordinal, number, shar_epoch)
-        self._shard = shard
-        self._table = table
-        self._rows = rows
-        self._named: dict[str, int] | None = None
-
-    @property
-    def shard(self) -> str:
-        """The name of its shard."""
-        return self._shard.shard.name
-
-    @property
-    def key(self) -> str:
-        """The key; its ordinal with 8 digits if nothing of it can be served."""
-        return self._table.key(self._rows[0]) if self._rows else f"{self.ordinal:08d}"
-
-    @property
-    def rows(self) -> dict[str, int]:
-        """The rows of its files, by extension."""
-        if self._named is None:
-            self._named = {self.extension(row): row for row in self._rows}
-        return self._named
-
-    @property
-    def duration(self) -> float:
-        """Seconds of its first recording, by the catalog, else by its header.
-
-        Raises AttributeError if neither has it.
-        """
-        for row in self._rows:
-            seconds = self._shard.seconds(self._table, row)
-            if seconds is not None:
-                return seconds
-        return super().duration
-
-    def extension(self, row: int) -> str:
-        """The extension of the file at a row, as a key of this mapping."""
-        size = self._table.suffix[row]
-        return self._table.ending(row, size - 1) if size else ""
-
-    def file(self, extension: str) -> SampleFile:
-        """The file with an extension. Raises KeyError."""
-        return CataloguedFile(self.view, self._shard, self._table, self.rows[extension])
-
-    def __getitem__(self, extension: str) -> bytes:
-        return self._shard.read(self._table, self._row(extension))
-
-    def _row(self, extension: str) -> int:
-        """The row of the file with an extension. Raises KeyError. For one file, no mapping of all is built."""
-        if self._named is not None:
-            return self._named[extension]
-        for row in reversed(self._rows):  # as in the mapping, the last of two counts
-            if self.extension(row) == extension:
-                return row
-        raise KeyError(extension)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __contains__(self, extension: object) -> bool:
-        return extension in self.rows
-
-    def __copy__(self) -> CataloguedSample:
-        kind = type(self)
-        return kind(self.view, self._shard, self._table, self._rows, self.ordinal, self.number, self.shar_epoch)
-
-
-class CataloguedFile:
-    """A file that is a row of a catalog."""
-
-    __slots__ = ("_row", "_shard", "_table", "_view")
-
-    def __init__(self, view: str, shard: OpenShard, table: Table, row: int) -> None:
-        self._view = view
-        self._shard = shard
-        self._table = table
-        self._row = row
-
-    @property
-    def field(self) -> str:
-        """The name of the sample's field from which the file is made."""
-        return self._shard.kind_of(self._table, self._row).field
-
-    def path(self) -> str:
-        """Its path relative to the root of the tree."""
-        return path_of(self._view, self._shard.shard.name, self._table, self._row)
-
-    def content(self) -> Content:
-        """The bytes of the file, with random access."""
-        return self._shard.content(self._table, self._row)
-
-
-def path_of(view: str, shard: str, table: Table, row: int) -> str:
-    """The path of the file at a row of a view's table, relative to the root of the tree."""
-    return f"{view}/{shard}/{os.fsdecode(table.path(row))}"

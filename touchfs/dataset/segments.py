@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
+from touchfs.dataset.catalogued import CataloguedSample, path_of
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import MadeFile, MadeSample, Sample, SampleFile
-from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSample, CataloguedSamples, Samples, path_of
+from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSamples, Samples
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Memory
 from touchfs.form.base import Form

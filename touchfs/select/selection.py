@@ -25,7 +25,7 @@ import numpy as np
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.dataset import Dataset
 from touchfs.dataset.sample import Sample
-from touchfs.dataset.samples import DatasetSamples, Positions, Samples
+from touchfs.dataset.samples import DatasetSamples, Positions, Samples, as_positions
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.errors import FormatError, UsageError
 from touchfs.select.expression import parse_where
@@ -70,6 +70,13 @@ class Selection:
 
     def __getitem__(self, position: int) -> Sample:
         return self.samples[int(self.positions[position])]
+
+    def read(self, extension: str, positions: Positions) -> list[bytes]:
+        """Read the file with an extension of each sample at `positions` of the selection, as `Samples.read`."""
+        chosen = as_positions(positions, len(self))
+        if isinstance(self.positions, range):
+            return self.samples.read(extension, chosen * self.positions.step + self.positions.start)
+        return self.samples.read(extension, np.asarray(self.positions)[chosen])
 
     def paths(self, positions: Positions) -> list[bytes]:
         """Return the path of each sample's first file, relative to the root of the tree."""

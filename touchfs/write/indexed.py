@@ -13,9 +13,10 @@ from touchfs.posix.atomic import atomic_file
 
 @contextmanager
 def indexed_file(path: str, starts: Sequence[int], *, create_index: bool) -> Iterator[BinaryIO]:
-    """Write a file atomically, then its index. The caller may append to `starts` until the block ends.
+    """Write the file at `path` atomically, then its index if `create_index`.
 
-    An old index is removed before its file is replaced, because readers trust any index beside a file.
+    The caller may append to `starts`, the offsets of the samples in bytes, until the block ends. An old index is
+    removed before its file is replaced, because readers trust any index beside a file.
     """
     with atomic_file(path) as file:
         yield file

@@ -21,7 +21,8 @@ from touchfs.write.whole import WholeWriter
 class JsonlWriter(WholeWriter):
     """Write one file: `with JsonlWriter("cuts.jsonl", create_index=True) as writer: writer.add(json_line({"id": "a"}))`
 
-    Raises UsageError for an index of a compressed file.
+    `path` ends in `.jsonl` or, compressed, in `.jsonl.gz`. With `create_index`, its index is written beside it. Raises
+    UsageError for an index of a compressed file.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create_index: bool = False) -> None:
@@ -59,7 +60,10 @@ class JsonlWriter(WholeWriter):
 
 
 def json_line(value: object, *, ascii_only: bool = False) -> bytes:
-    """A value as one line of JSON, with its line feed. Raises FormatError if it has no JSON form."""
+    """A value as one line of JSON, with its line feed; with `ascii_only`, other characters are escaped.
+
+    Raises FormatError if it has no JSON form.
+    """
     try:
         return json.dumps(value, ensure_ascii=ascii_only).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:  # ValueError: a lone surrogate, for one

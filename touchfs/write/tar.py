@@ -20,7 +20,10 @@ from touchfs.write.whole import WholeWriter
 
 
 class TarWriter(WholeWriter):
-    """`with TarWriter("000000.tar") as writer: writer.add("a/0001", {"flac": audio, "json": metainfo})`"""
+    """`with TarWriter("000000.tar") as writer: writer.add("a/0001", {"flac": audio, "json": metainfo})`
+
+    `path` is that of the tar, which appears there when the block ends; with `create_index`, its index is written, too.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, create_index: bool = False) -> None:
         self.path = os.fspath(path)
@@ -38,7 +41,10 @@ class TarWriter(WholeWriter):
             self._file.write(end_of_archive(self.size))
 
     def add(self, key: str, fields: Mapping[str, Buffer]) -> None:
-        """Add one sample, data by extension. Raises FormatError, and writes nothing of it, if it cannot be stored."""
+        """Add one sample: its `key`, and its data by extension in `fields`.
+
+        Raises FormatError, and writes nothing of it, if it cannot be stored.
+        """
         if not fields:
             raise FormatError("a sample without fields leaves no trace in a tar", path=self.path, key=key)
         parts: list[Buffer] = []

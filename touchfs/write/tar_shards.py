@@ -16,7 +16,8 @@ class TarShardsWriter:
 
     A shard appears when it has `samples_per_shard` samples or at least `bytes_per_shard` bytes; the last one when the
     block ends. An exception discards only the shard that is being written. Without samples there are no shards. Numbers
-    in the pattern begin with `first`. Raises UsageError for a pattern without a number, and for limits below 1.
+    in the `pattern` begin with `first`. With `create_index`, each shard gets its index. Raises UsageError for a pattern
+    without a number, and for limits below 1.
     """
 
     def __init__(
@@ -51,7 +52,10 @@ class TarShardsWriter:
         self._end(*error)
 
     def add(self, key: str, fields: Mapping[str, Buffer]) -> None:
-        """Add one sample, data by extension. Raises FormatError, and writes nothing of it, if it cannot be stored."""
+        """Add one sample: its `key`, and its data by extension in `fields`.
+
+        Raises FormatError, and writes nothing of it, if it cannot be stored.
+        """
         if self._shard is None:
             path = os.path.join(self._directory, self._name % (self._first + len(self.paths)))
             self._shard = TarWriter(path, create_index=self._create_index).__enter__()

@@ -50,7 +50,10 @@ class TouchNetWriter(WholeWriter):
                 (directory / f"{name}.idx").write_bytes(index)
 
     def add(self, fields: Mapping[str, Buffer]) -> None:
-        """Add one sample, data by modality. Raises FormatError, and writes nothing of it, if it cannot be stored."""
+        """Add one sample: its data by modality in `fields`.
+
+        Raises FormatError, and writes nothing of it, if it cannot be stored.
+        """
         ordinal = len(self)
         if fields.keys() != self._modalities.keys():
             raise FormatError(f"sample {ordinal} has {', '.join(fields)}, the shard {', '.join(self._modalities)}")

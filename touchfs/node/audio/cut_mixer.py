@@ -100,7 +100,7 @@ class LazyCutMixer(TransformNode):
         return self.mix(partial(super().make, token), seed, token)
 
     def mix(self, make: Make, seed: int, token: Token) -> Any:
-        """Make a cut and mix noise into it, with random numbers of this seed and token."""
+        """Return the cut that `make()` makes with noise mixed into it, with random numbers of this seed and token."""
         cut, random = as_cut(make()), Random(_combined(seed, token))
         return cut if random.uniform(0.0, 1.0) > self.mix_prob else self._mixed(cut, random)
 
@@ -141,7 +141,7 @@ class LazyCutMixer(TransformNode):
         return len(self.source)
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
-        """Return the token of an ordinal of the source, for a global shuffle above."""
+        """Return the token of an ordinal of the source in an epoch, for a global shuffle above."""
         return self.seed_of(self.seed, epoch), self.source.token_at(ordinal, epoch)
 
     def ordinal_of(self, token: Token) -> int:

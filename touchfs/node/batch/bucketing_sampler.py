@@ -33,7 +33,8 @@ from touchfs.token import State
 
 
 class BucketingSampler(SamplerNode):
-    """Batches (lists) of samples from one bucket of durations. Tokens, limits and `duration` as in `DynamicSampler`.
+    """Batches (lists) of samples from one bucket of durations. Tokens, `source`, `max_duration`, `max_items` and
+    `duration` are as for `DynamicSampler`.
 
     `boundaries` are ascending durations between buckets; without them, `num_buckets` buckets are computed from the
     first `buffer_size` samples. `seed` seeds the draws of buckets and, with `shuffle`, of samples from a bucket.

@@ -19,7 +19,7 @@ from touchfs.token import State
 
 
 class DynamicSampler(SamplerNode):
-    """Batches (lists) of consecutive samples. The token of a batch is the tuple of its samples' tokens.
+    """Batches (lists) of consecutive samples of `source`. The token of a batch is the tuple of its samples' tokens.
 
     `max_duration` bounds the count times the longest duration in a batch, in the unit of `duration`: the name of an
     attribute of a sample, or a function of a sample. `max_items` bounds the count. `drop_last` drops the last batch if

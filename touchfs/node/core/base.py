@@ -71,7 +71,7 @@ class IteratorNode:
         refuse_state(self)
 
     def load_state_dict(self, state: State) -> None:
-        """Make the next `iter` start at a position from `state_dict`. Raises UsageError if it cannot be restored."""
+        """Make the next `iter` start at a `state` from `state_dict`. Raises UsageError if it cannot be restored."""
         refuse_state(self)
 
 
@@ -313,7 +313,7 @@ def refuse_state(node: object, why: str | None = None) -> NoReturn:
 
 
 def resolve_iterator_source(source: Any) -> Any:
-    """Return the node that a wrapper such as `SampleSet` keeps in `data`; return anything else unchanged."""
+    """Return the node that `source`, a wrapper such as `SampleSet`, keeps in `data`; return anything else unchanged."""
     data = None if isinstance(source, IteratorNode) else getattr(source, "data", None)
     return data if isinstance(data, IteratorNode) else source
 

@@ -21,7 +21,7 @@ from touchfs.node.order.order import Order
 
 
 def share_of(node: Any, worker: int, workers: int) -> Any:
-    """Return the graph of worker number `worker` (from 0) of `workers`.
+    """Return the part of the graph below `node` of worker number `worker` (from 0) of `workers`.
 
     Raises UsageError for a leaf that cannot be split.
     """

@@ -22,7 +22,7 @@ VERSION = 1
 
 
 def collect_state_dict(node: IteratorNode) -> State:
-    """Return the state of a graph, given its root, as a JSON object.
+    """Return the state of a graph as a JSON object; `node` is its root.
 
     Raises UsageError if the graph cannot be saved.
     """
@@ -52,7 +52,7 @@ def _inner_state(node: IteratorNode, state: State) -> State:
 
 
 def state_at(node: IteratorNode, token: Any, epoch: int = 0) -> State:
-    """Return the state from which the item of `token` comes next, in an otherwise fresh epoch.
+    """Return the state of the graph below `node` from which the item of `token` comes next in `epoch`, otherwise fresh.
 
     Raises UsageError if the graph cannot be positioned at a token.
     """
@@ -60,7 +60,7 @@ def state_at(node: IteratorNode, token: Any, epoch: int = 0) -> State:
 
 
 def save_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
-    """Write the state of a graph to a file as one line of JSON, replacing the file atomically.
+    """Write the state of the graph whose root is `node` to `path` as one line of JSON, replacing the file atomically.
 
     Raises UsageError if the graph cannot be saved, SourceError if the file cannot be written.
     """
@@ -70,7 +70,7 @@ def save_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
 
 
 def load_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
-    """Restore a graph from a file that `save_state` wrote.
+    """Restore the graph whose root is `node` from a file that `save_state` wrote at `path`.
 
     Raises NotFoundError or SourceError if the file cannot be read, FormatError for a damaged state, UsageError for
     a state of another graph or dataset.

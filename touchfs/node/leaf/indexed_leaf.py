@@ -31,7 +31,7 @@ class IndexedLeaf(OrderedNode):
         return super().begin(epoch, unchained_state(saved))
 
     def reordered(self, seed: Seed, partition: Partition) -> Self:
-        """Return a shuffled copy of this leaf, at the start of its first epoch."""
+        """Return a copy of this leaf at the start of its first epoch: the `partition` of a shuffle with `seed`."""
         self.refuse_ranks()
         leaf = copy.copy(self)
         leaf.order = Order(self.order.size, order_seed(True, seed, partition.world_size > 1), partition)

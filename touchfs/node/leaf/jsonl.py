@@ -15,7 +15,7 @@ from touchfs.stream.lines import is_blank
 
 
 class LazyJsonlIterator(IteratorNode):
-    """The JSON objects in the lines of `NAME.jsonl`, `NAME.jsonl.gz` or the output of `pipe:COMMAND`.
+    """The JSON objects in the lines of `path`: `NAME.jsonl`, `NAME.jsonl.gz` or the output of `pipe:COMMAND`.
 
     Blank lines are skipped. Iterating raises FormatError for a line that is not a JSON object or is longer than
     `limits.json` bytes, SourceError if the file cannot be read. It cannot be saved.

@@ -60,7 +60,7 @@ class StreamNode(PairNode):
 
     @abstractmethod
     def present(self, make: Make, epoch: int) -> Make:
-        """Return the function that makes an item, given the one that makes the sample."""
+        """Return the function that makes an item of an epoch, given `make`, which makes the sample."""
 
     def make(self, token: Token) -> Any:
         raise UsageError(f"{kind_of(self)} cannot rebuild an item from a token: its data has no index")

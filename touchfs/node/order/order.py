@@ -104,14 +104,14 @@ class OrderedNode(PairNode):
 
     @abstractmethod
     def pair_at(self, ordinal: int, epoch: int) -> Pair:
-        """Return the token of an ordinal and the function that makes its item."""
+        """Return the token of an ordinal in an epoch, and the function that makes its item."""
 
     @abstractmethod
     def token_of(self, ordinal: int, epoch: int) -> Token:
-        """Return the token of an ordinal."""
+        """Return the token of an ordinal in an epoch."""
 
     def tokens_of(self, ordinals: list[int], epoch: int) -> list[Token | None]:
-        """Return the tokens of several ordinals."""
+        """Return the tokens of several ordinals in an epoch."""
         return [self.token_of(ordinal, epoch) for ordinal in ordinals]
 
     @abstractmethod
@@ -119,7 +119,10 @@ class OrderedNode(PairNode):
         """Return the ordinal of a token."""
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
-        """Return the token of an ordinal, for a global shuffle above. Raises UsageError if this is partitioned."""
+        """Return the token of an ordinal in an epoch, for a global shuffle above.
+
+        Raises UsageError if this is partitioned.
+        """
         self.refuse_ranks()
         return self.token_of(ordinal, epoch)
 

@@ -72,7 +72,7 @@ class Partition:
         return positions % size if self.tail == "pad" else positions
 
     def own(self, position: int, size: int) -> int | None:
-        """Return the own position of a position, the inverse of `positions`, or None if it is another rank's."""
+        """Return the own position of a position of `size`: the inverse of `positions`. None if it is another rank's."""
         own, beside = divmod(position - self.first(size), self.world_size if self.kind == "stride" else 1)
         return own if not beside and 0 <= own < self.count(size) else None
 

@@ -33,7 +33,7 @@ class LazyFlattener(BufferingNode):
         return collection[inner]
 
     def collection(self, outer: Token) -> Sequence[Any]:
-        """Return the collection of a source token."""
+        """Return the collection whose token is `outer` in the source."""
         return _sequence(super().make(outer))
 
 

@@ -30,7 +30,7 @@ class LazyMapper(TransformNode):
         return MapperIteration(self, epoch, saved)
 
     def apply(self, make: Make) -> Any:
-        """Make an item and apply the function to it."""
+        """Return the item that `make()` makes with the function applied to it."""
         item = make()
         return self.fn(item) if self.apply_fn is None or self.apply_fn(item) else item
 
@@ -47,7 +47,7 @@ class LazyMapper(TransformNode):
         return len(self.source)
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
-        """Return the token of an ordinal of the source, for a global shuffle above."""
+        """Return the token of an ordinal of the source in an epoch, for a global shuffle above."""
         token: Token = self.source.token_at(ordinal, epoch)
         return token
 

@@ -47,7 +47,7 @@ class LazyRepeater(TransformNode):
         return self.present(partial(super().make, token[1]), token[0])()
 
     def present(self, make: Make, repeat: int) -> Make:
-        """Return the function that makes the item of a repeat, given the one that makes the source's item."""
+        """Return the function that makes the item of a `repeat`, given `make`, which makes the source's item."""
         return make if self.preserve_id else partial(_renamed, make, repeat)
 
     def config(self) -> State:

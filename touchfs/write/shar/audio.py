@@ -28,9 +28,10 @@ _DTYPES = ("int16", "float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """Samples of shape (channels, time), or (time,) for one channel: int16, or floats from -1 to 1.
+    """`samples` of shape (channels, time), or (time,) for one channel: int16, or floats from -1 to 1.
 
-    If the rate in Hz, or for a field of the kind `original` the format, is None, it is taken from the cut's manifest.
+    If `sampling_rate` (in Hz), or for a field of the kind `original` the `format`, is None, it is taken from the cut's
+    manifest.
     """
 
     samples: NDArray[Any]

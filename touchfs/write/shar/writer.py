@@ -33,8 +33,12 @@ from touchfs.write.whole import WholeWriter
 class SharWriter:
     """`with SharWriter("shar", {"recording": "flac", "text": "jsonl"}) as writer: writer.write(cut)`
 
-    `fields` maps each field to its kind (`write/shar/fields.py`). Without a `shard_size` there is a single shard, whose
-    files have `shard_suffix`, if given, instead of a number. Raises UsageError for arguments that do not fit together.
+    `fields` maps each field to its kind (`write/shar/fields.py`). Shards of `shard_size` cuts are written to
+    `output_dir`, with numbers from `shard_offset` on. Without a `shard_size` there is a single shard, whose files have
+    `shard_suffix`, if given, instead of a number. `include_cuts=False` leaves out the file of cuts. `compress_jsonl`
+    gzips the files of lines, which then have no index; with `create_index`, the other files get theirs. With
+    `warn_unused_fields`, data of a cut that is not among `fields` causes a warning. Raises UsageError for arguments
+    that do not fit together.
     """
 
     def __init__(
@@ -94,7 +98,7 @@ class SharWriter:
         self._end(None, None, None)
 
     def write(self, cut: Any, payloads: Mapping[str, Any] | None = None) -> None:
-        """Write one cut: either a cut of Lhotse's, or its JSON object as in a manifest with the data of its fields.
+        """Write one `cut`: one of Lhotse's, or its JSON object as in a manifest and the data of its fields, `payloads`.
 
         The data of a field is encoded bytes, an array, an `Audio`, a plain value, or None. Plain values may also be in
         the object's "custom". With a recording the object needs only an id; recordings and arrays need no manifests.
