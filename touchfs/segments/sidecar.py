@@ -1,0 +1,98 @@
+"""Segments in a file beside a recording, such as `talk.srt` beside `talk.flac`. The table is in the docstring of
+`touchfs.segments`.
+
+Some formats describe several recordings in one file. If such a file names only one, it is the one beside, whatever its
+name. Otherwise only the lines that name the recording's key count, or the last component of the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer
+from touchfs.segments.audacity import parse_audacity
+from touchfs.segments.ctm import parse_ctm
+from touchfs.segments.eaf import parse_eaf
+from touchfs.segments.rttm import parse_rttm
+from touchfs.segments.segment import SEGMENTS_MAX, Segment, Segments
+from touchfs.segments.srt import parse_srt
+from touchfs.segments.stm import parse_stm
+from touchfs.segments.textgrid import parse_textgrid
+from touchfs.segments.vtt import parse_vtt
+
+# Of all strings of a recording's segments together.
+CHARACTERS_MAX = 2**26
+
+Parser = Callable[[Iterable[Buffer]], Iterator[Segment] | None]
+
+# By extension in lower case, in the order in which they are tried. The extension is the name of the rule.
+FILE_RULES: dict[str, Parser] = {
+    "srt": parse_srt,
+    "vtt": parse_vtt,
+    "textgrid": parse_textgrid,
+    "ctm": parse_ctm,
+    "stm": parse_stm,
+    "rttm": parse_rttm,
+    "eaf": parse_eaf,
+    "txt": parse_audacity,
+}
+
+
+def parse(extension: str, blocks: Iterable[Buffer], key: str = "") -> Segments | None:
+    """Return the segments of the recording `key` in the file beside it, from the file's bytes in blocks of any size.
+
+    `extension` has no dot. Returns None if the file has no segments, or is of no format with segments. Raises
+    FormatError, with the line where the format has lines, also if there are more than `SEGMENTS_MAX` segments or
+    `CHARACTERS_MAX` characters in them.
+    """
+    rule = extension.lower()
+    parser = FILE_RULES.get(rule)
+    segments = parser(blocks) if parser else None
+    if segments is None:
+        return None
+    found = _of_recording(segments, key)
+    if found.is_full:
+        limits = f"{SEGMENTS_MAX:,} segments or {CHARACTERS_MAX:,} characters"
+        raise FormatError(f"{rule} has more than {limits} for one recording: split it")
+    return Segments(rule, tuple(found.segments)) if found.segments else None
+
+
+class _Collection:
+    """Segments that are held in memory. It is full with more than `SEGMENTS_MAX` segments or `CHARACTERS_MAX`."""
+
+    __slots__ = ("_characters", "segments")
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self._characters = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True if there are too many."""
+        return len(self.segments) > SEGMENTS_MAX or self._characters > CHARACTERS_MAX
+
+    def add(self, segment: Segment) -> None:
+        """Add a segment, unless it is full."""
+        if not self.is_full:
+            self.segments.append(segment)
+            self._characters += sum(len(value) for value in segment.fields.values() if isinstance(value, str))
+
+
+def _of_recording(segments: Iterator[Segment], key: str) -> _Collection:
+    """The segments of one recording: those that name it or none, or else all, if they name the same other one."""
+    names = {None, key, key.rpartition("/")[2]}
+    found, others = _Collection(), _Collection()
+    first: str | None = None
+    is_only = True
+    for segment in segments:
+        recording = segment.recording
+        first = recording if first is None else first
+        is_only = is_only and recording == first
+        if recording in names:
+            found.add(segment)
+        elif is_only:
+            others.add(segment)
+        if found.is_full:
+            break
+    return others if is_only and others.segments else found
