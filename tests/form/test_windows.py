@@ -1,6 +1,7 @@
 """Recordings that are decoded in windows: any range of them is what a decode of all of it gives."""
 
 import io
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import soundfile
 from conformance import MemorySource, check_reads
 
-from touchfs.errors import FormatError, SourceError
+from touchfs.errors import FormatError, MissingExtraError, SourceError
 from touchfs.extent import Buffer, Content, Extent
 from touchfs.form.computed import KEPT_BYTES, ComputedContent
 from touchfs.form.recordings import Decoded, piece_detail
@@ -52,6 +53,13 @@ def test_the_header_needs_no_decoding() -> None:
     made = shown(b"no recording", 1, 0, 2**20, 1000)
     assert soundfile.info(io.BytesIO(bytes(made.read(0, 44)) + bytes(8))).samplerate == RATE
     with pytest.raises(FormatError, match="cannot be decoded"):
+        made.read(44, 1)
+
+
+def test_what_is_missing_without_soundfile(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = shown(coded("FLAC", 1), 1, 0, 1000, 1000)
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with pytest.raises(MissingExtraError, match=r"decoded with soundfile .*touchfs\[media\]"):
         made.read(44, 1)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.extent import Memory
+from touchfs.extent import Buffer, Memory
 from touchfs.format import wav
 from touchfs.media.recording import decode_recording
 from touchfs.source.drive import drive
@@ -23,7 +23,19 @@ def decode(data: bytes) -> tuple[NDArray[Any], int]:
     They are int16 if the data are a WAV of 16-bit PCM, else float32 within -1 and 1. Raises FormatError for data that
     cannot be decoded, or are too large, and MissingExtraError if a decoder is needed that is not installed.
     """
-    return _pcm16(data) or decode_recording(data)
+    if data[:4] in (b"RIFF", b"RF64"):
+        header = drive(wav.scan(len(data)), Memory(data))
+        if header.is_pcm16:
+            start = header.data_offset
+            return pcm_array(header, memoryview(data)[start : start + header.data_size]), header.rate
+    return decode_recording(data)
+
+
+def pcm_array(header: wav.Wav, data: Buffer) -> NDArray[Any]:
+    """Return the data of a WAV of 16- or 32-bit PCM as an array of integers, of shape (frames, channels): a copy."""
+    width = header.bits // 8
+    count = len(data) // (width * header.channels) * header.channels
+    return np.frombuffer(data, f"<i{width}", count).reshape(-1, header.channels).copy()
 
 
 def to_float32(samples: NDArray[Any]) -> NDArray[np.float32]:
@@ -39,14 +51,3 @@ def to_int16(samples: NDArray[Any]) -> NDArray[np.int16]:
         return samples
     scaled = np.rint(samples * np.float32(_FULL_SCALE))
     return np.clip(scaled, -_FULL_SCALE, _FULL_SCALE - 1).astype(np.int16)
-
-
-def _pcm16(data: bytes) -> tuple[NDArray[Any], int] | None:
-    if data[:4] not in (b"RIFF", b"RF64"):
-        return None
-    header = drive(wav.scan(len(data)), Memory(data))
-    if header.codec != wav.PCM or header.bits != 16:
-        return None
-    frames = header.data_size // (2 * header.channels)
-    samples = np.frombuffer(data, "<i2", frames * header.channels, header.data_offset).copy()
-    return samples.reshape(frames, header.channels), header.rate

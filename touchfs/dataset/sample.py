@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.dataset.recording import RECORDINGS, decode, to_float32, to_int16
+from touchfs.dataset.recording import RECORDINGS, decode, pcm_array, to_float32, to_int16
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.extent import Content, Memory
 from touchfs.format import wav
@@ -315,7 +315,5 @@ def _pcm(content: Content, key: str) -> NDArray[Any]:
         raise FormatError(error.message, offset=error.offset, key=key) from error
     if header.codec != wav.PCM or header.bits not in (16, 32):
         raise UsageError(f"a .wav of codec {header.codec} with {header.bits} bits has to be decoded", key=key)
-    width = header.bits // 8 * header.channels
-    data = content.read(header.data_offset, header.data_size // width * width)
-    pcm = np.frombuffer(data, f"<i{header.bits // 8}").copy()
-    return pcm if header.channels == 1 else pcm.reshape(-1, header.channels)
+    pcm = pcm_array(header, content.read(header.data_offset, header.data_size))
+    return pcm[:, 0] if header.channels == 1 else pcm

@@ -55,6 +55,11 @@ class Wav:
     data_offset: int
     data_size: int
 
+    @property
+    def is_pcm16(self) -> bool:
+        """True for 16-bit PCM, whose bytes are copied and shown as they are. Any other coding is decoded."""
+        return self.codec == PCM and self.bits == 16
+
 
 def header_size(data_size: int) -> int:
     """Return the size in bytes of the header that `build_header` makes for this much data."""

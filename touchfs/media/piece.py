@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 import os
 
-from touchfs.errors import FormatError, MissingExtraError, TouchfsError
+from touchfs.errors import FormatError, TouchfsError
 from touchfs.extent import Content
+from touchfs.media.libsndfile import load_soundfile
 
 _READ_SIZE = 1 << 16
 
@@ -21,10 +22,7 @@ def decode_piece(recording: Content, first: int, length: int, channels: int) -> 
     Raises FormatError if the recording cannot be decoded, MissingExtraError without soundfile, and the errors of
     `recording.read`.
     """
-    try:
-        import soundfile
-    except ImportError as error:
-        raise MissingExtraError("decoding recordings needs the media extra: pip install 'touchfs[media]'") from error
+    soundfile = load_soundfile("recordings are decoded")
     raw = _Reader(recording)
     pcm = b""
     try:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, MissingExtraError
 from touchfs.limits import LIMITS, too_large
+from touchfs.media.libsndfile import load_soundfile
 
 if TYPE_CHECKING:
     from av import AudioFrame
@@ -24,8 +25,8 @@ def decode_recording(data: bytes, limit: int = LIMITS.decoded) -> tuple[NDArray[
     MissingExtraError if no decoder is installed.
     """
     try:
-        import soundfile
-    except (ImportError, OSError):  # OSError: the module is installed, libsndfile is not
+        soundfile = load_soundfile("recordings are decoded")
+    except MissingExtraError:
         return _by_libav(data, limit)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:

@@ -7,14 +7,14 @@ file of one or two frames loses the first frame.
 from __future__ import annotations
 
 import io
-from importlib import import_module
 from tempfile import NamedTemporaryFile
 
-from touchfs.errors import FormatError, TouchfsError
+from touchfs.errors import FormatError, MissingExtraError, TouchfsError
 from touchfs.extent import Buffer, Memory
 from touchfs.format import magic, wav
 from touchfs.limits import LIMITS, too_large
 from touchfs.media.audio import Arithmetic, decode
+from touchfs.media.libsndfile import load_soundfile
 from touchfs.source.drive import drive
 from touchfs.write.shar.audio import scan
 
@@ -31,8 +31,7 @@ def to_pcm(
     if magic.extension(data) == "wav":
         found = drive(wav.scan(len(data)), Memory(bytes(data)))
         rate = rate or found.rate
-        as_wanted = (found.codec, found.bits, found.channels, found.rate) == (wav.PCM, 16, 1, rate)
-        if as_wanted and found.data_size % 2 == 0:
+        if found.is_pcm16 and (found.channels, found.rate) == (1, rate) and found.data_size % 2 == 0:
             return memoryview(data)[found.data_offset : found.data_offset + found.data_size], rate
     if rate is None:
         try:
@@ -51,8 +50,8 @@ def to_pcm(
 def _unpack(data: Buffer, limit: int) -> Buffer:
     """A 16-bit FLAC file as WAV; other FLAC files as they are."""
     try:
-        soundfile = import_module("soundfile")  # which has no types
-    except (ImportError, OSError):  # OSError: soundfile is installed, libsndfile is not
+        soundfile = load_soundfile("FLAC is unpacked")
+    except MissingExtraError:
         return data
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:

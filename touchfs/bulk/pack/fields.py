@@ -113,8 +113,7 @@ def _audio(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
         if head[:4] in (b"RIFF", b"RF64", b"BW64") and head[8:] == b"WAVE":
             # Completeness is checked here, because libav accepts a truncated file.
             found = drive(wav.scan(size), source)
-            as_wanted = (found.codec, found.bits, found.channels, found.rate) == (wav.PCM, 16, 1, builder.rate)
-            if as_wanted and found.data_size % 2 == 0:
+            if found.is_pcm16 and (found.channels, found.rate) == (1, builder.rate) and found.data_size % 2 == 0:
                 _check_size(path, found.data_size, 2)
                 return source.read(found.data_offset, found.data_size)
     except FormatError as error:

@@ -144,11 +144,10 @@ class SharShard(Samples):
                 found = drive(wav.scan(field.size), extent)
             except FormatError as error:
                 raise FormatError(f"{field.source}: {error.message}", offset=field.offset) from error
-            width = found.channels * found.bits // 8
-            if found.codec == wav.PCM and found.bits == 16 and width:
-                length = found.data_size // width
+            if found.is_pcm16:
                 form, start = Pcm(found.rate, found.channels), field.offset + found.data_offset
-                pcm = Field(field.name, field.source, start, length * width, form, "wav")
+                length = found.data_size // form.frame_size
+                pcm = Field(field.name, field.source, start, length * form.frame_size, form, "wav")
                 return Recording(pcm, found.rate, found.channels, length)
         described = parse_recording(values.manifest(ordinal, key))
         if described is None:

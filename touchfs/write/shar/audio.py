@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError, MissingExtraError
+from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Memory
 from touchfs.format import magic, wav
+from touchfs.media.libsndfile import load_soundfile
 from touchfs.source.drive import drive
 
 FORMATS = ("wav", "flac", "mp3", "opus")
@@ -58,7 +57,7 @@ def encode(samples: NDArray[Any], sampling_rate: int, name: str) -> bytes:
     if name == "wav":
         pcm = _to_int16(samples).T.tobytes()
         return wav.build_header(len(pcm), sampling_rate, len(samples)) + pcm
-    soundfile = _soundfile(f"{name} is written")
+    soundfile = load_soundfile(f"{name} is written")
     file = io.BytesIO()
     container, subtype = ("ogg", "opus") if name == "opus" else (name, None)
     try:
@@ -75,7 +74,7 @@ def scan(data: Buffer) -> Shape:
         if found.bits < 8:
             raise FormatError(f"a WAV file of {found.bits} bits")
         return Shape(found.rate, found.channels, found.data_size * 8 // (found.channels * found.bits))
-    soundfile = _soundfile("a recording without a manifest is understood")
+    soundfile = load_soundfile("a recording without a manifest is understood")
     try:
         info = soundfile.info(io.BytesIO(data))
     except soundfile.SoundFileError as error:
@@ -96,10 +95,3 @@ def _to_int16(samples: NDArray[Any]) -> NDArray[np.int16]:
         return samples.astype("<i2", copy=False)
     scaled = np.clip(np.rint(samples.astype(np.float64) * 2.0**31), -(2.0**31), 2.0**31 - 1)
     return (scaled.astype(np.int64) >> 16).astype("<i2")
-
-
-def _soundfile(purpose: str) -> ModuleType:
-    try:
-        return import_module("soundfile")  # which has no types
-    except (ImportError, OSError) as error:  # OSError: soundfile is installed, libsndfile is not
-        raise MissingExtraError(f"{purpose} with soundfile ({error}): pip install 'touchfs[media]'") from error
