@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 from touchfs_mount.control.control_files import ControlFiles, IteratorBackend
-from touchfs_mount.control.iterator_files import file_inode
+from touchfs_mount.control.inodes import file_inode
 
 from touchfs.errors import WouldWaitError
 from touchfs.indexing import open_dataset

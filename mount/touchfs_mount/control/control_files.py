@@ -26,12 +26,7 @@ from touchfs.store.open_table import ID_BITS, OpenTable
 from touchfs.store.opens import OpenFile, Opens
 from touchfs.store.writes import Piece
 from touchfs.tree.inode import FIXED_VIEW, pack, unpack
-from touchfs_mount.control.iterator_files import FILES, FIRST_ROW, file_of
-
-INFO = pack(FIXED_VIEW, 0, 3)
-ITERATORS_README = pack(FIXED_VIEW, 0, 5)
-ERRORS = pack(FIXED_VIEW, 0, 6)
-FIXED_FILES = {INFO: "info", ITERATORS_README: "README", ERRORS: "errors"}
+from touchfs_mount.control.inodes import FILES, FIRST_ROW, FIXED_FILES, file_of
 
 # The files whose texts are in the state store.
 STORED = ("next", "token", "spec")
@@ -45,6 +40,8 @@ _FILE_MASK = (1 << 63 - ID_BITS) - 1
 # Texts longer than `_LONG` (of large batches) are kept in memory while their files are open, up to `_LONG_KEPT` bytes
 # in total. The others are read from the store again.
 _LONG, _LONG_KEPT = 1 << 14, 1 << 25
+# The open files that a worker remembers. Any other one is found by its handle.
+_FILES_KEPT = 4096
 
 
 class IteratorBackend:
@@ -66,6 +63,7 @@ class ControlFiles:
         self._table = table
         self._backend = backend
         self._fixed_text = fixed_text
+        self._files: dict[int, ControlFile] = {}
         self.long: dict[int, ControlFile] = {}
         self._expected: ControlFile | None = None
         self._stepping = 0
@@ -85,13 +83,28 @@ class ControlFiles:
             raise UsageError("is a directory")
         open_id = self._table.open()
         handle = HANDLE_TAG | (iterator << _FILE_BITS | row) << ID_BITS | open_id
-        return ControlFile(self, handle, OpenFile(open_id, iterator, file))
+        return self._keep(ControlFile(self, handle, OpenFile(open_id, iterator, file)))
 
     def opened(self, handle: int) -> ControlFile:
         """The open file of a handle, whether it was opened here or in another worker."""
+        file = self._files.get(handle)
+        if file is not None:
+            return file
         iterator, row = divmod(handle >> ID_BITS & _FILE_MASK, 1 << _FILE_BITS)
-        file = FILES[row - FIRST_ROW] if iterator else FIXED_FILES[pack(FIXED_VIEW, 0, row)]
-        return ControlFile(self, handle, OpenFile(handle & _OPEN_MASK, iterator, file))
+        name = FILES[row - FIRST_ROW] if iterator else FIXED_FILES[pack(FIXED_VIEW, 0, row)]
+        return self._keep(ControlFile(self, handle, OpenFile(handle & _OPEN_MASK, iterator, name)))
+
+    def _keep(self, file: ControlFile) -> ControlFile:
+        self._files[file.handle] = file
+        if len(self._files) > _FILES_KEPT:
+            del self._files[next(iter(self._files))]
+        return file
+
+    def release(self, handle: int) -> Callable[[], None] | None:
+        """Release an open file. If the store is locked, returns a function that does the rest and may block."""
+        remaining = self.opened(handle).release()
+        self._files.pop(handle, None)
+        return remaining
 
     def text(self, opened: OpenFile, wait: bool = True) -> bytes:
         """The text of an open. Without `wait`, raises WouldWaitError if the store is locked."""
@@ -111,7 +124,7 @@ class ControlFiles:
         """Write a piece to an open file of an iterator."""
         self.backend.iterators.write_open(self.backend.opens, opened, piece)
 
-    def release(self, opened: OpenFile, is_short: bool) -> Callable[[], None] | None:
+    def release_open(self, opened: OpenFile, is_short: bool) -> Callable[[], None] | None:
         """Release an open. If the store is locked, returns a function that does the rest and may block."""
         if not opened.iterator or self._backend is None:
             self._table.release(opened.id)
@@ -234,7 +247,7 @@ class ControlFile:
         return len(piece.data)
 
     def release(self) -> Callable[[], None] | None:
-        """Release the open, as `ControlFiles.release`."""
+        """Release the open, as `ControlFiles.release_open`."""
         text = self._text
         self.forget()
-        return self._files.release(self.opened, text is not None and len(text) <= _LONG)
+        return self._files.release_open(self.opened, text is not None and len(text) <= _LONG)
