@@ -18,13 +18,15 @@ from pyfuse3 import FUSEError
 
 from touchfs.extent import Buffer
 from touchfs.iterators.iterators import Iterators
+from touchfs.iterators.open_files import OpenFiles
+from touchfs.iterators.precompute import Precompute
 from touchfs.store.opens import Opens
 from touchfs.store.patience import Patience, with_patience
 from touchfs.store.store import StateStore
 from touchfs.store.writes import Piece
 from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Tree
-from touchfs_mount.control.control_files import ControlFile, ControlFiles, IteratorBackend
+from touchfs_mount.control.control_files import ControlFile, ControlFiles
 from touchfs_mount.control.entries import ControlEntries, ControlEntry
 from touchfs_mount.control.facts import ControlOptions, MountFacts, StorePlace
 from touchfs_mount.control.fixed_texts import FixedTexts
@@ -50,15 +52,15 @@ class ControlDirectory:
         options: ControlOptions,
         offload: Callable[..., Awaitable[Any]],
     ) -> None:
-        iterators = backend = None
+        iterators = self._iterators = None
         if store is not None:
             # `later`: it connects at first use, so that data are served even without the store.
             state = StateStore(store.path, fsync=options.fsync, later=True, identity=store.identity)
             prefix = facts.path if options.path_prefix is None else options.path_prefix
             iterators = Iterators(state, tree.dataset, prefix.rstrip("/"), facts.problem, tree.use_plan)
-            backend = IteratorBackend(iterators, Opens(state, facts.opens, facts.pid))
+            self._iterators = OpenFiles(iterators, Opens(state, facts.opens, facts.pid))
         self._entries = ControlEntries(iterators, facts.known, options.extra_mode)
-        self._files = ControlFiles(facts.opens, backend, FixedTexts(tree.dataset, facts, options).text)
+        self._files = ControlFiles(facts.opens, self._iterators, FixedTexts(tree.dataset, facts, options).text)
         self._offload = offload
         self._resent = facts.resent
         self._modes = modes
@@ -94,23 +96,23 @@ class ControlDirectory:
         is_read = flags & (os.O_ACCMODE | os.O_TRUNC) == os.O_RDONLY
         if not is_read and not is_writable(inode):
             raise FUSEError(errno.EACCES if is_iterators(inode) else errno.EROFS)
-        file = self._files.open(inode)
+        handle, file = self._files.open(inode)
         if is_read:
-            self._files.expect_read(file)
+            file.expect_read()
         # Its size is 0, so a program that copies with sendfile, like Python's shutil, would find it empty without an
         # error. Programs do not use sendfile for files that cannot seek.
-        return pyfuse3.FileInfo(fh=file.handle, direct_io=True, nonseekable=is_read)
+        return pyfuse3.FileInfo(fh=handle, direct_io=True, nonseekable=is_read)
 
     async def content(self, handle: int) -> ControlFile:
-        return self._files.opened(handle)
+        return self._files.file(handle)
 
     def read(self, handle: int, content: Readable, offset: int, length: int) -> Awaitable[Buffer]:
-        share = "change" if self._files.opened(handle).is_stored else "look"
-        return self._in_thread(share, content.read, offset, length)
+        file = self._files.file(handle)
+        return self._in_thread("change" if file.is_stored else "look", file.read, offset, length)
 
     def write(self, handle: int, offset: int, data: bytes) -> Awaitable[int]:
         piece = Piece(offset, bytes(data), self._resent[0])
-        return self._in_thread("change", self._files.opened(handle).write, piece)
+        return self._in_thread("change", self._files.file(handle).write, piece)
 
     async def release(self, handle: int) -> None:
         remaining = self._files.release(handle)
@@ -155,17 +157,15 @@ class ControlDirectory:
     async def change(self, inode: int) -> NoReturn:
         raise _refusal(inode)
 
-    def precompute(self) -> None:
-        """While the worker is idle, compute what the next request is likely to read."""
-        self._files.precompute()
-
-    def rollback(self) -> None:
-        """Roll back what was computed so and not read, as it locks the store for others."""
-        self._files.rollback()
+    @property
+    def precompute(self) -> Precompute | None:
+        """What this worker computes for the next request; None without iterators."""
+        return None if self._iterators is None else self._iterators.precompute
 
     def close(self) -> None:
         """Close the store, before this worker exits by itself."""
-        self._files.close()
+        if self._iterators is not None:
+            self._iterators.close()
 
     def _attributes_of(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
         if self._modes.hides and is_iterators(entry.inode):  # they reveal keys

@@ -23,12 +23,13 @@ from pyfuse3 import FUSEError
 
 from touchfs.extent import Buffer
 from touchfs.iterators.item_tokens import ItemTokens
+from touchfs.names import NAME_MAX
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import unpack
 from touchfs.tree.open_shards import WouldBlockError
 from touchfs.tree.tree import Tree
 from touchfs_mount.requests.access import Modes
-from touchfs_mount.requests.attributes import BRIEF_SECONDS, FOREVER_SECONDS, attributes_of, missing
+from touchfs_mount.requests.attributes import BLOCK_SIZE, BRIEF_SECONDS, FOREVER_SECONDS, attributes_of, missing
 from touchfs_mount.requests.branch import DOTS, Readable
 
 CONTENTS_KEPT = 4096
@@ -133,6 +134,16 @@ class DataTree:
     async def xattrs(self, inode: int) -> list[str]:
         attributes = await self._call(inode, Tree.attributes, inode)
         return [*attributes, *([TOKEN] if "ordinal" in attributes else [])]
+
+    def statfs(self) -> pyfuse3.StatvfsData:
+        """The size of the dataset and the number of its samples."""
+        dataset = self._tree.dataset
+        status = pyfuse3.StatvfsData()
+        status.f_bsize = status.f_frsize = BLOCK_SIZE
+        status.f_blocks = -(-dataset.size // BLOCK_SIZE)
+        status.f_files = dataset.samples
+        status.f_namemax = NAME_MAX
+        return status
 
     async def _refuse(self, number: int, *arguments: Any) -> NoReturn:
         """Refuse a change, whatever it is: the data are read-only."""

@@ -10,7 +10,6 @@ content up and calls `read_nowait`; if that would block, a thread reads.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -26,21 +25,15 @@ from touchfs_mount.control.directory import ControlDirectory
 from touchfs_mount.control.facts import DEFAULT, ControlOptions, MountFacts, StorePlace
 from touchfs_mount.control.inodes import DIRECTORY, END, NAME
 from touchfs_mount.daemon.worker import Environment, Operations
-from touchfs_mount.loop.loop import FAILURES
 from touchfs_mount.requests.access import DEFAULT_MODES, Modes
-from touchfs_mount.requests.attributes import BLOCK_SIZE
 from touchfs_mount.requests.branch import DOTS, Branch, reply_dots
 from touchfs_mount.requests.data_tree import DataTree
 from touchfs_mount.requests.handler import Refusals, handler
-from touchfs_mount.requests.strikes import ON_LOOP
-
-log = logging.getLogger(__name__)
+from touchfs_mount.requests.idle import Idle
 
 XATTR_PREFIX = b"user.touchfs."
 # The control directory is the last entry of the root, after any possible view.
 CONTROL_COOKIE = 1 << 12
-# Stands for the key of a request in `running` while the worker precomputes.
-_PRECOMPUTING = 1
 
 
 def _change(name: str) -> Any:
@@ -93,13 +86,11 @@ class TouchOperations(Operations):
         self.offload = environment.offload
         self.counters = environment.counters
         self.entered = environment.entered
-        # With several workers another one may get the read, and would block on our open transaction. So only a single
-        # worker precomputes.
-        self._precomputes = environment.entered is None
         self._data = DataTree(self._tree, self._modes, environment.offload)
         self._control = ControlDirectory(
             self._tree, self._modes, self._facts, self._store_place, self._control_options, environment.offload_control
         )
+        self._idle = Idle(self._control.precompute, environment)
         # Looked up here, so that a read of a cached content asks nothing else.
         self._contents = self._data.contents
 
@@ -117,23 +108,10 @@ class TouchOperations(Operations):
         return f"{path}/{os.fsdecode(name)}" if isinstance(name, bytes) else path
 
     def begin_idle(self) -> None:
-        if not self._precomputes:
-            return
-        try:
-            self.running[ON_LOOP] = _PRECOMPUTING
-            if self.alone.strikes.has(_PRECOMPUTING):
-                self._precomputes = False
-                return
-            self._control.precompute()
-        except Exception:  # a failure of precomputing must not affect any request
-            self._precomputes = False
-            self.counters[FAILURES] += 1
-            log.exception("precomputing failed, and is disabled from now on")
-        finally:
-            self.running[ON_LOOP] = 0
+        self._idle.begin()
 
     def end_idle(self) -> None:
-        self._control.rollback()
+        self._idle.end()
 
     def ended(self) -> None:
         self._control.close()
@@ -214,13 +192,7 @@ class TouchOperations(Operations):
     @handler
     async def statfs(self, context: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
         """The size of the dataset and the number of its samples."""
-        dataset = self._tree.dataset
-        status = pyfuse3.StatvfsData()
-        status.f_bsize = status.f_frsize = BLOCK_SIZE
-        status.f_blocks = -(-dataset.size // BLOCK_SIZE)
-        status.f_files = dataset.samples
-        status.f_namemax = NAME_MAX
-        return status
+        return self._data.statfs()
 
     @handler
     async def getxattr(self, inode: int, name: bytes, context: pyfuse3.RequestContext) -> bytes:
