@@ -22,15 +22,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 
 from touchfs import node
-from touchfs.errors import ExistsError, FullError, NotFoundError, StateError, UsageError, WouldWaitError
+from touchfs.errors import ExistsError, FullError, NotFoundError, StateError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.iterators import live_graph
 from touchfs.iterators.iterators import Iterators
+from touchfs.iterators.open_files import OpenFile, OpenFiles
 from touchfs.iterators.spec import build_graph, parse_spec
 from touchfs.node.transform.repeater import RepeaterIteration
 from touchfs.select.selection import Selector
 from touchfs.store.open_table import OpenTable
-from touchfs.store.opens import OpenFile, Opens
+from touchfs.store.opens import Opens
 from touchfs.store.store import StateStore
 from touchfs.store.writes import Piece
 
@@ -50,6 +51,14 @@ def dataset(shards):
 @pytest.fixture
 def iterators(store, dataset):
     return Iterators(store, dataset)
+
+
+def opening(iterators, store):
+    return OpenFiles(iterators, Opens(store, OpenTable(), os.getpid()))
+
+
+def whole(file):
+    return file.read(0, 1 << 20)
 
 
 def made(iterators, name="train", **spec):
@@ -327,16 +336,15 @@ class TestStates:
         assert told == wanted
 
     def test_a_large_batch_is_not_for_who_must_not_wait(self, iterators, store):
-        opens = Opens(store, OpenTable(), os.getpid())
+        files = opening(iterators, store)
         iterator = made(iterators, batch=65)
         wanted = iterators.read(iterator, "peek")
-        opened = OpenFile(opens.open(), iterator, "next")
-        with pytest.raises(WouldWaitError):
-            iterators.read_open(opens, opened, wait=False)
-        iterators.precompute(opens, opened)
-        assert opens.precomputed(opened.id) is None
+        opened = files.open(iterator, "next")
+        assert opened.read_nowait(0, 1 << 20) is None
+        files.precompute.compute_text(opened.id, iterator, "next")
+        assert files.precompute.take_text(opened.id) is None
         assert iterators.read(iterator, "position") == "0\n"
-        assert iterators.read_open(opens, opened).decode() == wanted
+        assert whole(opened).decode() == wanted
 
     @pytest.mark.parametrize("steps", range(1, 10))
     def test_what_was_worked_out_is_not_told_when_the_batch_is_another_one(
@@ -344,14 +352,14 @@ class TestStates:
     ):
         """Where a block ends, to write the batch leaves the iterator's place as it is."""
         monkeypatch.setattr(live_graph, "_BLOCK", 4)
-        iterator, opens = made(iterators), Opens(store, OpenTable(), os.getpid())
+        iterator, files = made(iterators), opening(iterators, store)
         for _ in range(steps):
             iterators.read(iterator, "next")
-        iterators.precompute_step(iterator)
+        files.precompute.compute_step(iterator)
         Iterators(store, dataset).write(iterator, "batch", 2)
-        opened = OpenFile(opens.open(), iterator, "next")
-        iterators.precompute(opens, opened)
-        text = opens.precomputed(opened.id) or iterators.read_open(opens, opened)
+        opened = files.open(iterator, "next")
+        files.precompute.compute_text(opened.id, iterator, "next")
+        text = files.precompute.take_text(opened.id) or whole(opened)
         assert text.decode().splitlines() == shards[1][steps : steps + 2]
         assert iterators.read(iterator, "position") == f"{steps + 2}\n"
 
@@ -361,9 +369,8 @@ class TestStates:
         datasets.make_shards(tmp_path / "more")
         (tmp_path / "more" / "one").rename(tmp_path / "more" / "two2")
         others = Iterators(store, open_dataset(os.fspath(tmp_path / "more"), in_place=True))
-        opens = Opens(store, OpenTable(), os.getpid())
         with pytest.raises(UsageError, match=r"the dataset has changed since: .* in epoch 0, at the state \{"):
-            others.read_open(opens, OpenFile(opens.open(), iterator, "next"))
+            whole(opening(others, store).open(iterator, "next"))
         assert others.read(iterator, "error").startswith("next: the dataset has changed since")
 
     def test_a_filter_sees_what_was_edited(self, tmp_path):
@@ -624,8 +631,8 @@ class TestNames:
 
 class TestOpens:
     @pytest.fixture
-    def opens(self, store):
-        return Opens(store, OpenTable(), os.getpid())
+    def files(self, iterators, store):
+        return opening(iterators, store)
 
     @pytest.mark.parametrize(
         "spec",
@@ -640,53 +647,53 @@ class TestOpens:
         iterator = made(iterators, **spec)
         assert [iterators.read(iterator, "next") for _ in range(3)] == ["", "", ""]
 
-    def test_an_open_is_one_step(self, iterators, opens, shards):
+    def test_an_open_is_one_step(self, iterators, files, shards):
         iterator = made(iterators)
-        first, second, _ = (OpenFile(opens.open(), iterator, "next") for _ in range(3))
-        assert iterators.read_open(opens, second) == f"{shards[1][0]}\n".encode()
-        assert iterators.read_open(opens, first) == f"{shards[1][1]}\n".encode()
-        assert iterators.read_open(opens, second) == f"{shards[1][0]}\n".encode()
+        first, second, _ = (files.open(iterator, "next") for _ in range(3))
+        assert whole(second) == f"{shards[1][0]}\n".encode()
+        assert whole(first) == f"{shards[1][1]}\n".encode()
+        assert whole(second) == whole(OpenFile(files, second.id, iterator, "next")) == f"{shards[1][0]}\n".encode()
         for each in (first, second):
-            iterators.release(opens, each)
+            assert each.release() is None
         assert iterators.read(iterator, "position") == "2\n"
 
-    def test_a_value_may_come_in_pieces(self, iterators, opens):
+    def test_a_value_may_come_in_pieces(self, iterators, files):
         iterator = made(iterators)
         text = json.dumps({"shuffle": 7, "batch": 12, "where": 'key != "ü"'}, indent=1, ensure_ascii=False).encode()
         for size in (1, 2, 3, 7, 100):
             iterators.write(iterator, "spec", {})
-            opened = OpenFile(opens.open(), iterator, "spec")
+            opened = files.open(iterator, "spec")
             for at in range(0, len(text), size):
                 assert iterators.read(iterator, "batch") == "1\n"
-                iterators.write_open(opens, opened, Piece(at, text[at : at + size]))
-            iterators.write_open(opens, opened, Piece(len(text), b"\n"))
+                opened.write(Piece(at, text[at : at + size]))
+            opened.write(Piece(len(text), b"\n"))
             assert iterators.read(iterator, "batch") == "12\n"
-            iterators.release(opens, opened)
+            assert opened.release() is None
             assert iterators.read(iterator, "error") == ""
 
-    def test_pieces_that_are_sent_again_count_once(self, iterators, opens):
+    def test_pieces_that_are_sent_again_count_once(self, iterators, files):
         iterator = made(iterators)
-        opened = OpenFile(opens.open(), iterator, "spec")
+        opened = files.open(iterator, "spec")
         pieces = [(0, b'{"batch"', 0), (0, b'{"batch"', 1), (8, b":5}", 1), (0, b'{"batch"', 2), (8, b":5}", 2)]
         for piece in pieces:
-            iterators.write_open(opens, opened, Piece(*piece))
+            opened.write(Piece(*piece))
         assert iterators.read(iterator, "batch") == "5\n"
         iterators.read(iterator, "next")
-        iterators.write_open(opens, opened, Piece(8, b":5}", 3))
+        opened.write(Piece(8, b":5}", 3))
         assert iterators.read(iterator, "position") == "5\n"
-        iterators.write_open(opens, opened, Piece(11, b'{"batch":6}', 3))
+        opened.write(Piece(11, b'{"batch":6}', 3))
         assert iterators.read(iterator, "batch") == "6\n"
-        iterators.release(opens, opened)
-        iterators.write_open(opens, opened, Piece(30, b'{"batch":7}', 3))
+        assert opened.release() is None
+        opened.write(Piece(30, b'{"batch":7}', 3))
         assert iterators.read(iterator, "batch") == "6\n"
 
     @pytest.mark.parametrize("ended", ["released", "dead"])
-    def test_of_what_was_written_nothing_stays(self, iterators, opens, store, ended):
+    def test_of_what_was_written_nothing_stays(self, iterators, files, store, ended):
         iterator = made(iterators)
-        opened = OpenFile(opens.open(), iterator, "spec")
-        iterators.write_open(opens, opened, Piece(0, b'{"batch":5}'))
+        opened = files.open(iterator, "spec")
+        opened.write(Piece(0, b'{"batch":5}'))
         if ended == "released":
-            iterators.release(opens, opened)
+            assert opened.release() is None
         with store.transaction() as connection:
             connection.execute("UPDATE mount SET started = 'another process of that number'")
         store.add_mount(os.getpid())
@@ -694,47 +701,47 @@ class TestOpens:
             for table in ("written", "open"):
                 assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
 
-    def test_what_is_written_twice_is_meant_twice(self, iterators, opens):
+    def test_what_is_written_twice_is_meant_twice(self, iterators, files):
         iterator = made(iterators)
-        opened = OpenFile(opens.open(), iterator, "reset")
+        opened = files.open(iterator, "reset")
         # The third one was sent again, after a worker had died.
         for resent, position in [(0, 0), (0, 0), (3, 1), (3, 0)]:
             iterators.read(iterator, "next")
-            iterators.write_open(opens, opened, Piece(0, b"1\n", resent))
+            opened.write(Piece(0, b"1\n", resent))
             assert iterators.read(iterator, "position") == f"{position}\n"
 
-    def test_a_piece_that_is_refused_is_refused_again_and_what_follows_begins_anew(self, iterators, opens):
+    def test_a_piece_that_is_refused_is_refused_again_and_what_follows_begins_anew(self, iterators, files):
         iterator = made(iterators, batch=4)
-        opened = OpenFile(opens.open(), iterator, "spec")
-        iterators.write_open(opens, opened, Piece(0, b'{"batch":'))
+        opened = files.open(iterator, "spec")
+        opened.write(Piece(0, b'{"batch":'))
         for resent in range(2):
             with pytest.raises(UsageError, match="not JSON: 'x"):
-                iterators.write_open(opens, opened, Piece(9, b"x}", resent))
+                opened.write(Piece(9, b"x}", resent))
             assert "spec: not JSON" in iterators.read(iterator, "error")
-        iterators.write_open(opens, opened, Piece(11, b'{"batch":9}', 1))
-        iterators.write_open(opens, opened, Piece(12, b'{"source":', 1))
+        opened.write(Piece(11, b'{"batch":9}', 1))
+        opened.write(Piece(12, b'{"source":', 1))
         with pytest.raises(UsageError, match="there is no 'nope'"):  # which is found out after the write
-            iterators.write_open(opens, opened, Piece(22, b'"nope"}', 1))
+            opened.write(Piece(22, b'"nope"}', 1))
         for resent in range(1, 3):
             with pytest.raises(UsageError, match="integer from 1"):
-                iterators.write_open(opens, opened, Piece(22, b'{"batch":0}', resent))
+                opened.write(Piece(22, b'{"batch":0}', resent))
         assert iterators.read(iterator, "batch") == "9\n"
 
-    def test_what_is_not_complete_at_the_end_is_dropped_and_said(self, iterators, opens):
+    def test_what_is_not_complete_at_the_end_is_dropped_and_said(self, iterators, files):
         iterator = made(iterators)
-        opened = OpenFile(opens.open(), iterator, "spec")
-        iterators.write_open(opens, opened, Piece(0, b'{"batch": 3'))
-        iterators.release(opens, opened)
+        opened = files.open(iterator, "spec")
+        opened.write(Piece(0, b'{"batch": 3'))
+        assert opened.release() is None
         assert iterators.read(iterator, "batch") == "1\n"
         assert iterators.read(iterator, "error") == "spec: the written JSON value was incomplete: dropped\n"
 
-    def test_there_is_a_most(self, iterators, opens):
+    def test_there_is_a_most(self, iterators, files):
         iterator = made(iterators)
-        opened = OpenFile(opens.open(), iterator, "token")
+        opened = files.open(iterator, "token")
         for at in range(16):
-            iterators.write_open(opens, opened, Piece(at << 16, b'{"a":"' + b"x" * 65530 if not at else b"x" * 65536))
+            opened.write(Piece(at << 16, b'{"a":"' + b"x" * 65530 if not at else b"x" * 65536))
         with pytest.raises(UsageError, match="at most 1048576 bytes"):
-            iterators.write_open(opens, opened, Piece(1 << 20, b"x"))
+            opened.write(Piece(1 << 20, b"x"))
 
     def test_a_full_disk_changes_nothing(self, iterators, store, shards):
         iterator = made(iterators)
@@ -759,18 +766,18 @@ STEPPING = """
 import os, sys
 from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
+from touchfs.iterators.open_files import OpenFiles
 from touchfs.store.open_table import OpenTable
-from touchfs.store.opens import OpenFile, Opens
+from touchfs.store.opens import Opens
 from touchfs.store.store import StateStore
 source, path, iterator, mark = sys.argv[1:]
 store = StateStore(path)
-opens = Opens(store, OpenTable(), os.getpid())
 iterators = Iterators(store, open_dataset(source, in_place=True))
+files = OpenFiles(iterators, Opens(store, OpenTable(), os.getpid()))
 print("ready", flush=True)
 while True:
-    opened = OpenFile(opens.open(), int(iterator), "next")
     # A step and its text are one transaction: what the killed one took is in the row of its open.
-    text = iterators.read_open(opens, opened)
+    files.open(int(iterator), "next").read(0, 1 << 20)
 """
 
 
@@ -780,7 +787,6 @@ class TestKilled:
         made in the transaction of the step."""
         iterator = made(iterators, shuffle=7, repeat=True, batch=3)
         dice = random.Random(2)
-        opens = Opens(store, OpenTable(), os.getpid())
         with store.transaction() as connection:
             connection.execute("CREATE TABLE taken (text BLOB)")
             connection.execute(
@@ -799,7 +805,7 @@ class TestKilled:
             for stepper in steppers:
                 stepper.wait()
                 stepper.stdout.close()
-        iterators.read_open(opens, OpenFile(opens.open(), iterator, "next"))
+        whole(opening(iterators, store).open(iterator, "next"))
         with store.transaction() as connection:
             taken = [bytes(text).decode() for (text,) in connection.execute("SELECT text FROM taken").fetchall()]
         counts = Counter(path for text in taken for path in text.splitlines())
@@ -830,8 +836,8 @@ class Machine(RuleBasedStateMachine):
 
     def opened(self):
         self.store = StateStore(os.path.join(self.directory.name, "store.sqlite"))
-        self.opens = Opens(self.store, OpenTable(), os.getpid())
         self.iterators = Iterators(self.store, self.dataset)
+        self.files = opening(self.iterators, self.store)
 
     def teardown(self):
         self.store.close()
@@ -917,28 +923,28 @@ class Machine(RuleBasedStateMachine):
         for ahead, before, undone, after in plan if name in self.model else []:
             spec, number, position = self.model[name]
             wanted = self.order(spec, number)[position : position + spec["batch"]]
-            opened = OpenFile(self.opens.open(), self.each(name), "next")
+            opened, precompute = self.files.open(self.each(name), "next"), self.files.precompute
             if before:
-                self.iterators.precompute_step(self.each(name))
+                precompute.compute_step(self.each(name))
             if ahead:
-                self.iterators.precompute(self.opens, opened)
+                precompute.compute_text(opened.id, self.each(name), "next")
             if undone:
-                self.store.rollback()
-            text = self.opens.precomputed(opened.id)
+                precompute.rollback()
+            text = precompute.take_text(opened.id)
             assert text is None or (ahead and not undone)
-            told = self.iterators.read_open(self.opens, opened)
+            told = whole(opened)
             assert text in (told, None)
             assert told.decode().splitlines() == wanted
             if after:
-                self.iterators.precompute_step(self.each(name))
-            self.opens.release(opened.id, at_once=False)
+                precompute.compute_step(self.each(name))
+            assert opened.release() is None
             self.model[name] = (spec, number, position + len(wanted)) if wanted else (spec, number + 1, 0)
 
     @rule(name=names, file=st.sampled_from(["next", "peek", "token", "position", "spec"]))
     def make_ahead_for_nobody(self, name, file):
         if name in self.model:
-            opened = OpenFile(self.opens.open(), self.each(name), file)
-            self.iterators.precompute(self.opens, opened)
+            opened = self.files.open(self.each(name), file)
+            self.files.precompute.compute_text(opened.id, self.each(name), file)
 
     @rule(name=names, target=tokens)
     def save(self, name):
@@ -974,12 +980,12 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def another_process(self):
         """There are two, which take turns."""
-        self.store.rollback()  # as one does before it sleeps
-        mine, other = (self.store, self.opens, self.iterators), self.other
+        self.files.precompute.rollback()  # as one does before it sleeps
+        mine, other = (self.store, self.files, self.iterators), self.other
         if other is None:
             self.opened()
         else:
-            self.store, self.opens, self.iterators = other
+            self.store, self.files, self.iterators = other
         self.other = mine
 
     @invariant()

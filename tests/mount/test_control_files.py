@@ -4,18 +4,26 @@ import os
 from contextlib import ExitStack, closing
 
 import pytest
-from touchfs_mount.control.control_files import ControlFiles, IteratorBackend
-from touchfs_mount.control.iterator_files import file_inode
+from touchfs_mount.control.control_files import ControlFiles
+from touchfs_mount.control.inodes import INFO, file_inode
 
-from touchfs.errors import WouldWaitError
 from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
+from touchfs.iterators.open_files import OpenFiles
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
 from touchfs.store.store import StateStore
 
 COUNT = 20_000
 KEYS = [f"sample {number}" for number in range(COUNT)]
+
+
+class Worker(ControlFiles):
+    def __init__(self, table, store, dataset):
+        self.store, self.iterators = store, Iterators(store, dataset)
+        files = OpenFiles(self.iterators, Opens(store, table, os.getpid()))
+        self.precompute = files.precompute
+        super().__init__(table, files, lambda file: f"{file} {id(self)}".encode())
 
 
 @pytest.fixture
@@ -26,20 +34,13 @@ def workers(tmp_path):
     with ExitStack() as stack:
         stores = [stack.enter_context(closing(StateStore(path))) for _ in range(3)]
         dataset, table = open_dataset(os.fspath(source), in_place=True), OpenTable()
-        yield [
-            ControlFiles(
-                table,
-                IteratorBackend(Iterators(store, dataset), Opens(store, table, os.getpid())),
-                lambda file: file.encode() + b" text",
-            )
-            for store in stores
-        ]
+        yield [Worker(table, store, dataset) for store in stores]
 
 
 @pytest.fixture
 def iterator(workers):
-    made = workers[0].backend.iterators.create("train")
-    workers[0].backend.iterators.write(made, "spec", {"output": "key"})
+    made = workers[0].iterators.create("train")
+    workers[0].iterators.write(made, "spec", {"output": "key"})
     return made
 
 
@@ -55,65 +56,80 @@ def test_what_one_worker_opens_others_read_and_release(workers, iterator):
     inode = file_inode(iterator, "next")
     for number in range(20):
         opener, reader, other = (workers[(number + place) % 3] for place in range(3))
-        handle = opener.open(inode).handle
-        assert whole(reader.opened(handle)) == whole(other.opened(handle)) == KEYS[number] + "\n"
-        other.opened(handle).release()
-        assert whole(opener.opened(handle)) == ""
-    assert workers[0].backend.iterators.read(iterator, "position") == "20\n"
+        handle, _ = opener.open(inode)
+        assert whole(reader.file(handle)) == whole(other.file(handle)) == KEYS[number] + "\n"
+        other.release(handle)
+        assert whole(opener.file(handle)) == ""
+    assert workers[0].iterators.read(iterator, "position") == "20\n"
+
+
+def test_all_workers_read_the_text_that_the_first_one_made(workers):
+    handle, _ = workers[0].open(INFO)
+    text = whole(workers[1].file(handle))
+    assert text.startswith("info ")
+    assert whole(workers[0].file(handle)) == whole(workers[2].file(handle)) == text
+    workers[2].release(handle)
+    assert whole(workers[0].file(handle)) == ""
 
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_read_that_comes_after_the_release_makes_no_step(workers, iterator, ahead):
     worker = workers[0]
-    whole(worker.open(file_inode(iterator, "next")))
+    whole(worker.open(file_inode(iterator, "next"))[1])
     for releaser in workers:
-        file = worker.open(file_inode(iterator, "next"))
-        worker.expect_read(file)
+        handle, file = worker.open(file_inode(iterator, "next"))
+        file.expect_read()
         if ahead:
-            worker.precompute()
-        if releaser is worker:
-            file.release()
-        else:
-            worker.rollback()  # it has slept
-            releaser.opened(file.handle).release()
+            worker.precompute.run()
+        if releaser is not worker:
+            worker.precompute.rollback()  # it has slept
+        assert releaser.release(handle) is None
+        worker.precompute.rollback()
         for reader in workers:
-            assert whole(reader.opened(file.handle)) == ""
-    assert worker.backend.iterators.read(iterator, "position") == "1\n"
+            assert whole(reader.file(handle)) == ""
+    assert worker.iterators.read(iterator, "position") == "1\n"
 
 
 def test_an_expected_text_is_precomputed_and_kept_until_the_worker_sleeps(workers, iterator):
     worker, other = workers[:2]
     wanted = iter(KEYS)
     for turn in range(6):
-        file = worker.open(file_inode(iterator, "next"))
-        worker.expect_read(file)
-        worker.precompute()
+        handle, file = worker.open(file_inode(iterator, "next"))
+        file.expect_read()
+        worker.precompute.run()
         if turn:  # at the first there was no graph yet
-            assert other.backend.iterators.read(iterator, "position") == f"{turn + turn // 2}\n"
-            with pytest.raises(WouldWaitError):
-                other.text(other.open(file_inode(iterator, "next")).opened, wait=False)
+            assert other.iterators.read(iterator, "position") == f"{turn + turn // 2}\n"
+            assert other.open(file_inode(iterator, "next"))[1].read_nowait(0, 100) is None
         if turn % 2:
-            worker.rollback()
-            assert other.backend.iterators.read(iterator, "next") == next(wanted) + "\n"
+            worker.precompute.rollback()
+            assert other.iterators.read(iterator, "next") == next(wanted) + "\n"
         assert whole(file) == next(wanted) + "\n"
-        worker.precompute()
-        file.release()
+        worker.precompute.run()
+        worker.release(handle)
+
+
+def test_nothing_is_to_be_computed_while_that_is_off(workers, iterator):
+    worker = workers[0]
+    worker.open(file_inode(iterator, "next"))[1].expect_read()
+    assert not worker.precompute.has_work
+    worker.precompute.is_on = True
+    assert worker.precompute.has_work
 
 
 def test_long_texts_read_in_turn(workers, iterator):
     worker = workers[0]
-    worker.backend.iterators.write(iterator, "spec", {"output": "key", "batch": COUNT // 10, "repeat": True})
+    worker.iterators.write(iterator, "spec", {"output": "key", "batch": COUNT // 10, "repeat": True})
     wanted = [
         "".join(f"{key}\n" for key in KEYS[first : first + COUNT // 10]) for first in range(0, COUNT, COUNT // 10)
     ]
-    files = [worker.open(file_inode(iterator, "next")) for _ in range(10)]
+    handles = [worker.open(file_inode(iterator, "next"))[0] for _ in range(10)]
     texts = [b""] * 10
     for _ in range(6):
-        for number, file in enumerate(files):
-            texts[number] += file.read(len(texts[number]), 5000)
+        for number, handle in enumerate(handles):
+            texts[number] += worker.file(handle).read(len(texts[number]), 5000)
     assert [text.decode() for text in texts] == wanted
-    for file in files:
-        file.release()
-        assert file.read(0, 10) == b""
-    with worker.backend.opens.store.transaction() as connection:
+    for handle in handles:
+        worker.release(handle)
+        assert worker.file(handle).read(0, 10) == b""
+    with worker.store.transaction() as connection:
         assert connection.execute("SELECT count(*) FROM open WHERE text IS NOT NULL").fetchone() == (0,)

@@ -12,6 +12,7 @@ import pytest
 from touchfs.errors import StateError, WouldWaitError
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
+from touchfs.store.patience import without_waiting
 from touchfs.store.store import StateStore
 
 
@@ -60,8 +61,8 @@ def test_another_attempt_undoes_it(store, other):
 
 def test_nobody_else_changes_the_store_until_then(store, other):
     store.attempt(lambda connection: add(store, "one"))
-    with pytest.raises(WouldWaitError), other.transaction(wait=False):
-        pass
+    with pytest.raises(WouldWaitError):
+        without_waiting(other.transaction().begin)
     store.rollback()
     assert add(other, "two") == 1
 
@@ -116,17 +117,16 @@ class TestOpens:
 
     def test_a_text_made_ahead_is_the_text(self, opens):
         opened = opens.open()
-        opens.precompute(opened, lambda connection: b"one")
-        assert opens.precomputed(opened) == b"one"
-        assert opens.precomputed(opened) is None
+        assert opens.attempt(opened, lambda connection: b"one") == b"one"
+        assert opens.commit(opened)
+        assert not opens.commit(opened)
         assert opens.text(opened, lambda connection: b"two") == b"one"
 
     def test_one_that_is_not_read_next_was_never_made(self, opens):
         first, second = opens.open(), opens.open()
-        opens.precompute(first, lambda connection: b"one")
-        assert opens.precomputed(second) is None
+        opens.attempt(first, lambda connection: b"one")
         assert opens.text(second, lambda connection: b"two") == b"two"
-        assert opens.precomputed(first) is None
+        assert not opens.commit(first)
         assert opens.text(first, lambda connection: b"three") == b"three"
 
     def test_none_is_made_of_what_was_read_or_released(self, opens, store):
@@ -135,15 +135,15 @@ class TestOpens:
         opens.release(released)
         for opened in (read, released):
             with pytest.raises(WouldWaitError):
-                opens.precompute(opened, lambda connection: add(store, "made") and b"two")
-        assert opens.precomputed(read) is None
+                opens.attempt(opened, lambda connection: add(store, "made") and b"two")
+        assert not opens.commit(read)
         assert added(store) == []
 
     def test_one_that_is_released_before_it_is_read_is_undone(self, opens, store):
         opened = opens.open()
-        opens.precompute(opened, lambda connection: add(store, "made") and b"one")
+        opens.attempt(opened, lambda connection: add(store, "made") and b"one")
         opens.release(opened)
-        assert opens.precomputed(opened) is None
+        assert not opens.commit(opened)
         assert opens.text(opened, lambda connection: b"two") == b""
         assert added(store) == []
 

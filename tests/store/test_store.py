@@ -19,7 +19,7 @@ from touchfs.posix.processes import start_time, system
 from touchfs.store.connection import file_system
 from touchfs.store.open_table import OpenTable
 from touchfs.store.opens import Opens
-from touchfs.store.patience import Patience, with_patience
+from touchfs.store.patience import Patience, with_patience, without_waiting
 from touchfs.store.store import StateStore
 from touchfs.write.touchnet import TouchNetWriter
 
@@ -301,8 +301,8 @@ class TestLater:
         later.close()
 
     def test_who_must_not_wait_does_not_connect(self, later):
-        with pytest.raises(WouldWaitError), later.transaction(wait=False):
-            pass
+        with pytest.raises(WouldWaitError):
+            without_waiting(later.transaction().begin)
 
 
 class TestWaiting:
@@ -322,8 +322,10 @@ class TestWaiting:
         store.shard_ids([("/a", "x")])
         with closing(StateStore(path)) as other, other.transaction() as connection:
             connection.execute("DELETE FROM shard")
-            with store.transaction(wait=False, write=False) as connection:
-                assert connection.execute("SELECT count(*) FROM shard").fetchone() == (1,)
+            looking = store.transaction(write=False)
+            connection = without_waiting(looking.begin)
+            assert connection.execute("SELECT count(*) FROM shard").fetchone() == (1,)
+            looking.end(None)
 
     def test_work_is_no_waiting(self):
         patience = Patience(0.2)

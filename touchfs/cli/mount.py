@@ -124,7 +124,7 @@ def command(
       12 source cannot be read            32 mounting failed
     """
     try:
-        from touchfs_mount.control.control import ControlOptions
+        from touchfs_mount.control.facts import ControlOptions
         from touchfs_mount.daemon.logs import LogOptions
         from touchfs_mount.mounting import mounting
         from touchfs_mount.mounting.libfuse import MountOptions

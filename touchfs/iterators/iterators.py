@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from touchfs.control_characters import one_line
 from touchfs.dataset import Dataset
 from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError, WouldWaitError
+from touchfs.iterators.error_notes import ErrorNotes
 from touchfs.iterators.graphs import Graphs, UnbuiltError
 from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.output import check_paths, format_output
+from touchfs.iterators.precompute import take_step
 from touchfs.iterators.progress import epoch_of, progress_of
 from touchfs.iterators.registry import Registry
 from touchfs.iterators.spec import check_batch, parse_spec
@@ -33,9 +33,7 @@ from touchfs.iterators.starting_states import reset_state
 from touchfs.iterators.stored_positions import StoredPositions, iterator_row
 from touchfs.select.selection import Selector
 from touchfs.select.survivors import survivors_directory
-from touchfs.store import writes
-from touchfs.store.opens import OpenFile, Opens
-from touchfs.store.patience import Patience, current_patience, with_patience
+from touchfs.store.patience import without_waiting
 from touchfs.store.problem import SharedProblem
 from touchfs.store.store import StateStore
 from touchfs.token import to_json
@@ -66,10 +64,10 @@ class Iterators(Registry):
         self._dataset = dataset
         self._prefix = prefix
         self._selector = Selector(dataset, survivors_directory(os.path.dirname(store.path)), use_plan)
-        self._graphs = Graphs(self._selector)
+        self.graphs = Graphs(self._selector)
         self._tokens = ItemTokens(dataset)
-        self._positions = StoredPositions(self._graphs, dataset, self._tokens)
-        self._problem = SharedProblem() if problem is None else problem
+        self._positions = StoredPositions(self.graphs, dataset, self._tokens)
+        self.notes = ErrorNotes(store, SharedProblem() if problem is None else problem)
         self._reads: Mapping[str, Read] = {
             "spec": lambda connection, iterator: iterator_row(connection, iterator)[0].encode() + b"\n",
             "next": self._next,
@@ -93,137 +91,62 @@ class Iterators(Registry):
         """
 
         def act(connection: sqlite3.Connection) -> bytes:
-            return self._read(connection, iterator, file)
+            return self.text(connection, iterator, file)
 
         if file != "next":
             return os.fsdecode(self.look(iterator, file))
-        with self._noting(iterator, file, changes=True):
-            return os.fsdecode(self._graphs.with_built(lambda: self._store.run(act)))
+        with self.notes.noting(iterator, file, changes=True):
+            return os.fsdecode(self.graphs.with_built(lambda: self._store.run(act)))
 
-    def look(self, iterator: int, file: str, *, wait: bool = True) -> bytes:
-        """Return the text of one of its files except `next`, without writing and without waiting for other processes.
+    def look(self, iterator: int, file: str) -> bytes:
+        """Return the text of one of its files except `next`, without writing. It never waits for other processes.
 
-        If the store cannot be used, the text of `error` is the reason. Without `wait` it raises WouldWaitError as
-        `read_open`.
+        If the store cannot be used, the text of `error` is the reason.
         """
-
-        def act() -> bytes:
-            with self._store.transaction(wait=wait, write=False) as connection:
-                return self._read(connection, iterator, file)
-
-        if not wait:
-            return self._at_once(iterator, act)
         if file == "error":
-            return self._error(act)
-        with self._noting(iterator, file):
-            return self._graphs.with_built(act)
+            return self.notes.text(lambda: self._look(iterator, file))
+        with self.notes.noting(iterator, file):
+            return self.graphs.with_built(lambda: self._look(iterator, file))
 
-    def _error(self, read: Callable[[], bytes]) -> bytes:
-        try:
-            if text := read():
-                return text
-            problem = self._problem.text()
-        except StateError as error:
-            problem = str(error)
-        return os.fsencode(f"{problem}\n") if problem else b""
+    def look_nowait(self, iterator: int, file: str) -> bytes:
+        """The same if it takes only microseconds, as `at_once`."""
+        return self.at_once(iterator, lambda: self._look(iterator, file))
 
-    def read_open(self, opens: Opens, open_file: OpenFile, *, wait: bool = True) -> bytes:
-        """Return the text of an open file of an iterator.
+    def _look(self, iterator: int, file: str) -> bytes:
+        with self._store.transaction(write=False) as connection:
+            return self.text(connection, iterator, file)
 
-        Without `wait` it raises WouldWaitError if that would take more than some microseconds.
-        """
-
-        open_id, iterator, file = open_file
-
-        def make(connection: sqlite3.Connection) -> bytes:
-            return self._read(connection, iterator, file)
-
-        if not wait:
-            return self._at_once(iterator, lambda: opens.text(open_id, make, wait=False))
-        with self._noting(iterator, file, changes=True):
-            return self._graphs.with_built(lambda: opens.text(open_id, make))
-
-    def _at_once(self, iterator: int, act: Callable[[], bytes]) -> bytes:
+    def at_once(self, iterator: int, act: Callable[[], bytes]) -> bytes:
         """Return what `act` returns if that takes only microseconds. Raises WouldWaitError otherwise and on errors.
 
         A thread then repeats it, with time to wait, and records the error.
         """
-        graph = self._graphs.get(iterator)
-        if self._problem or (graph is not None and graph.spec.batch > BATCH_NOWAIT):
+        if self.notes.problem or self.quick_graph(iterator) is None:
             raise WouldWaitError
         try:
-            return act()
+            return without_waiting(act)
         except NotFoundError:
             raise
         except (TouchfsError, UnbuiltError) as error:
             raise WouldWaitError from error
 
-    def precompute(self, opens: Opens, open_file: OpenFile) -> None:
-        """Compute the text of an open file before it is read, in an uncommitted transaction of the store.
-
-        Call it when the process is idle. It does nothing if `read_open` would have to wait.
-        """
-        open_id, iterator, file = open_file
-        graph, read = self._graphs.get(iterator), self._reads[file]
-        if graph is None or graph.spec.batch > BATCH_NOWAIT:
-            return
-        try:
-            opens.precompute(open_id, lambda connection: read(connection, iterator))
-        except (WouldWaitError, TouchfsError, UnbuiltError):
-            return
-
-    def precompute_step(self, iterator: int) -> None:
-        """Compute the step after the latest one of this process, without the store.
-
-        The next step uses the result if the iterator is then still at that position. Call it when no thread uses the
-        iterators.
-        """
-        graph = self._graphs.get(iterator)
-        if graph is not None and graph.is_ready and graph.spec.batch <= BATCH_NOWAIT:
-            with suppress(TouchfsError):
-                step = graph.step()
-                graph.precomputed = step, self._output(graph, step.tokens)
+    def quick_graph(self, iterator: int) -> LiveGraph | None:
+        """Return the graph of an iterator, or None if it is not built or its steps take more than microseconds."""
+        graph = self.graphs.get(iterator)
+        return None if graph is None or graph.spec.batch > BATCH_NOWAIT else graph
 
     def write(self, iterator: int, file: str, value: Any) -> None:
         """Write a value to one of its files. Raises UsageError for a wrong value; then nothing changes."""
         try:
-            with self._noting(iterator, file, changes=True):
-                self._graphs.with_built(lambda: self._write(iterator, file, value))
+            with self.notes.noting(iterator, file, changes=True):
+                self.graphs.with_built(lambda: self.apply(iterator, file, value))
         except (StateError, NotFoundError):
             raise
         except TouchfsError as error:
             raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
 
-    def write_open(self, opens: Opens, open_file: OpenFile, piece: writes.Piece) -> None:
-        """Take a piece of a value that is written to an open file of an iterator. Raises UsageError for a wrong one."""
-        open_id, iterator, file = open_file
-
-        def apply(value: Any) -> None:
-            self._write(iterator, file, value)
-
-        with self._noting(iterator, file, changes=True):
-            try:
-                problem = self._graphs.with_built(lambda: writes.write(opens, open_id, piece, apply))
-            except (StateError, NotFoundError):
-                raise
-            except TouchfsError as error:
-                writes.refuse(opens, open_id, piece, str(error))
-                raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
-            if problem:
-                raise UsageError(problem)
-
-    def release(self, opens: Opens, open_file: OpenFile) -> None:
-        """Release an open file that may have been written."""
-        if opens.close(open_file.id):
-            self.forget(opens, open_file)
-
-    def forget(self, opens: Opens, open_file: OpenFile, *, wait: bool = True) -> None:
-        """Delete the row of a closed file, and record an error if the value written to it was incomplete."""
-        open_id, iterator, file = open_file
-        error = UsageError("the written JSON value was incomplete: dropped")
-        opens.forget_written(open_id, lambda: self._note(iterator, file, error), wait=wait)
-
-    def _read(self, connection: sqlite3.Connection, iterator: int, file: str) -> bytes:
+    def text(self, connection: sqlite3.Connection, iterator: int, file: str) -> bytes:
+        """Make the text of one of its files, in a transaction. Raises UnbuiltError if the graph must be built first."""
         try:
             read = self._reads[file]
         except KeyError:
@@ -231,28 +154,25 @@ class Iterators(Registry):
         return read(connection, iterator)
 
     def _next(self, connection: sqlite3.Connection, iterator: int) -> bytes:
-        graph = self._graphs.get(iterator)
-        if graph is not None and graph.precomputed is not None:
-            (step, text), graph.precomputed = graph.precomputed, None
-            found = connection.execute(
-                "UPDATE iterator SET base = ?, steps = ? WHERE id = ? AND base = ? AND steps = ? AND spec = ?",
-                (*step.after, iterator, *step.before, graph.spec_text),
-            )
-            if found.rowcount:
-                return text
+        text = take_step(connection, iterator, self.graphs.get(iterator))
+        if text is not None:
+            return text
         graph = self._positions.graph_at_position(connection, iterator)
         step = graph.step()
         connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
-        return self._output(graph, step.tokens)
+        return self.output(graph, step.tokens)
 
-    def _output(self, graph: LiveGraph, tokens: list[Any]) -> bytes:
+    def output(self, graph: LiveGraph, tokens: Sequence[Any]) -> bytes:
+        """The text of a step: one line for each sample, given their tokens."""
         return format_output(graph, tokens, self._prefix, self._tokens.token)
 
     def _peek(self, connection: sqlite3.Connection, iterator: int) -> bytes:
         graph = self._positions.graph_at_position(connection, iterator)
-        return self._output(graph, graph.peek())
+        return self.output(graph, graph.peek())
 
-    def _write(self, iterator: int, file: str, value: Any) -> None:
+    def apply(self, iterator: int, file: str, value: Any) -> None:
+        """Write a value to one of its files, as `write`. Raises UnbuiltError if a graph must be built first."""
+
         def act(connection: sqlite3.Connection) -> None:
             spec_text, steps = iterator_row(connection, iterator)[0], 0
             if file == "spec":
@@ -268,7 +188,7 @@ class Iterators(Registry):
             elif file == "token":
                 state = self._positions.token_state(connection, iterator, value)
             elif file == "reset":
-                state = reset_state(self._graphs.of(iterator, spec_text), value)
+                state = reset_state(self.graphs.of(iterator, spec_text), value)
             else:
                 raise UsageError(f"{file} cannot be written: {', '.join(WRITABLE)} can")
             connection.execute(
@@ -277,31 +197,6 @@ class Iterators(Registry):
             )
 
         self._store.run(act)
-
-    @contextmanager
-    def _noting(self, iterator: int, file: str, *, changes: bool = False) -> Iterator[None]:
-        """Record an error of the block for the file `error`: in the store, or in `_problem` if the store failed."""
-        try:
-            yield
-        except StateError as error:
-            if changes:
-                self._problem.set(str(error))
-            raise
-        except NotFoundError:
-            raise
-        except TouchfsError as error:
-            with suppress(StateError):  # the caller gets the first error; one that only looks does not wait here
-                patience = current_patience() if changes else Patience(0)
-                with_patience(patience, self._note, iterator, file, error)
-            raise
-        if changes:
-            self._problem.clear()
-
-    def _note(self, iterator: int, file: str, error: TouchfsError) -> None:
-        text = one_line(str(error) if str(error).startswith(file) else f"{file}: {error}")
-        self._store.run(
-            lambda connection: connection.execute("UPDATE iterator SET error = ? WHERE id = ?", (text + "\n", iterator))
-        )
 
 
 def _progress(graph: LiveGraph) -> tuple[int, int | None]:

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from touchfs.errors import StateError, WouldWaitError
 from touchfs.store.connection import DiskFullError, busy_error, code_of, open_connection, state_error
-from touchfs.store.patience import current_patience
+from touchfs.store.patience import current_patience, may_wait, without_waiting
 
 _RETRY_SECONDS, _RETRY_SECONDS_MAX = 0.0005, 0.01
 _LOOK_SECONDS = _RECONNECT_SECONDS = 1.0
@@ -64,27 +64,26 @@ class Database:
             self._is_closed = True
             self._drop()
 
-    def transaction(self, *, wait: bool = True, write: bool = True) -> _Transaction:
+    def transaction(self, *, write: bool = True) -> _Transaction:
         """Return a context manager around a transaction. A nested one is part of the outermost one.
 
-        Without `write` it reads a snapshot, and never waits for other processes. Without `wait` it raises
-        WouldWaitError if another thread or process is in a transaction, or if it would wait for the disk.
+        Without `write` it reads a snapshot, and never waits for other processes.
         """
-        return _Transaction(self, wait, write)
+        return _Transaction(self, write)
 
-    def run(self, act: Callable[[sqlite3.Connection], T], *, wait: bool = True) -> T:
+    def run(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Call `act` in a transaction, and once more if the disk was full and may have room now.
 
         The log of the database itself, which is otherwise emptied at 4 MB, may fill the disk. After SQLITE_FULL it is
         emptied.
         """
         try:
-            with self.transaction(wait=wait) as connection:
+            with self.transaction() as connection:
                 return act(connection)
         except DiskFullError:
             if self._is_in_transaction:
                 raise  # only the outermost transaction is repeated
-            if not wait:
+            if not may_wait():
                 raise WouldWaitError from None
         with self.transaction() as connection:
             return act(connection)
@@ -95,8 +94,8 @@ class Database:
         No other process can change the file in the meantime. Raises WouldWaitError, and the errors of `act`. Only one
         thread may use these three methods.
         """
-        attempt = self.transaction(wait=False)
-        connection = attempt.begin()
+        attempt = self.transaction()
+        connection = without_waiting(attempt.begin)
         try:
             result = act(connection)
         except BaseException as error:
@@ -119,7 +118,7 @@ class Database:
         if attempt is not None:
             attempt.end(WouldWaitError())
 
-    def _connected(self, wait: bool) -> sqlite3.Connection:
+    def _connected(self) -> sqlite3.Connection:
         """Return the connection, reconnecting if necessary. The caller has the lock."""
         now = time.monotonic()
         if self._connection is not None and now >= self._look_at:
@@ -131,7 +130,7 @@ class Database:
                 raise StateError("was closed", path=self.path)
             if self._problem is not None and now < self._retry_at:
                 raise type(self._problem)(self._problem.message, path=self._problem.path)
-            if not wait:
+            if not may_wait():
                 raise WouldWaitError
             return self._connect()
         return self._connection
@@ -174,16 +173,15 @@ class Database:
 class _Transaction:
     """A transaction. Not a generator with `contextmanager`, which would take longer than the work of a step."""
 
-    __slots__ = ("_database", "_outermost", "_wait", "_write")
+    __slots__ = ("_database", "_outermost", "_write")
 
-    def __init__(self, database: Database, wait: bool, write: bool) -> None:
+    def __init__(self, database: Database, write: bool) -> None:
         self._database = database
-        self._wait = wait
         self._write = write
 
     def begin(self) -> sqlite3.Connection:
         database = self._database
-        if not self._wait:
+        if not may_wait():
             if (database._fsync and self._write) or not database._lock.acquire(False):
                 raise WouldWaitError
             return self._enter(database)
@@ -203,7 +201,7 @@ class _Transaction:
         try:
             if database._attempt is not None:
                 database.rollback()
-            connection = database._connected(self._wait)
+            connection = database._connected()
             self._outermost = not database._is_in_transaction
             if self._outermost:
                 if connection.in_transaction:

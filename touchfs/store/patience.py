@@ -37,6 +37,8 @@ class Patience:
             self._until += monotonic() - begin
 
 
+# The patience of a caller that must not wait at all. The store then raises WouldWaitError where it would wait.
+_NONE = Patience(0)
 _current: ContextVar[Patience | None] = ContextVar("patience", default=None)
 
 
@@ -52,3 +54,15 @@ def with_patience(patience: Patience, function: Callable[..., T], *arguments: ob
         return function(*arguments)
     finally:
         _current.reset(before)
+
+
+def without_waiting(function: Callable[..., T], *arguments: object) -> T:
+    """Call a function that must not wait: the store raises WouldWaitError if a transaction would have to wait for
+    another thread or process, or for the disk. A thread then calls it again.
+    """
+    return with_patience(_NONE, function, *arguments)
+
+
+def may_wait() -> bool:
+    """Return False inside `without_waiting`."""
+    return _current.get() is not _NONE

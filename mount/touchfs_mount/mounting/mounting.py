@@ -25,7 +25,7 @@ from touchfs.store.plans import SharedPlans
 from touchfs.store.problem import SharedProblem
 from touchfs.store.store import StateStore
 from touchfs.tree.tree import Tree
-from touchfs_mount.control.control import DEFAULT, ControlOptions, MountFacts
+from touchfs_mount.control.facts import DEFAULT, ControlOptions, MountFacts, StorePlace
 from touchfs_mount.control.known_iterators import KnownIterators
 from touchfs_mount.control.recent_errors import RecentErrors
 from touchfs_mount.daemon import logs
@@ -40,7 +40,7 @@ from touchfs_mount.mounting.libfuse import MountOptions
 from touchfs_mount.mounting.preparing import Preparer
 from touchfs_mount.mounting.shard_ids import ShardIds
 from touchfs_mount.requests.access import DEFAULT_MODES, Modes, SourceModes, read_source_modes
-from touchfs_mount.requests.operations import StorePlace, TouchOperations
+from touchfs_mount.requests.operations import TouchOperations
 
 # The exit status of `touchfs mount` if the source cannot be opened: the first matching class counts.
 _SOURCE_STATUSES: tuple[tuple[type[TouchfsError], int], ...] = (

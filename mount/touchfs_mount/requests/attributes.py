@@ -7,12 +7,14 @@ import stat
 import pyfuse3
 
 from touchfs.tree.entry import Entry
-from touchfs_mount.control.iterator_files import ControlEntry
+from touchfs_mount.control.entries import ControlEntry
 from touchfs_mount.requests.access import Ownership
 
 BLOCK_SIZE = 512
 # The largest read request of the kernel. As st_blksize it is also the buffer size of Python's open().
 PREFERRED_READ = 1 << 17
+# The kernel caches what never changes for an hour, and what may change for a second.
+FOREVER_SECONDS, BRIEF_SECONDS = 3600.0, 1.0
 
 
 def attributes_of(entry: Entry, seconds: float, ownership: Ownership) -> pyfuse3.EntryAttributes:
@@ -30,11 +32,9 @@ def attributes_of(entry: Entry, seconds: float, ownership: Ownership) -> pyfuse3
     return attributes
 
 
-def control_attributes(
-    entry: ControlEntry, mtime_ns: int, seconds: float, ownership: Ownership
-) -> pyfuse3.EntryAttributes:
-    """The attributes of an entry of the control directory. Its size is 0. The kernel may cache them for `seconds`."""
-    attributes = attributes_of(Entry(entry.inode, stat.S_IFMT(entry.mode), 0, mtime_ns), seconds, ownership)
+def control_attributes(entry: ControlEntry, mtime_ns: int, ownership: Ownership) -> pyfuse3.EntryAttributes:
+    """The attributes of an entry of the control directory. Its size is 0. The kernel may cache them for a second."""
+    attributes = attributes_of(Entry(entry.inode, stat.S_IFMT(entry.mode), 0, mtime_ns), BRIEF_SECONDS, ownership)
     attributes.st_mode = entry.mode
     return attributes
 

@@ -15,7 +15,7 @@ from functools import wraps
 from inspect import signature
 from operator import itemgetter
 from time import monotonic
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import pyfuse3
 from pyfuse3 import FUSEError
@@ -69,25 +69,27 @@ class HandlerOwner(Protocol):
     offload: Callable[..., Awaitable[Any]]
 
 
-Handler = TypeVar("Handler", bound=Callable[..., Coroutine[Any, Any, Any]])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def handler(function: Handler) -> Handler:
+def handler(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Wrap a request handler, a method of a `HandlerOwner`."""
-    name = function.__name__
+    name, call = function.__name__, cast(Callable[..., Awaitable[T]], function)
     # These arguments identify a request: an inode or a handle, and a name.
     key_arguments = [parameter in _KEY_PARAMETERS for parameter in signature(function).parameters][1:3].count(True)
     identify = itemgetter(*range(key_arguments)) if key_arguments else len
 
     @wraps(function)
-    async def guarded(self: HandlerOwner, *arguments: Any) -> Any:
+    async def guarded(self: HandlerOwner, *arguments: Any) -> T:
         if self.entered is not None:
             self.entered()
         try:
             self.running[ON_LOOP] = key = hash((name, identify(arguments)))
             if self.struck[key % PLACES] == key and self.alone.strikes.has(key):
-                return await _alone(self, key, name, arguments)
-            return await function(self, *arguments)
+                result: T = await _alone(self, key, name, arguments)
+                return result
+            return await call(self, *arguments)
         except FUSEError:
             raise
         except TouchfsError as error:
@@ -100,7 +102,7 @@ def handler(function: Handler) -> Handler:
         finally:
             self.running[ON_LOOP] = 0
 
-    return cast(Handler, guarded)
+    return cast(Callable[P, Coroutine[Any, Any, T]], guarded)
 
 
 async def _alone(owner: HandlerOwner, key: int, name: str, arguments: tuple[Any, ...]) -> Any:

@@ -1,0 +1,59 @@
+"""The inode numbers of the control directory `.touchfs/`.
+
+All are of view 0. In the inode number of an iterator's directory or file, the iterator's id takes the place of the
+shard id, and the row says which of them it is. Ids are never reused, so an inode number never means another iterator.
+"""
+
+from __future__ import annotations
+
+from touchfs.errors import ChangedError
+from touchfs.iterators.iterators import WRITABLE
+from touchfs.tree.inode import FIXED_VIEW, ROOT, pack, unpack
+
+NAME = b".touchfs"
+DIRECTORY = pack(FIXED_VIEW, 0, 2)
+INFO = pack(FIXED_VIEW, 0, 3)
+ITERATORS = pack(FIXED_VIEW, 0, 4)
+ITERATORS_README = pack(FIXED_VIEW, 0, 5)
+ERRORS = pack(FIXED_VIEW, 0, 6)
+FIXED_FILES = {INFO: "info", ITERATORS_README: "README", ERRORS: "errors"}
+# All inode numbers below this one are of the control directory, except that of the root.
+END = pack(FIXED_VIEW + 1, 0, 0)
+
+FILES = ("spec", "next", "peek", "token", "position", "len", "epoch", "batch", "reset", "error")
+_DIRECTORY_ROW, FIRST_ROW = 1, 2
+
+
+def is_iterators(inode: int) -> bool:
+    """True for `iterators/` itself, or anything below it."""
+    return inode < END and (unpack(inode)[1] > 0 or inode in (ITERATORS, ITERATORS_README))
+
+
+def directory_inode(iterator: int) -> int:
+    """The inode number of an iterator's directory."""
+    return pack(FIXED_VIEW, iterator, _DIRECTORY_ROW)
+
+
+def file_inode(iterator: int, file: str) -> int:
+    """The inode number of an iterator's file."""
+    return pack(FIXED_VIEW, iterator, FIRST_ROW + FILES.index(file))
+
+
+def file_of(inode: int) -> str:
+    """The name of an iterator's file, empty for its directory. Raises ChangedError for another inode."""
+    row = unpack(inode)[2] - FIRST_ROW
+    if row == _DIRECTORY_ROW - FIRST_ROW:
+        return ""
+    if not 0 <= row < len(FILES):
+        raise ChangedError("this inode is not of this mount")
+    return FILES[row]
+
+
+def is_writable(inode: int) -> bool:
+    """True for a file of an iterator that can be written."""
+    return unpack(inode)[1] > 0 and file_of(inode) in WRITABLE
+
+
+def parent_of(directory: int) -> int:
+    """The inode number of a directory's parent."""
+    return ITERATORS if unpack(directory)[1] else DIRECTORY if directory == ITERATORS else ROOT

@@ -1,0 +1,57 @@
+"""The file `error` of an iterator: the reason why the last read or write of its files failed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from touchfs.control_characters import one_line
+from touchfs.errors import NotFoundError, StateError, TouchfsError
+from touchfs.store.patience import Patience, current_patience, with_patience
+from touchfs.store.problem import SharedProblem
+from touchfs.store.store import StateStore
+
+
+class ErrorNotes:
+    """Records errors: in the rows of the iterators, or in `problem` if the store failed."""
+
+    def __init__(self, store: StateStore, problem: SharedProblem) -> None:
+        self._store = store
+        self.problem = problem
+
+    @contextmanager
+    def noting(self, iterator: int, file: str, *, changes: bool = False) -> Iterator[None]:
+        """Record an error of the block. With `changes` the block changes the store, so its success ends a problem."""
+        try:
+            yield
+        except StateError as error:
+            if changes:
+                self.problem.set(str(error))
+            raise
+        except NotFoundError:
+            raise
+        except TouchfsError as error:
+            with suppress(StateError):  # the caller gets the first error; one that only looks does not wait here
+                patience = current_patience() if changes else Patience(0)
+                with_patience(patience, self.note, iterator, file, error)
+            raise
+        if changes:
+            self.problem.clear()
+
+    def note(self, iterator: int, file: str, error: TouchfsError) -> None:
+        """Record an error of a file of an iterator."""
+        text = one_line(str(error) if str(error).startswith(file) else f"{file}: {error}")
+        self._store.run(
+            lambda connection: connection.execute("UPDATE iterator SET error = ? WHERE id = ?", (text + "\n", iterator))
+        )
+
+    def text(self, read: Callable[[], bytes]) -> bytes:
+        """The text of `error`: what `read` finds in the store, or else the reason why the store cannot be used."""
+        try:
+            if text := read():
+                return text
+            problem = self.problem.text()
+        except StateError as error:
+            problem = str(error)
+        return os.fsencode(f"{problem}\n") if problem else b""
