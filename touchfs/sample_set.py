@@ -18,7 +18,7 @@ from touchfs import node
 from touchfs.dataset.samples import Samples
 from touchfs.errors import UsageError
 from touchfs.node.core.seed import Seed, SeedOrRng
-from touchfs.node.core.state import graph_of
+from touchfs.node.graph.state import graph_of
 from touchfs.node.leaf.shar import Fields, list_fields
 from touchfs.node.transform.global_shuffle import global_shuffle
 from touchfs.peers.match import has_native_indexes, matches, why_sequential

@@ -20,9 +20,10 @@ from itertools import islice
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import IteratorNode, PairNode, kind_of, supports_graph_restore
+from touchfs.node.core.iterator_node import IteratorNode, kind_of, supports_graph_restore
 from touchfs.node.core.origin import get_graph_origin
-from touchfs.node.core.state import collect_state_dict, restore_state_dict
+from touchfs.node.core.pair_node import PairNode
+from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.posix import interpreter
 from touchfs.token import Token, from_json, normalize_graph_token, to_json
 

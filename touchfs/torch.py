@@ -29,24 +29,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from touchfs.errors import FormatError, MissingExtraError, UsageError
-from touchfs.node.core.base import (
-    Iteration,
+from touchfs.node.core.foreign import begin, maker, resume_root
+from touchfs.node.core.iteration import Iteration, Pair, TrackedPairs
+from touchfs.node.core.iterator_node import (
     IteratorNode,
-    Pair,
-    PairNode,
-    TrackedPairs,
     children_of,
     kind_of,
     resolve_iterator_source,
     supports_graph_restore,
 )
-from touchfs.node.core.foreign import begin, maker, resume_root
-from touchfs.node.core.graph import drawing_nodes, refuse_drawn_seeds
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.scope import Track
 from touchfs.node.core.seed import DrawnSeed
-from touchfs.node.core.share import is_partitioned, share_of
-from touchfs.node.core.state import VERSION, graph_of, resume
+from touchfs.node.graph.description import drawing_nodes, refuse_drawn_seeds
+from touchfs.node.graph.share import is_partitioned, share_of
+from touchfs.node.graph.state import VERSION, graph_of, resume
 from touchfs.node.leaf.dataloading import is_split, rank_of_environment, rank_of_process
 from touchfs.posix.memory import IS_SUPPORTED, Sender
 from touchfs.token import State, normalize_graph_token

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError, UsageError
 from touchfs.iterators.spec import build_graph, parse_spec
-from touchfs.node.core.base import Iteration
-from touchfs.node.core.state import collect_state_dict, enclose, resume
+from touchfs.node.core.iteration import Iteration
+from touchfs.node.graph.state import collect_state_dict, enclose, resume
 from touchfs.select.selection import Selector
 from touchfs.token import State, from_json, to_json
 

@@ -12,7 +12,7 @@ from touchfs.control_characters import has_control
 from touchfs.dataset.sample import Sample
 from touchfs.errors import UsageError
 from touchfs.iterators.live_graph import LiveGraph
-from touchfs.node.core.base import PairNode
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
 from touchfs.node.transform.repeater import LazyRepeater

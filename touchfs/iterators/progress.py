@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from touchfs.node.core.base import PairNode
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import Saved
 from touchfs.node.order.order import OrderedNode
 from touchfs.node.order.remainder import read_stage

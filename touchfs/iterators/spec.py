@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import PairNode
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.partition import KINDS, TAILS, Partition
 from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer

@@ -8,8 +8,8 @@ from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, UsageError
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.spec import check_name
-from touchfs.node.core.base import PairNode
 from touchfs.node.core.foreign import locate
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.transform.repeater import LazyRepeater
 from touchfs.select.selection import AnySamples, Selection, position_at

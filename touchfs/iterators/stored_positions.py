@@ -13,7 +13,7 @@ from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.progress import epoch_of
 from touchfs.iterators.spec import Spec, is_same_pass, parse_spec
 from touchfs.iterators.starting_states import state_at_item
-from touchfs.node.core.state import enclose, resume
+from touchfs.node.graph.state import enclose, resume
 from touchfs.token import from_json, to_json
 
 

@@ -29,14 +29,15 @@ import numpy as np
 from touchfs.errors import UsageError
 from touchfs.node.audio.mixing import DIGITS, Audio, mix, samples_of
 from touchfs.node.audio.sound import Cut, as_cut, with_id
-from touchfs.node.core.base import IteratorNode, Make, Pair, kind_of, resolve_iterator_source
 from touchfs.node.core.foreign import locate, maker
-from touchfs.node.core.graph import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.core.iteration import Make, Pair
+from touchfs.node.core.iterator_node import IteratorNode, kind_of, resolve_iterator_source
 from touchfs.node.core.lhotse_names import refuses
 from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.seed import DrawnSeed, SeedOrRng, resolve_seed
-from touchfs.node.core.share import is_partitioned
 from touchfs.node.core.transform import TransformIteration, TransformNode
+from touchfs.node.graph.description import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.graph.share import is_partitioned
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.token import State, Token, from_json, normalize_graph_token, to_json
 

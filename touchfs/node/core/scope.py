@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from touchfs.node.core.base import Iteration
+    from touchfs.node.core.iteration import Iteration
 
 
 class Track:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import children_of
+from touchfs.node.core.iterator_node import children_of
 from touchfs.node.order.partition import Partition
 
 T = TypeVar("T")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Self
 
-from touchfs.node.core.base import Iteration
+from touchfs.node.core.iteration import Iteration
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.scope import Track
 from touchfs.node.core.seed import Seed
-from touchfs.node.core.version_0_1 import unchained_state, unchained_token
+from touchfs.node.graph.version_0_1 import unchained_state, unchained_token
 from touchfs.node.order.order import Order, OrderedNode, OrderIteration, order_seed
 from touchfs.node.order.partition import Partition
 from touchfs.token import Token

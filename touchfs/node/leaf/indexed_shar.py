@@ -14,7 +14,8 @@ from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
-from touchfs.node.core.base import Iteration, Pair, kind_of
+from touchfs.node.core.iteration import Iteration, Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import refuses
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.seed import Seed

@@ -15,7 +15,8 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
-from touchfs.node.core.base import Pair, kind_of
+from touchfs.node.core.iteration import Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import INDEX_PATH, also_named, refuses
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed

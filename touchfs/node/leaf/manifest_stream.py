@@ -15,8 +15,10 @@ from typing import Any
 
 from touchfs.errors import UsageError
 from touchfs.limits import LIMITS, Limits
-from touchfs.node.core.base import Iteration, Make, Pair, PairNode, kind_of
+from touchfs.node.core.iteration import Iteration, Make, Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import INDEX_PATH, refuses
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, plain_seed
 from touchfs.node.leaf.dataloading import is_split

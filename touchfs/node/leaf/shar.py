@@ -13,7 +13,7 @@ from typing import TypeAlias
 from touchfs.dataset.sample import Sample
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.limits import LIMITS, Limits
-from touchfs.node.core.base import Iteration, Make
+from touchfs.node.core.iteration import Iteration, Make
 from touchfs.node.core.lhotse_names import INDEX_PATH, refuses
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.seed import Seed

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.node.core.base import Iteration, Pair, PairNode
+from touchfs.node.core.iteration import Iteration, Pair
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.seed import Seed, check_seed, plain_seed, resolve_seed
 from touchfs.node.order.feistel import Feistel

@@ -13,12 +13,13 @@ from itertools import accumulate
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import Iteration, Pair, kind_of
 from touchfs.node.core.foreign import begin, locate, maker
-from touchfs.node.core.graph import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.core.iteration import Iteration, Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import DrawnSeed, Seed
 from touchfs.node.core.sources import SourcesNode
+from touchfs.node.graph.description import describe, drawn_seeds_of, take_described_seeds
 from touchfs.node.order.order import Order, OrderedNode, OrderIteration, order_seed
 from touchfs.node.order.partition import Partition
 from touchfs.token import State, Token

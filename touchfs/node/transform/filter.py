@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import Pair, name_of, same
 from touchfs.node.core.foreign import locate
+from touchfs.node.core.iteration import Pair, same
 from touchfs.node.core.lhotse_names import also_named
+from touchfs.node.core.pair_node import name_of
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from touchfs.node.core.base import Make, Pair, name_of
 from touchfs.node.core.foreign import locate
+from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.lhotse_names import also_named
+from touchfs.node.core.pair_node import name_of
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token

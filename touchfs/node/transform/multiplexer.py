@@ -13,12 +13,12 @@ from itertools import accumulate
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import Iteration, Pair
 from touchfs.node.core.foreign import begin
+from touchfs.node.core.iteration import Iteration, Pair
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, resolve_seed
-from touchfs.node.core.share import is_partitioned
 from touchfs.node.core.sources import SourcesNode
+from touchfs.node.graph.share import is_partitioned
 from touchfs.node.order.draws import draws
 from touchfs.token import State
 

@@ -9,8 +9,9 @@ from typing import Any
 from touchfs.dataset.sample import Sample
 from touchfs.errors import UsageError
 from touchfs.node.audio.sound import with_id
-from touchfs.node.core.base import Make, Pair, kind_of
 from touchfs.node.core.foreign import begin
+from touchfs.node.core.iteration import Make, Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode

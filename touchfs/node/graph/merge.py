@@ -17,7 +17,7 @@ from typing import Literal
 
 from touchfs.errors import UsageError
 from touchfs.node.core.saved import Saved
-from touchfs.node.core.state import open_envelope
+from touchfs.node.graph.state import open_envelope
 from touchfs.node.order.partition import Partition
 from touchfs.node.order.remainder import Stage, read_stage, remainders
 from touchfs.token import State

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import children_of, kind_of
+from touchfs.node.core.iterator_node import children_of, kind_of
 from touchfs.node.leaf.dataloading import is_split
 from touchfs.node.order.order import Order
 

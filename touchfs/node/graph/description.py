@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from touchfs.node.core.base import PairNode, children_of, kind_of
+from touchfs.node.core.iterator_node import children_of, kind_of
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import DrawnSeed, refuse_drawn
 from touchfs.token import State

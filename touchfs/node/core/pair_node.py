@@ -1,0 +1,160 @@
+"""The base class of this package's nodes, which pass tokens and the functions that make items, not items."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.node.core.items import Items, with_token
+from touchfs.node.core.iteration import Iteration, Pair, TrackedPairs
+from touchfs.node.core.iterator_node import IteratorNode, kind_of, refuse_state
+from touchfs.node.core.saved import FRESH, Saved
+from touchfs.node.core.scope import Track, current_scope
+from touchfs.node.core.seed import DrawnSeed
+from touchfs.token import State, Token, normalize_graph_token
+
+
+class PairNode(IteratorNode, ABC):
+    """Base class of the nodes of this package, and of your own nodes that pass tokens along.
+
+    Implement `iteration` and `make`; override `obstacle`, `config` and `locate` as needed.
+    """
+
+    # An integer in nodes that draw random numbers.
+    seed: Any = None
+    _track: Track
+
+    @abstractmethod
+    def iteration(self, epoch: int, saved: Saved) -> Iteration:
+        """Return an iteration that starts at `saved`, or at the start of the epoch if `saved` is fresh."""
+
+    @abstractmethod
+    def make(self, token: Token) -> Any:
+        """Return the item of a token."""
+
+    @property
+    def is_checkpointable(self) -> bool:
+        return self.obstacle() is None
+
+    def obstacle(self) -> str | None:
+        """Return why this node cannot be saved, or None if it can.
+
+        For a source of any kind call `touchfs.node.core.foreign.obstacle`.
+        """
+        return None
+
+    def config(self) -> State:
+        """Return the parameters and properties of the data that a state must agree with."""
+        return {}
+
+    def described(self) -> list[Any]:
+        """Return the nodes below that have no state of their own because `config` describes them."""
+        return []
+
+    def drawn_seeds(self) -> list[DrawnSeed]:
+        """Return the drawn seeds in `config`."""
+        return [self.seed] if isinstance(self.seed, DrawnSeed) else []
+
+    def take_seeds(self, config: Saved) -> None:
+        """Replace drawn seeds by those in the `config` of a state."""
+        if isinstance(self.seed, DrawnSeed):
+            self.seed = DrawnSeed(config.seed("seed"), self.seed.given)
+
+    def locate(self, token: Token, epoch: int) -> State:
+        """Return the state from which the item of `token` comes next, in an otherwise fresh epoch.
+
+        Raises UsageError if this node cannot be positioned at a token.
+        """
+        raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state can be restored")
+
+    def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
+        """Return an iteration of `epoch`, or one that resumes at `saved`, whose epoch then counts.
+
+        Raises FormatError for a damaged state, UsageError for one of another graph or dataset.
+        """
+        if not saved.fresh:
+            self._check(saved)
+            epoch = saved.integer("epoch")
+        iteration = self.iteration(epoch, saved)
+        if not saved.fresh:
+            saved.refuse_others(("node", "config", "epoch", "given_seed", *iteration.position()))
+        return iteration
+
+    def pairs(self) -> Iterator[Pair]:
+        """Iterate as `iter` does, but over (token, function that makes the item)."""
+        track = self._current_track()
+        iteration, track.loaded = track.loaded or self.begin(track.epoch), None
+        track.latest = iteration
+        return TrackedPairs(iteration, track)
+
+    def __iter__(self) -> Iterator[Any]:
+        return Items(self.pairs())
+
+    def __getitem__(self, token: Any) -> Any:
+        token = normalize_graph_token(token)
+        return with_token(self.make(token), token)
+
+    def state_dict(self) -> State:
+        """Return the position of the iteration begun or advanced last, or else where the next one begins."""
+        track = self._current_track()
+        return (track.latest or track.loaded or self.begin(track.epoch)).state()
+
+    def load_state_dict(self, state: State) -> None:
+        """Make the next `iter` start at `state`; later ones begin epochs as usual. Raises as `begin`."""
+        if not self.is_checkpointable:
+            refuse_state(self, self.obstacle())
+        if state is None:
+            raise UsageError(f"{kind_of(self)}: there is no state to load")
+        track = self._current_track()
+        track.loaded, track.latest = self.begin(saved=Saved(state)), None
+        track.epoch = track.loaded.epoch
+
+    def _current_track(self) -> Track:
+        scope = current_scope.get()
+        if scope is not None:
+            return scope.track(self)
+        if "_track" not in self.__dict__:
+            self._track = Track()
+        return self._track
+
+    def _check(self, saved: Saved) -> None:
+        kind = kind_of(self)
+        if saved.get("node") != kind:
+            raise UsageError(
+                f"{saved.where} is one of a {saved.get('node')!r:.80}, not of a {kind}: restore the graph it is of"
+            )
+        saved_config = saved.child("config")
+        if self.drawn_seeds():
+            self.take_seeds(saved_config)
+        config = self.config()
+        saved_config.refuse_others(config)
+        for name, here in config.items():
+            there = saved_config.get(name)
+            if there != here:
+                raise UsageError(
+                    f"{saved.where} is of a {kind} with {name} = {there!r:.200}, here it is {here!r:.200}: "
+                    "restore the graph and the dataset it is of"
+                )
+
+    def __getstate__(self) -> State:
+        # A copy in another process starts at the loaded state, not at the position of an iteration of this process.
+        state = self.__dict__.copy()
+        track: Track | None = state.pop("_track", None)
+        if track is not None:
+            state["_resume"] = (track.epoch, track.loaded and track.loaded.state())
+        return state
+
+    def __setstate__(self, state: State) -> None:
+        epoch, loaded = state.pop("_resume", (0, None))
+        self.__dict__.update(state)
+        self._track = Track(epoch)
+        if loaded is not None:
+            self._track.loaded = self.begin(saved=Saved(loaded))
+
+
+def name_of(function: Callable[..., Any] | None) -> str | None:
+    """Return the name under which a state records a function: the same in every process and every module."""
+    function = getattr(function, "func", function)
+    return None if function is None else getattr(function, "__name__", kind_of(function))
