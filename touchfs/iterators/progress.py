@@ -10,7 +10,7 @@ from typing import Any
 
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import Saved
-from touchfs.node.order.order import OrderedNode
+from touchfs.node.order.ordered_node import OrderedNode
 from touchfs.node.order.remainder import read_stage
 from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
 from touchfs.node.transform.repeater import LazyRepeater

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
@@ -40,6 +40,9 @@ from touchfs.node.graph.description import describe, drawn_seeds_of, take_descri
 from touchfs.node.graph.share import is_partitioned
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.token import State, Token, from_json, normalize_graph_token, to_json
+
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
 
 # Shorter noise is not added at the end: its features could have no frame.
 LEAST_SECONDS = 0.05
@@ -131,6 +134,16 @@ class LazyCutMixer(TransformNode):
     def take_seeds(self, config: Saved) -> None:
         super().take_seeds(config)
         take_described_seeds(self.mix_in_cuts, config.child("mix_in_cuts"))
+
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        for state in ranks.states:
+            if taken := state.integer("taken"):
+                raise UsageError(
+                    f"{state.where}: {taken} items had no tokens, so their noise depends on how many this rank took: "
+                    "to resume with other ranks, mix into indexed items"
+                )
+        return {"taken": 0, "source": ranks.source()}
 
     def locate(self, token: Token, epoch: int) -> State:
         seed, inner = self._parts_of(token)

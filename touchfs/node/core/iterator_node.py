@@ -38,6 +38,11 @@ class IteratorNode:
         """True if `node[token]` rebuilds an item without looking at any other."""
         return False
 
+    @property
+    def is_part(self) -> bool:
+        """True if this node itself iterates only the part of one of several ranks."""
+        return False
+
     def __bool__(self) -> bool:
         # Without this, an empty node would be false, and a node without a length would raise.
         return True
@@ -57,6 +62,18 @@ class IteratorNode:
     def load_state_dict(self, state: State) -> None:
         """Make the next `iter` start at a `state` from `state_dict`. Raises UsageError if it cannot be restored."""
         refuse_state(self)
+
+    def for_worker(self, worker: int, workers: int) -> Any:
+        """Return the part of worker number `worker` (from 0) of `workers`, or None if the children are split instead.
+
+        By default, children are split, and a node without any raises UsageError: each worker would iterate all of it.
+        """
+        if children_of(self):
+            return None
+        raise UsageError(
+            f"a {kind_of(self)} cannot be shared among {workers} workers, each would iterate all of it: "
+            "use one worker, or indexed data"
+        )
 
 
 def kind_of(node: object) -> str:

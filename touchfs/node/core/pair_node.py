@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import UsageError
 from touchfs.node.core.items import Items, with_token
@@ -15,16 +15,27 @@ from touchfs.node.core.scope import Track, current_scope
 from touchfs.node.core.seed import DrawnSeed
 from touchfs.token import State, Token, normalize_graph_token
 
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
+
+
+# By the names that states hold. `merge_states` has states and no graph.
+NODE_CLASSES: dict[str, type[PairNode]] = {}
+
 
 class PairNode(IteratorNode, ABC):
     """Base class of the nodes of this package, and of your own nodes that pass tokens along.
 
-    Implement `iteration` and `make`; override `obstacle`, `config` and `locate` as needed.
+    Implement `iteration` and `make`; override `obstacle`, `config`, `locate` and `merge` as needed.
     """
 
     # An integer in nodes that draw random numbers.
     seed: Any = None
     _track: Track
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        NODE_CLASSES.setdefault(cls.__name__, cls)
 
     @abstractmethod
     def iteration(self, epoch: int, saved: Saved) -> Iteration:
@@ -68,6 +79,14 @@ class PairNode(IteratorNode, ABC):
         Raises UsageError if this node cannot be positioned at a token.
         """
         raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state can be restored")
+
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        """Return the position from which any number of ranks can resume, given the states of all old ranks.
+
+        Raises UsageError for states that cannot be merged, by default for all: a position is one rank's own.
+        """
+        ranks.refuse()
 
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
         """Return an iteration of `epoch`, or one that resumes at `saved`, whose epoch then counts.

@@ -13,13 +13,13 @@ an item has the same noise on any rank; a mixer whose source has no tokens count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NoReturn
 
 from touchfs.errors import UsageError
+from touchfs.node.core.pair_node import NODE_CLASSES
 from touchfs.node.core.saved import Saved
 from touchfs.node.graph.state import open_envelope
-from touchfs.node.order.partition import Partition
-from touchfs.node.order.remainder import Stage, read_stage, remainders
 from touchfs.token import State
 
 
@@ -36,138 +36,79 @@ def merge_states(states: Sequence[State], cursor: Literal["ranks", "global"] = "
     for envelope in envelopes:
         if envelope["graph"] != envelopes[0]["graph"]:
             raise UsageError(f"states of different graphs: {envelope['graph']} and {envelopes[0]['graph']}")
-    merged = _merge([Saved(envelope["state"]) for envelope in envelopes], cursor == "global")
+    merged = _merged([Saved(envelope["state"]) for envelope in envelopes], cursor == "global")
     return {**envelopes[0], "state": merged}
 
 
-def _merge(ranks: list[Saved], lock_step: bool) -> State:
-    if all(rank.only("source") for rank in ranks):
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The states of one node on all ranks, of the class `kind`. The earliest is of `epoch`, no other of a later one
+    than the next. With `lock_step` there is one state, and all ranks are at its position."""
+
+    kind: str
+    states: list[Saved]
+    epoch: int
+    lock_step: bool
+
+    @property
+    def where(self) -> str:
+        """The path of the node in the state of the graph."""
+        return self.states[0].where
+
+    def in_epoch(self) -> list[Saved]:
+        """Return the states of `epoch`."""
+        return [state for state in self.states if state.integer("epoch") == self.epoch]
+
+    def source(self) -> State:
+        """Return the merged state of the node's only source."""
+        return _merged([state.child("source") for state in self.states], self.lock_step)
+
+    def sources(self) -> list[State]:
+        """Return the merged states of the node's sources."""
+        children = [state.children("sources") for state in self.states]
+        if len(set(map(len, children))) > 1:
+            raise UsageError(f"{self.where}: the ranks' states have different numbers of sources")
+        return [_merged(list(column), self.lock_step) for column in zip(*children, strict=True)]
+
+    def refuse(self) -> NoReturn:
+        """Raise UsageError: states of this node cannot be merged."""
+        how = "with cursor='global'" if self.lock_step else "with another number of ranks"
+        raise UsageError(f"{self.where}: a {self.kind} cannot resume {how}: its state is one rank's own")
+
+    def refuse_lock_step(self) -> None:
+        """Raise UsageError with `lock_step`: the ranks of this node are not in step."""
+        if self.lock_step:
+            self.refuse()
+
+
+def _merged(states: list[Saved], lock_step: bool) -> State:
+    if all(state.only("source") for state in states):
         # A foreign node that saves its source and nothing else.
-        return {"source": _merge([rank.child("source") for rank in ranks], lock_step)}
-    kinds = {str(rank.get("node")) for rank in ranks}
+        return {"source": _merged([state.child("source") for state in states], lock_step)}
+    where = states[0].where
+    kinds = {str(state.get("node")) for state in states}
     if len(kinds) > 1:
-        raise UsageError(f"{ranks[0].where}: states of different nodes, {' and '.join(sorted(kinds))}")
-    epoch = min(rank.integer("epoch") for rank in ranks)
-    if any(rank.integer("epoch") > epoch + 1 for rank in ranks):
-        raise UsageError(f"{ranks[0].where}: the ranks are more than one epoch apart")
+        raise UsageError(f"{where}: states of different nodes, {' and '.join(sorted(kinds))}")
+    epoch = min(state.integer("epoch") for state in states)
+    if any(state.integer("epoch") > epoch + 1 for state in states):
+        raise UsageError(f"{where}: the ranks are more than one epoch apart")
     (kind,) = kinds
-    for rank in ranks:
-        if rank.has("given_seed"):
+    for state in states:
+        if state.has("given_seed"):
             raise UsageError(
-                f"{rank.where}: the {kind} has seed={rank.get('given_seed')!r:.20}, which was drawn: "
+                f"{state.where}: the {kind} has seed={state.get('given_seed')!r:.20}, which was drawn: "
                 "only a graph with integer seeds can resume with other ranks"
             )
-    if all(rank.only("node", "epoch", "state") for rank in ranks):
-        inner = _merge([rank.child("state") for rank in ranks], lock_step)
+    if all(state.only("node", "epoch", "state") for state in states):
+        inner = _merged([state.child("state") for state in states], lock_step)
         return {"node": kind, "epoch": epoch, "state": inner}
-    config = ranks[0].child("config").fields()
-    for rank in ranks:
-        if rank.child("config").fields() != config:
-            raise UsageError(f"{rank.where}: the ranks' states are of different {kind}: {rank.get('config')}, {config}")
-    state = {"node": kind, "config": config, "epoch": epoch}
-    if all(rank.has("partition") for rank in ranks):
-        return {**state, **_merge_ordered(ranks, epoch, lock_step)}
-    if kind == "LazyMapper" or (kind == "LazyFilter" and not lock_step):
-        return {**state, "source": _merge([rank.child("source") for rank in ranks], lock_step)}
-    if kind == "LazyCutMixer":
-        _refuse_counted(ranks)
-        return {**state, "taken": 0, "source": _merge([rank.child("source") for rank in ranks], lock_step)}
-    if kind == "LazyRepeater":
-        return {**state, **_merge_repeater(ranks, epoch, lock_step)}
-    if kind == "LazyIteratorChain" and not lock_step:
-        return {**state, **_merge_chain(ranks, epoch)}
-    if kind == "LazyIteratorMultiplexer" and not lock_step:
-        return {**state, **_merge_multiplexer(ranks, epoch)}
-    how = "with cursor='global'" if lock_step else "with another number of ranks"
-    raise UsageError(f"{ranks[0].where}: a {kind} cannot resume {how}: its state is one rank's own")
-
-
-def _merge_ordered(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
-    parts = [_partition(rank) for rank in ranks]
-    old = parts[0]
-    if lock_step:
-        parts = [Partition(rank, old.world_size, old.kind, old.tail) for rank in range(old.world_size)]
-        ranks = ranks * old.world_size
-    if sorted(part.rank for part in parts) != list(range(old.world_size)):
-        raise UsageError(
-            f"{ranks[0].where}: there are states of ranks {sorted(part.rank for part in parts)} of {old.world_size}: "
-            "give each once"
-        )
-    if {(part.world_size, part.kind, part.tail) for part in parts} != {(old.world_size, old.kind, old.tail)}:
-        raise UsageError(f"{ranks[0].where}: the ranks were of different partitions")
-    within = [rank for rank in ranks if rank.integer("epoch") == epoch]
-    stages = _stages(within[0])
-    if any(_stages(rank) != stages for rank in within):
-        raise UsageError(f"{ranks[0].where}: the ranks resumed from different states")
-    length = within[0].child("config").integer("length")
-    size = ([length] + [left.size for left in remainders(length, stages)])[-1]
-    cursors = [0] * old.world_size
-    for rank, part in zip(ranks, parts, strict=True):
-        # In lock step the state is of another rank, which may have one position more.
-        count, position = part.count(size), rank.integer("position", _partition(rank).count(size))
-        if rank.integer("epoch") > epoch:
-            if position or _stages(rank):
-                raise UsageError(
-                    f"{rank.where}: rank {part.rank} has already begun epoch {epoch + 1}, others are in {epoch}"
-                )
-            position = count
-        cursors[part.rank] = min(position, count)
-    if any(cursors):
-        stages = [*stages, Stage(old.kind, old.tail, tuple(cursors))]
-    return {"position": 0, "partition": None, "stages": [stage.as_json() for stage in stages]}
-
-
-def _merge_repeater(ranks: list[Saved], epoch: int, lock_step: bool) -> State:
-    """Merge repeaters. The epoch of the merged source determines the repeat."""
-    source = _merge([rank.child("source") for rank in ranks], lock_step)
-    times = ranks[0].child("config").get("times")
-    repeat = int(source["epoch"]) - epoch * (times or 1)
-    return {"source": source, "repeat": repeat if times is None else min(repeat, times - 1)}
-
-
-def _refuse_counted(ranks: list[Saved]) -> None:
-    for rank in ranks:
-        if taken := rank.integer("taken"):
+    config = states[0].child("config").fields()
+    for state in states:
+        if state.child("config").fields() != config:
             raise UsageError(
-                f"{rank.where}: {taken} items had no tokens, so their noise depends on how many this rank took: "
-                "to resume with other ranks, mix into indexed items"
+                f"{state.where}: the ranks' states are of different {kind}: {state.get('config')}, {config}"
             )
-
-
-def _merge_chain(ranks: list[Saved], epoch: int) -> State:
-    sources = _merge_sources(ranks)
-    current = min(rank.integer("current", len(sources)) for rank in ranks if rank.integer("epoch") == epoch)
-    return {"current": current, "sources": sources}
-
-
-def _merge_multiplexer(ranks: list[Saved], epoch: int) -> State:
-    within = [rank for rank in ranks if rank.integer("epoch") == epoch]
-    if len(within) < len(ranks) and within[0].child("config").flag("stop_early"):
-        raise UsageError(f"{ranks[0].where}: some ranks have stopped early, so the common remainder is not defined")
-    sources = _merge_sources(ranks)
-    flags = [rank.flags("drained", len(sources)) for rank in within]
-    return {
-        "sources": sources,
-        "drained": [all(column) for column in zip(*flags, strict=True)],
-        "drawn": max(rank.integer("drawn") for rank in within),
-    }
-
-
-def _merge_sources(ranks: list[Saved]) -> list[State]:
-    children = [rank.children("sources") for rank in ranks]
-    if len(set(map(len, children))) > 1:
-        raise UsageError(f"{ranks[0].where}: the ranks' states have different numbers of sources")
-    return [_merge(list(column), lock_step=False) for column in zip(*children, strict=True)]
-
-
-def _partition(rank: Saved) -> Partition:
-    if rank.get("partition") is None:
-        raise UsageError(
-            f"{rank.where} is merged already, and no rank has continued from it: it fits any ranks as it is"
-        )
-    part = rank.child("partition")
-    return Partition(part.integer("rank"), part.integer("world_size"), str(part.get("kind")), str(part.get("tail")))
-
-
-def _stages(rank: Saved) -> list[Stage]:
-    return [read_stage(stage) for stage in rank.children("stages")]
+    if kind not in NODE_CLASSES:
+        raise UsageError(f"{where}: no node class {kind!r:.80} is imported: import the module that defines it")
+    position = NODE_CLASSES[kind].merge(Ranks(kind, states, epoch, lock_step))
+    return {"node": kind, "config": config, "epoch": epoch, **position}

@@ -10,7 +10,8 @@ from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.scope import Track
 from touchfs.node.core.seed import Seed
 from touchfs.node.graph.version_0_1 import unchained_state, unchained_token
-from touchfs.node.order.order import Order, OrderedNode, OrderIteration, order_seed
+from touchfs.node.order.order import Order, order_seed
+from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
 from touchfs.node.order.partition import Partition
 from touchfs.token import Token
 

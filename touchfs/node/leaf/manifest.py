@@ -22,7 +22,8 @@ from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed
 from touchfs.node.leaf.decoded import DecodedSamples, OnError, SkippingIteration, warn_of
 from touchfs.node.leaf.indexed_leaf import IndexedLeaf
-from touchfs.node.order.order import Order, OrderIteration, order_seed
+from touchfs.node.order.order import Order, order_seed
+from touchfs.node.order.ordered_node import OrderIteration
 from touchfs.node.order.partition import Partition
 from touchfs.token import State, Token
 

@@ -7,7 +7,7 @@ from typing import Any
 from touchfs.errors import UsageError
 from touchfs.node.core.seed import DrawnSeed, SeedOrRng, resolve_seed
 from touchfs.node.leaf.indexed_leaf import IndexedLeaf
-from touchfs.node.order.order import OrderedNode
+from touchfs.node.order.ordered_node import OrderedNode
 from touchfs.node.order.partition import Partition
 from touchfs.node.transform.chain import LazyIteratorChain
 

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import UsageError
 from touchfs.node.core.foreign import begin
@@ -21,6 +21,9 @@ from touchfs.node.core.sources import SourcesNode
 from touchfs.node.graph.share import is_partitioned
 from touchfs.node.order.draws import draws
 from touchfs.token import State
+
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
 
 
 class LazyIteratorMultiplexer(SourcesNode):
@@ -47,6 +50,20 @@ class LazyIteratorMultiplexer(SourcesNode):
             "stop_early": self.stop_early,
             "weights": self.weights,
             "seed": int(self.seed),
+        }
+
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        ranks.refuse_lock_step()
+        in_epoch = ranks.in_epoch()
+        if len(in_epoch) < len(ranks.states) and in_epoch[0].child("config").flag("stop_early"):
+            raise UsageError(f"{ranks.where}: some ranks have stopped early, so the common remainder is not defined")
+        sources = ranks.sources()
+        flags = [state.flags("drained", len(sources)) for state in in_epoch]
+        return {
+            "sources": sources,
+            "drained": [all(column) for column in zip(*flags, strict=True)],
+            "drawn": max(state.integer("drawn") for state in in_epoch),
         }
 
     def __len__(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from touchfs.dataset.sample import Sample
 from touchfs.errors import UsageError
@@ -16,6 +16,9 @@ from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token
+
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
 
 # A source may be empty in some epochs. After this many in a row an endless repeater treats it as empty, or it would
 # loop forever. For a source that is empty in half of its epochs that is wrong once in 4 billion times.
@@ -53,6 +56,13 @@ class LazyRepeater(TransformNode):
 
     def config(self) -> State:
         return {"times": self.times, **({} if self.preserve_id else {"preserve_id": False})}
+
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        source, times = ranks.source(), ranks.states[0].child("config").get("times")
+        # The epoch of the merged source determines the repeat.
+        repeat = int(source["epoch"]) - ranks.epoch * (times or 1)
+        return {"source": source, "repeat": repeat if times is None else min(repeat, times - 1)}
 
     def __len__(self) -> int:
         length = len(self.source)
