@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import UsageError
@@ -79,6 +79,32 @@ class PairNode(IteratorNode, ABC):
         Raises UsageError if this node cannot be positioned at a token.
         """
         raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state can be restored")
+
+    def relocate(self, state: State, token: Token) -> State:
+        """Return the state from which the item of a leaf's `token` comes next, in the epoch (and repeat) of `state`.
+
+        Raises UsageError as `locate`.
+        """
+        return self.locate(token, self.epoch_of(state))
+
+    def epoch_of(self, state: State) -> int:
+        """Return the epoch of a state of this node. For a repeater, each repeat is one."""
+        return int(state["epoch"])
+
+    def progress(self, state: State) -> tuple[int, int | None]:
+        """Return (position, length): how far a state is within `epoch_of`. The length of an endless epoch is None."""
+        return self.total_progress(state)
+
+    def total_progress(self, state: State) -> tuple[int, int | None]:
+        """Return (position, length) of a state as `progress`, but of a repeater over all its repeats.
+
+        Raises UsageError for a node whose states do not tell.
+        """
+        raise UsageError(f"the states of a {kind_of(self)} do not tell how far it is")
+
+    def paths(self, tokens: Sequence[Token]) -> list[bytes]:
+        """Return the path of the first file of each token's sample, relative to the root of the tree."""
+        return [self.make(token).first_path() for token in tokens]
 
     @classmethod
     def merge(cls, ranks: Ranks) -> State:

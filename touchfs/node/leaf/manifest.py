@@ -7,7 +7,7 @@ sequence, and its `fingerprint` if it has one: a string that differs if the data
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -100,6 +100,10 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         if not 0 <= token < self.order.size:
             raise IndexError(f"sample {token} is out of range: {kind_of(self)} has {self.order.size}")
         return self.samples[token]
+
+    def paths(self, tokens: Sequence[Token]) -> list[bytes]:
+        paths: Callable[[Sequence[Token]], list[bytes]] = getattr(self.samples, "paths", super().paths)
+        return paths(tokens)
 
     def config(self) -> State:
         return {**self.order.config(), "fingerprint": getattr(self.samples, "fingerprint", None)}

@@ -56,6 +56,10 @@ class OrderedNode(PartitionedNode):
     def merge(cls, ranks: Ranks) -> State:
         return merge_positions(ranks)
 
+    def total_progress(self, state: State) -> tuple[int, int | None]:
+        stages = [read_stage(stage) for stage in Saved(state).children("stages")]
+        return int(state["position"]), self.order.count(stages)
+
     def locate(self, token: Token, epoch: int) -> State:
         self.make(token)
         return OrderIteration(self, epoch, own=self.order.own(self.ordinal_of(token), epoch)).state()

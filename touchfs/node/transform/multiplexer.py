@@ -66,6 +66,24 @@ class LazyIteratorMultiplexer(SourcesNode):
             "drawn": max(state.integer("drawn") for state in in_epoch),
         }
 
+    def total_progress(self, state: State) -> tuple[int, int | None]:
+        position, total = 0, 0
+        endless = False
+        for source, its_state, drained in zip(self.sources, state["sources"], state["drained"], strict=True):
+            at, length = source.total_progress(its_state)
+            endless = endless or length is None
+            total += length or 0
+            position += (length or 0) if drained else at
+        return position, None if endless else total
+
+    def paths(self, tokens: Sequence[Any]) -> list[bytes]:
+        # A source looks up many paths faster than one at a time.
+        by_source: list[list[Any]] = [[] for _ in self.sources]
+        for number, token in tokens:
+            by_source[number].append(token)
+        paths = [iter(source.paths(own)) for source, own in zip(self.sources, by_source, strict=True)]
+        return [next(paths[number]) for number, _ in tokens]
+
     def __len__(self) -> int:
         if self.stop_early:
             raise TypeError("a LazyIteratorMultiplexer that stops early has no length")

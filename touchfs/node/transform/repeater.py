@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,28 @@ class LazyRepeater(TransformNode):
         # The epoch of the merged source determines the repeat.
         repeat = int(source["epoch"]) - ranks.epoch * (times or 1)
         return {"source": source, "repeat": repeat if times is None else min(repeat, times - 1)}
+
+    def relocate(self, state: State, token: Token) -> State:
+        return {**state, "source": self.source.relocate(state["source"], token)}
+
+    def epoch_of(self, state: State) -> int:
+        return int(state["source"]["epoch"])
+
+    def progress(self, state: State) -> tuple[int, int | None]:
+        position, length = self.source.total_progress(state["source"])
+        return position, length
+
+    def total_progress(self, state: State) -> tuple[int, int | None]:
+        position, length = self.progress(state)
+        if length is None:
+            return position, None
+        # Earlier repeats visited everything, even if this one resumes the remainder of other ranks.
+        whole = len(self.source)
+        return state["repeat"] * whole + position, None if self.times is None else self.times * whole
+
+    def paths(self, tokens: Sequence[Any]) -> list[bytes]:
+        paths: list[bytes] = self.source.paths([token for _, token in tokens])
+        return paths
 
     def __len__(self) -> int:
         length = len(self.source)
