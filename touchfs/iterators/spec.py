@@ -23,6 +23,7 @@ from touchfs.errors import UsageError
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.partition import KINDS, TAILS, Partition
+from touchfs.node.transform.global_shuffle import LazyGlobalShuffle
 from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
 from touchfs.node.transform.repeater import LazyRepeater
 from touchfs.select.expression import parse_where
@@ -118,16 +119,15 @@ def _parts(spec: Spec) -> tuple[MuxSource, ...]:
 
 def _part(spec: Spec, part: MuxSource, samples: AnySamples) -> PairNode:
     seed = spec.shuffle if part.shuffle is None else part.shuffle
-    leaf = LazyIndexedManifestIterator(
-        samples,
-        seed is not None,
-        seed or 0,
-        rank=spec.rank,
-        world_size=spec.world_size,
-        partition=spec.partition,
-        tail=spec.tail,
-    )
-    return _repeated(leaf, part.repeat)
+    ranks: dict[str, Any] = {
+        "rank": spec.rank,
+        "world_size": spec.world_size,
+        "partition": spec.partition,
+        "tail": spec.tail,
+    }
+    if seed is None:
+        return _repeated(LazyIndexedManifestIterator(samples, **ranks), part.repeat)
+    return _repeated(LazyGlobalShuffle(LazyIndexedManifestIterator(samples), seed, **ranks), part.repeat)
 
 
 def _repeated(node: PairNode, repeat: int | bool) -> PairNode:

@@ -20,6 +20,7 @@ from touchfs.node.order.partition import Partition
 from touchfs.node.transform.chain import LazyIteratorChain
 from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.flattener import LazyFlattener
+from touchfs.node.transform.global_shuffle import LazyGlobalShuffle
 from touchfs.node.transform.infinite_multiplexer import LazyInfiniteApproximateMultiplexer
 from touchfs.node.transform.mapper import LazyMapper
 from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
@@ -37,6 +38,7 @@ __all__ = [
     "LazyCutMixer",
     "LazyFilter",
     "LazyFlattener",
+    "LazyGlobalShuffle",
     "LazyIndexedManifestIterator",
     "LazyIndexedSharIterator",
     "LazyInfiniteApproximateMultiplexer",

@@ -17,6 +17,8 @@ from touchfs.token import State, Token, normalize_graph_token
 
 if TYPE_CHECKING:
     from touchfs.node.graph.merge import Ranks
+    from touchfs.node.order.ordered_node import OrderedNode
+    from touchfs.node.order.partition import Partition
 
 
 # By the names that states hold. `merge_states` has states and no graph.
@@ -56,6 +58,11 @@ class PairNode(IteratorNode, ABC):
         """
         return None
 
+    @property
+    def recorded(self) -> PairNode:
+        """The node whose class and parameters states hold: this one, unless it only prepares another."""
+        return self
+
     def config(self) -> State:
         """Return the parameters and properties of the data that a state must agree with."""
         return {}
@@ -79,6 +86,13 @@ class PairNode(IteratorNode, ABC):
         Raises UsageError if this node cannot be positioned at a token.
         """
         raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state can be restored")
+
+    def in_order(self, seed: int, partition: Partition) -> OrderedNode | None:
+        """Return a copy that visits its own items in a shuffled order, or None if only a node above can order them.
+
+        Raises UsageError if this node is one rank's part.
+        """
+        return None
 
     def relocate(self, state: State, token: Token) -> State:
         """Return the state from which the item of a leaf's `token` comes next, in the epoch (and repeat) of `state`.
@@ -105,6 +119,10 @@ class PairNode(IteratorNode, ABC):
     def paths(self, tokens: Sequence[Token]) -> list[bytes]:
         """Return the path of the first file of each token's sample, relative to the root of the tree."""
         return [self.make(token).first_path() for token in tokens]
+
+    def read(self, extension: str, tokens: Sequence[Any]) -> list[bytes]:
+        """Return the bytes of the file with an `extension` of each token's sample."""
+        return [self.make(normalize_graph_token(token))[extension] for token in tokens]
 
     @classmethod
     def merge(cls, ranks: Ranks) -> State:

@@ -1,7 +1,8 @@
 """The leaf over any sequence or indexed dataset. Its tokens are ordinals.
 
 A token needs no seed and no epoch: an ordinal is the same sample in any order. Every state records the length of the
-sequence, and its `fingerprint` if it has one: a string that differs if the data differs.
+sequence, and its `fingerprint` if it has one: a string that differs if the data differs. Of a sequence that has the
+methods `paths(ordinals)` and `read(extension, ordinals)`, as samples of a dataset do, many samples take one call.
 """
 
 from __future__ import annotations
@@ -104,6 +105,10 @@ class LazyIndexedManifestIterator(IndexedLeaf):
     def paths(self, tokens: Sequence[Token]) -> list[bytes]:
         paths: Callable[[Sequence[Token]], list[bytes]] = getattr(self.samples, "paths", super().paths)
         return paths(tokens)
+
+    def read(self, extension: str, tokens: Sequence[Any]) -> list[bytes]:
+        read: Callable[[str, Sequence[Any]], list[bytes]] = getattr(self.samples, "read", super().read)
+        return read(extension, tokens)
 
     def config(self) -> State:
         return {**self.order.config(), "fingerprint": getattr(self.samples, "fingerprint", None)}

@@ -64,6 +64,10 @@ class OrderedNode(PartitionedNode):
         self.make(token)
         return OrderIteration(self, epoch, own=self.order.own(self.ordinal_of(token), epoch)).state()
 
+    def __len__(self) -> int:
+        """Return how many ordinals this rank visits in an epoch."""
+        return self.order.count()
+
 
 class OrderIteration(Iteration):
     """An iteration whose position is one integer: `own`, this rank's next position."""
