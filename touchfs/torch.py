@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from touchfs.errors import FormatError, MissingExtraError, UsageError
-from touchfs.node.core.foreign import begin, maker, resume_root
+from touchfs.node.core.foreign import begin, count_ordinals, maker, resume_root
 from touchfs.node.core.iteration import Iteration, Pair, TrackedPairs
 from touchfs.node.core.iterator_node import (
     IteratorNode,
@@ -170,16 +170,6 @@ class NodeIterableDataset(IterableDataset[Any]):
         return Pass(node, iteration, _item, count)
 
 
-def _has_ordinals(node: Any) -> bool:
-    try:
-        node.token_at(0, 0)
-    except (AttributeError, TypeError, UsageError):
-        return False
-    except IndexError:  # the graph is empty
-        pass
-    return True
-
-
 class NodeDataset(Dataset[Any]):
     """The graph below `node` as a map-style dataset: from tokens to items. Use it with a `NodeSampler`.
 
@@ -189,7 +179,8 @@ class NodeDataset(Dataset[Any]):
 
     def __init__(self, node: Any) -> None:
         self.node = _restorable(node)
-        self._has_ordinals = _has_ordinals(self.node) and not is_partitioned(self.node)
+        is_part = is_partitioned(self.node) or is_split(self.node)
+        self._has_ordinals = not is_part and count_ordinals(self.node) is not None
 
     def __getitem__(self, token: Any) -> Any:
         token = normalize_graph_token(token)

@@ -29,7 +29,7 @@ import numpy as np
 from touchfs.errors import UsageError
 from touchfs.node.audio.mixing import DIGITS, Audio, mix, samples_of
 from touchfs.node.audio.sound import Cut, as_cut, with_id
-from touchfs.node.core.foreign import locate, maker
+from touchfs.node.core.foreign import count_ordinals, locate, maker
 from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.iterator_node import IteratorNode, kind_of, resolve_iterator_source
 from touchfs.node.core.lhotse_names import refuses
@@ -227,16 +227,15 @@ class CutMixerIteration(TransformIteration):
 
 def _indexed(mix_in_cuts: Any) -> Any:
     node = resolve_iterator_source(mix_in_cuts)
-    try:
-        if not isinstance(node, IteratorNode):
+    why = f"mix_in_cuts is a {kind_of(node)}, and noise is drawn at random: give a sequence or an indexed node"
+    if not isinstance(node, IteratorNode):
+        try:
             node = LazyIndexedManifestIterator(node)
-        if not len(node):
-            raise UsageError("mix_in_cuts is empty")
-        node.token_at(0, 0)
-    except (TypeError, AttributeError) as error:
-        raise UsageError(
-            f"mix_in_cuts is a {kind_of(node)}, and noise is drawn at random: give a sequence or an indexed node"
-        ) from error
+        except TypeError as error:  # it has no length
+            raise UsageError(why) from error
+    count = count_ordinals(node)
+    if not count:
+        raise UsageError(why if count is None else "mix_in_cuts is empty")
     return node
 
 

@@ -112,6 +112,20 @@ def is_indexed(source: object) -> bool:
     return bool(getattr(source, "is_indexed", False))
 
 
+def count_ordinals(source: Any) -> int | None:
+    """Return how many items of a source `source.token_at(ordinal, epoch)` can reach, or None if it has no ordinals.
+
+    Raises UsageError if the source has ordinals, and is only a part of its data.
+    """
+    try:
+        size = len(source)
+        if size:
+            source.token_at(0, 0)
+    except (TypeError, AttributeError):
+        return None
+    return size
+
+
 class ForeignIteration(Iteration):
     """An iteration of a foreign node or a plain iterable, driven inside a scope of its own."""
 

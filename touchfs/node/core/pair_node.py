@@ -88,7 +88,7 @@ class PairNode(IteratorNode, ABC):
         raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state can be restored")
 
     def in_order(self, seed: int, partition: Partition) -> OrderedNode | None:
-        """Return a copy that visits its own items in a shuffled order, or None if only a node above can order them.
+        """Return a copy that visits `partition` of its items shuffled with `seed`, or None if only a node above can.
 
         Raises UsageError if this node is one rank's part.
         """
@@ -117,11 +117,11 @@ class PairNode(IteratorNode, ABC):
         raise UsageError(f"the states of a {kind_of(self)} do not tell how far it is")
 
     def paths(self, tokens: Sequence[Token]) -> list[bytes]:
-        """Return the path of the first file of each token's sample, relative to the root of the tree."""
+        """Return the path of the first file of the sample of each of `tokens`, relative to the root of the tree."""
         return [self.make(token).first_path() for token in tokens]
 
     def read(self, extension: str, tokens: Sequence[Any]) -> list[bytes]:
-        """Return the bytes of the file with an `extension` of each token's sample."""
+        """Return the bytes of the file with an `extension` of the sample of each of `tokens`."""
         return [self.make(normalize_graph_token(token))[extension] for token in tokens]
 
     @classmethod

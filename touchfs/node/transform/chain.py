@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Self
 
 from touchfs.errors import UsageError
-from touchfs.node.core.foreign import begin, locate, maker
+from touchfs.node.core.foreign import begin, count_ordinals, locate, maker
 from touchfs.node.core.iteration import Iteration, Pair
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.saved import Saved
@@ -148,13 +148,10 @@ class ChainIteration(Iteration):
 
 
 def _size(source: Any) -> int:
-    try:
-        size = len(source)
-        if size:
-            source.token_at(0, 0)
-    except (TypeError, AttributeError) as error:
+    size = count_ordinals(source)
+    if size is None:
         raise UsageError(
             f"a global shuffle needs indexed sources of known length, and {kind_of(source)} is not one: "
             "open it with indexed=True, or shuffle a buffer of it"
-        ) from error
+        )
     return size

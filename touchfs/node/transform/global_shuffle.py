@@ -73,7 +73,7 @@ class LazyGlobalShuffle(TransformNode):
         return self.source.in_order(seed, partition)
 
     def token_at(self, ordinal: int, epoch: int) -> Token:
-        """Return the token of an ordinal of the source, for a global shuffle above."""
+        """Return the token of an ordinal of the source in an epoch, for a global shuffle above."""
         return self.source.token_at(ordinal, epoch)
 
     def ordinal_of(self, token: Token) -> int:
