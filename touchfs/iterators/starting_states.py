@@ -8,7 +8,7 @@ from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, UsageError
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.spec import check_name
-from touchfs.select.selection import AnySamples, Selection, position_at
+from touchfs.select.selection import AnySamples, position_at
 from touchfs.token import State, from_json, to_json
 
 _ITEM = {"fingerprint": str, "source": str, "shard": str, "ordinal": int, "segment": int}
@@ -41,8 +41,7 @@ def _position(samples: AnySamples, item: dict[str, Any], dataset: Dataset) -> in
     position = position_at(samples, (shard, item["ordinal"], item["segment"]))
     found = samples[position] if position < len(samples) else None
     if found is None or (found.shard, found.ordinal, found.number) != expected:
-        what = "what the iterator selects" if isinstance(samples, Selection) else "the dataset"
-        raise UsageError(f"the item of the token is not in {what}")
+        raise UsageError("the item of the token is not in what the iterator selects")
     return position
 
 

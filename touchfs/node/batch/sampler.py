@@ -1,7 +1,7 @@
 """Batches of as many samples as fit, in the order of the source.
 
-With `shuffle`, the source first goes through a `LazyShuffler` of `buffer_size`. For one indexed dataset a global
-shuffle is better (`LazyIndexedManifestIterator(…, shuffle=True)`): the state is then a few integers, and at most one
+With `shuffle`, the source first goes through a `LazyShuffler` of `buffer_size`. Of indexed data a global shuffle
+is better (`LazyGlobalShuffle`): the state is then a few integers, and at most one
 sample is buffered between two batches, the one that did not fit into the first.
 """
 

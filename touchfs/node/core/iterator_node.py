@@ -10,6 +10,7 @@ A *node* describes which items to iterate and in which order. A *token* rebuilds
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -85,6 +86,16 @@ def children_of(node: object) -> list[Any]:
     """Return the children of a node of any kind: its `sources`, or its `source`."""
     sources = getattr(node, "sources", None)
     return list(sources) if isinstance(sources, list | tuple) else [node.source] if hasattr(node, "source") else []
+
+
+def with_children(node: Any, children: list[Any]) -> Any:
+    """Return a copy of a node with other children, as many as `children_of` returns."""
+    copied = copy.copy(node)
+    if isinstance(getattr(node, "sources", None), list | tuple):
+        copied.sources = children
+    else:
+        (copied.source,) = children
+    return copied
 
 
 def refuse_state(node: object, why: str | None = None) -> NoReturn:

@@ -9,11 +9,10 @@ A source that is not a node, such as a list, may have a method `for_worker` too.
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from typing import Any
 
-from touchfs.node.core.iterator_node import IteratorNode, children_of
+from touchfs.node.core.iterator_node import IteratorNode, children_of, with_children
 
 
 def share_of(node: Any, worker: int, workers: int) -> Any:
@@ -33,14 +32,7 @@ def _share(node: Any, worker: int, workers: int, shared: dict[int, Any]) -> Any:
     # A node that occurs twice in the graph is also a single node in the share.
     if id(node) not in shared:
         part = getattr(node, "for_worker", partial(IteratorNode.for_worker, node))(worker, workers)
-        shared[id(node)] = _with_shares(node, worker, workers, shared) if part is None else part
+        if part is None:
+            part = with_children(node, [_share(child, worker, workers, shared) for child in children_of(node)])
+        shared[id(node)] = part
     return shared[id(node)]
-
-
-def _with_shares(node: Any, worker: int, workers: int, shared: dict[int, Any]) -> Any:
-    mine, children = copy.copy(node), [_share(child, worker, workers, shared) for child in children_of(node)]
-    if hasattr(node, "sources"):
-        mine.sources = children
-    else:
-        (mine.source,) = children
-    return mine

@@ -1,8 +1,8 @@
 """A shuffle buffer, for sources whose order cannot be permuted.
 
 The buffer is kept full, and each step takes one of its entries at random. It holds tokens, and an item is made when it
-is taken, so resuming decodes nothing. The state consists of the buffer's tokens; for one indexed dataset,
-`LazyIndexedManifestIterator(…, shuffle=True)` shuffles globally, with a state of one integer.
+is taken, so resuming decodes nothing. The state consists of the buffer's tokens; of indexed data,
+`LazyGlobalShuffle` shuffles all, with a state of one integer.
 """
 
 from __future__ import annotations
