@@ -107,15 +107,18 @@ class SampleSet:
         partition: str = "stride",
         tail: str = "keep",
     ) -> SampleSet:
-        """Shuffle globally (`LazyGlobalShuffle`, needs an index), or through a buffer of `buffer_size` items
-        (`LazyShuffler`, any stream).
+        """Shuffle globally (needs an index), or approximately through a buffer of `buffer_size` items (any stream).
 
-        A global shuffle can be split among ranks, as `Partition(rank, world_size, partition, tail)`. If `seed` is None,
-        or `rng` is given, a seed is drawn. Raises UsageError if the items cannot be shuffled in this way.
+        The nodes are `LazyGlobalShuffle` and `LazyShuffler`. A global shuffle can be split among ranks, as
+        `Partition(rank, world_size, partition, tail)`. If `seed` is None, or `rng` is given, a seed is drawn. Raises
+        UsageError if the items cannot be shuffled in this way.
         """
         if buffer_size is None:
-            ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "partition": partition, "tail": tail}
-            return SampleSet(node.LazyGlobalShuffle(self.data, seed, rng=rng, **ranks))
+            return SampleSet(
+                node.LazyGlobalShuffle(
+                    self.data, seed, rng=rng, rank=rank, world_size=world_size, partition=partition, tail=tail
+                )
+            )
         if world_size != 1:
             raise UsageError("a shuffle buffer has no ranks: give rank and world_size to what is shuffled")
         return SampleSet(node.LazyShuffler(self.data, buffer_size, seed, rng=rng))

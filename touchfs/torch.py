@@ -297,12 +297,12 @@ def _iteration(given: Any, share: Any, epoch: int, state: State | None = None) -
         return begin(share, epoch)
     if not isinstance(given, PairNode):
         return resume_root(share, Saved(given.state_dict())) if _is_restored(given) else begin(share, 0)
-    track = given._current_track()
-    return begin(share, track.epoch) if track.loaded is None else resume_root(share, Saved(track.loaded.state()))
+    next_epoch, loaded = given.next_start()
+    return begin(share, next_epoch) if loaded is None else resume_root(share, Saved(loaded))
 
 
 def _is_restored(node: Any) -> bool:
     """Return True if a state was loaded at or below this node, and no iteration has begun since."""
     if isinstance(node, PairNode):
-        return node._current_track().loaded is not None
+        return node.next_start()[1] is not None
     return any(map(_is_restored, children_of(node)))

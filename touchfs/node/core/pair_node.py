@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from touchfs.node.order.partition import Partition
 
 
-# By the names that states hold. `merge_states` has states and no graph.
+# The latest class of each name: states hold names, and `merge_states` has no graph.
 NODE_CLASSES: dict[str, type[PairNode]] = {}
 
 
@@ -37,7 +37,7 @@ class PairNode(IteratorNode, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        NODE_CLASSES.setdefault(cls.__name__, cls)
+        NODE_CLASSES[cls.__name__] = cls
 
     @abstractmethod
     def iteration(self, epoch: int, saved: Saved) -> Iteration:
@@ -174,6 +174,10 @@ class PairNode(IteratorNode, ABC):
         track.loaded, track.latest = self.begin(saved=Saved(state)), None
         track.epoch = track.loaded.epoch
 
+    def next_start(self) -> tuple[int, State | None]:
+        """Return the epoch that the next `iter` begins, and the state that it begins at if one was loaded."""
+        return self._current_track().next_start()
+
     def _current_track(self) -> Track:
         scope = current_scope.get()
         if scope is not None:
@@ -206,7 +210,7 @@ class PairNode(IteratorNode, ABC):
         state = self.__dict__.copy()
         track: Track | None = state.pop("_track", None)
         if track is not None:
-            state["_resume"] = (track.epoch, track.loaded and track.loaded.state())
+            state["_resume"] = track.next_start()
         return state
 
     def __setstate__(self, state: State) -> None:

@@ -42,8 +42,10 @@ def merge_states(states: Sequence[State], cursor: Literal["ranks", "global"] = "
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The states of one node on all ranks, of the class `kind`. The earliest is of `epoch`, no other of a later one
-    than the next. With `lock_step` there is one state, and all ranks are at its position."""
+    """The states of one node, of the class `kind`, on all ranks.
+
+    Each is of `epoch` or of the next one. With `lock_step` there is one state, and all ranks are at its position.
+    """
 
     kind: str
     states: list[Saved]
