@@ -27,7 +27,7 @@ from touchfs.dataset.tables import arrow_table
 from touchfs.errors import MissingExtraError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.node.batch.batcher import LazyBatcher
-from touchfs.node.core.state import collect_state_dict, restore_state_dict
+from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.feistel import Feistel
 from touchfs.node.transform.filter import LazyFilter

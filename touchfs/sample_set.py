@@ -15,14 +15,11 @@ from random import Random
 from typing import Any
 
 from touchfs import node
-from touchfs.dataset.samples import Samples
 from touchfs.errors import UsageError
 from touchfs.node.core.seed import Seed, SeedOrRng
-from touchfs.node.core.state import graph_of
+from touchfs.node.graph.state import graph_of
 from touchfs.node.leaf.shar import Fields, list_fields
-from touchfs.node.transform.global_shuffle import global_shuffle
 from touchfs.peers.match import has_native_indexes, matches, why_sequential
-from touchfs.select.selection import Selection
 from touchfs.token import State
 
 
@@ -112,16 +109,19 @@ class SampleSet:
     ) -> SampleSet:
         """Shuffle globally (needs an index), or approximately through a buffer of `buffer_size` items (any stream).
 
-        A global shuffle can be split among ranks, as `Partition(rank, world_size, partition, tail)`. If `seed` is None,
-        or `rng` is given, a seed is drawn. Raises UsageError if the items cannot be shuffled in this way.
+        The nodes are `LazyGlobalShuffle` and `LazyShuffler`. A global shuffle can be split among ranks, as
+        `Partition(rank, world_size, partition, tail)`. If `seed` is None, or `rng` is given, a seed is drawn. Raises
+        UsageError if the items cannot be shuffled in this way.
         """
-        if rng is not None:
-            seed = rng
         if buffer_size is None:
-            return SampleSet(global_shuffle(self.data, seed, node.Partition(rank, world_size, partition, tail)))
+            return SampleSet(
+                node.LazyGlobalShuffle(
+                    self.data, seed, rng=rng, rank=rank, world_size=world_size, partition=partition, tail=tail
+                )
+            )
         if world_size != 1:
             raise UsageError("a shuffle buffer has no ranks: give rank and world_size to what is shuffled")
-        return SampleSet(node.LazyShuffler(self.data, buffer_size, seed))
+        return SampleSet(node.LazyShuffler(self.data, buffer_size, seed, rng=rng))
 
     def chain(self, *others: Iterable[Any], **options: Any) -> SampleSet:
         """Append the items of others; `options` are those of `LazyIteratorChain`."""
@@ -168,9 +168,8 @@ class SampleSet:
         dataset, of shape (n,), and this is one call of `OpenDataset.read`; it raises the same errors. Any other graph
         makes the samples one by one, and raises UsageError if it cannot make them from tokens.
         """
-        samples = self.data.samples if isinstance(self.data, node.LazyIndexedManifestIterator) else None
-        if isinstance(samples, Samples | Selection):
-            return samples.read(extension, tokens)
+        if isinstance(self.data, node.PairNode):
+            return self.data.read(extension, tokens)
         return [self.data[token][extension] for token in tokens]
 
     def state_dict(self) -> State:

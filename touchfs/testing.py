@@ -1,12 +1,15 @@
-"""A conformance check for nodes, to test your own nodes:
+"""Conformance checks for nodes, to test your own nodes:
 
     def test_my_transform():
         check_restore(lambda: MyTransform(LazyIndexedManifestIterator(samples, shuffle=True)))
 
-`make_node` builds the same graph at each call, as a restarted job would. The check saves at every position of two
+`make_node` builds the same graph at each call, as a restarted job would. `check_restore` saves at every position of two
 epochs, also before the first item and after the end, restores each state into a new graph through JSON, and compares
 the remaining items and the whole next epoch with an uninterrupted run. The time grows with the square of an epoch's
 length, so use small data. A failure raises AssertionError with the position and the difference.
+
+`check_shares` and `check_merge` are for nodes that make each item from one of their source: they check that workers,
+and ranks that resume with other ranks, yield each item exactly once.
 """
 
 from __future__ import annotations
@@ -16,17 +19,22 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import IteratorNode, PairNode, kind_of, supports_graph_restore
+from touchfs.node.core.iterator_node import IteratorNode, kind_of, supports_graph_restore
 from touchfs.node.core.origin import get_graph_origin
-from touchfs.node.core.state import collect_state_dict, restore_state_dict
+from touchfs.node.core.pair_node import PairNode
+from touchfs.node.graph.merge import merge_states
+from touchfs.node.graph.share import share_of
+from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.posix import interpreter
 from touchfs.token import Token, from_json, normalize_graph_token, to_json
 
 MakeNode = Callable[[], IteratorNode]
+# Called with a rank and the number of ranks.
+MakeRank = Callable[[int, int], IteratorNode]
 Equal = Callable[[Any, Any], Any]
 # (epoch, items taken), or (epoch, None) after StopIteration.
 Checkpoint = tuple[int, int | None]
@@ -70,6 +78,37 @@ def check_restore(
             for checkpoint, state in states.items():
                 parts = pool.submit(_resume, make_node, state, _counts(left[checkpoint])).result()
                 _compare(parts, left[checkpoint], equal, f"restored {_name(checkpoint)} in a new process")
+
+
+def check_shares(make_node: MakeNode, workers: int = 3, *, equal: Equal = operator.eq) -> None:
+    """Check that the shares of 2 to `workers` workers of a graph together yield each item of an epoch exactly once.
+
+    `make_node` builds the graph, and `equal(a, b)` compares two items, as for `check_restore`. Raises AssertionError if
+    the items differ, UsageError if the graph cannot be split.
+    """
+    for count in range(2, workers + 1):
+        items = [item for worker in range(count) for item in share_of(make_node(), worker, count)]
+        _compare_unordered(items, list(make_node()), equal, f"the shares of {count} workers")
+
+
+def check_merge(make_node: MakeRank, ranks: int = 3, *, equal: Equal = operator.eq) -> None:
+    """Check that 1 to `ranks` ranks, resumed by other ranks, together yield each item of an epoch exactly once.
+
+    `make_node(rank, world_size)` builds the graph of one rank, which must take its part with the tail "keep".
+    `equal(a, b)` compares two items. Raises AssertionError if an item is missing or comes twice, UsageError if the
+    states cannot be merged.
+    """
+    expected = list(make_node(0, 1))
+    for before, after in product(range(1, ranks + 1), repeat=2):
+        old = [make_node(rank, before) for rank in range(before)]
+        # The first rank takes nothing, or all might have finished the epoch.
+        items = [item for rank, node in enumerate(old) for item in islice(node, rank)]
+        state = from_json(to_json(merge_states(list(map(collect_state_dict, old)))))
+        for rank in range(after):
+            node = make_node(rank, after)
+            restore_state_dict(node, state)
+            items += node
+        _compare_unordered(items, expected, equal, f"{before} ranks, resumed by {after},")
 
 
 def _check_saving(make_node: MakeNode, epochs: list[list[Any]], equal: Equal) -> dict[Checkpoint, str]:
@@ -179,6 +218,16 @@ def _compare(got: list[list[Any]], expected: list[list[Any]], equal: Equal, when
     for which, (part, correct) in enumerate(zip(got, expected, strict=True)):
         same = len(part) == len(correct) and all(map(equal, part, correct))
         _expect(same, f"{when} part {which} is {part!r:.500}, and must be {correct!r:.500}")
+
+
+def _compare_unordered(got: list[Any], expected: list[Any], equal: Equal, whose: str) -> None:
+    left = list(expected)
+    for item in got:
+        found = next((i for i, other in enumerate(left) if equal(item, other)), None)
+        if found is None:
+            raise AssertionError(f"{whose} yield {item!r:.200} too often")
+        del left[found]
+    _expect(not left, f"{whose} do not yield {left!r:.500}")
 
 
 def _shape(state: Any) -> Any:

@@ -29,24 +29,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from touchfs.errors import FormatError, MissingExtraError, UsageError
-from touchfs.node.core.base import (
-    Iteration,
+from touchfs.node.core.foreign import begin, count_ordinals, maker, resume_root
+from touchfs.node.core.iteration import Iteration, Pair, TrackedPairs
+from touchfs.node.core.iterator_node import (
     IteratorNode,
-    Pair,
-    PairNode,
-    TrackedPairs,
     children_of,
     kind_of,
     resolve_iterator_source,
     supports_graph_restore,
 )
-from touchfs.node.core.foreign import begin, maker, resume_root
-from touchfs.node.core.graph import drawing_nodes, refuse_drawn_seeds
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.scope import Track
 from touchfs.node.core.seed import DrawnSeed
-from touchfs.node.core.share import is_partitioned, share_of
-from touchfs.node.core.state import VERSION, graph_of, resume
+from touchfs.node.graph.description import drawing_nodes, refuse_drawn_seeds
+from touchfs.node.graph.share import is_partitioned, share_of
+from touchfs.node.graph.state import VERSION, graph_of, resume
 from touchfs.node.leaf.dataloading import is_split, rank_of_environment, rank_of_process
 from touchfs.posix.memory import IS_SUPPORTED, Sender
 from touchfs.token import State, normalize_graph_token
@@ -172,16 +170,6 @@ class NodeIterableDataset(IterableDataset[Any]):
         return Pass(node, iteration, _item, count)
 
 
-def _has_ordinals(node: Any) -> bool:
-    try:
-        node.token_at(0, 0)
-    except (AttributeError, TypeError, UsageError):
-        return False
-    except IndexError:  # the graph is empty
-        pass
-    return True
-
-
 class NodeDataset(Dataset[Any]):
     """The graph below `node` as a map-style dataset: from tokens to items. Use it with a `NodeSampler`.
 
@@ -191,7 +179,8 @@ class NodeDataset(Dataset[Any]):
 
     def __init__(self, node: Any) -> None:
         self.node = _restorable(node)
-        self._has_ordinals = _has_ordinals(self.node) and not is_partitioned(self.node)
+        is_part = is_partitioned(self.node) or is_split(self.node)
+        self._has_ordinals = not is_part and count_ordinals(self.node) is not None
 
     def __getitem__(self, token: Any) -> Any:
         token = normalize_graph_token(token)
@@ -308,12 +297,12 @@ def _iteration(given: Any, share: Any, epoch: int, state: State | None = None) -
         return begin(share, epoch)
     if not isinstance(given, PairNode):
         return resume_root(share, Saved(given.state_dict())) if _is_restored(given) else begin(share, 0)
-    track = given._current_track()
-    return begin(share, track.epoch) if track.loaded is None else resume_root(share, Saved(track.loaded.state()))
+    next_epoch, loaded = given.next_start()
+    return begin(share, next_epoch) if loaded is None else resume_root(share, Saved(loaded))
 
 
 def _is_restored(node: Any) -> bool:
     """Return True if a state was loaded at or below this node, and no iteration has begun since."""
     if isinstance(node, PairNode):
-        return node._current_track().loaded is not None
+        return node.next_start()[1] is not None
     return any(map(_is_restored, children_of(node)))

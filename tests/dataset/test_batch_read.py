@@ -112,5 +112,6 @@ def test_a_set_reads_the_files_of_its_tokens(tars: Path) -> None:
     wanted = [leaf[token]["a"] for token in tokens]
     assert leaf.read("a", tokens) == wanted
     assert leaf.filter(bool).read("a", tokens) == wanted
+    assert leaf.shuffle(7).read("a", tokens) == wanted
     with pytest.raises(NotFoundError):
         leaf.read("b", range(40))

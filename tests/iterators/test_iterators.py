@@ -27,7 +27,7 @@ from touchfs.indexing import open_dataset
 from touchfs.iterators import live_graph
 from touchfs.iterators.iterators import Iterators
 from touchfs.iterators.open_files import OpenFile, OpenFiles
-from touchfs.iterators.spec import build_graph, parse_spec
+from touchfs.iterators.spec import build_graph, parse_spec, select_samples
 from touchfs.node.transform.repeater import RepeaterIteration
 from touchfs.select.selection import Selector
 from touchfs.store.open_table import OpenTable
@@ -231,7 +231,8 @@ class TestStates:
                 assert [others.read(other, "next") for _ in told[number:]] == told[number:]
 
     def test_the_python_api_has_the_same_states(self, iterators, dataset, tmp_path):
-        graph = build_graph(parse_spec(MUXED), Selector(dataset, os.fspath(tmp_path)))
+        spec = parse_spec(MUXED)
+        graph = build_graph(spec, select_samples(spec, Selector(dataset, os.fspath(tmp_path))))
         iterator = made(iterators, **MUXED)
         samples = iter(graph)
         for _ in range(11):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
@@ -23,6 +24,9 @@ from touchfs.store.store import StateStore
 from touchfs.token import to_json
 from touchfs.view.plan import parse_plan
 
+DATA = Path(__file__).parent.parent / "data"
+# What an earlier version wrote (tests/data/global_shuffle/passes.py): a token of each spec, and the lines around it.
+KEPT = json.loads((DATA / "global_shuffle" / "specs.json").read_text())
 PLAN = "max=0.02,gap=0.1"
 RANK = {"rank": 1, "world_size": 3}
 BLOCK = {**RANK, "partition": "block", "tail": "pad"}
@@ -170,3 +174,18 @@ def test_shuffling_begins_at_the_start_of_a_set_that_was_restored(source: Path) 
     samples.load_state_dict(samples.state_dict())
     assert list(samples.shuffle(7)) == list(whole(source).shuffle(7))
     assert len(list(samples)) == len(samples) - 1
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_spec_goes_on_from_a_token_that_was_kept(tmp_path: Path, name: str) -> None:
+    kept = KEPT[name]
+    shutil.copytree(DATA / "version_0.1" / "dataset", tmp_path / "dataset")
+    with closing(StateStore(os.fspath(tmp_path / "store.sqlite"))) as store:
+        iterators = Iterators(store, open_dataset(os.fspath(tmp_path / "dataset")))
+        iterator = iterators.create("train")
+        iterators.write(iterator, "spec", kept["spec"])
+        assert [iterators.read(iterator, "next") for _ in kept["taken"]] == kept["taken"]
+        assert json.loads(iterators.read(iterator, "token")) == kept["token"]
+        iterators.write(iterator, "reset", 1)
+        iterators.write(iterator, "token", kept["token"])
+        assert iterators.read(iterator, "next") == kept["then"]

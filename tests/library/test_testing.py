@@ -11,8 +11,19 @@ import pytest
 from node.graphs import Doubler, Thing, leaf, shuffled
 
 from touchfs.errors import UsageError
-from touchfs.node import LazyIteratorMultiplexer, LazyMapper, attach_graph_origin, get_graph_origin
-from touchfs.testing import check_restore
+from touchfs.node import (
+    IteratorNode,
+    LazyGlobalShuffle,
+    LazyIndexedManifestIterator,
+    LazyIteratorMultiplexer,
+    LazyMapper,
+    LazyShuffler,
+    attach_graph_origin,
+    get_graph_origin,
+)
+from touchfs.node.graph.merge import Ranks
+from touchfs.testing import check_merge, check_restore, check_shares
+from touchfs.token import State
 
 
 class PositionInTheNode(Doubler):
@@ -116,3 +127,48 @@ def test_items_may_need_their_own_comparison() -> None:
         check_restore(make)
     check_restore(make, equal=lambda one, other: one.value == other.value)
     assert len(list(islice(make(), 3))) == 3
+
+
+def part(rank: int, world_size: int) -> LazyIndexedManifestIterator:
+    return LazyIndexedManifestIterator(range(7), rank=rank, world_size=world_size)
+
+
+class MergesToTheStart(LazyMapper):
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        return {"source": {**ranks.source(), "stages": []}}
+
+
+class TakesAllAlways(Doubler):
+    def for_worker(self, worker: int, workers: int) -> IteratorNode:
+        return self
+
+
+class TakesNothing(Doubler):
+    def for_worker(self, worker: int, workers: int) -> IteratorNode:
+        return TakesNothing(leaf(0))
+
+
+def test_shares_that_are_disjoint_and_complete_pass() -> None:
+    for make in (shuffled, lambda: Doubler(shuffled()), lambda: LazyGlobalShuffle(LazyMapper(leaf(), repr), 3)):
+        check_shares(make)
+
+
+def test_shares_that_overlap_or_miss_items_are_found() -> None:
+    with pytest.raises(AssertionError, match=r"the shares of 2 workers yield .* too often"):
+        check_shares(lambda: TakesAllAlways(leaf()))
+    with pytest.raises(AssertionError, match="the shares of 2 workers do not yield"):
+        check_shares(lambda: TakesNothing(leaf()))
+
+
+def test_ranks_that_go_on_with_others_pass() -> None:
+    check_merge(lambda rank, world_size: LazyMapper(part(rank, world_size), str))
+    check_merge(lambda rank, world_size: Doubler(part(rank, world_size)))
+    check_merge(lambda rank, world_size: LazyGlobalShuffle(leaf(), 3, rank=rank, world_size=world_size))
+
+
+def test_ranks_that_go_on_wrongly_or_not_at_all_are_found() -> None:
+    with pytest.raises(AssertionError, match="2 ranks, resumed by 1, yield '1' too often"):
+        check_merge(lambda rank, world_size: MergesToTheStart(part(rank, world_size), str))
+    with pytest.raises(UsageError, match="a LazyShuffler cannot resume with another number of ranks"):
+        check_merge(lambda rank, world_size: LazyShuffler(part(rank, world_size), 3))

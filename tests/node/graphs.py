@@ -15,6 +15,7 @@ from touchfs.node import (
     LazyBatcher,
     LazyFilter,
     LazyFlattener,
+    LazyGlobalShuffle,
     LazyIndexedManifestIterator,
     LazyIndexedSharIterator,
     LazyIteratorChain,
@@ -156,6 +157,11 @@ GRAPHS: dict[str, Make] = {
     "mux": lambda: LazyIteratorMultiplexer(shuffled(3), leaf(6), weights=[0.3, 0.7], seed=1),
     "mux that stops early": lambda: LazyIteratorMultiplexer(shuffled(3), leaf(6), stop_early=True, seed=1),
     "mux of one node twice": lambda: twice(LazyIteratorMultiplexer, shuffled),
+    "global shuffle": lambda: LazyGlobalShuffle(leaf(), 3),
+    "global shuffle of a mapper": lambda: LazyGlobalShuffle(LazyMapper(leaf(), text), 3),
+    "filter of a global shuffle, twice": lambda: twice(
+        LazyIteratorChain, lambda: LazyFilter(LazyGlobalShuffle(leaf(), 3), odd)
+    ),
     "shuffler": lambda: LazyShuffler(shuffled(9), 4, seed=1),
     "shuffler with room for all": lambda: LazyShuffler(leaf(5), 50),
     "shuffler of numbers and None": lambda: LazyShuffler(LazyMapper(numbers(11), none_at_104), 3),

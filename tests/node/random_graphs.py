@@ -26,6 +26,7 @@ from touchfs.node import (
     LazyCutMixer,
     LazyFilter,
     LazyFlattener,
+    LazyGlobalShuffle,
     LazyIndexedManifestIterator,
     LazyIndexedSharIterator,
     LazyInfiniteApproximateMultiplexer,
@@ -153,6 +154,7 @@ OVER_ONE: dict[str, Callable[[Any, Random], IteratorNode]] = {
     "filter": lambda child, r: LazyFilter(child, odd),
     "slicer": lambda child, r: LazySlicer(child, r.randrange(2), 2),
     "shuffler": lambda child, r: LazyShuffler(child, r.choice([1, 3, 20]), r.randrange(4)),
+    "global shuffle": lambda child, r: LazyGlobalShuffle(child, r.randrange(4)),
     "flattener": lambda child, r: LazyFlattener(child),
     "repeater": lambda child, r: LazyRepeater(child, r.randrange(1, 4)),
     "endless repeater": lambda child, r: LazyRepeater(child),
@@ -179,10 +181,11 @@ OVER_THREE: dict[str, Callable[..., IteratorNode]] = {
         *children, max_open_streams=random.choice([None, 2])
     ),
 }
-SHUFFLED_CHAIN = "shuffled chain"
-# What can be below it, at any depth.
+SHUFFLE, SHUFFLED_CHAIN = "global shuffle", "shuffled chain"
+SHUFFLES = [SHUFFLE, SHUFFLED_CHAIN]
+# What can be below these two, at any depth.
 ORDINAL_LEAVES = ["leaf", "shar"]
-ORDINAL_KINDS = ["mapper", "mixer", SHUFFLED_CHAIN]
+ORDINAL_KINDS = ["mapper", "mixer", *SHUFFLES]
 COMPOSITES = [*OVER_ONE, *OVER_THREE, SHUFFLED_CHAIN]
 HOLDING = {
     *("shuffler", "flattener", "prefetcher", "prefetcher of slow items", "dynamic sampler", "bucketing sampler"),
@@ -245,7 +248,7 @@ class Recipe:
 def over(kind: str, lower: Recipe, random: Random) -> Recipe | None:
     """A graph of that kind directly over another, or None where there can be none."""
     leaves = sorted(INDEXED if lower.restores else {*lower.kinds} & {*LEAVES})
-    if kind == SHUFFLED_CHAIN:
+    if kind in SHUFFLES:
         if not lower.has_ordinals:
             return None
         leaves = ORDINAL_LEAVES
@@ -257,13 +260,13 @@ def over(kind: str, lower: Recipe, random: Random) -> Recipe | None:
 
 def random_graph(random: Random, depth: int = 5) -> Recipe:
     sort = random.choice([INDEXED, INDEXED, INDEXED, STREAMED, UNSAVED])
-    kinds = [kind for kind in COMPOSITES if sort is INDEXED or kind != SHUFFLED_CHAIN]
+    kinds = [kind for kind in COMPOSITES if sort is INDEXED or kind not in SHUFFLES]
     return _composite(random, sorted(sort), kinds, depth)
 
 
 def _composite(random: Random, leaves: list[str], kinds: list[str], depth: int) -> Recipe:
     kind = random.choice(kinds)
-    if kind == SHUFFLED_CHAIN:
+    if kind in SHUFFLES:
         leaves, kinds = ORDINAL_LEAVES, ORDINAL_KINDS
     count = 1 if kind in OVER_ONE else 3
     children = tuple(_below(random, leaves, kinds, depth - 1) for _ in range(count))

@@ -36,7 +36,7 @@ from touchfs.node import (
     merge_states,
     state_at,
 )
-from touchfs.node.core.state import collect_state_dict, restore_state_dict
+from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.sample_set import SampleSet
 from touchfs.shard.shar.shard import SharShard
 from touchfs.shard.touchnet import TouchNetShard

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -30,8 +30,12 @@ from touchfs.node import (
     merge_states,
     restore_state_dict,
 )
+from touchfs.node.core.iteration import Pair
+from touchfs.node.core.saved import Saved
+from touchfs.node.graph.merge import Ranks
 from touchfs.node.order.partition import KINDS, TAILS
-from touchfs.token import from_json, to_json
+from touchfs.node.transform.mapper import MapperIteration
+from touchfs.token import State, from_json, to_json
 
 Make = Callable[[int, int], IteratorNode]
 
@@ -308,6 +312,49 @@ def test_nodes_that_hold_back_are_refused() -> None:
         _, states = go(make, None, [1, 1])
         with pytest.raises(UsageError, match="cannot resume with another number of ranks"):
             merge_states(states)
+
+
+class Counting(LazyMapper):
+    """Written as outside of this package: its position is that of its source, and a count that ranks sum up."""
+
+    def iteration(self, epoch: int, saved: Saved) -> CountingIteration:
+        return CountingIteration(self, epoch, saved)
+
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        return {"source": ranks.source(), "count": sum(state.integer("count") for state in ranks.states)}
+
+
+class CountingIteration(MapperIteration):
+    def __init__(self, node: Counting, epoch: int, saved: Saved) -> None:
+        super().__init__(node, epoch, saved)
+        self.count = saved.integer("count")
+
+    def walk(self) -> Iterator[Pair]:
+        for pair in super().walk():
+            self.count += 1
+            yield pair
+
+    def position(self) -> State:
+        return {**super().position(), "count": self.count}
+
+
+def test_a_node_of_ones_own_says_how_its_states_merge() -> None:
+    def make(rank: int, world_size: int) -> IteratorNode:
+        return LazyMapper(Counting(numbers(0, 9, rank, world_size), abs), abs)
+
+    seen, states = go(make, None, [2, 3])
+    merged = merge_states(states)
+    assert merged["state"]["source"]["count"] == 5
+    assert sorted(seen + go(make, merged, [None] * 3)[0]) == list(range(9))
+
+
+def test_states_of_a_class_that_is_not_imported_are_refused() -> None:
+    _, states = go(GRAPHS["mapper"], None, [1, 1])
+    for state in states:
+        state["state"]["node"] = "Elsewhere"
+    with pytest.raises(UsageError, match="'Elsewhere' is imported: import the module"):
+        merge_states(states)
 
 
 @pytest.mark.parametrize(

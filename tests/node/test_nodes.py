@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from node import data
 from node.graphs import Doubler, Thing, Things, leaf, numbers, odd, several, shuffled, text
 
 from touchfs.errors import UsageError
@@ -20,6 +21,7 @@ from touchfs.node import (
     LazyBatcher,
     LazyFilter,
     LazyFlattener,
+    LazyGlobalShuffle,
     LazyIndexedManifestIterator,
     LazyInfiniteApproximateMultiplexer,
     LazyIteratorChain,
@@ -29,10 +31,13 @@ from touchfs.node import (
     LazyRepeater,
     LazyShuffler,
     LazySlicer,
+    PairNode,
     get_graph_origin,
     resolve_iterator_source,
     supports_graph_restore,
 )
+from touchfs.node.core.saved import Saved
+from touchfs.token import State
 
 
 def plain(count: int, start: int = 0) -> LazyIndexedManifestIterator:
@@ -56,6 +61,41 @@ def test_what_nodes_yield() -> None:
     assert list(LazyPrefetcher(plain(9), ahead=2)) == list(range(9))
     assert sorted(LazyShuffler(plain(50), 10)) == list(range(50))
     assert sorted(LazyIteratorMultiplexer(plain(3), plain(3, 10))) == [0, 1, 2, 10, 11, 12]
+
+
+def test_the_path_of_an_item_is_that_of_its_first_file() -> None:
+    samples = LazyIndexedManifestIterator(data.speech())
+    paths = [sample.first_path() for sample in samples]
+    graphs: list[PairNode] = [
+        samples,
+        LazyMapper(samples, lambda sample: sample),
+        LazyRepeater(samples, 2),
+        LazyGlobalShuffle(samples, 3),
+        LazyIteratorMultiplexer(samples, LazyRepeater(samples)),
+    ]
+    for graph in graphs:
+        tokens = [token for token, _ in islice(graph.pairs(), len(paths)) if token is not None]
+        found = graph.paths(tokens)
+        assert found == [graph[token].first_path() for token in tokens]
+        assert set(found) <= set(paths)
+
+
+def test_progress_is_that_of_the_data_below() -> None:
+    repeated = LazyRepeater(LazyIteratorMultiplexer(leaf(3), LazyRepeater(leaf(2), 2)), 3)
+    for taken, epoch, position in ((0, 0, 0), (5, 0, 5), (7, 0, 7), (8, 1, 1)):
+        state = repeated.begin(saved=Saved(after(repeated, taken))).state()
+        assert (repeated.epoch_of(state), repeated.progress(state)) == (epoch, (position, 7))
+        assert repeated.total_progress(state) == (taken, 21)
+    assert LazyRepeater(leaf(3)).total_progress(after(LazyRepeater(leaf(3)), 4)) == (4, None)
+    with pytest.raises(UsageError, match="a LazyBatcher do not tell"):
+        LazyBatcher(leaf(), 2).progress(LazyBatcher(leaf(), 2).state_dict())
+
+
+def after(node: PairNode, taken: int) -> State:
+    """A state after so many items."""
+    iteration = node.begin()
+    iteration.take(taken)
+    return iteration.state()
 
 
 def test_what_nodes_yield_over_plain_iterables() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from touchfs.errors import UsageError
 from touchfs.node import LazyFilter, LazyIndexedManifestIterator, LazyIteratorChain, LazyMapper, Partition, state_at
-from touchfs.node.core.state import restore_state_dict
+from touchfs.node.graph.state import restore_state_dict
 from touchfs.node.order.draws import draws
 from touchfs.node.order.feistel import Feistel, round_keys
 from touchfs.node.order.partition import KINDS, TAILS

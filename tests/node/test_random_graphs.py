@@ -15,7 +15,7 @@ from node.random_graphs import COMPOSITES, GRAPHS_OF_PAIRS, Recipe, graphs_of_pa
 import touchfs.node
 from touchfs.errors import UsageError
 from touchfs.node import IteratorNode, PairNode, collect_state_dict, supports_graph_restore
-from touchfs.node.core.base import children_of
+from touchfs.node.core.iterator_node import children_of
 from touchfs.testing import check_restore
 
 GRAPHS = int(os.environ.get("TOUCHFS_GRAPHS", "100"))

@@ -37,8 +37,9 @@ from touchfs.node import (
     LazyShuffler,
     LazySlicer,
 )
-from touchfs.node.core.base import PairNode, kind_of
-from touchfs.node.core.state import collect_state_dict, graph_of, restore_state_dict
+from touchfs.node.core.iterator_node import kind_of
+from touchfs.node.core.pair_node import PairNode
+from touchfs.node.graph.state import collect_state_dict, graph_of, restore_state_dict
 from touchfs.testing import check_restore
 
 

@@ -28,7 +28,7 @@ from touchfs.node import (
     restore_state_dict,
     save_state,
 )
-from touchfs.node.core.state import VERSION
+from touchfs.node.graph.state import VERSION
 
 Make = Callable[[], IteratorNode]
 

@@ -26,7 +26,6 @@ from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.output import check_paths, format_output
 from touchfs.iterators.precompute import take_step
-from touchfs.iterators.progress import epoch_of, progress_of
 from touchfs.iterators.registry import Registry
 from touchfs.iterators.spec import check_batch, parse_spec
 from touchfs.iterators.starting_states import reset_state
@@ -75,9 +74,9 @@ class Iterators(Registry):
             "token": lambda *of: (
                 to_json({"kind": "state", **self._positions.graph_at_position(*of).state()}).encode() + b"\n"
             ),
-            "position": lambda *of: b"%d\n" % _progress(self._positions.graph_at_position(*of))[0],
-            "len": lambda *of: _length(_progress(self._positions.graph_at_position(*of))[1]),
-            "epoch": lambda *of: b"%d\n" % epoch_of(self._positions.graph_at_position(*of).state()["state"]),
+            "position": lambda *of: b"%d\n" % self._positions.graph_at_position(*of).progress()[0],
+            "len": lambda *of: _length(self._positions.graph_at_position(*of).progress()[1]),
+            "epoch": lambda *of: b"%d\n" % self._positions.graph_at_position(*of).epoch(),
             "batch": lambda *of: b"%d\n" % self._positions.graph(*of).spec.batch,
             "reset": lambda connection, iterator: b"",
             "error": lambda connection, iterator: os.fsencode(iterator_row(connection, iterator)[3]),
@@ -197,10 +196,6 @@ class Iterators(Registry):
             )
 
         self._store.run(act)
-
-
-def _progress(graph: LiveGraph) -> tuple[int, int | None]:
-    return progress_of(graph.root, graph.state()["state"])
 
 
 def _length(length: int | None) -> bytes:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.iterators.spec import build_graph, parse_spec
-from touchfs.node.core.base import Iteration
-from touchfs.node.core.state import collect_state_dict, enclose, resume
+from touchfs.iterators.spec import build_graph, parse_spec, select_samples
+from touchfs.node.core.iteration import Iteration
+from touchfs.node.graph.state import collect_state_dict, enclose, resume
 from touchfs.select.selection import Selector
 from touchfs.token import State, from_json, to_json
 
@@ -42,17 +42,21 @@ class Step(NamedTuple):
 
 
 class LiveGraph:
-    """The graph of a spec at a position. `start` is its first state. Raises UsageError for a spec that is too large."""
+    """The graph of a spec at a position. `samples` are those of its sources, `start` is its first state.
+
+    Raises UsageError for a spec that is too large.
+    """
 
     __slots__ = (
         *("_at", "_base", "_following", "_iteration", "_size", "_tokens"),
-        *("root", "spec", "spec_text", "start", "precomputed"),
+        *("root", "samples", "spec", "spec_text", "start", "precomputed"),
     )
 
     def __init__(self, spec_text: str, selector: Selector) -> None:
         self.spec_text = spec_text
         self.spec = parse_spec(from_json(spec_text))
-        self.root = build_graph(self.spec, selector)
+        self.samples = select_samples(self.spec, selector)
+        self.root = build_graph(self.spec, self.samples)
         self.start = to_json(collect_state_dict(self.root))
         growth = _ROOM_FOR_DIGITS * (2 * max(len(self.spec.mux), 1) + 1)
         if len(self.start) + growth > STATE_MAX:
@@ -118,3 +122,11 @@ class LiveGraph:
         iteration = resume(self.root, base)
         iteration.take(taken)
         return enclose(self.root, iteration.state())
+
+    def epoch(self) -> int:
+        """Return the epoch of the current position."""
+        return self.root.epoch_of(self.state()["state"])
+
+    def progress(self) -> tuple[int, int | None]:
+        """Return (position, length) within the epoch. The length of an endless epoch is None."""
+        return self.root.progress(self.state()["state"])

@@ -5,18 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any
 
 from touchfs.control_characters import has_control
 from touchfs.dataset.sample import Sample
 from touchfs.errors import UsageError
 from touchfs.iterators.live_graph import LiveGraph
-from touchfs.node.core.base import PairNode
-from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
-from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
-from touchfs.node.transform.repeater import LazyRepeater
-from touchfs.select.selection import AnySamples
 
 # From the view as specs name it, the shard, the ordinal and the segment of a sample to its token.
 ItemToken = Callable[[str, str, int, int], str]
@@ -33,7 +27,7 @@ def format_output(graph: LiveGraph, tokens: Sequence[Any], prefix: str, item_tok
         return b""
     if output in ("path", "relpath"):
         start = os.fsencode(f"{prefix}/") if prefix and output == "path" else b""
-        return start + (b"\n" + start).join(_paths(graph.root, tokens)) + b"\n"
+        return start + (b"\n" + start).join(graph.root.paths(tokens)) + b"\n"
     samples = map(graph.root.make, tokens)
     lines = map(_key, samples) if output == "key" else (_json(sample, item_token) for sample in samples)
     return os.fsencode("".join([line + "\n" for line in lines]))
@@ -44,22 +38,6 @@ def check_paths(output: str, prefix: str) -> None:
     if output == "path" and has_control(prefix):
         problem = "paths would have the control characters of the mount point"
         raise UsageError(f'{problem}: choose "output": "relpath", or mount with --path-prefix')
-
-
-def _paths(node: PairNode, tokens: Sequence[Any]) -> list[bytes]:
-    """Return the path of each sample's first file relative to the root, or of its shard's ERROR.txt if it has none."""
-    if isinstance(node, LazyRepeater):
-        return _paths(node.source, list(map(itemgetter(1), tokens)))
-    if isinstance(node, LazyIteratorMultiplexer):
-        by_source: list[list[Any]] = [[] for _ in node.sources]
-        for number, token in tokens:
-            by_source[number].append(token)
-        paths = [iter(_paths(source, own)) for source, own in zip(node.sources, by_source, strict=True)]
-        return [next(paths[number]) for number, _ in tokens]
-    if isinstance(node, LazyIndexedManifestIterator):
-        samples: AnySamples = node.samples  # type: ignore[assignment]
-        return samples.paths(tokens)
-    raise TypeError(f"no graph of a spec has a {type(node).__name__}")
 
 
 def _key(sample: Sample) -> str:

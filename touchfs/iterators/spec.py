@@ -15,18 +15,19 @@ All fields are optional. A source of a mux without a seed of its own uses the se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import PairNode
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.partition import KINDS, TAILS, Partition
+from touchfs.node.transform.global_shuffle import LazyGlobalShuffle
 from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
 from touchfs.node.transform.repeater import LazyRepeater
 from touchfs.select.expression import parse_where
-from touchfs.select.selection import Selector
+from touchfs.select.selection import AnySamples, Selector
 from touchfs.token import to_json
 
 BATCH_MAX = 100_000
@@ -98,30 +99,35 @@ def _canonical(where: str | None) -> str | None:
     return None if where is None else str(parse_where(where))
 
 
-def build_graph(spec: Spec, selector: Selector) -> PairNode:
-    """Return the graph of a spec. Raises UsageError if it selects something that does not exist."""
-    graph: PairNode
-    if spec.mux:
-        parts = [_leaf(spec, part.source, part.where, part.shuffle, part.repeat, selector) for part in spec.mux]
-        graph = LazyIteratorMultiplexer(*parts, weights=[part.weight for part in spec.mux], seed=spec.shuffle or 0)
-        return _repeated(graph, spec.repeat)
-    return _leaf(spec, spec.source, spec.where, spec.shuffle, spec.repeat, selector)
+def select_samples(spec: Spec, selector: Selector) -> list[AnySamples]:
+    """Return the samples of each source of a spec. Raises UsageError if it selects something that does not exist."""
+    return [selector.select(part.source, part.where) for part in _parts(spec)]
 
 
-def _leaf(
-    spec: Spec, source: str, where: str | None, shuffle: int | None, repeat: int | bool, selector: Selector
-) -> PairNode:
-    seed = spec.shuffle if shuffle is None else shuffle
-    leaf = LazyIndexedManifestIterator(
-        selector.select(source, where),
-        seed is not None,
-        seed or 0,
-        rank=spec.rank,
-        world_size=spec.world_size,
-        partition=spec.partition,
-        tail=spec.tail,
-    )
-    return _repeated(leaf, repeat)
+def build_graph(spec: Spec, samples: Sequence[AnySamples]) -> PairNode:
+    """Return the graph of a spec over the samples of its sources."""
+    parts = [_part(spec, part, each) for part, each in zip(_parts(spec), samples, strict=True)]
+    if not spec.mux:
+        return parts[0]
+    mux = LazyIteratorMultiplexer(*parts, weights=[part.weight for part in spec.mux], seed=spec.shuffle or 0)
+    return _repeated(mux, spec.repeat)
+
+
+def _parts(spec: Spec) -> tuple[MuxSource, ...]:
+    return spec.mux or (MuxSource(spec.source, spec.where, spec.shuffle, spec.repeat),)
+
+
+def _part(spec: Spec, part: MuxSource, samples: AnySamples) -> PairNode:
+    seed = spec.shuffle if part.shuffle is None else part.shuffle
+    ranks: dict[str, Any] = {
+        "rank": spec.rank,
+        "world_size": spec.world_size,
+        "partition": spec.partition,
+        "tail": spec.tail,
+    }
+    if seed is None:
+        return _repeated(LazyIndexedManifestIterator(samples, **ranks), part.repeat)
+    return _repeated(LazyGlobalShuffle(LazyIndexedManifestIterator(samples), seed, **ranks), part.repeat)
 
 
 def _repeated(node: PairNode, repeat: int | bool) -> PairNode:

@@ -8,11 +8,7 @@ from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, UsageError
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.spec import check_name
-from touchfs.node.core.base import PairNode
-from touchfs.node.core.foreign import locate
-from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
-from touchfs.node.transform.repeater import LazyRepeater
-from touchfs.select.selection import AnySamples, Selection, position_at
+from touchfs.select.selection import AnySamples, position_at
 from touchfs.token import State, from_json, to_json
 
 _ITEM = {"fingerprint": str, "source": str, "shard": str, "ordinal": int, "segment": int}
@@ -29,21 +25,14 @@ def state_at_item(graph: LiveGraph, item: dict[str, Any], dataset: Dataset, fing
     check_name(item["shard"], "shard")
     if item["fingerprint"] != fingerprint:
         raise UsageError("the token is of another dataset")
-    envelope = graph.state()
-    state = envelope["state"]
-    node: PairNode = graph.root
-    if isinstance(node, LazyRepeater):
-        leaf = node.source
-        state["source"] = locate(leaf, _position(leaf, item, dataset), state["source"]["epoch"])
-    else:
-        state = locate(node, _position(node, item, dataset), state["epoch"])
-    return {**envelope, "state": state}
-
-
-def _position(node: PairNode, item: dict[str, Any], dataset: Dataset) -> int:
-    if not isinstance(node, LazyIndexedManifestIterator):
+    if graph.spec.mux:
         raise UsageError("an iterator over several sources cannot be positioned at an item: only a state can")
-    samples: AnySamples = node.samples  # type: ignore[assignment]
+    (samples,) = graph.samples
+    envelope = graph.state()
+    return {**envelope, "state": graph.root.relocate(envelope["state"], _position(samples, item, dataset))}
+
+
+def _position(samples: AnySamples, item: dict[str, Any], dataset: Dataset) -> int:
     view = "samples" if samples.view == "shards" else samples.view
     if view != item["source"]:
         raise UsageError(f"the token is of {item['source']!r:.80}, the iterator goes over {view}")
@@ -52,8 +41,7 @@ def _position(node: PairNode, item: dict[str, Any], dataset: Dataset) -> int:
     position = position_at(samples, (shard, item["ordinal"], item["segment"]))
     found = samples[position] if position < len(samples) else None
     if found is None or (found.shard, found.ordinal, found.number) != expected:
-        what = "what the iterator selects" if isinstance(samples, Selection) else "the dataset"
-        raise UsageError(f"the item of the token is not in {what}")
+        raise UsageError("the item of the token is not in what the iterator selects")
     return position
 
 
@@ -67,7 +55,7 @@ def reset_state(graph: LiveGraph, value: Any) -> str | None:
     epoch = value.get("epoch") if isinstance(value, dict) and len(value) == 1 else None
     if type(epoch) is not int or not 0 <= epoch < 1 << 31:
         raise UsageError('reset takes 1, or {"epoch": N}')
-    if isinstance(graph.root, LazyRepeater):
+    if graph.spec.repeat:
         raise UsageError("reset: an iterator that repeats has no epochs to begin with: write 1, or a state to token")
     envelope = from_json(graph.start)
     return to_json({**envelope, "state": graph.root.begin(epoch).state()})

@@ -10,10 +10,9 @@ from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.iterators.graphs import Graphs
 from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.iterators.live_graph import LiveGraph
-from touchfs.iterators.progress import epoch_of
 from touchfs.iterators.spec import Spec, is_same_pass, parse_spec
 from touchfs.iterators.starting_states import state_at_item
-from touchfs.node.core.state import enclose, resume
+from touchfs.node.graph.state import enclose, resume
 from touchfs.token import from_json, to_json
 
 
@@ -39,7 +38,7 @@ class StoredPositions:
         try:
             graph.seek(base or graph.start, steps)
         except (UsageError, FormatError) as error:
-            raise UsageError(_lost(base or "")) from error
+            raise UsageError(_lost(graph, base or "")) from error
         return graph
 
     def kept_position(self, connection: sqlite3.Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
@@ -85,10 +84,10 @@ def iterator_row(connection: sqlite3.Connection, iterator: int) -> tuple[str, st
     return spec, base, steps, error
 
 
-def _lost(base: str) -> str:
+def _lost(graph: LiveGraph, base: str) -> str:
     """Return the error text for a stored position that the changed dataset does not have."""
     try:
-        epoch = f"in epoch {epoch_of(from_json(base)['state'])}, "
+        epoch = f"in epoch {graph.root.epoch_of(from_json(base)['state'])}, "
     except (KeyError, TypeError, FormatError):
         epoch = ""
     return (

@@ -5,20 +5,22 @@ from touchfs.node.audio.sound import Sound
 from touchfs.node.batch.batcher import LazyBatcher
 from touchfs.node.batch.bucketing_sampler import BucketingSampler
 from touchfs.node.batch.sampler import DynamicSampler
-from touchfs.node.core.base import IteratorNode, PairNode, resolve_iterator_source, supports_graph_restore
+from touchfs.node.core.iterator_node import IteratorNode, resolve_iterator_source, supports_graph_restore
 from touchfs.node.core.origin import attach_graph_origin, get_graph_origin, maybe_attach_graph_origin
-from touchfs.node.core.share import share_of
-from touchfs.node.core.state import collect_state_dict, load_state, restore_state_dict, save_state, state_at
+from touchfs.node.core.pair_node import PairNode
+from touchfs.node.graph.merge import merge_states
+from touchfs.node.graph.share import share_of
+from touchfs.node.graph.state import collect_state_dict, load_state, restore_state_dict, save_state, state_at
 from touchfs.node.leaf.indexed_shar import LazyIndexedSharIterator
 from touchfs.node.leaf.jsonl import LazyJsonlIterator
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.leaf.manifest_stream import LazyManifestIterator
 from touchfs.node.leaf.shar import LazySharIterator
-from touchfs.node.order.elastic import merge_states
 from touchfs.node.order.partition import Partition
 from touchfs.node.transform.chain import LazyIteratorChain
 from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.flattener import LazyFlattener
+from touchfs.node.transform.global_shuffle import LazyGlobalShuffle
 from touchfs.node.transform.infinite_multiplexer import LazyInfiniteApproximateMultiplexer
 from touchfs.node.transform.mapper import LazyMapper
 from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
@@ -36,6 +38,7 @@ __all__ = [
     "LazyCutMixer",
     "LazyFilter",
     "LazyFlattener",
+    "LazyGlobalShuffle",
     "LazyIndexedManifestIterator",
     "LazyIndexedSharIterator",
     "LazyInfiniteApproximateMultiplexer",

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
@@ -29,16 +29,20 @@ import numpy as np
 from touchfs.errors import UsageError
 from touchfs.node.audio.mixing import DIGITS, Audio, mix, samples_of
 from touchfs.node.audio.sound import Cut, as_cut, with_id
-from touchfs.node.core.base import IteratorNode, Make, Pair, kind_of, resolve_iterator_source
-from touchfs.node.core.foreign import locate, maker
-from touchfs.node.core.graph import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.core.foreign import count_ordinals, locate, maker
+from touchfs.node.core.iteration import Make, Pair
+from touchfs.node.core.iterator_node import IteratorNode, kind_of, resolve_iterator_source
 from touchfs.node.core.lhotse_names import refuses
 from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.seed import DrawnSeed, SeedOrRng, resolve_seed
-from touchfs.node.core.share import is_partitioned
 from touchfs.node.core.transform import TransformIteration, TransformNode
+from touchfs.node.graph.description import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.graph.share import is_partitioned
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.token import State, Token, from_json, normalize_graph_token, to_json
+
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
 
 # Shorter noise is not added at the end: its features could have no frame.
 LEAST_SECONDS = 0.05
@@ -131,6 +135,16 @@ class LazyCutMixer(TransformNode):
         super().take_seeds(config)
         take_described_seeds(self.mix_in_cuts, config.child("mix_in_cuts"))
 
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        for state in ranks.states:
+            if taken := state.integer("taken"):
+                raise UsageError(
+                    f"{state.where}: {taken} items had no tokens, so their noise depends on how many this rank took: "
+                    "to resume with other ranks, mix into indexed items"
+                )
+        return {"taken": 0, "source": ranks.source()}
+
     def locate(self, token: Token, epoch: int) -> State:
         seed, inner = self._parts_of(token)
         if seed != (expected := self.seed_of(self.seed, epoch)):
@@ -213,16 +227,15 @@ class CutMixerIteration(TransformIteration):
 
 def _indexed(mix_in_cuts: Any) -> Any:
     node = resolve_iterator_source(mix_in_cuts)
-    try:
-        if not isinstance(node, IteratorNode):
+    why = f"mix_in_cuts is a {kind_of(node)}, and noise is drawn at random: give a sequence or an indexed node"
+    if not isinstance(node, IteratorNode):
+        try:
             node = LazyIndexedManifestIterator(node)
-        if not len(node):
-            raise UsageError("mix_in_cuts is empty")
-        node.token_at(0, 0)
-    except (TypeError, AttributeError) as error:
-        raise UsageError(
-            f"mix_in_cuts is a {kind_of(node)}, and noise is drawn at random: give a sequence or an indexed node"
-        ) from error
+        except TypeError as error:  # it has no length
+            raise UsageError(why) from error
+    count = count_ordinals(node)
+    if not count:
+        raise UsageError(why if count is None else "mix_in_cuts is empty")
     return node
 
 

@@ -19,18 +19,16 @@ from functools import partial
 from typing import Any
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.node.core.base import (
+from touchfs.node.core.foreign import maker
+from touchfs.node.core.iteration import Make, Pair, same
+from touchfs.node.core.iterator_node import (
     IteratorNode,
-    Make,
-    Pair,
     children_of,
     kind_of,
-    name_of,
     resolve_iterator_source,
-    same,
     supports_graph_restore,
 )
-from touchfs.node.core.foreign import maker
+from touchfs.node.core.pair_node import name_of
 from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.transform import BufferingNode, TransformIteration
 from touchfs.token import State, Token

@@ -1,7 +1,7 @@
 """Batches of as many samples as fit, in the order of the source.
 
-With `shuffle`, the source first goes through a `LazyShuffler` of `buffer_size`. For one indexed dataset a global
-shuffle is better (`LazyIndexedManifestIterator(…, shuffle=True)`): the state is then a few integers, and at most one
+With `shuffle`, the source first goes through a `LazyShuffler` of `buffer_size`. Of indexed data a global shuffle
+is better (`LazyGlobalShuffle`): the state is then a few integers, and at most one
 sample is buffered between two batches, the one that did not fit into the first.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from touchfs.node.batch.batch import Limit, SamplerIteration, SamplerNode, batch_of
-from touchfs.node.core.base import Pair
+from touchfs.node.core.iteration import Pair
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, check_seed
 from touchfs.node.transform.shuffler import LazyShuffler

@@ -11,19 +11,11 @@ from functools import partial
 from typing import Any
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.node.core.base import (
-    Iteration,
-    IteratorNode,
-    Pair,
-    PairNode,
-    children_of,
-    kind_of,
-    refuse_state,
-    same,
-    supports_graph_restore,
-)
 from touchfs.node.core.given_tokens import GivenTokens
+from touchfs.node.core.iteration import Iteration, Pair, same
+from touchfs.node.core.iterator_node import IteratorNode, children_of, kind_of, refuse_state, supports_graph_restore
 from touchfs.node.core.origin import get_graph_origin
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.scope import Scope
 from touchfs.token import State, Token, normalize_graph_token
@@ -118,6 +110,20 @@ def _is_empty(value: Any, states: Sequence[Any]) -> bool:
 def is_indexed(source: object) -> bool:
     """Return True if the data below a node of any kind has random access."""
     return bool(getattr(source, "is_indexed", False))
+
+
+def count_ordinals(source: Any) -> int | None:
+    """Return how many items of a source `source.token_at(ordinal, epoch)` can reach, or None if it has no ordinals.
+
+    Raises UsageError if the source has ordinals, and is only a part of its data.
+    """
+    try:
+        size = len(source)
+        if size:
+            source.token_at(0, 0)
+    except (TypeError, AttributeError):
+        return None
+    return size
 
 
 class ForeignIteration(Iteration):

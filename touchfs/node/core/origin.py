@@ -1,6 +1,6 @@
 """The attribute `_graph_origin`: the token of an item, attached to the item itself.
 
-Inside a graph, nodes pass pairs of a token and an item (`touchfs.node.core.base`), which works for any object. The
+Inside a graph, nodes pass pairs of a token and an item (`touchfs.node.core.pair_node`), which works for any object. The
 attribute gives users the token, and carries it through foreign nodes, whose `__iter__` yields only items. So it must
 never be the wrong token, and must not leak into the user's data:
 

@@ -16,8 +16,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from touchfs.token import State
+
 if TYPE_CHECKING:
-    from touchfs.node.core.base import Iteration
+    from touchfs.node.core.iteration import Iteration
 
 
 class Track:
@@ -29,6 +31,10 @@ class Track:
         self.epoch = epoch
         self.loaded: Iteration | None = None
         self.latest: Iteration | None = None
+
+    def next_start(self) -> tuple[int, State | None]:
+        """Return the epoch that begins next, and the state of `loaded` if there is one."""
+        return self.epoch, None if self.loaded is None else self.loaded.state()
 
 
 class Scope:

@@ -7,14 +7,12 @@ and does not split a leaf of such a share again.
 
 from __future__ import annotations
 
-import copy
 import os
 import sys
-from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import children_of
+from touchfs.node.core.iterator_node import children_of
 from touchfs.node.order.partition import Partition
 
 T = TypeVar("T")
@@ -38,14 +36,6 @@ def refuse_split(leaf: Any) -> None:
         raise UsageError("a source of a global shuffle is not split: shuffle it alone, or leave that out")
 
 
-def share_of_process(leaf: T) -> T:
-    """Return this process's share of a leaf that has an order."""
-    share: Any = copy.copy(leaf)
-    share.split_for_dataloading = False
-    share.order = replace(share.order, partition=share.order.partition.for_worker(*_share_number()))
-    return cast(T, share)
-
-
 def rank_of_process() -> tuple[int, int]:
     """Return (rank, world size): (0, 1) outside of distributed training."""
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
@@ -67,8 +57,8 @@ def rank_of_environment(why: str) -> tuple[int, int]:
     return int(rank), int(world_size)
 
 
-def _share_number() -> tuple[int, int]:
-    """Return the number of this process's share, and how many shares there are."""
+def share_number() -> tuple[int, int]:
+    """Return the number of this process's share (from 0), and how many shares there are."""
     rank, world_size = rank_of_process()
     loader = sys.modules.get("torch.utils.data")
     worker = None if loader is None else loader.get_worker_info()

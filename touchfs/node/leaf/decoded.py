@@ -12,9 +12,9 @@ from typing import Any, TypeAlias, cast
 from touchfs.dataset.samples import Samples
 from touchfs.errors import FormatError, UsageError
 from touchfs.limits import too_long
-from touchfs.node.core.base import Pair, same
+from touchfs.node.core.iteration import Pair, same
 from touchfs.node.core.saved import Saved
-from touchfs.node.order.order import OrderedNode, OrderIteration
+from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
 from touchfs.token import Token
 
 # Called as by Lhotse, with the error, the ordinal and the path.

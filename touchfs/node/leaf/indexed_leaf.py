@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Self
 
-from touchfs.node.core.base import Iteration
+from touchfs.node.core.iteration import Iteration
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.scope import Track
-from touchfs.node.core.seed import Seed
-from touchfs.node.core.version_0_1 import unchained_state, unchained_token
-from touchfs.node.order.order import Order, OrderedNode, OrderIteration, order_seed
+from touchfs.node.graph.version_0_1 import unchained_state, unchained_token
+from touchfs.node.order.order import Order
+from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
 from touchfs.node.order.partition import Partition
 from touchfs.token import Token
 
@@ -20,7 +20,7 @@ class IndexedLeaf(OrderedNode):
 
     is_indexed = True
     has_constant_time_access = True
-    # How deep the integers in tokens are nested. Only a reordered leaf had a chain above it in version 0.1.
+    # How deep the integers in tokens are nested. Only a globally shuffled leaf had a chain above it in version 0.1.
     depth = 0
     _was_chained = False
 
@@ -30,11 +30,10 @@ class IndexedLeaf(OrderedNode):
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
         return super().begin(epoch, unchained_state(saved))
 
-    def reordered(self, seed: Seed, partition: Partition) -> Self:
-        """Return a copy of this leaf at the start of its first epoch: the `partition` of a shuffle with `seed`."""
+    def in_order(self, seed: int, partition: Partition) -> Self:
         self.refuse_ranks()
         leaf = copy.copy(self)
-        leaf.order = Order(self.order.size, order_seed(True, seed, partition.world_size > 1), partition)
+        leaf.order = Order(self.order.size, seed, partition)
         leaf._track = Track()
         leaf._was_chained = True
         return leaf
@@ -42,7 +41,3 @@ class IndexedLeaf(OrderedNode):
     def own_token(self, token: Token) -> Token:
         """Return this leaf's token, also for a token of the chain that version 0.1 put above it."""
         return unchained_token(token, self.depth) if self._was_chained else token
-
-    def __len__(self) -> int:
-        """Return how many samples this rank visits in an epoch."""
-        return self.order.count()

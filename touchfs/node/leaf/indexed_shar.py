@@ -14,11 +14,12 @@ from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
-from touchfs.node.core.base import Iteration, Pair, kind_of
+from touchfs.node.core.iteration import Iteration, Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import refuses
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.seed import Seed
-from touchfs.node.leaf.dataloading import check_split, refuse_split, share_of_process
+from touchfs.node.leaf.dataloading import check_split, refuse_split, share_number
 from touchfs.node.leaf.indexed_leaf import IndexedLeaf
 from touchfs.node.leaf.shar import NOT_OF_SHAR, Fields, list_fields
 from touchfs.node.order.order import Order, order_seed
@@ -75,7 +76,7 @@ class LazyIndexedSharIterator(IndexedLeaf):
 
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
         if self.split_for_dataloading:
-            return share_of_process(self).begin(epoch, saved)
+            return self.part(*share_number()).begin(epoch, saved)
         return super().begin(epoch, saved)
 
     def token_at(self, ordinal: int, epoch: int) -> Token:

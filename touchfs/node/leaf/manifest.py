@@ -1,13 +1,14 @@
 """The leaf over any sequence or indexed dataset. Its tokens are ordinals.
 
 A token needs no seed and no epoch: an ordinal is the same sample in any order. Every state records the length of the
-sequence, and its `fingerprint` if it has one: a string that differs if the data differs.
+sequence, and its `fingerprint` if it has one: a string that differs if the data differs. Of a sequence that has the
+methods `paths(ordinals)` and `read(extension, ordinals)`, as samples of a dataset do, many samples take one call.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -15,13 +16,15 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
-from touchfs.node.core.base import Pair, kind_of
+from touchfs.node.core.iteration import Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import INDEX_PATH, also_named, refuses
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed
 from touchfs.node.leaf.decoded import DecodedSamples, OnError, SkippingIteration, warn_of
 from touchfs.node.leaf.indexed_leaf import IndexedLeaf
-from touchfs.node.order.order import Order, OrderIteration, order_seed
+from touchfs.node.order.order import Order, order_seed
+from touchfs.node.order.ordered_node import OrderIteration
 from touchfs.node.order.partition import Partition
 from touchfs.token import State, Token
 
@@ -98,6 +101,14 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         if not 0 <= token < self.order.size:
             raise IndexError(f"sample {token} is out of range: {kind_of(self)} has {self.order.size}")
         return self.samples[token]
+
+    def paths(self, tokens: Sequence[Token]) -> list[bytes]:
+        paths: Callable[[Sequence[Token]], list[bytes]] = getattr(self.samples, "paths", super().paths)
+        return paths(tokens)
+
+    def read(self, extension: str, tokens: Sequence[Any]) -> list[bytes]:
+        read: Callable[[str, Sequence[Any]], list[bytes]] = getattr(self.samples, "read", super().read)
+        return read(extension, tokens)
 
     def config(self) -> State:
         return {**self.order.config(), "fingerprint": getattr(self.samples, "fingerprint", None)}

@@ -10,25 +10,26 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from touchfs.errors import UsageError
 from touchfs.limits import LIMITS, Limits
-from touchfs.node.core.base import Iteration, Make, Pair, PairNode, kind_of
+from touchfs.node.core.iteration import Iteration, Make, Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import INDEX_PATH, refuses
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, plain_seed
 from touchfs.node.leaf.dataloading import is_split
 from touchfs.node.order.order import Order, order_seed
 from touchfs.node.order.partition import Partition
+from touchfs.node.order.partitioned_node import PartitionedNode
 from touchfs.shard.options import Options
 from touchfs.stream.base import Stream, fingerprint_of
 from touchfs.stream.open import open_streams
 from touchfs.token import State, Token
 
 
-class StreamNode(PairNode):
+class StreamNode(PartitionedNode):
     """A leaf over streams of shards. Ranks share the shards; `shuffle_shards` gives them a new order in each epoch."""
 
     def __init__(
@@ -45,15 +46,6 @@ class StreamNode(PairNode):
         has_ranks = world_size > 1 or is_split(self)
         self.order = Order(len(streams), order_seed(shuffle_shards, seed, has_ranks), part, stateful_shuffle)
         self.fingerprint = fingerprint_of(streams)
-
-    @property
-    def seed(self) -> Any:
-        """The seed of the order of shards, or None without shuffle."""
-        return self.order.seed
-
-    @seed.setter
-    def seed(self, seed: Any) -> None:
-        self.order = replace(self.order, seed=seed)
 
     def iteration(self, epoch: int, saved: Saved) -> StreamIteration:
         return StreamIteration(self, epoch, saved)

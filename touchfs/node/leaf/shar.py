@@ -13,11 +13,11 @@ from typing import TypeAlias
 from touchfs.dataset.sample import Sample
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.limits import LIMITS, Limits
-from touchfs.node.core.base import Iteration, Make
+from touchfs.node.core.iteration import Iteration, Make
 from touchfs.node.core.lhotse_names import INDEX_PATH, refuses
 from touchfs.node.core.saved import FRESH, Saved
 from touchfs.node.core.seed import Seed
-from touchfs.node.leaf.dataloading import check_split, share_of_process
+from touchfs.node.leaf.dataloading import check_split, share_number
 from touchfs.node.leaf.manifest_stream import StreamNode
 from touchfs.node.order.partition import Partition
 from touchfs.shard.find import find_shards
@@ -74,7 +74,7 @@ class LazySharIterator(StreamNode):
 
     def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
         if self.split_for_dataloading:
-            return share_of_process(self).begin(epoch, saved)
+            return self.part(*share_number()).begin(epoch, saved)
         return super().begin(epoch, saved)
 
     def present(self, make: Make, epoch: int) -> Make:

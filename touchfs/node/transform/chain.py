@@ -10,18 +10,23 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import Iteration, Pair, kind_of
-from touchfs.node.core.foreign import begin, locate, maker
-from touchfs.node.core.graph import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.core.foreign import begin, count_ordinals, locate, maker
+from touchfs.node.core.iteration import Iteration, Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import DrawnSeed, Seed
 from touchfs.node.core.sources import SourcesNode
-from touchfs.node.order.order import Order, OrderedNode, OrderIteration, order_seed
+from touchfs.node.graph.description import describe, drawn_seeds_of, take_described_seeds
+from touchfs.node.order.order import Order, order_seed
+from touchfs.node.order.ordered_node import OrderedNode, OrderIteration
 from touchfs.node.order.partition import Partition
 from touchfs.token import State, Token
+
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
 
 
 class LazyIteratorChain(SourcesNode, OrderedNode):
@@ -94,6 +99,18 @@ class LazyIteratorChain(SourcesNode, OrderedNode):
         for source, description in zip(self.described(), config.children("data"), strict=False):
             take_described_seeds(source, description)
 
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        if ranks.states[0].child("config").flag("shuffle_iters"):
+            return super().merge(ranks)
+        ranks.refuse_lock_step()
+        sources = ranks.sources()
+        current = min(state.integer("current", len(sources)) for state in ranks.in_epoch())
+        return {"current": current, "sources": sources}
+
+    def for_worker(self, worker: int, workers: int) -> Self | None:
+        return super().for_worker(worker, workers) if self.shuffle_iters else None
+
     def locate(self, token: Token, epoch: int) -> State:
         if self.shuffle_iters:
             return super().locate(token, epoch)
@@ -131,13 +148,10 @@ class ChainIteration(Iteration):
 
 
 def _size(source: Any) -> int:
-    try:
-        size = len(source)
-        if size:
-            source.token_at(0, 0)
-    except (TypeError, AttributeError) as error:
+    size = count_ordinals(source)
+    if size is None:
         raise UsageError(
             f"a global shuffle needs indexed sources of known length, and {kind_of(source)} is not one: "
             "open it with indexed=True, or shuffle a buffer of it"
-        ) from error
+        )
     return size

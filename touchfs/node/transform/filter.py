@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import Pair, name_of, same
 from touchfs.node.core.foreign import locate
+from touchfs.node.core.iteration import Pair, same
 from touchfs.node.core.lhotse_names import also_named
+from touchfs.node.core.pair_node import name_of
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token
+
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
 
 
 class LazyFilter(TransformNode):
@@ -37,6 +41,12 @@ class LazyFilter(TransformNode):
 
     def config(self) -> State:
         return {"predicate": name_of(self.predicate)}
+
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        # Each rank takes another number of items from its source until one passes.
+        ranks.refuse_lock_step()
+        return {"source": ranks.source()}
 
     def locate(self, token: Token, epoch: int) -> State:
         self.make(token)

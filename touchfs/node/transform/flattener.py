@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import Pair, kind_of
+from touchfs.node.core.iteration import Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.transform import BufferingNode, TransformIteration
 from touchfs.token import State, Token

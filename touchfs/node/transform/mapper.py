@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from touchfs.node.core.base import Make, Pair, name_of
 from touchfs.node.core.foreign import locate
+from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.lhotse_names import also_named
+from touchfs.node.core.pair_node import name_of
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token
+
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
 
 
 class LazyMapper(TransformNode):
@@ -39,6 +43,10 @@ class LazyMapper(TransformNode):
 
     def config(self) -> State:
         return {"fn": name_of(self.fn), "apply_fn": name_of(self.apply_fn)}
+
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        return {"source": ranks.source()}
 
     def locate(self, token: Token, epoch: int) -> State:
         return {**self.begin(epoch).state(), "source": locate(self.source, token, epoch)}

@@ -10,17 +10,20 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import Iteration, Pair
 from touchfs.node.core.foreign import begin
+from touchfs.node.core.iteration import Iteration, Pair
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import Seed, resolve_seed
-from touchfs.node.core.share import is_partitioned
 from touchfs.node.core.sources import SourcesNode
+from touchfs.node.graph.share import is_partitioned
 from touchfs.node.order.draws import draws
 from touchfs.token import State
+
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
 
 
 class LazyIteratorMultiplexer(SourcesNode):
@@ -48,6 +51,38 @@ class LazyIteratorMultiplexer(SourcesNode):
             "weights": self.weights,
             "seed": int(self.seed),
         }
+
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        ranks.refuse_lock_step()
+        in_epoch = ranks.in_epoch()
+        if len(in_epoch) < len(ranks.states) and in_epoch[0].child("config").flag("stop_early"):
+            raise UsageError(f"{ranks.where}: some ranks have stopped early, so the common remainder is not defined")
+        sources = ranks.sources()
+        flags = [state.flags("drained", len(sources)) for state in in_epoch]
+        return {
+            "sources": sources,
+            "drained": [all(column) for column in zip(*flags, strict=True)],
+            "drawn": max(state.integer("drawn") for state in in_epoch),
+        }
+
+    def total_progress(self, state: State) -> tuple[int, int | None]:
+        position, total = 0, 0
+        endless = False
+        for source, its_state, drained in zip(self.sources, state["sources"], state["drained"], strict=True):
+            at, length = source.total_progress(its_state)
+            endless = endless or length is None
+            total += length or 0
+            position += (length or 0) if drained else at
+        return position, None if endless else total
+
+    def paths(self, tokens: Sequence[Any]) -> list[bytes]:
+        # A source looks up many paths faster than one at a time.
+        by_source: list[list[Any]] = [[] for _ in self.sources]
+        for number, token in tokens:
+            by_source[number].append(token)
+        paths = [iter(source.paths(own)) for source, own in zip(self.sources, by_source, strict=True)]
+        return [next(paths[number]) for number, _ in tokens]
 
     def __len__(self) -> int:
         if self.stop_early:

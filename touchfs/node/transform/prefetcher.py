@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import Make, Pair
 from touchfs.node.core.foreign import maker
+from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import BufferingNode, TransformIteration
 from touchfs.token import State, Token

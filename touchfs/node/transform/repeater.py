@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from touchfs.dataset.sample import Sample
 from touchfs.errors import UsageError
 from touchfs.node.audio.sound import with_id
-from touchfs.node.core.base import Make, Pair, kind_of
 from touchfs.node.core.foreign import begin
+from touchfs.node.core.iteration import Make, Pair
+from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.saved import LARGEST, Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode
 from touchfs.token import State, Token
+
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
 
 # A source may be empty in some epochs. After this many in a row an endless repeater treats it as empty, or it would
 # loop forever. For a source that is empty in half of its epochs that is wrong once in 4 billion times.
@@ -52,6 +56,35 @@ class LazyRepeater(TransformNode):
 
     def config(self) -> State:
         return {"times": self.times, **({} if self.preserve_id else {"preserve_id": False})}
+
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        source, times = ranks.source(), ranks.states[0].child("config").get("times")
+        # The epoch of the merged source determines the repeat.
+        repeat = int(source["epoch"]) - ranks.epoch * (times or 1)
+        return {"source": source, "repeat": repeat if times is None else min(repeat, times - 1)}
+
+    def relocate(self, state: State, token: Token) -> State:
+        return {**state, "source": self.source.relocate(state["source"], token)}
+
+    def epoch_of(self, state: State) -> int:
+        return int(state["source"]["epoch"])
+
+    def progress(self, state: State) -> tuple[int, int | None]:
+        position, length = self.source.total_progress(state["source"])
+        return position, length
+
+    def total_progress(self, state: State) -> tuple[int, int | None]:
+        position, length = self.progress(state)
+        if length is None:
+            return position, None
+        # Earlier repeats visited everything, even if this one resumes the remainder of other ranks.
+        whole = len(self.source)
+        return state["repeat"] * whole + position, None if self.times is None else self.times * whole
+
+    def paths(self, tokens: Sequence[Any]) -> list[bytes]:
+        paths: list[bytes] = self.source.paths([token for _, token in tokens])
+        return paths
 
     def __len__(self) -> int:
         length = len(self.source)

@@ -1,8 +1,8 @@
 """A shuffle buffer, for sources whose order cannot be permuted.
 
 The buffer is kept full, and each step takes one of its entries at random. It holds tokens, and an item is made when it
-is taken, so resuming decodes nothing. The state consists of the buffer's tokens; for one indexed dataset,
-`LazyIndexedManifestIterator(…, shuffle=True)` shuffles globally, with a state of one integer.
+is taken, so resuming decodes nothing. The state consists of the buffer's tokens; of indexed data,
+`LazyGlobalShuffle` shuffles all, with a state of one integer.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any, cast
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import Make, Pair
 from touchfs.node.core.foreign import maker
+from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import SeedOrRng, resolve_seed
-from touchfs.node.core.share import is_partitioned
 from touchfs.node.core.transform import BufferingNode, TransformIteration
+from touchfs.node.graph.share import is_partitioned
 from touchfs.node.order.draws import draws
 from touchfs.token import State, Token
 

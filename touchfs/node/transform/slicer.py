@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.node.core.base import Pair
+from touchfs.node.core.iteration import Pair
 from touchfs.node.core.lhotse_names import also_named
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import TransformIteration, TransformNode

@@ -11,10 +11,12 @@ import os
 from typing import Any
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
-from touchfs.node.core.base import Iteration, IteratorNode, children_of, kind_of
 from touchfs.node.core.foreign import check_checkpointable, locate, resume_root
+from touchfs.node.core.iteration import Iteration
+from touchfs.node.core.iterator_node import IteratorNode, children_of, kind_of
 from touchfs.node.core.saved import Saved
-from touchfs.node.core.version_0_1 import unchained_graph
+from touchfs.node.graph.description import recorded
+from touchfs.node.graph.version_0_1 import unchained_graph
 from touchfs.posix.atomic import atomic_file
 from touchfs.token import State, from_json, normalize_graph_token, to_json
 
@@ -109,6 +111,7 @@ def check_graph(envelope: State, node: object) -> None:
 
 def graph_of(node: object) -> str:
     """Return the class names of a graph, such as `LazyMapper(LazyIndexedManifestIterator)`."""
+    node = recorded(node)
     children = ", ".join(map(graph_of, children_of(node)))
     return f"{kind_of(node)}({children})" if children else kind_of(node)
 

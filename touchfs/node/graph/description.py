@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from touchfs.node.core.base import PairNode, children_of, kind_of
+from touchfs.node.core.iterator_node import children_of, kind_of
+from touchfs.node.core.pair_node import PairNode
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.seed import DrawnSeed, refuse_drawn
 from touchfs.token import State
 
 
+def recorded(node: Any) -> Any:
+    """Return the node whose class and parameters states hold, for a node of any kind (`PairNode.recorded`)."""
+    return node.recorded if isinstance(node, PairNode) else node
+
+
 def describe(node: object) -> State:
     """Return the graph from a node down as JSON, with every parameter that its states must agree with."""
+    node = recorded(node)
     config = node.config() if isinstance(node, PairNode) else {}
     return {"node": kind_of(node), "config": config, "sources": list(map(describe, children_of(node)))}
 
 
 def take_described_seeds(node: object, description: Saved) -> None:
     """Replace the drawn seeds of a graph by those in a description of it."""
+    node = recorded(node)
     if isinstance(node, PairNode):
         node.take_seeds(description.child("config"))
     for child, described in zip(children_of(node), description.children("sources"), strict=False):

@@ -1,0 +1,227 @@
+"""The base class of this package's nodes, which pass tokens and the functions that make items, not items."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from touchfs.errors import UsageError
+from touchfs.node.core.items import Items, with_token
+from touchfs.node.core.iteration import Iteration, Pair, TrackedPairs
+from touchfs.node.core.iterator_node import IteratorNode, kind_of, refuse_state
+from touchfs.node.core.saved import FRESH, Saved
+from touchfs.node.core.scope import Track, current_scope
+from touchfs.node.core.seed import DrawnSeed
+from touchfs.token import State, Token, normalize_graph_token
+
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
+    from touchfs.node.order.ordered_node import OrderedNode
+    from touchfs.node.order.partition import Partition
+
+
+# The latest class of each name: states hold names, and `merge_states` has no graph.
+NODE_CLASSES: dict[str, type[PairNode]] = {}
+
+
+class PairNode(IteratorNode, ABC):
+    """Base class of the nodes of this package, and of your own nodes that pass tokens along.
+
+    Implement `iteration` and `make`; override `obstacle`, `config`, `locate` and `merge` as needed.
+    """
+
+    # An integer in nodes that draw random numbers.
+    seed: Any = None
+    _track: Track
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        NODE_CLASSES[cls.__name__] = cls
+
+    @abstractmethod
+    def iteration(self, epoch: int, saved: Saved) -> Iteration:
+        """Return an iteration that starts at `saved`, or at the start of the epoch if `saved` is fresh."""
+
+    @abstractmethod
+    def make(self, token: Token) -> Any:
+        """Return the item of a token."""
+
+    @property
+    def is_checkpointable(self) -> bool:
+        return self.obstacle() is None
+
+    def obstacle(self) -> str | None:
+        """Return why this node cannot be saved, or None if it can.
+
+        For a source of any kind call `touchfs.node.core.foreign.obstacle`.
+        """
+        return None
+
+    @property
+    def recorded(self) -> PairNode:
+        """The node whose class and parameters states hold: this one, unless it only prepares another."""
+        return self
+
+    def config(self) -> State:
+        """Return the parameters and properties of the data that a state must agree with."""
+        return {}
+
+    def described(self) -> list[Any]:
+        """Return the nodes below that have no state of their own because `config` describes them."""
+        return []
+
+    def drawn_seeds(self) -> list[DrawnSeed]:
+        """Return the drawn seeds in `config`."""
+        return [self.seed] if isinstance(self.seed, DrawnSeed) else []
+
+    def take_seeds(self, config: Saved) -> None:
+        """Replace drawn seeds by those in the `config` of a state."""
+        if isinstance(self.seed, DrawnSeed):
+            self.seed = DrawnSeed(config.seed("seed"), self.seed.given)
+
+    def locate(self, token: Token, epoch: int) -> State:
+        """Return the state from which the item of `token` comes next, in an otherwise fresh epoch.
+
+        Raises UsageError if this node cannot be positioned at a token.
+        """
+        raise UsageError(f"{kind_of(self)} cannot be positioned at a token: only a state can be restored")
+
+    def in_order(self, seed: int, partition: Partition) -> OrderedNode | None:
+        """Return a copy that visits `partition` of its items shuffled with `seed`, or None if only a node above can.
+
+        Raises UsageError if this node is one rank's part.
+        """
+        return None
+
+    def relocate(self, state: State, token: Token) -> State:
+        """Return the state from which the item of a leaf's `token` comes next, in the epoch (and repeat) of `state`.
+
+        Raises UsageError as `locate`.
+        """
+        return self.locate(token, self.epoch_of(state))
+
+    def epoch_of(self, state: State) -> int:
+        """Return the epoch of a state of this node. For a repeater, each repeat is one."""
+        return int(state["epoch"])
+
+    def progress(self, state: State) -> tuple[int, int | None]:
+        """Return (position, length): how far a state is within `epoch_of`. The length of an endless epoch is None."""
+        return self.total_progress(state)
+
+    def total_progress(self, state: State) -> tuple[int, int | None]:
+        """Return (position, length) of a state as `progress`, but of a repeater over all its repeats.
+
+        Raises UsageError for a node whose states do not tell.
+        """
+        raise UsageError(f"the states of a {kind_of(self)} do not tell how far it is")
+
+    def paths(self, tokens: Sequence[Token]) -> list[bytes]:
+        """Return the path of the first file of the sample of each of `tokens`, relative to the root of the tree."""
+        return [self.make(token).first_path() for token in tokens]
+
+    def read(self, extension: str, tokens: Sequence[Any]) -> list[bytes]:
+        """Return the bytes of the file with an `extension` of the sample of each of `tokens`."""
+        return [self.make(normalize_graph_token(token))[extension] for token in tokens]
+
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        """Return the position from which any number of ranks can resume, given the states of all old ranks.
+
+        Raises UsageError for states that cannot be merged, by default for all: a position is one rank's own.
+        """
+        ranks.refuse()
+
+    def begin(self, epoch: int = 0, saved: Saved = FRESH) -> Iteration:
+        """Return an iteration of `epoch`, or one that resumes at `saved`, whose epoch then counts.
+
+        Raises FormatError for a damaged state, UsageError for one of another graph or dataset.
+        """
+        if not saved.fresh:
+            self._check(saved)
+            epoch = saved.integer("epoch")
+        iteration = self.iteration(epoch, saved)
+        if not saved.fresh:
+            saved.refuse_others(("node", "config", "epoch", "given_seed", *iteration.position()))
+        return iteration
+
+    def pairs(self) -> Iterator[Pair]:
+        """Iterate as `iter` does, but over (token, function that makes the item)."""
+        track = self._current_track()
+        iteration, track.loaded = track.loaded or self.begin(track.epoch), None
+        track.latest = iteration
+        return TrackedPairs(iteration, track)
+
+    def __iter__(self) -> Iterator[Any]:
+        return Items(self.pairs())
+
+    def __getitem__(self, token: Any) -> Any:
+        token = normalize_graph_token(token)
+        return with_token(self.make(token), token)
+
+    def state_dict(self) -> State:
+        """Return the position of the iteration begun or advanced last, or else where the next one begins."""
+        track = self._current_track()
+        return (track.latest or track.loaded or self.begin(track.epoch)).state()
+
+    def load_state_dict(self, state: State) -> None:
+        """Make the next `iter` start at `state`; later ones begin epochs as usual. Raises as `begin`."""
+        if not self.is_checkpointable:
+            refuse_state(self, self.obstacle())
+        if state is None:
+            raise UsageError(f"{kind_of(self)}: there is no state to load")
+        track = self._current_track()
+        track.loaded, track.latest = self.begin(saved=Saved(state)), None
+        track.epoch = track.loaded.epoch
+
+    def next_start(self) -> tuple[int, State | None]:
+        """Return the epoch that the next `iter` begins, and the state that it begins at if one was loaded."""
+        return self._current_track().next_start()
+
+    def _current_track(self) -> Track:
+        scope = current_scope.get()
+        if scope is not None:
+            return scope.track(self)
+        if "_track" not in self.__dict__:
+            self._track = Track()
+        return self._track
+
+    def _check(self, saved: Saved) -> None:
+        kind = kind_of(self)
+        if saved.get("node") != kind:
+            raise UsageError(
+                f"{saved.where} is one of a {saved.get('node')!r:.80}, not of a {kind}: restore the graph it is of"
+            )
+        saved_config = saved.child("config")
+        if self.drawn_seeds():
+            self.take_seeds(saved_config)
+        config = self.config()
+        saved_config.refuse_others(config)
+        for name, here in config.items():
+            there = saved_config.get(name)
+            if there != here:
+                raise UsageError(
+                    f"{saved.where} is of a {kind} with {name} = {there!r:.200}, here it is {here!r:.200}: "
+                    "restore the graph and the dataset it is of"
+                )
+
+    def __getstate__(self) -> State:
+        # A copy in another process starts at the loaded state, not at the position of an iteration of this process.
+        state = self.__dict__.copy()
+        track: Track | None = state.pop("_track", None)
+        if track is not None:
+            state["_resume"] = track.next_start()
+        return state
+
+    def __setstate__(self, state: State) -> None:
+        epoch, loaded = state.pop("_resume", (0, None))
+        self.__dict__.update(state)
+        self._track = Track(epoch)
+        if loaded is not None:
+            self._track.loaded = self.begin(saved=Saved(loaded))
+
+
+def name_of(function: Callable[..., Any] | None) -> str | None:
+    """Return the name under which a state records a function: the same in every process and every module."""
+    function = getattr(function, "func", function)
+    return None if function is None else getattr(function, "__name__", kind_of(function))

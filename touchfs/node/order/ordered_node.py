@@ -1,0 +1,115 @@
+"""Nodes that visit ordinals in an order. The state is one integer: the next position."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from touchfs.errors import FormatError, UsageError
+from touchfs.node.core.iteration import Iteration, Pair
+from touchfs.node.core.saved import FRESH, Saved
+from touchfs.node.order.merge import merge_positions
+from touchfs.node.order.partition import Partition
+from touchfs.node.order.partitioned_node import PartitionedNode
+from touchfs.node.order.remainder import read_stage
+from touchfs.token import State, Token
+
+if TYPE_CHECKING:
+    from touchfs.node.graph.merge import Ranks
+
+
+class OrderedNode(PartitionedNode):
+    """A node that visits ordinals in an `order`."""
+
+    @abstractmethod
+    def pair_at(self, ordinal: int, epoch: int) -> Pair:
+        """Return the token of an ordinal in an epoch, and the function that makes its item."""
+
+    @abstractmethod
+    def token_of(self, ordinal: int, epoch: int) -> Token:
+        """Return the token of an ordinal in an epoch."""
+
+    def tokens_of(self, ordinals: list[int], epoch: int) -> list[Token | None]:
+        """Return the tokens of several ordinals in an epoch."""
+        return [self.token_of(ordinal, epoch) for ordinal in ordinals]
+
+    @abstractmethod
+    def ordinal_of(self, token: Token) -> int:
+        """Return the ordinal of a token."""
+
+    def token_at(self, ordinal: int, epoch: int) -> Token:
+        """Return the token of an ordinal in an epoch, for a global shuffle above.
+
+        Raises UsageError if this is partitioned.
+        """
+        self.refuse_ranks()
+        return self.token_of(ordinal, epoch)
+
+    def refuse_ranks(self) -> None:
+        """Raise UsageError if this is one rank's part, which cannot be a source of a global shuffle."""
+        if self.order.partition.world_size > 1:
+            raise UsageError("a source of a global shuffle is not partitioned: give rank and world_size to the shuffle")
+
+    @classmethod
+    def merge(cls, ranks: Ranks) -> State:
+        return merge_positions(ranks)
+
+    def total_progress(self, state: State) -> tuple[int, int | None]:
+        stages = [read_stage(stage) for stage in Saved(state).children("stages")]
+        return int(state["position"]), self.order.count(stages)
+
+    def locate(self, token: Token, epoch: int) -> State:
+        self.make(token)
+        return OrderIteration(self, epoch, own=self.order.own(self.ordinal_of(token), epoch)).state()
+
+    def __len__(self) -> int:
+        """Return how many ordinals this rank visits in an epoch."""
+        return self.order.count()
+
+
+class OrderIteration(Iteration):
+    """An iteration whose position is one integer: `own`, this rank's next position."""
+
+    node: OrderedNode
+
+    def __init__(self, node: OrderedNode, epoch: int, saved: Saved = FRESH, own: int = 0) -> None:
+        super().__init__(node, epoch)
+        self.stages = [read_stage(stage) for stage in saved.children("stages")]
+        _check_partition(saved, node.order.partition)
+        self.own = own if saved.fresh else saved.integer("position", node.order.count(self.stages))
+        self._ordinals = node.order.ordinals(epoch, self.stages, self.own)
+
+    def walk(self) -> Iterator[Pair]:
+        pair_at, epoch = self.node.pair_at, self.epoch
+        for ordinal in self._ordinals:
+            self.own += 1
+            yield pair_at(ordinal, epoch)
+
+    def take(self, count: int) -> list[Token | None]:
+        taken = self.node.tokens_of(list(islice(self._ordinals, count)), self.epoch)
+        self.own += len(taken)
+        self.ended = self.ended or len(taken) < count
+        return taken
+
+    def position(self) -> State:
+        return {
+            "position": self.own,
+            "partition": self.node.order.partition.as_json(),
+            "stages": [stage.as_json() for stage in self.stages],
+        }
+
+
+def _check_partition(saved: Saved, partition: Partition) -> None:
+    """Raise if a state is of another partition. A merged state has none, and fits any partition."""
+    theirs: Any = saved.get("partition")
+    if theirs is None or theirs == partition.as_json():
+        return
+    if not isinstance(theirs, dict):
+        raise FormatError(f"{saved.where}.partition is not one: the state is damaged")
+    mine = partition.as_json()
+    raise UsageError(
+        f"{saved.where} is one rank's own, of {theirs!r:.200}, and this is {mine}: "
+        "to resume with other ranks, merge the states of all old ones with merge_states"
+    )
