@@ -98,13 +98,13 @@ def test_a_shard_whose_record_was_not_written_is_made_again(touch: Path, tmp_pat
             if not expected.exists():
                 convert(str(touch), str(expected), target)
             with pytest.raises(Stop):
-                convert(str(touch), str(output), target, progress=stop_after_shards(output, target, 3))
+                convert(str(touch), str(output), target, progress=stop_after_shards(output, 3))
             (output / f".touchfs-pack-{lost}.jsonl").unlink()
             convert(str(touch), str(output), target)
             assert tree(output) == renamed(tree(expected), expected.name, output.name)
 
 
-def stop_after_shards(output: Path, target: Any, count: int) -> Callable[[int, int], None]:
+def stop_after_shards(output: Path, count: int) -> Callable[[int, int], None]:
     def progress(done: int, total: int) -> None:
         if (output / f".touchfs-pack-{count - 1:09d}.jsonl").exists():
             raise Stop
@@ -115,7 +115,7 @@ def stop_after_shards(output: Path, target: Any, count: int) -> Callable[[int, i
 def test_only_the_same_goes_on(damaged: Path, tmp_path: Path) -> None:
     source, output = str(damaged), str(tmp_path / "out")
     with pytest.raises(Stop):
-        convert(source, output, TarTarget(1), skip_bad=True, progress=stop_after(8))
+        convert(source, output, TarTarget(1), skip_bad=True, progress=stop_after_shards(Path(output), 3))
     with pytest.raises(UsageError, match="was begun with --skip-bad: go on with it, or remove it"):
         convert(source, output, TarTarget(1))
     with pytest.raises(UsageError, match="was begun with samples-per-shard 1, not 2: go on with that"):
