@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from touchfs.cli.progress import progress_bar, progress_option
+from touchfs.cli.terminal import available_cpus
 from touchfs.dataset import Dataset
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.indexing import open_dataset
@@ -79,6 +80,19 @@ def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
         return decorated
 
     return decorate
+
+
+def jobs_option(*other_names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option `--jobs` of commands that work in several processes. The command gets it as `processes`."""
+    return click.option(
+        "--jobs",
+        *other_names,
+        "processes",
+        type=click.IntRange(1),
+        default=available_cpus,
+        show_default="one for each CPU",
+        help="Number of processes.",
+    )
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
