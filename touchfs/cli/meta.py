@@ -9,8 +9,8 @@ from functools import partial
 import click
 
 from touchfs.bulk.annotations import Annotations, get_annotations, put_annotations
-from touchfs.cli.console import PATH, limit_options
-from touchfs.cli.terminal import say
+from touchfs.cli.console import PATH, jobs_option, limit_options
+from touchfs.cli.terminal import executor, say
 from touchfs.dataset import counted
 from touchfs.errors import NotFoundError
 from touchfs.limits import Limits
@@ -50,8 +50,9 @@ def get(source: str, limits: Limits) -> None:
 @click.argument("source", type=PATH)
 @click.option("--ignore-unknown", is_flag=True, help="Ignore lines whose key no sample has.")
 @click.option("--keep-missing", is_flag=True, help="Leave samples without a line unchanged.")
+@jobs_option()
 @limit_options("json")
-def put(source: str, ignore_unknown: bool, keep_missing: bool, limits: Limits) -> None:
+def put(source: str, ignore_unknown: bool, keep_missing: bool, processes: int, limits: Limits) -> None:
     """Replace the metainfo of samples by lines from stdin.
 
     Each line is a JSON object, and belongs to the sample with its key; if a key is repeated, the first line belongs to
@@ -67,9 +68,15 @@ def put(source: str, ignore_unknown: bool, keep_missing: bool, limits: Limits) -
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, but the lines are read from it.")
     lines = iter(partial(sys.stdin.buffer.readline, limits.json + len(b"\r\n")), b"")
-    report = put_annotations(
-        _shards(source, limits), lines, ignore_unknown=ignore_unknown, keep_missing=keep_missing, limits=limits
-    )
+    with executor(processes) as pool:
+        report = put_annotations(
+            _shards(source, limits),
+            lines,
+            ignore_unknown=ignore_unknown,
+            keep_missing=keep_missing,
+            limits=limits,
+            executor=pool,
+        )
     ignored = f", {counted(report.ignored, 'line')} ignored" if report.ignored else ""
     kept = f", {counted(report.kept, 'sample')} without a line" if report.kept else ""
     say(f"{source}: {counted(report.samples, 'sample')} changed in {counted(report.shards, 'shard')}{ignored}{kept}")
