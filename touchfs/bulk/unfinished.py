@@ -38,7 +38,7 @@ def open_plan(output: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     """Create the plan, or resume an existing one with the same settings, and lock it until the block ends.
 
     After an exception the plan stays if there are shards to resume from. Raises UsageError if the output contains
-    anything else, has other settings or is being written, and ChangedError if the source changed.
+    anything else, has other settings or is being written, and ChangedError if what it reads changed.
     """
     if not (output / PLAN).exists():
         _check_free(output)
@@ -148,8 +148,9 @@ def _compare(output: Path, existing: Mapping[str, Any], settings: Mapping[str, A
     remedy = "or remove it and pack again"
     for name in settings:
         if name != "sha256" and existing.get(name) != settings[name]:
+            shown = "dataset" if name == "source" else name
             raise UsageError(
-                f"was begun with {name} {existing.get(name)}, not {settings[name]}: go on with that, {remedy}",
+                f"was begun with {shown} {existing.get(name)}, not {settings[name]}: go on with that, {remedy}",
                 path=str(output),
             )
     if existing.get("sha256") != settings["sha256"]:

@@ -35,7 +35,7 @@ _TARGETS: dict[str, Callable[..., Target]] = {
 
 
 @click.command("convert")
-@click.argument("source", type=PATH)
+@click.argument("path", metavar="DATASET", type=PATH)
 @click.argument("output", metavar="OUT", type=click.Path())
 @click.option("--to", "kind", type=click.Choice(list(_TARGETS)), required=True, help="Kind of shards to write.")
 @click.option(
@@ -72,7 +72,7 @@ _TARGETS: dict[str, Callable[..., Target]] = {
 @limit_options("json", "decoded")
 @progress_option
 def command(
-    source: str,
+    path: str,
     output: str,
     kind: str,
     num_utt_per_shard: int | None,
@@ -104,7 +104,7 @@ def command(
     target = _target(kind, num_utt_per_shard, limits, target_options)
     with executor(processes) as pool, progress_bar("converting") as progress:
         report = convert(
-            source,
+            path,
             output,
             target,
             options=Options(sample_rate, key_rule, limits=limits),

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from touchfs import jobs
-from touchfs.cli.console import PATH, ReadOptions, jobs_option, source_options
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, jobs_option
 from touchfs.cli.info import error_lines
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import executor, printable, say
@@ -30,7 +30,7 @@ _DIALECTS = {"energon": Dialect.ENERGON, "nemo": Dialect.NEMO, "wds-v2": Dialect
 
 
 class _Index(click.Group):
-    """A group in which a first argument that is not a subcommand is a SOURCE."""
+    """A group in which a first argument that is not a subcommand is a DATASET."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -46,12 +46,12 @@ class _Index(click.Group):
 
 
 @click.command("index")
-@click.argument("sources", metavar="SOURCE…", nargs=-1, required=True, type=PATH)
+@click.argument("paths", metavar="DATASET…", nargs=-1, required=True, type=PATH)
 @jobs_option()
 @click.option("--force", is_flag=True, help="Index again even if nothing has changed.")
-@click.option("--check", is_flag=True, help="Check indexes of other tools in SOURCE; exit status 1 if one is wrong.")
-@source_options
-def catalogs(sources: tuple[str, ...], processes: int, force: bool, check: bool, read_options: ReadOptions) -> int:
+@click.option("--check", is_flag=True, help="Check indexes of other tools in DATASET; exit status 1 if one is wrong.")
+@dataset_options
+def catalogs(paths: tuple[str, ...], processes: int, force: bool, check: bool, read_options: ReadOptions) -> int:
     """Index datasets, so that mounting them takes no time. Unchanged shards are not indexed again.
 
     \b
@@ -61,14 +61,14 @@ def catalogs(sources: tuple[str, ...], processes: int, force: bool, check: bool,
     if check:
         return _run(
             native.check_any,
-            [task for source in sources for task in native.find_indexes(source)],
+            [task for path in paths for task in native.find_indexes(path)],
             processes,
         )
-    for source in sources:
+    for path in paths:
         indexed: list[str] = []
-        with executor(processes) as pool, progress_bar(f"indexing {source}") as progress:
+        with executor(processes) as pool, progress_bar(f"indexing {path}") as progress:
             dataset = open_dataset(
-                source,
+                path,
                 options=read_options.options,
                 in_place=read_options.in_place,
                 force=force,
@@ -78,18 +78,18 @@ def catalogs(sources: tuple[str, ...], processes: int, force: bool, check: bool,
                 indexed_now=indexed.append,
             )
         news = f"{len(indexed)} indexed now" if indexed else "indexed already"
-        say(f"{source}: {dataset}; {news}")
-        for line in error_lines(source, dataset):
-            click.echo(printable(f"{source}: {line}"), err=True)
+        say(f"{path}: {dataset}; {news}")
+        for line in error_lines(path, dataset):
+            click.echo(printable(f"{path}: {line}"), err=True)
     return 0
 
 
-@click.group("index", cls=_Index, subcommand_metavar="SOURCE… | COMMAND [ARGS]…")
+@click.group("index", cls=_Index, subcommand_metavar="DATASET… | COMMAND [ARGS]…")
 def command() -> None:
     """Index datasets, so that mounting them takes no time. Unchanged shards are not indexed again.
 
-    The commands below make indexes for other tools; touchfs itself does not need them. If a SOURCE has the name of a
-    command, write ./SOURCE.
+    The commands below make indexes for other tools; touchfs itself does not need them. If a DATASET has the name of a
+    command, write ./DATASET.
 
     \b
     Example:

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol,
 
 from touchfs import jobs
 from touchfs.bulk import unfinished
+from touchfs.bulk.convert.input import Files, InputShard, identities, release, samples
 from touchfs.bulk.convert.names import own_key
 from touchfs.bulk.convert.resume import Position, ResumeState, StagedShard, record_path, staging
 from touchfs.bulk.convert.shar import SharTarget
-from touchfs.bulk.convert.source import Files, SourceShard, identities, release, samples
 from touchfs.bulk.convert.survey import Survey, survey_shard
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
@@ -111,7 +111,7 @@ class ConvertReport:
 
 
 def convert(
-    source: str,
+    dataset: str,
     output: str,
     target: Target,
     *,
@@ -121,30 +121,28 @@ def convert(
     executor: Executor | None = None,
     progress: Progress = lambda done, total: None,
 ) -> ConvertReport:
-    """Convert a source without the files of the extensions `leave_out`.
+    """Convert a dataset without the files of the extensions `leave_out`.
 
-    The result does not depend on the executor. `progress` is called with the bytes of the source that are done and
+    The result does not depend on the executor. `progress` is called with the bytes of the dataset that are done and
     their total. Raises UsageError if the output contains anything but an unfinished conversion with the same settings,
-    ChangedError if the source changed since that was begun, and the errors of the source.
+    ChangedError if the dataset changed since that was begun, and the errors of the dataset.
     """
     check_output(output)
     progress = _increasing(progress)
-    paths = find_shards(source)
+    paths = find_shards(dataset)
     if not os.path.lexists(os.path.join(output, unfinished.PLAN)):
         _make(output)
-    sources = [SourceShard(path, identities(path)) for path in paths]
-    settings = _settings(source, output, target, options, leave_out, sources)
+    inputs = [InputShard(path, identities(path)) for path in paths]
+    settings = _settings(dataset, output, target, options, leave_out, inputs)
     try:
         with unfinished.open_plan(Path(output), settings):
             state = ResumeState(output, target.mark)
             if state.skipped and not skip_bad:
                 problem = "was begun with --skip-bad: go on with it, or remove it and convert again"
                 raise UsageError(problem, path=output)
-            survey = _survey(sources, target, options, leave_out, executor, progress)
-            work = _Work(
-                target, Path(os.path.abspath(output)), sources, options, leave_out, survey.extensions, skip_bad
-            )
-            while state.position.shard < len(sources):
+            survey = _survey(inputs, target, options, leave_out, executor, progress)
+            work = _Work(target, Path(os.path.abspath(output)), inputs, options, leave_out, survey.extensions, skip_bad)
+            while state.position.shard < len(inputs):
                 _convert(work, survey, state, executor, progress)
             state.publish_skipped()
             target.publish(output, state.shards)
@@ -167,14 +165,14 @@ def _make(output: str) -> None:
 
 
 def _settings(
-    source: str, output: str, target: Target, options: Options, leave_out: Collection[str], sources: list[SourceShard]
+    dataset: str, output: str, target: Target, options: Options, leave_out: Collection[str], inputs: list[InputShard]
 ) -> dict[str, Any]:
     """Everything that determines the shards, and so must be equal to resume."""
     target_fields = {name.replace("_", "-"): value for name, value in asdict(target).items() if name != "limits"}
-    files = [(path, sorted(found.items())) for path, found in sources]
+    files = [(path, sorted(found.items())) for path, found in inputs]
     return {
         "kind": f"convert with {target.kind}",
-        "source": os.path.abspath(source),
+        "source": os.path.abspath(dataset),
         "output": output,
         **target_fields,
         "sample-rate": options.sample_rate,
@@ -185,7 +183,7 @@ def _settings(
 
 
 def _survey(
-    sources: list[SourceShard],
+    inputs: list[InputShard],
     target: Target,
     options: Options,
     leave_out: Collection[str],
@@ -194,7 +192,7 @@ def _survey(
 ) -> Survey:
     visit = target.needs_extensions or target.bytes_per_shard is not None
     survey = partial(survey_shard, options, leave_out, visit)
-    sized = [(source, source.size) for source in sources]
+    sized = [(shard, shard.size) for shard in inputs]
     starts = [*accumulate((size for _, size in sized), initial=0)]
 
     def report(done: int, total: int) -> None:
@@ -222,7 +220,7 @@ class _Work:
 
     target: Target
     output: Path
-    sources: list[SourceShard]
+    inputs: list[InputShard]
     options: Options
     leave_out: Collection[str]
     extensions: frozenset[str]
@@ -273,17 +271,17 @@ def _make_shard(work: _Work, task: _Task) -> StagedShard:
 
 
 def _fill(work: _Work, task: _Task, writer: Writer, record: BinaryIO) -> tuple[Position, int]:
-    """Add samples until the shard is full or the source ends. Returns where, and the number of skipped ones."""
+    """Add samples until the shard is full or the dataset ends. Returns where, and the number of skipped ones."""
     begin, count, skipped = task.begin, task.begin.samples, 0
-    for number in range(begin.shard, len(work.sources)):
-        source = work.sources[number]
+    for number in range(begin.shard, len(work.inputs)):
+        shard = work.inputs[number]
         first = begin.ordinal if number == begin.shard else 0
-        with closing(samples(source, work.options, work.leave_out, first)) as all_found:
+        with closing(samples(shard, work.options, work.leave_out, first)) as all_found:
             for found in all_found:
                 skip: bytes | None
                 if isinstance(found, TouchfsError):
-                    skip = _skip(work, source.path, None, found)
-                elif (skip := _add(work, writer, source.path, *found)) is None:
+                    skip = _skip(work, shard.path, None, found)
+                elif (skip := _add(work, writer, shard.path, *found)) is None:
                     count += 1
                     reached(count - begin.samples, task.samples)
                     if writer.is_full:
@@ -291,7 +289,7 @@ def _fill(work: _Work, task: _Task, writer: Writer, record: BinaryIO) -> tuple[P
                     continue
                 record.write(skip)
                 skipped += 1
-    return Position(len(work.sources), 0, count), skipped
+    return Position(len(work.inputs), 0, count), skipped
 
 
 def _add(work: _Work, writer: Writer, path: str, sample: StoredSample, files: Files) -> bytes | None:

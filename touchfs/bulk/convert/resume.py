@@ -25,7 +25,7 @@ from touchfs.posix.atomic import TEMPORARY_PREFIX, move_into
 
 
 class Position(NamedTuple):
-    """The next sample: the position of its shard in the source, and its ordinal there.
+    """The next sample: the position of its shard in the dataset, and its ordinal there.
 
     `samples` were written before.
     """

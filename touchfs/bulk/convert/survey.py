@@ -1,4 +1,4 @@
-"""A survey of a source before it is converted: how many samples its shards have, and which of them fill a new shard.
+"""A survey of a dataset before it is converted: how many samples its shards have, and which of them fill a new shard.
 
 It reads no data. So it cannot know the samples that the target will refuse: its ranges are right unless one is skipped.
 """
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.bulk.convert.input import InputShard, open_kept, samples
 from touchfs.bulk.convert.resume import Position
-from touchfs.bulk.convert.source import SourceShard, open_kept, samples
 from touchfs.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.format.tar.header import BLOCK
 from touchfs.progress import reached
@@ -32,17 +32,17 @@ class ShardSurvey(NamedTuple):
     sizes: NDArray[np.int64] | None = None
 
 
-def survey_shard(options: Options, leave_out: Collection[str], visit: bool, source: SourceShard) -> ShardSurvey:
+def survey_shard(options: Options, leave_out: Collection[str], visit: bool, read: InputShard) -> ShardSurvey:
     """Survey a shard, and with `visit` each of its samples. Its problems are reported when it is converted."""
     try:
-        count = len(open_kept(source, options))
+        count = len(open_kept(read, options))
     except (FormatError, NotFoundError):
         return ShardSurvey(0)
     if not visit:
         return ShardSurvey(count)
     extensions: set[str] = set()
     sizes = []
-    for found in samples(source, options, leave_out, 0):
+    for found in samples(read, options, leave_out, 0):
         if not isinstance(found, TouchfsError):
             sample, files = found
             sizes.append(_tar_size(files.of(sample)))
@@ -94,7 +94,7 @@ class Survey:
         return Position(len(self.shards), 0, total)
 
     def bytes_before(self, position: Position) -> int:
-        """The bytes of the source before a position, for progress."""
+        """The bytes of the dataset before a position, for progress."""
         start = self.starts[position.shard]
         if not position.ordinal:
             return start

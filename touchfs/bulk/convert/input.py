@@ -1,4 +1,4 @@
-"""The source of a conversion: the samples of its shards, in order, with their files by extension.
+"""The shards that a conversion reads: their samples, in order, with their files by extension.
 
 Consecutive tasks of a process often read the same shard, and opening one may mean reading every header of a tar. So
 each thread keeps the shard open that it read last, until `release`.
@@ -27,7 +27,7 @@ from touchfs.view.file import File
 _OPENING = 0.1
 
 
-class SourceShard(NamedTuple):
+class InputShard(NamedTuple):
     """A shard to convert, and the identities of its files when the conversion began."""
 
     path: str
@@ -40,7 +40,7 @@ class SourceShard(NamedTuple):
 
 
 class _Kept(threading.local):
-    of: tuple[SourceShard, Options] | None = None
+    of: tuple[InputShard, Options] | None = None
     shard: Shard | None = None
 
 
@@ -55,20 +55,20 @@ def identities(path: str) -> Mapping[str, FileIdentity]:
         return {}
 
 
-def open_kept(source: SourceShard, options: Options) -> Shard:
+def open_kept(read: InputShard, options: Options) -> Shard:
     """Open a shard, or return it if this thread read it last.
 
     Raises ChangedError if it is not the one with which the conversion began, and as `open_shard`.
     """
-    if identities(source.path) != source.files:
+    if identities(read.path) != read.files:
         raise ChangedError(
-            "has changed since its conversion began: remove the output, and convert again", path=source.path
+            "has changed since its conversion began: remove the output, and convert again", path=read.path
         )
-    if _kept.shard is None or _kept.of != (source, options):
+    if _kept.shard is None or _kept.of != (read, options):
         release()
         with stage(_OPENING):
-            _kept.shard = open_shard(source.path, options)
-        _kept.of = source, options
+            _kept.shard = open_shard(read.path, options)
+        _kept.of = read, options
     return _kept.shard
 
 
@@ -80,12 +80,12 @@ def release() -> None:
 
 
 def samples(
-    source: SourceShard, options: Options, leave_out: Collection[str], first: int
+    read: InputShard, options: Options, leave_out: Collection[str], first: int
 ) -> Generator[tuple[StoredSample, Files] | FormatError | NotFoundError, None, None]:
     """The samples of a shard from `first` on, then its problems as errors."""
     try:
-        shard = open_kept(source, options)
-        with closing(Files(source.path, shard, leave_out, options.limits)) as files:
+        shard = open_kept(read, options)
+        with closing(Files(read.path, shard, leave_out, options.limits)) as files:
             for ordinal in range(first, len(shard)):
                 yield shard.sample(ordinal), files
             for problem in shard.problems:
