@@ -18,7 +18,9 @@ def files() -> list[Path]:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     modules = [name.strip() for floor in contracts[0]["layers"][-FLOORS:] for name in floor.split("|")]
     paths = [ROOT / name.replace(".", "/") for name in modules]
-    return sorted(file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]))
+    return sorted(
+        file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")])
+    )
 
 
 def main() -> None:
