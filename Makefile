@@ -2,19 +2,33 @@
 # Another interpreter: make clean, then make PYTHON=python3.12.
 export PYTHON
 .NOTPARALLEL:
-.PHONY: venv demo test check bench soak clean install-demo install-test install-bench
+.PHONY: venv demo test check lint coverage pythons bench soak clean install-demo install-test install-bench
 
 venv: install-demo
 
 demo: install-demo
 	@tests/demo.sh
 
+# The rooms of floors 0 to 5. Their tests are the fast ones: they run under coverage, and once in `make check test`.
+lowest := $(addprefix tests/,core format posix source media store catalog)
+
 # Tests of mounts count processes and wait for each other, so they run one after the other; all others on two processors.
-test: install-test
-	.venv/bin/python -m pytest -n 2 --ignore tests/mount
+test: coverage
+	.venv/bin/python -m pytest -n 2 --ignore tests/mount $(addprefix --ignore ,$(lowest))
 	.venv/bin/python -m pytest tests/mount
 
-check: install-test
+coverage: install-test
+	.venv/bin/python -m pytest -n 2 --cov touchfs --cov-report= $(lowest)
+	.venv/bin/python tests/coverage_by_room.py
+
+# The library on other Pythons that are installed here, or on those of PYTHONS: make pythons PYTHONS=/opt/bin/python3.14
+export PYTHONS
+pythons:
+	.ci/pythons
+
+check: lint coverage
+
+lint: install-test
 	.venv/bin/lint-imports
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
@@ -28,7 +42,7 @@ soak: install-test
 	TOUCHFS_GRAPHS=6400 .venv/bin/python -m pytest tests/node/test_random_graphs.py
 
 clean:
-	rm -rf .venv build *.egg-info .*_cache .hypothesis
+	rm -rf .venv .venv-* .coverage build *.egg-info .*_cache .hypothesis
 	find touchfs mount tests -name __pycache__ -prune -exec rm -rf {} +
 
 install-demo install-test install-bench: install-%:

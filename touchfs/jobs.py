@@ -8,7 +8,7 @@ still writing when the caller gets the error.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from functools import partial
 from itertools import islice
@@ -32,7 +32,7 @@ def run(
     executor: Executor | None = None,
     done: Callable[[T], None] | None = None,
     meanwhile: Callable[[], None] | None = None,
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """Yield the function's results in the order of the tasks. Without an executor, tasks run in this process.
 
     `done` is called with each result as soon as its task succeeds, even after another task has failed. `meanwhile` is
@@ -81,7 +81,7 @@ def run_sized(
     executor: Executor | None = None,
     done: Callable[[T], None] | None = None,
     progress: Progress = lambda done, total: None,
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """As `run`, for pairs of a task and its size in any unit. `progress` is called with the size done and the total
     size, which includes what running tasks report (`touchfs.progress`).
     """

@@ -9,6 +9,7 @@ import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -336,6 +337,19 @@ def test_one_put_at_a_time(place: Path) -> None:
     put(shards, get(shards))
     assert not left.exists()
     assert others.exists()
+
+
+def test_processes_write_the_same_bytes(place: Path) -> None:
+    with ProcessPoolExecutor(2, multiprocessing.get_context("forkserver")) as pool:
+        for name, executor in (("here", None), ("processes", pool)):
+            shards = write(place / name)
+            lines = [line for lines in changed(SAMPLES) for line in lines]
+            report = put_annotations(opened(shards), lines, executor=executor)
+            assert report == PutReport(8, 3, 0, 0)
+            assert put_annotations(opened(shards), lines, executor=executor) == PutReport(0, 0, 0, 0)
+        assert read(place / "here") == read(place / "processes")
+        with pytest.raises(NotFoundError, match="lines for no sample: 1"):
+            put_annotations(opened(shards), [*lines, b"{}"], executor=pool)
 
 
 keys = st.sampled_from(["a", "b", 3, "3", "ü\n", "", None, 1.5, "x" * 300])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,12 @@ def damaged(tmp_path: Path) -> Path:
 
 
 TARGETS = [TarTarget(2), TarTarget(None, bytes_per_shard=40_000, create_index=True), SharTarget(2), TouchTarget(2)]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(2, get_context("forkserver")) as pool:
+        yield pool
 
 
 class Stop(Exception):
@@ -90,6 +99,97 @@ def test_interrupted_anywhere_and_resumed(
             convert(source, str(output), target, skip_bad=skip_bad)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_processes_make_the_same_bytes(
+    request: pytest.FixtureRequest, tmp_path: Path, pool: ProcessPoolExecutor, target: Any, skip_bad: bool
+) -> None:
+    """Also if samples that are skipped move all shards behind them."""
+    source = str(request.getfixturevalue("damaged" if skip_bad else "touch"))
+    whole = convert(source, str(tmp_path / "whole"), target, skip_bad=skip_bad)
+    told: list[tuple[int, int]] = []
+    output = tmp_path / "out"
+    again = convert(
+        source, str(output), target, skip_bad=skip_bad, executor=pool, progress=lambda *pair: told.append(pair)
+    )
+    assert again == whole
+    assert tree(output) == renamed(tree(tmp_path / "whole"), "whole", "out")
+    assert told[0][0] == 0 and told[-1][0] == told[-1][1]
+    assert told == sorted(told)
+
+
+def test_processes_go_on_where_one_stopped(damaged: Path, tmp_path: Path, pool: ProcessPoolExecutor) -> None:
+    source, output = str(damaged), tmp_path / "out"
+    with pytest.raises(Stop):
+        convert(source, str(output), TarTarget(1), skip_bad=True, progress=stop_after_shards(output, 3))
+    before = {path: path.stat().st_ino for path in output.glob("*.tar")}
+    assert len(before) >= 3
+    assert convert(source, str(output), TarTarget(1), skip_bad=True, executor=pool) == ConvertReport(7, 7, 4)
+    assert before == {path: path.stat().st_ino for path in before}
+    convert(source, str(tmp_path / "whole"), TarTarget(1), skip_bad=True)
+    assert tree(output) == tree(tmp_path / "whole")
+
+
+def test_an_error_in_a_process_leaves_what_came_before_it(
+    damaged: Path, tmp_path: Path, pool: ProcessPoolExecutor
+) -> None:
+    source, output = str(damaged), tmp_path / "out"
+    with pytest.raises(FormatError, match=r"sample \d \('\d+'\): metainfo is not JSON.*skip it with --skip-bad"):
+        convert(source, str(output), TouchTarget(1), executor=pool)
+    assert not list(output.glob(".touchfs-tmp-*"))
+    assert convert(source, str(output), TouchTarget(1), skip_bad=True, executor=pool) == ConvertReport(7, 7, 4)
+    assert len((output / "skipped.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_source_that_changes_meanwhile(touch: Path, tmp_path: Path) -> None:
+    def change(done: int, total: int) -> None:
+        if (tmp_path / "out/000000.tar").exists():
+            os.utime(touch / "000000002/audio.bin")
+
+    with pytest.raises(ChangedError, match=r"000000002: has changed since its conversion began: remove the output"):
+        convert(str(touch), str(tmp_path / "out"), TarTarget(1), progress=change)
+
+
+KINDS = ["convert with TarTarget", "convert with TarTarget", "convert with SharTarget", "convert with TouchTarget"]
+FIELDS: list[dict[str, Any]] = [
+    {"samples-per-shard": 2, "bytes-per-shard": None, "create-index": False},
+    {"samples-per-shard": None, "bytes-per-shard": 40_000, "create-index": True},
+    {"samples-per-shard": 2},
+    {"samples-per-shard": 2, "datatypes": "audio+metainfo", "rate": None, "arithmetic": "s16"},
+]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_plan_is_that_of_earlier_versions(touch: Path, tmp_path: Path, number: int) -> None:
+    """Else their unfinished conversions could not go on."""
+    output = tmp_path / "out"
+    with pytest.raises(Stop):
+        convert(str(touch), str(output), TARGETS[number], progress=stop_after_shards(output, 2))
+    hashed = []
+    for shard in sorted(touch.iterdir()):
+        files = []
+        for path in sorted(shard.iterdir()):
+            found = path.stat()
+            identity = f"FileIdentity(size={found.st_size}, mtime_ns={found.st_mtime_ns}, inode={found.st_ino})"
+            files.append(f"({path.name!r}, {identity})")
+        hashed.append(f"({str(shard)!r}, [{', '.join(files)}])")
+    plan = {
+        "touchfs pack touch": 1,
+        "kind": KINDS[number],
+        "source": str(touch),
+        "output": str(output),
+        **FIELDS[number],
+        "sample-rate": None,
+        "key-rule": "first-dot",
+        "leave-out": [],
+        "sha256": hashlib.sha256(f"[{', '.join(hashed)}]".encode()).hexdigest(),
+    }
+    assert (output / ".touchfs-pack.json").read_text() == json.dumps(plan, indent=1)
+    position = {0: [0, 4, 4], 2: [0, 4, 4], 3: [0, 4, 4]}.get(number)
+    if position is not None:
+        assert (output / ".touchfs-pack-000000001.jsonl").read_text() == json.dumps(position) + "\n"
+
+
 def test_a_shard_whose_record_was_not_written_is_made_again(touch: Path, tmp_path: Path) -> None:
     for target in TARGETS:
         for lost in ("000000001", "000000002"):
@@ -98,13 +198,13 @@ def test_a_shard_whose_record_was_not_written_is_made_again(touch: Path, tmp_pat
             if not expected.exists():
                 convert(str(touch), str(expected), target)
             with pytest.raises(Stop):
-                convert(str(touch), str(output), target, progress=stop_after_shards(output, target, 3))
+                convert(str(touch), str(output), target, progress=stop_after_shards(output, 3))
             (output / f".touchfs-pack-{lost}.jsonl").unlink()
             convert(str(touch), str(output), target)
             assert tree(output) == renamed(tree(expected), expected.name, output.name)
 
 
-def stop_after_shards(output: Path, target: Any, count: int) -> Callable[[int, int], None]:
+def stop_after_shards(output: Path, count: int) -> Callable[[int, int], None]:
     def progress(done: int, total: int) -> None:
         if (output / f".touchfs-pack-{count - 1:09d}.jsonl").exists():
             raise Stop
@@ -115,7 +215,7 @@ def stop_after_shards(output: Path, target: Any, count: int) -> Callable[[int, i
 def test_only_the_same_goes_on(damaged: Path, tmp_path: Path) -> None:
     source, output = str(damaged), str(tmp_path / "out")
     with pytest.raises(Stop):
-        convert(source, output, TarTarget(1), skip_bad=True, progress=stop_after(8))
+        convert(source, output, TarTarget(1), skip_bad=True, progress=stop_after_shards(Path(output), 3))
     with pytest.raises(UsageError, match="was begun with --skip-bad: go on with it, or remove it"):
         convert(source, output, TarTarget(1))
     with pytest.raises(UsageError, match="was begun with samples-per-shard 1, not 2: go on with that"):

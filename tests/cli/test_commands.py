@@ -299,7 +299,7 @@ def seconds():
 
 
 class TestSources:
-    """What SOURCE may be, before the colon or alone."""
+    """What DATASET may be, before the colon or alone."""
 
     def shown(self, text, source):
         return text("ls", f"{source}:shards"), text("cat", f"{source}:shards/000000000/talks/monday.txt")

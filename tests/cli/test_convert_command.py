@@ -189,8 +189,8 @@ def test_names_in_packed_tars(text, here):
 
 @pytest.mark.parametrize("kind", ["tar", "shar", "touch"])
 def test_a_killed_conversion_goes_on(touchfs, shards, here, kind):
-    options = ["--to", kind, "--num-utt-per-shard", "1"]
-    whole = touchfs("convert", shards, "whole", *options)
+    options = ["--to", kind, "--num-utt-per-shard", "1", "--jobs", "2"]
+    whole = touchfs("convert", shards, "whole", *options, "--jobs", "1")
     assert whole.returncode == 0, whole.stderr
     expected = tree(here / "whole")
     if kind == "touch":

@@ -45,7 +45,7 @@ CASES = [
     (["cat", "https://x.org/x.tar:shards/x"], 2, "remote sources are not supported yet"),
     (["convert", "gs://x", "out", "--to", "tar"], 2, "remote sources are not supported yet"),
     (["iterate", "s3://x"], 2, "remote sources are not supported yet"),
-    (["info", ""], 2, "the source is empty: is a variable unset?"),
+    (["info", ""], 2, "the path of the dataset is empty: is a variable unset?"),
     (["mount", "shards", ""], 2, "touchfs mount: the mount point is empty: is a variable unset?"),
     (["ls", "shards:nosuch"], 1, "shards:nosuch: there is no 'nosuch' in /; `touchfs ls shards` shows what there is"),
     (
@@ -66,7 +66,7 @@ CASES = [
     (["ls", "--nosuch"], 2, "touchfs ls: No such option '--nosuch'. Try `touchfs ls --help`."),
     (["--nosuch"], 2, "touchfs: No such option '--nosuch'. Try `touchfs --help`."),
     (["nosuch"], 2, "touchfs: No such command 'nosuch'. Try `touchfs --help`."),
-    (["ls"], 2, "touchfs ls: Missing argument 'SOURCE[:PATH]'. Try `touchfs ls --help`."),
+    (["ls"], 2, "touchfs ls: Missing argument 'DATASET[:PATH]'. Try `touchfs ls --help`."),
     (["cp", "shards:x"], 2, "touchfs cp: Missing argument 'DESTINATION'. Try `touchfs cp --help`."),
     (["pack"], 2, "touchfs pack: Missing command. Try `touchfs pack --help`."),
     (["pack", "touch"], 2, "touchfs pack touch: Missing argument 'DATA.jsonl'. Try `touchfs pack touch --help`."),

@@ -52,7 +52,7 @@ class TestForms:
         assert not any(line.endswith("...") for line in told.splitlines())
 
     def test_wrong_commands(self, fails):
-        assert fails(status=2) == ["touchfs index: Missing argument 'SOURCE…'. Try `touchfs index --help`."]
+        assert fails(status=2) == ["touchfs index: Missing argument 'DATASET…'. Try `touchfs index --help`."]
         assert fails("tar", status=2) == [
             "touchfs index tar: Missing argument 'PATH…'. Try `touchfs index tar --help`."
         ]

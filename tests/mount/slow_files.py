@@ -1,6 +1,6 @@
 """A file system that shows a directory as it is, and can be made slow or hang: what a network file system may do.
 
-`python slow_files.py SOURCE MOUNTPOINT DELAY_FILE` serves until it is unmounted. DELAY_FILE says the seconds that each
+`python slow_files.py DATASET MOUNTPOINT DELAY_FILE` serves until it is unmounted. DELAY_FILE says the seconds that each
 request takes, and how many more a read takes; it may change meanwhile. The kernel keeps nothing of what it is told.
 """
 

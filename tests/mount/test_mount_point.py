@@ -117,9 +117,9 @@ def test_a_mount_point_inside_the_source_is_refused_with_a_place_beside_it(copie
     (tmp_path / "link").symlink_to(copied)
     for source, point in [(copied, copied / "mnt"), (tmp_path / "link", copied / "mnt"), (copied, copied)]:
         said = refused(10, source, point)
-        assert f"the mount point is inside the source: mount beside it, at {copied}.mnt\n" in said
-    assert "inside the source: mount beside it" in refused(10, "shards", "shards/mnt", cwd=tmp_path)
-    assert "the source is inside the mount point: mount beside it, at " in refused(10, copied, tmp_path)
+        assert f"the mount point is inside the dataset: mount beside it, at {copied}.mnt\n" in said
+    assert "inside the dataset: mount beside it" in refused(10, "shards", "shards/mnt", cwd=tmp_path)
+    assert "the dataset is inside the mount point: mount beside it, at " in refused(10, copied, tmp_path)
     assert not (copied / "mnt").exists()
 
 

@@ -2,24 +2,27 @@
 recordings.
 
 A line belongs to the sample with its key: the nth line with a key to the nth sample with it, in dataset order; likewise
-for lines without a key. All lines are matched before anything is written. Then the shards in which a sample differs
-from its line are written one after the other, .bin and .idx together (`bulk/swapped.py`). So an import that was killed
-has changed some shards, each of them completely, and is completed by running it again.
+for lines without a key. All lines are matched before anything is written. Then each shard in which a sample differs
+from its line is written, .bin and .idx together (`bulk/swapped.py`). So an import that was killed has changed some
+shards, each of them completely, and is completed by running it again.
+
+Shards are read and written in tasks for an executor. The process that matches lines has a key and a digest for each.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from array import array
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from touchfs import jobs
+from touchfs.bulk.annotation_lines import KEEP, Lines, digest, one_line
 from touchfs.bulk.swapped import check_replaceable, locked_parents, replacing
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.format.idx import mmidx
@@ -27,13 +30,10 @@ from touchfs.format.idx.mmidx_entries import damage_text
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import LIMITS, Limits, too_long
 from touchfs.source.drive import drive
-from touchfs.source.local import LocalFile
+from touchfs.source.local import FileIdentity, LocalFile
 
 _BLOCK_SAMPLES = 1024
 _TEXT = np.dtype("u1")
-_KEEP = -1  # in the place of a line's ordinal: keep what is stored
-# JSON has raw line ends only between tokens, where they and the indentation after them have no meaning.
-_LINE_END = re.compile(rb"[\r\n][ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,32 @@ class Annotations:
     Raises ChangedError if its files changed since they were first opened.
     """
 
-    def __init__(self, path: str, modality: str, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self,
+        path: str,
+        modality: str,
+        limits: Limits = LIMITS,
+        identities: Sequence[FileIdentity | None] = (None, None),
+    ) -> None:
         self.path = path
         self.limits = limits
         self.real_path = os.path.realpath(path)
         self.names = f"{modality}.bin", f"{modality}.idx"
-        self._data, self._index = (LocalFile(os.path.join(path, name)) for name in self.names)
+        self._modality = modality
+        self.identities = identities
+
+    @property
+    def identities(self) -> Sequence[FileIdentity | None]:
+        """The identities of both files, None before they are opened."""
+        return self._data.identity, self._index.identity
+
+    @identities.setter
+    def identities(self, identities: Sequence[FileIdentity | None]) -> None:
+        paths = (os.path.join(self.path, name) for name in self.names)
+        self._data, self._index = map(LocalFile, paths, identities)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Annotations, (self.path, self._modality, self.limits, self.identities)
 
     def __iter__(self) -> Iterator[bytes]:
         try:
@@ -109,7 +129,7 @@ def get_annotations(shards: Iterable[Annotations]) -> Iterator[bytes]:
     for shard in shards:
         for ordinal, data in enumerate(shard):
             shard.key(ordinal, data)
-            yield _one_line(data)
+            yield one_line(data)
 
 
 def put_annotations(
@@ -119,8 +139,9 @@ def put_annotations(
     ignore_unknown: bool = False,
     keep_missing: bool = False,
     limits: Limits = LIMITS,
+    executor: Executor | None = None,
 ) -> PutReport:
-    """Store the lines, without their ends, as metainfo.
+    """Store the lines, without their ends, as metainfo. The executor's workers are processes of this machine.
 
     Lines without a sample raise NotFoundError, or are ignored with `ignore_unknown`. Samples without a line raise it
     too, or keep their metainfo with `keep_missing`.
@@ -131,78 +152,65 @@ def put_annotations(
             raise UsageError("the shard is in the dataset twice: put into it alone", path=shard.path)
         parents[shard.real_path] = os.path.dirname(shard.real_path)
     with tempfile.TemporaryFile() as file:
-        found = _Lines(file, lines, limits.json)
+        found = Lines(file, lines, limits.json)
         with locked_parents(sorted(set(parents.values()))):
-            plans, report = _match(shards, found, ignore_unknown=ignore_unknown, keep_missing=keep_missing)
+            contents = jobs.run(_read, shards, executor)
+            plans, report = _match(shards, contents, found, ignore_unknown=ignore_unknown, keep_missing=keep_missing)
             for shard, _ in plans:
                 check_replaceable(shard.real_path, shard.names)
-            for shard, plan in plans:
-                _write(shard, plan, found)
+            tasks = (_Rewrite(shard, found.path, *found.ranges(plan)) for shard, plan in plans)
+            for _ in jobs.run(_write, tasks, executor):
+                pass
             return report
 
 
-class _Lines:
-    """Lines in a temporary file. Their offsets, and by key the first line not matched yet, are in memory."""
+class _Contents(NamedTuple):
+    """The keys of a shard's samples, digests of their metainfo on one line, and the identities of its files."""
 
-    def __init__(self, file: BinaryIO, lines: Iterable[bytes], limit: int) -> None:
-        self._file = file
-        self._starts = array("q", [0])
-        self._first: dict[str | None, int] = {}
-        self._more: dict[str | None, deque[int]] = {}  # further lines of repeated keys
-        for ordinal, ended in enumerate(lines):
-            line = ended.removesuffix(b"\n").removesuffix(b"\r")
-            if len(line) >= mmidx.LENGTH_LIMIT:
-                raise FormatError(f"line {ordinal + 1} is too long for a sample")
-            if len(line) > limit:
-                raise FormatError(too_long(f"line {ordinal + 1}", limit))
-            try:
-                key = parse_metainfo(line).key
-            except FormatError as error:
-                raise FormatError(f"line {ordinal + 1}: {error}") from error
-            if key in self._first:
-                self._more.setdefault(key, deque()).append(ordinal)
-            else:
-                self._first[key] = ordinal
-            file.write(line)
-            self._starts.append(self._starts[-1] + len(line))
+    keys: list[str | None]
+    digests: list[bytes]
+    identities: Sequence[FileIdentity | None]
 
-    def __getitem__(self, ordinal: int) -> bytes:
-        start, end = self._starts[ordinal : ordinal + 2]
-        self._file.seek(start)
-        return self._file.read(end - start)
 
-    def take(self, key: str | None) -> int | None:
-        ordinal = self._first.pop(key, None)
-        if more := self._more.get(key):
-            self._first[key] = more.popleft()
-        return ordinal
+class _Rewrite(NamedTuple):
+    """A shard to write, and for each sample the range of its new line in the file at `lines`, or KEEP for both."""
 
-    @property
-    def left(self) -> int:
-        """The number of lines not matched to a sample."""
-        return len(self._first) + sum(map(len, self._more.values()))
+    shard: Annotations
+    lines: str
+    starts: array[int]
+    sizes: array[int]
 
-    def first_left(self) -> tuple[int, str | None]:
-        return min((ordinal, key) for key, ordinal in self._first.items())
+
+def _read(shard: Annotations) -> _Contents:
+    keys, digests = [], []
+    for ordinal, data in enumerate(shard):
+        keys.append(shard.key(ordinal, data))
+        digests.append(digest(one_line(data)))
+    return _Contents(keys, digests, shard.identities)
 
 
 def _match(
-    shards: Iterable[Annotations], lines: _Lines, *, ignore_unknown: bool, keep_missing: bool
+    shards: Iterable[Annotations],
+    contents: Iterable[_Contents],
+    lines: Lines,
+    *,
+    ignore_unknown: bool,
+    keep_missing: bool,
 ) -> tuple[list[tuple[Annotations, array[int]]], PutReport]:
-    """The shards that change, with the ordinal of each sample's new line or _KEEP, and a report."""
+    """The shards that change, with the ordinal of each sample's new line or KEEP, and a report."""
     plans = []
     changed = missing = 0
     first_missing: tuple[str, int, str | None] | None = None
-    for shard in shards:
+    for shard, (keys, digests, identities) in zip(shards, contents, strict=True):
+        shard.identities = identities
         plan = array("q")
-        for ordinal, data in enumerate(shard):
-            key = shard.key(ordinal, data)
+        for ordinal, (key, stored) in enumerate(zip(keys, digests, strict=True)):
             line = lines.take(key)
             if line is None:
                 missing += 1
                 first_missing = first_missing or (shard.path, ordinal, key)
-            plan.append(_KEEP if line is None or lines[line] == _one_line(data) else line)
-        if count := len(plan) - plan.count(_KEEP):
+            plan.append(KEEP if line is None or lines.digest(line) == stored else line)
+        if count := len(plan) - plan.count(KEEP):
             plans.append((shard, plan))
             changed += count
     if lines.left and not ignore_unknown:
@@ -217,18 +225,15 @@ def _match(
     return plans, PutReport(changed, len(plans), lines.left, missing)
 
 
-def _write(shard: Annotations, plan: Sequence[int], lines: _Lines) -> None:
-    sizes = array("q")
-    with replacing(shard.real_path, shard.names) as directory:
+def _write(task: _Rewrite) -> None:
+    shard, ranges = task.shard, zip(task.starts, task.sizes, strict=True)
+    written = array("q")
+    with replacing(shard.real_path, shard.names) as directory, open(task.lines, "rb") as lines:
         data, index = (os.path.join(directory, name) for name in shard.names)
         with open(data, "xb") as file:
-            for ordinal, stored in zip(plan, shard, strict=True):
-                sizes.append(file.write(stored if ordinal == _KEEP else lines[ordinal]))
+            for (start, size), stored in zip(ranges, shard, strict=True):
+                written.append(file.write(stored if start == KEEP else os.pread(lines.fileno(), size, start)))
         with open(index, "xb") as file:
-            file.write(mmidx.build_index(_TEXT, np.asarray(sizes)))
+            file.write(mmidx.build_index(_TEXT, np.asarray(written)))
         shard.open()  # verifies
         shard.close()
-
-
-def _one_line(data: bytes) -> bytes:
-    return _LINE_END.sub(b"", data) if b"\n" in data or b"\r" in data else data

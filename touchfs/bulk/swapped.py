@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from touchfs.bulk.locks import lock
 from touchfs.bulk.unfinished import PLAN
 from touchfs.errors import SourceError, UsageError
 from touchfs.posix.atomic import SWAP_PREFIX
@@ -23,31 +24,44 @@ from touchfs.posix.exchange import exchange
 
 # Made by `touchfs index --in-place`: the only subdirectory that a shard may have. It is moved.
 _INDEX_DIRECTORY = ".touchfs-index"
+_JOB = "touchfs meta put"
 
 
 @contextmanager
 def locked_parents(parents: Iterable[str]) -> Iterator[None]:
-    """Lock directories against other exchanges in them, and first remove what killed processes left there.
+    """Lock directories against other jobs' exchanges in them, and first remove what killed processes left there.
 
     Raises UsageError if another `touchfs meta put` or a `touchfs pack` is at work there, and SourceError.
     """
     with ExitStack() as stack:
         for parent in parents:
+            descriptor = stack.enter_context(_locked(parent, fcntl.LOCK_EX))
             try:
-                descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                stack.callback(os.close, descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 names = os.listdir(parent)
                 for name in names:
                     if name.startswith(SWAP_PREFIX):
                         shutil.rmtree(os.path.join(parent, name))
-            except BlockingIOError as error:
-                raise UsageError("another `touchfs meta put` is at work here: wait for it", path=parent) from error
             except OSError as error:
-                raise SourceError(f"cannot be locked and tidied: {error.strerror}", path=parent) from error
+                raise SourceError(f"cannot be tidied: {error.strerror}", path=parent) from error
             if PLAN in names:  # it would take the new directory for a shard of its own
                 raise UsageError("an unfinished `touchfs pack` is here: let it finish first", path=parent)
+            # Workers lock it too. Not atomic: another job may lock it in between, and then this fails.
+            lock(descriptor, fcntl.LOCK_SH, parent, _JOB)
         yield
+
+
+@contextmanager
+def _locked(parent: str, kind: int) -> Iterator[int]:
+    """Open a directory and lock it, `kind` as for flock, until the block ends."""
+    try:
+        descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SourceError(f"cannot be locked: {error.strerror}", path=parent) from error
+    try:
+        lock(descriptor, kind, parent, _JOB)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def check_replaceable(directory: str, names: Collection[str]) -> None:
@@ -68,9 +82,16 @@ def check_replaceable(directory: str, names: Collection[str]) -> None:
 @contextmanager
 def replacing(directory: str, names: Collection[str]) -> Iterator[str]:
     """Yield a directory for the new versions of the named files. It replaces the old one when the block ends without
-    an exception. The files must exist already; the new ones get their owners and modes.
+    an exception. The files must exist already; the new ones get their owners and modes. It may run in a worker of the
+    process that called `locked_parents`.
     """
     parent = os.path.dirname(directory)
+    with _locked(parent, fcntl.LOCK_SH), _replacing(parent, directory, names) as new:
+        yield new
+
+
+@contextmanager
+def _replacing(parent: str, directory: str, names: Collection[str]) -> Iterator[str]:
     new = os.path.join(parent, SWAP_PREFIX + secrets.token_hex(8))
     try:
         os.mkdir(new, 0o700)

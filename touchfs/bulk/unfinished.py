@@ -4,8 +4,7 @@
     OUT/.touchfs-pack-000000003.jsonl   the lines that were skipped in an existing shard (for a conversion: more)
     OUT/.touchfs-tmp-…                  a shard that was being written
 
-No process may clean up while another still writes, which may be a worker whose parent was killed. So every writer holds
-the plan's flock, shared; a process that cleans up holds it exclusively.
+Every writer holds the plan locked, shared; a process that cleans up holds it exclusively (`bulk/locks.py`).
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import os
 import re
 import shutil
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from touchfs.bulk.locks import lock
 from touchfs.errors import ChangedError, SourceError, UsageError
 from touchfs.posix.atomic import SWAP_PREFIX, TEMPORARY_PREFIX
 
@@ -32,9 +31,6 @@ _KIND = "touchfs pack touch"
 _VERSION = 1
 # Names of TouchNet's files; of tars and Shar; of any target.
 _OF_A_DATASET = re.compile(r"[0-9]{9}|data\.list|([^.]+\.)?[0-9]{6}\.(tar|jsonl)(\.idx)?|skipped\.jsonl")
-# A worker notices quickly that its parent was killed.
-_PATIENCE_SECONDS = 3.0
-_UNLOCKABLE = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
 
 
 @contextmanager
@@ -42,7 +38,7 @@ def open_plan(output: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     """Create the plan, or resume an existing one with the same settings, and lock it until the block ends.
 
     After an exception the plan stays if there are shards to resume from. Raises UsageError if the output contains
-    anything else, has other settings or is being written, and ChangedError if the source changed.
+    anything else, has other settings or is being written, and ChangedError if what it reads changed.
     """
     if not (output / PLAN).exists():
         _check_free(output)
@@ -126,19 +122,7 @@ def _open_plan(path: Path) -> int:
 
 
 def _lock(output: Path, descriptor: int, kind: int) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            return
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise UsageError("another `touchfs pack` is at work here: wait for it", path=str(output)) from error
-            time.sleep(0.02)
-        except OSError as error:
-            if error.errno in _UNLOCKABLE:  # a file system without locks: there, do not pack twice at once
-                return
-            raise
+    lock(descriptor, kind, str(output), "touchfs pack")
 
 
 def _read(output: Path, descriptor: int) -> dict[str, Any] | None:
@@ -164,8 +148,9 @@ def _compare(output: Path, existing: Mapping[str, Any], settings: Mapping[str, A
     remedy = "or remove it and pack again"
     for name in settings:
         if name != "sha256" and existing.get(name) != settings[name]:
+            shown = "dataset" if name == "source" else name
             raise UsageError(
-                f"was begun with {name} {existing.get(name)}, not {settings[name]}: go on with that, {remedy}",
+                f"was begun with {shown} {existing.get(name)}, not {settings[name]}: go on with that, {remedy}",
                 path=str(output),
             )
     if existing.get("sha256") != settings["sha256"]:

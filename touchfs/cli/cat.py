@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, open_tree, source_options
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_tree
 from touchfs.errors import UsageError
 from touchfs.extent import Buffer, Content
 
@@ -15,8 +15,8 @@ PIECE = 1 << 20
 
 
 @click.command("cat")
-@click.argument("locations", metavar="SOURCE:PATH…", nargs=-1, required=True, type=PATH)
-@source_options
+@click.argument("locations", metavar="DATASET:PATH…", nargs=-1, required=True, type=PATH)
+@dataset_options
 def command(locations: tuple[str, ...], read_options: ReadOptions) -> None:
     """Write files of a dataset to stdout, without mounting it.
 

@@ -1,4 +1,4 @@
-"""Options for opening a source, and SOURCE[:PATH] arguments, shared by commands."""
+"""Options for opening a dataset, and DATASET[:PATH] arguments, shared by commands."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from touchfs.cli.progress import progress_bar, progress_option
+from touchfs.cli.terminal import available_cpus
 from touchfs.dataset import Dataset
 from touchfs.errors import NotFoundError, UsageError
 from touchfs.indexing import open_dataset
@@ -25,14 +26,14 @@ from touchfs.tree.tree import Entry, Tree
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How to read a source, and where its index is: in the user's cache, or `in_place`, or `in_memory`."""
+    """How to read a dataset, and where its index is: in the user's cache, or `in_place`, or `in_memory`."""
 
     options: Options
     in_place: bool
     in_memory: bool = False
 
 
-# The type of sources and mount points. click does not check them: `mount` reports errors with its own exit statuses.
+# The type of datasets and mount points. click does not check them: `mount` reports errors with its own exit statuses.
 PATH = click.Path(readable=False)
 
 
@@ -81,8 +82,21 @@ def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
     return decorate
 
 
-def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every command that opens a source. The command gets them as one argument, `read_options`."""
+def jobs_option(*other_names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option `--jobs` of commands that work in several processes. The command gets it as `processes`."""
+    return click.option(
+        "--jobs",
+        *other_names,
+        "processes",
+        type=click.IntRange(1),
+        default=available_cpus,
+        show_default="one for each CPU",
+        help="Number of processes.",
+    )
+
+
+def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that opens a dataset. The command gets them as one argument, `read_options`."""
 
     @click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Sample rate of audio without a rate.")
     @click.option(
@@ -134,11 +148,11 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def open_source(source: str, read_options: ReadOptions, patience_seconds: float | None = None) -> Dataset:
-    """Open a source. Indexes it first if necessary, and shows progress meanwhile."""
+def open_indexed(path: str, read_options: ReadOptions, patience_seconds: float | None = None) -> Dataset:
+    """Open a dataset. Indexes it first if necessary, and shows progress meanwhile."""
     with progress_bar("indexing") as progress:
         return open_dataset(
-            source,
+            path,
             options=read_options.options,
             in_place=read_options.in_place,
             in_memory=read_options.in_memory,
@@ -149,21 +163,21 @@ def open_source(source: str, read_options: ReadOptions, patience_seconds: float 
 
 
 def open_tree(location: str, read_options: ReadOptions) -> tuple[Tree, Entry, str]:
-    """The tree of SOURCE, and the entry and path of PATH in it, by default the root. Raises NotFoundError."""
-    source, path = _split(location)
-    dataset = open_source(source, read_options)
+    """The tree of DATASET, and the entry and path of PATH in it, by default the root. Raises NotFoundError."""
+    name, path = _split(location)
+    dataset = open_indexed(name, read_options)
     # Without a mount inode numbers are internal, so positions serve as shard ids.
     tree = Tree(dataset, range(1, len(dataset.shards) + 1))
     try:
         return tree, tree.resolve(path), path.strip("/")
     except NotFoundError as error:
         raise NotFoundError(
-            f"{error.message}; `touchfs ls {quote(source)}` shows what there is", path=location
+            f"{error.message}; `touchfs ls {quote(name)}` shows what there is", path=location
         ) from error
 
 
 def _split(location: str) -> tuple[str, str]:
-    """Split SOURCE[:PATH]. SOURCE may contain colons: the longest one that exists is taken. A prefix of shard files
+    """Split DATASET[:PATH]. DATASET may contain colons: the longest one that exists is taken. A prefix of shard files
     exists if its index does.
     """
     refuse_remote(location)
@@ -171,11 +185,11 @@ def _split(location: str) -> tuple[str, str]:
         return location, ""
     parts = location.split(":")
     for count in range(len(parts) - 1, 0, -1):
-        source = ":".join(parts[:count])
-        if _exists(source):
-            return source, ":".join(parts[count:])
+        name = ":".join(parts[:count])
+        if _exists(name):
+            return name, ":".join(parts[count:])
     raise NotFoundError("no such file or directory", path=parts[0] or location)
 
 
-def _exists(source: str) -> bool:
-    return exists(source) or exists(source + ".idx")
+def _exists(path: str) -> bool:
+    return exists(path) or exists(path + ".idx")

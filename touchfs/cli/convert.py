@@ -12,9 +12,9 @@ from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import DATATYPES, TouchTarget
 from touchfs.bulk.data_list import is_relative_to_itself, remark
-from touchfs.cli.console import PATH, limit_options
+from touchfs.cli.console import PATH, jobs_option, limit_options
 from touchfs.cli.progress import progress_bar, progress_option
-from touchfs.cli.terminal import say
+from touchfs.cli.terminal import executor, say
 from touchfs.dataset import counted
 from touchfs.errors import UsageError
 from touchfs.limits import Limits
@@ -35,7 +35,7 @@ _TARGETS: dict[str, Callable[..., Target]] = {
 
 
 @click.command("convert")
-@click.argument("source", type=PATH)
+@click.argument("path", metavar="DATASET", type=PATH)
 @click.argument("output", metavar="OUT", type=click.Path())
 @click.option("--to", "kind", type=click.Choice(list(_TARGETS)), required=True, help="Kind of shards to write.")
 @click.option(
@@ -68,10 +68,11 @@ _TARGETS: dict[str, Callable[..., Target]] = {
     default=FIRST_DOT,
     help="The key of a tar member ends at its first dot (as in WebDataset) or its last (as in WeNet).",
 )
+@jobs_option()
 @limit_options("json", "decoded")
 @progress_option
 def command(
-    source: str,
+    path: str,
     output: str,
     kind: str,
     num_utt_per_shard: int | None,
@@ -79,6 +80,7 @@ def command(
     skip_bad: bool,
     sample_rate: int | None,
     key_rule: str,
+    processes: int,
     limits: Limits,
     **target_options: Any,
 ) -> None:
@@ -100,14 +102,15 @@ def command(
       touchfs convert tars/ shar/ --to shar
     """
     target = _target(kind, num_utt_per_shard, limits, target_options)
-    with progress_bar("converting") as progress:
+    with executor(processes) as pool, progress_bar("converting") as progress:
         report = convert(
-            source,
+            path,
             output,
             target,
             options=Options(sample_rate, key_rule, limits=limits),
             leave_out=leave_out,
             skip_bad=skip_bad,
+            executor=pool,
             progress=progress,
         )
     skipped = f", {report.skipped} skipped: see {output}/skipped.jsonl" if report.skipped else ""

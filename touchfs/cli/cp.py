@@ -7,16 +7,16 @@ import os
 import click
 
 from touchfs.cli.cat import pieces
-from touchfs.cli.console import PATH, ReadOptions, open_tree, source_options
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_tree
 from touchfs.errors import SourceError, UsageError
 from touchfs.tree.tree import Entry, Tree
 
 
 @click.command("cp")
-@click.argument("location", metavar="SOURCE:PATH", type=PATH)
+@click.argument("location", metavar="DATASET:PATH", type=PATH)
 @click.argument("destination", type=click.Path())
 @click.option("-r", "--recursive", is_flag=True, help="Copy directories with their contents.")
-@source_options
+@dataset_options
 def command(location: str, destination: str, recursive: bool, read_options: ReadOptions) -> None:
     """Copy files out of a dataset, without mounting it. Existing files are overwritten, as by cp.
 

@@ -13,10 +13,10 @@ from typing import Any
 import click
 
 from touchfs import jobs
-from touchfs.cli.console import PATH, ReadOptions, source_options
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, jobs_option
 from touchfs.cli.info import error_lines
 from touchfs.cli.progress import progress_bar, progress_option
-from touchfs.cli.terminal import available_cpus, executor, printable, say
+from touchfs.cli.terminal import executor, printable, say
 from touchfs.dataset import counted
 from touchfs.errors import SourceError, UsageError
 from touchfs.format.tar.grouping import Dialect
@@ -30,7 +30,7 @@ _DIALECTS = {"energon": Dialect.ENERGON, "nemo": Dialect.NEMO, "wds-v2": Dialect
 
 
 class _Index(click.Group):
-    """A group in which a first argument that is not a subcommand is a SOURCE."""
+    """A group in which a first argument that is not a subcommand is a DATASET."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -45,18 +45,13 @@ class _Index(click.Group):
         self.format_commands(context, formatter)
 
 
-jobs_option = click.option(
-    "--jobs", type=click.IntRange(1), default=available_cpus(), show_default=True, help="Number of processes."
-)
-
-
 @click.command("index")
-@click.argument("sources", metavar="SOURCE…", nargs=-1, required=True, type=PATH)
-@jobs_option
+@click.argument("paths", metavar="DATASET…", nargs=-1, required=True, type=PATH)
+@jobs_option()
 @click.option("--force", is_flag=True, help="Index again even if nothing has changed.")
-@click.option("--check", is_flag=True, help="Check indexes of other tools in SOURCE; exit status 1 if one is wrong.")
-@source_options
-def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read_options: ReadOptions) -> int:
+@click.option("--check", is_flag=True, help="Check indexes of other tools in DATASET; exit status 1 if one is wrong.")
+@dataset_options
+def catalogs(paths: tuple[str, ...], processes: int, force: bool, check: bool, read_options: ReadOptions) -> int:
     """Index datasets, so that mounting them takes no time. Unchanged shards are not indexed again.
 
     \b
@@ -66,14 +61,14 @@ def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read
     if check:
         return _run(
             native.check_any,
-            [task for source in sources for task in native.find_indexes(source)],
-            jobs,
+            [task for path in paths for task in native.find_indexes(path)],
+            processes,
         )
-    for source in sources:
+    for path in paths:
         indexed: list[str] = []
-        with executor(jobs) as pool, progress_bar(f"indexing {source}") as progress:
+        with executor(processes) as pool, progress_bar(f"indexing {path}") as progress:
             dataset = open_dataset(
-                source,
+                path,
                 options=read_options.options,
                 in_place=read_options.in_place,
                 force=force,
@@ -83,18 +78,18 @@ def catalogs(sources: tuple[str, ...], jobs: int, force: bool, check: bool, read
                 indexed_now=indexed.append,
             )
         news = f"{len(indexed)} indexed now" if indexed else "indexed already"
-        say(f"{source}: {dataset}; {news}")
-        for line in error_lines(source, dataset):
-            click.echo(printable(f"{source}: {line}"), err=True)
+        say(f"{path}: {dataset}; {news}")
+        for line in error_lines(path, dataset):
+            click.echo(printable(f"{path}: {line}"), err=True)
     return 0
 
 
-@click.group("index", cls=_Index, subcommand_metavar="SOURCE… | COMMAND [ARGS]…")
+@click.group("index", cls=_Index, subcommand_metavar="DATASET… | COMMAND [ARGS]…")
 def command() -> None:
     """Index datasets, so that mounting them takes no time. Unchanged shards are not indexed again.
 
-    The commands below make indexes for other tools; touchfs itself does not need them. If a SOURCE has the name of a
-    command, write ./SOURCE.
+    The commands below make indexes for other tools; touchfs itself does not need them. If a DATASET has the name of a
+    command, write ./DATASET.
 
     \b
     Example:
@@ -108,7 +103,7 @@ def _native(function: Callable[..., int]) -> Callable[..., int]:
         progress_option,
         click.option("--force", is_flag=True, help="Overwrite existing indexes, even correct ones."),
         click.option("--check", is_flag=True, help="Write nothing; exit status 1 if an index is missing or wrong."),
-        jobs_option,
+        jobs_option(),
         click.option(
             "--output-dir", metavar="DIR", type=click.Path(), help="Directory for indexes. [default: beside the data]"
         ),
@@ -200,11 +195,11 @@ def webdataset(paths: tuple[str, ...], dialect: str, **options: Any) -> int:
     show_default=True,
     help="A sample of a tar is a pair of members (lhotse), all with one stem (nemo), or all with one key (wds-v2).",
 )
-@jobs_option
+@jobs_option()
 @click.option("--check", is_flag=True, help="Write nothing; exit status 1 if the pack does not match its shards.")
 @click.option("--force", is_flag=True, help="Replace an existing pack.")
 @progress_option
-def pack(paths: tuple[str, ...], output: str, dialect: str, jobs: int, check: bool, force: bool) -> int:
+def pack(paths: tuple[str, ...], output: str, dialect: str, processes: int, check: bool, force: bool) -> int:
     """Index many files in one .idxpack, for Lhotse and NeMo.
 
     JSONL files become the collection ("manifest", "jsonl"), tars ("tar", "tar"), ("tar", "nemo_tar") or ("wds_tar",
@@ -219,24 +214,24 @@ def pack(paths: tuple[str, ...], output: str, dialect: str, jobs: int, check: bo
         return _run(native.check_any, [Task(output, output)], 1)
     if os.path.lexists(output) and not force:
         raise UsageError("already exists: --force replaces it", path=output)
-    with executor(jobs if len(paths) > 1 else 1) as pool, progress_bar("indexing") as progress:
+    with executor(processes if len(paths) > 1 else 1) as pool, progress_bar("indexing") as progress:
         samples = write_pack(paths, output, Dialect(dialect), executor=pool, progress=progress)
     say(f"{output}: {counted(samples, 'sample')}")
     return 0
 
 
 def _index(
-    found: Iterable[tuple[str, Dialect | None]], output_dir: str | None, jobs: int, check: bool, force: bool
+    found: Iterable[tuple[str, Dialect | None]], output_dir: str | None, processes: int, check: bool, force: bool
 ) -> int:
     tasks = native.plan(found, output_dir)
     if check:
-        return _run(native.check, tasks, jobs)
+        return _run(native.check, tasks, processes)
     if output_dir is not None:
         try:
             os.makedirs(output_dir, exist_ok=True)
         except OSError as error:
             raise SourceError(f"cannot create the directory: {error.strerror}", path=output_dir) from error
-    return _run(partial(native.write, force=force), tasks, jobs)
+    return _run(partial(native.write, force=force), tasks, processes)
 
 
 def _run(work: Callable[[Task], TaskResult], tasks: list[Task], processes: int) -> int:

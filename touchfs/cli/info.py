@@ -8,7 +8,7 @@ from shlex import quote
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, open_source, source_options
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import Dataset, counted
 from touchfs.indexing.serving import first_reason, why_unservable
@@ -17,11 +17,11 @@ ERRORS_SHOWN = 10
 
 
 @click.command("info")
-@click.argument("source", type=PATH)
+@click.argument("path", metavar="DATASET", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--strict", is_flag=True, help="Fail if any shard has errors.")
-@source_options
-def command(source: str, as_json: bool, strict: bool, read_options: ReadOptions) -> int:
+@dataset_options
+def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -> int:
     """Print the size of a dataset and its errors.
 
     The exit status is 1 if no shard can be served or, with --strict, if any shard has errors.
@@ -30,7 +30,7 @@ def command(source: str, as_json: bool, strict: bool, read_options: ReadOptions)
     Example:
       touchfs info shards/
     """
-    dataset = open_source(source, read_options)
+    dataset = open_indexed(path, read_options)
     status = 1 if why_unservable(dataset, strict=strict) else 0
     facts = dataset.facts()
     if as_json:
@@ -51,7 +51,7 @@ def command(source: str, as_json: bool, strict: bool, read_options: ReadOptions)
     if dataset.moved_from:
         moved_from = printable(dataset.moved_from)
         say(f"{'moved from:':<15} {moved_from}; its index is used here, positions of iterators stay with that path")
-    for line in error_lines(source, dataset):
+    for line in error_lines(path, dataset):
         say(line)
     return status
 
@@ -64,7 +64,7 @@ def _hours(dataset: Dataset) -> str:
     return f"{dataset.seconds / 3600:,.2f} ({dataset.seconds:,.1f} s{left})"
 
 
-def error_lines(source: str, dataset: Dataset) -> Iterator[str]:
+def error_lines(path: str, dataset: Dataset) -> Iterator[str]:
     """A line for each of the first `ERRORS_SHOWN` shards with errors, and the command that shows details."""
     broken = [position for position, shard in enumerate(dataset.shards) if shard.report]
     for position in broken[:ERRORS_SHOWN]:
@@ -72,5 +72,5 @@ def error_lines(source: str, dataset: Dataset) -> Iterator[str]:
     if len(broken) > ERRORS_SHOWN:
         yield f"and {len(broken) - ERRORS_SHOWN:,} more shards"
     if broken:
-        report = quote(f"{source}:shards/{dataset.shards[broken[0]].name}/ERROR.txt")
+        report = quote(f"{path}:shards/{dataset.shards[broken[0]].name}/ERROR.txt")
         yield f"See `touchfs cat {report}`."

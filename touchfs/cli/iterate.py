@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, open_source, source_options
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.dataset import Dataset
 from touchfs.errors import UsageError
 from touchfs.token import Token
@@ -20,7 +20,7 @@ Pairs = Iterator[tuple[Token, Any]]
 
 
 @click.command("iterate")
-@click.argument("source", type=PATH)
+@click.argument("path", metavar="DATASET", type=PATH)
 @click.option("--source", "view", default="samples", metavar="WHAT", help="samples, segments, or merged/PLAN.")
 @click.option("--shuffle", "seed", type=click.IntRange(0), metavar="SEED", help="Shuffle, differently in each epoch.")
 @click.option("--rank", type=click.IntRange(0), default=0, help="Number of this process among all, from 0.")
@@ -33,9 +33,9 @@ Pairs = Iterator[tuple[Token, Any]]
 @click.option("--token-in", type=click.Path(), hidden=True)  # the name of --resume in version 0.1
 @click.option("--token-out", type=click.Path(), hidden=True)  # that of --save-state
 @click.option("--format", "kind", type=click.Choice(["paths", "json", "tar"]), default="paths", help="Output format.")
-@source_options
+@dataset_options
 def command(
-    source: str,
+    path: str,
     view: str,
     seed: int | None,
     rank: int,
@@ -65,7 +65,7 @@ def command(
     resume, save_state = resume or token_in, save_state or token_out
     if resume is not None and epoch is not None:
         raise UsageError("--resume already determines the epoch: leave out --epoch")
-    samples = _samples(open_source(source, read_options), view)
+    samples = _samples(open_indexed(path, read_options), view)
     graph: Any = node.LazyIndexedManifestIterator(
         samples, seed is not None, seed or 0, rank=rank, world_size=world_size
     )

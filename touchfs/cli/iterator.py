@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, open_source, source_options
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.cli.terminal import printable
 from touchfs.dataset import counted
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
@@ -28,7 +28,7 @@ CONTROL = os.path.join(".touchfs", "iterators")
 def command() -> None:
     """Create, step, save and restore named iterators.
 
-    An iterator goes over a dataset. WHERE is a mount of the dataset, or its source; both have the same iterators.
+    An iterator goes over a dataset. DATASET is as for `touchfs mount`, or a mount of it: both have the same iterators.
 
     \b
     Example:
@@ -41,7 +41,7 @@ def command() -> None:
 
 def _options(function: Callable[..., Any]) -> Any:
     state_option = click.option("--state-dir", type=click.Path(), help="As for `touchfs mount`. [default: the user's]")
-    return click.argument("where", type=PATH)(state_option(source_options(function)))
+    return click.argument("where", metavar="DATASET", type=PATH)(state_option(dataset_options(function)))
 
 
 @command.command("create")
@@ -203,9 +203,9 @@ def is_mount(where: str) -> bool:
 
 
 @contextmanager
-def _open_iterators(source: str, state_dir: str | None, read_options: ReadOptions) -> Iterator[Iterators]:
-    dataset = open_source(source, read_options)
-    with closing(StateStore(state_path(source, STATE_SUFFIX, state_dir))) as store:
+def _open_iterators(path: str, state_dir: str | None, read_options: ReadOptions) -> Iterator[Iterators]:
+    dataset = open_indexed(path, read_options)
+    with closing(StateStore(state_path(path, STATE_SUFFIX, state_dir))) as store:
         yield Iterators(store, dataset)
 
 

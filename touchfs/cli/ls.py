@@ -7,14 +7,14 @@ import sys
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, open_tree, source_options
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_tree
 from touchfs.cli.stat import format_time
 
 
 @click.command("ls")
-@click.argument("location", metavar="SOURCE[:PATH]", type=PATH)
+@click.argument("location", metavar="DATASET[:PATH]", type=PATH)
 @click.option("-l", "long", is_flag=True, help="Print sizes and times too.")
-@source_options
+@dataset_options
 def command(location: str, long: bool, read_options: ReadOptions) -> None:
     """List a directory of a dataset, without mounting it.
 

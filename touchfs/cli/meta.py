@@ -9,8 +9,8 @@ from functools import partial
 import click
 
 from touchfs.bulk.annotations import Annotations, get_annotations, put_annotations
-from touchfs.cli.console import PATH, limit_options
-from touchfs.cli.terminal import say
+from touchfs.cli.console import PATH, jobs_option, limit_options
+from touchfs.cli.terminal import executor, say
 from touchfs.dataset import counted
 from touchfs.errors import NotFoundError
 from touchfs.limits import Limits
@@ -30,9 +30,9 @@ def command() -> None:
 
 
 @command.command("get")
-@click.argument("source", type=PATH)
+@click.argument("path", metavar="DATASET", type=PATH)
 @limit_options("json")
-def get(source: str, limits: Limits) -> None:
+def get(path: str, limits: Limits) -> None:
     """Write the metainfo of all samples to stdout.
 
     The output has one line per sample, in order. The bytes are the stored ones, except that metainfo of several lines
@@ -42,16 +42,17 @@ def get(source: str, limits: Limits) -> None:
     Example:
       touchfs meta get shards/ > samples.jsonl
     """
-    for line in get_annotations(_shards(source, limits)):
+    for line in get_annotations(_shards(path, limits)):
         sys.stdout.buffer.write(line + b"\n")
 
 
 @command.command("put")
-@click.argument("source", type=PATH)
+@click.argument("path", metavar="DATASET", type=PATH)
 @click.option("--ignore-unknown", is_flag=True, help="Ignore lines whose key no sample has.")
 @click.option("--keep-missing", is_flag=True, help="Leave samples without a line unchanged.")
+@jobs_option()
 @limit_options("json")
-def put(source: str, ignore_unknown: bool, keep_missing: bool, limits: Limits) -> None:
+def put(path: str, ignore_unknown: bool, keep_missing: bool, processes: int, limits: Limits) -> None:
     """Replace the metainfo of samples by lines from stdin.
 
     Each line is a JSON object, and belongs to the sample with its key; if a key is repeated, the first line belongs to
@@ -67,16 +68,22 @@ def put(source: str, ignore_unknown: bool, keep_missing: bool, limits: Limits) -
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, but the lines are read from it.")
     lines = iter(partial(sys.stdin.buffer.readline, limits.json + len(b"\r\n")), b"")
-    report = put_annotations(
-        _shards(source, limits), lines, ignore_unknown=ignore_unknown, keep_missing=keep_missing, limits=limits
-    )
+    with executor(processes) as pool:
+        report = put_annotations(
+            _shards(path, limits),
+            lines,
+            ignore_unknown=ignore_unknown,
+            keep_missing=keep_missing,
+            limits=limits,
+            executor=pool,
+        )
     ignored = f", {counted(report.ignored, 'line')} ignored" if report.ignored else ""
     kept = f", {counted(report.kept, 'sample')} without a line" if report.kept else ""
-    say(f"{source}: {counted(report.samples, 'sample')} changed in {counted(report.shards, 'shard')}{ignored}{kept}")
+    say(f"{path}: {counted(report.samples, 'sample')} changed in {counted(report.shards, 'shard')}{ignored}{kept}")
 
 
-def _shards(source: str, limits: Limits) -> list[Annotations]:
-    return [Annotations(path, _modality(path), limits) for path in find_shards(source)]
+def _shards(dataset: str, limits: Limits) -> list[Annotations]:
+    return [Annotations(path, _modality(path), limits) for path in find_shards(dataset)]
 
 
 def _modality(path: str) -> str:

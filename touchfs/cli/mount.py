@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, open_source, source_options
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.cli.terminal import log_to_stderr, say
 from touchfs.errors import MountError
 from touchfs.indexing.place import index_place
@@ -29,7 +29,7 @@ def octal(value: str) -> int:
 
 
 @click.command("mount", context_settings={"show_default": True})
-@click.argument("source", type=PATH)
+@click.argument("path", metavar="DATASET", type=PATH)
 @click.argument("mountpoint", type=PATH)
 @click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to stderr. Ctrl-C unmounts.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Number of processes that serve requests.")
@@ -37,7 +37,9 @@ def octal(value: str) -> int:
 @click.option("--read-only", is_flag=True, help="Allow no writes, so the mount has no iterators.")
 @click.option("--list-by-key", is_flag=True, help="List the files of by-key/. Without it they are found by name only.")
 @click.option("--allow-other", is_flag=True, help="Give other users access. Needs user_allow_other in /etc/fuse.conf.")
-@click.option("--uid", type=click.IntRange(0), help="Owner of all files. [default: you; --allow-other: SOURCE's owner]")
+@click.option(
+    "--uid", type=click.IntRange(0), help="Owner of all files. [default: you; --allow-other: DATASET's owner]"
+)
 @click.option("--gid", type=click.IntRange(0), help="Group of all files. [default: as for --uid]")
 @click.option(
     "--umask", type=octal, metavar="MODE", help="Permission bits to remove from all files. [default: as for --uid]"
@@ -67,7 +69,7 @@ def octal(value: str) -> int:
     "--timeout",
     type=click.FloatRange(0.1),
     metavar="SECONDS",
-    help="Fail reads of a source that does not answer for this long. [default: wait for ever]",
+    help="Fail reads of a dataset that does not answer for this long. [default: wait for ever]",
 )
 @click.option(
     "--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="Replace a worker that is stuck for this long."
@@ -76,9 +78,9 @@ def octal(value: str) -> int:
 @click.option(
     "--wait-timeout", type=click.FloatRange(1), default=600.0, help="Seconds to wait until the mount is ready."
 )
-@source_options
+@dataset_options
 def command(
-    source: str,
+    path: str,
     mountpoint: str,
     foreground: bool,
     workers: int,
@@ -105,7 +107,7 @@ def command(
 ) -> int:
     """Mount a dataset as a directory of ordinary files.
 
-    SOURCE is a shard, a directory of shards, or a data.list. Shards without an index are indexed first. Compressed
+    DATASET is a shard, a directory of shards, or a data.list. Shards without an index are indexed first. Compressed
     shards are decompressed while the others are served. The command returns when the mount answers; the mount continues
     in the background.
 
@@ -116,12 +118,12 @@ def command(
 
     \b
     Exit status:
-      0  mounted (with -f: unmounted)     13 source is damaged or of no known format
+      0  mounted (with -f: unmounted)     13 dataset is damaged or of no known format
       1  any other error                  14 index cannot be written
       2  wrong usage                      15 FUSE, or the fuse extra, is not available
       10 mount point cannot be used       16 not permitted to mount
-      11 source not found                 17 not ready in time
-      12 source cannot be read            32 mounting failed
+      11 dataset not found                 17 not ready in time
+      12 dataset cannot be read            32 mounting failed
     """
     try:
         from touchfs_mount.control.facts import ControlOptions
@@ -148,13 +150,13 @@ def command(
     if read_options.options.decompress is Decompress.NOW:
         deferred = replace(read_options, options=replace(read_options.options, decompress=Decompress.LATER))
     request = mounting.MountRequest(
-        source=source,
-        open_dataset=lambda source: open_source(source, deferred, timeout or PATIENCE_SECONDS),
+        source=path,
+        open_dataset=lambda path: open_indexed(path, deferred, timeout or PATIENCE_SECONDS),
         preparer=Preparer(read_options.options, in_place=read_options.in_place, in_memory=read_options.in_memory),
-        index_dir=index_place(source, in_place=read_options.in_place),
+        index_dir=index_place(path, in_place=read_options.in_place),
         options=MountOptions(
             path=resolve(mountpoint),
-            fsname=os.path.abspath(source),
+            fsname=os.path.abspath(path),
             workers=workers,
             trio_loop=loop == "trio",
             read_only=read_only,

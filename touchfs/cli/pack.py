@@ -11,9 +11,9 @@ from touchfs.bulk.data_list import is_relative_to_itself, remark
 from touchfs.bulk.pack.fields import DATATYPES
 from touchfs.bulk.pack.samples import AUDIO_FORMATS, pack_shar, pack_tar
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
-from touchfs.cli.console import limit_options
+from touchfs.cli.console import jobs_option, limit_options
 from touchfs.cli.progress import SAMPLES, progress_bar, progress_option
-from touchfs.cli.terminal import available_cpus, executor, say
+from touchfs.cli.terminal import executor, say
 from touchfs.dataset import counted
 from touchfs.limits import Limits
 from touchfs.media.audio import Arithmetic
@@ -61,9 +61,7 @@ def _print_report(output: str, report: PackReport) -> None:
     help="For texttoken: ids are uint16 below 65500, else int32. [default: the tokenizer's, else by the largest id]",
 )
 @click.option("--skip-bad", is_flag=True, help="Skip lines that cannot be packed, and list them in OUT/skipped.jsonl.")
-@click.option(
-    "--num-workers", type=click.IntRange(1), default=available_cpus(), show_default=True, help="Number of processes."
-)
+@jobs_option("--num-workers")
 @limit_options("json", "decoded")
 @progress_option
 def touch(
@@ -76,7 +74,7 @@ def touch(
     tokenizer: str | None,
     vocab_size: int | None,
     skip_bad: bool,
-    num_workers: int,
+    processes: int,
     limits: Limits,
 ) -> None:
     """Make TouchNet shards (.bin/.idx).
@@ -96,7 +94,7 @@ def touch(
     Example:
       touchfs pack touch data.jsonl shards/ --num-utt-per-shard 2000
     """
-    with executor(num_workers) as pool, progress_bar("packing", SAMPLES) as progress:
+    with executor(processes) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_touch(
             jsonl,
             output,
@@ -121,13 +119,7 @@ def _samples(function: Callable[..., None]) -> Callable[..., None]:
     options = (
         progress_option,
         limit_options("json", "decoded"),
-        click.option(
-            "--num-workers",
-            type=click.IntRange(1),
-            default=available_cpus(),
-            show_default=True,
-            help="Number of processes.",
-        ),
+        jobs_option("--num-workers"),
         click.option(
             "--skip-bad", is_flag=True, help="Skip lines that cannot be packed, and list them in OUT/skipped.jsonl."
         ),
@@ -170,7 +162,7 @@ def _samples(function: Callable[..., None]) -> Callable[..., None]:
 @command.command("tar")
 @_samples
 @click.option("--index", "create_index", is_flag=True, help="Also write indexes OUT/000000.tar.idx, …")
-def tar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
+def tar(jsonl: str, output: str, processes: int, **options: Any) -> None:
     """Make tars for WebDataset.
 
     They are OUT/000000.tar and so on. A sample has the file that `wav` names, the line of DATA.jsonl as .json, and its
@@ -183,14 +175,14 @@ def tar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
     Example:
       touchfs pack tar data.jsonl tars/ --audio-format flac --audio-resample 16000
     """
-    with executor(num_workers) as pool, progress_bar("packing", SAMPLES) as progress:
+    with executor(processes) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_tar(jsonl, output, executor=pool, progress=progress, **options)
     _print_report(output, report)
 
 
 @command.command("shar")
 @_samples
-def shar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
+def shar(jsonl: str, output: str, processes: int, **options: Any) -> None:
     """Make a Lhotse Shar with indexes.
 
     It consists of OUT/cuts.000000.jsonl, OUT/recording.000000.tar and so on. Each line of DATA.jsonl becomes a cut: its
@@ -203,6 +195,6 @@ def shar(jsonl: str, output: str, num_workers: int, **options: Any) -> None:
     Example:
       touchfs pack shar data.jsonl shar/
     """
-    with executor(num_workers) as pool, progress_bar("packing", SAMPLES) as progress:
+    with executor(processes) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_shar(jsonl, output, executor=pool, progress=progress, **options)
     _print_report(output, report)

@@ -6,13 +6,13 @@ import datetime
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, open_tree, source_options
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_tree
 from touchfs.cli.terminal import printable, say
 
 
 @click.command("stat")
-@click.argument("location", metavar="SOURCE[:PATH]", type=PATH)
-@source_options
+@click.argument("location", metavar="DATASET[:PATH]", type=PATH)
+@dataset_options
 def command(location: str, read_options: ReadOptions) -> None:
     """Print the attributes of a file: size, key, place in its shard.
 

@@ -92,7 +92,7 @@ def open_dataset(
     was indexed; if it never was, it shows a text with the reason.
     """
     if not source:
-        raise UsageError("the source is empty: is a variable unset?")
+        raise UsageError("the path of the dataset is empty: is a variable unset?")
     refuse_remote(source)
     source = os.path.abspath(source)
     place = index_place(source, in_place=in_place)

@@ -91,6 +91,18 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
+def move_into(path: Path, directory: Path) -> None:
+    """Move a complete file or directory on the same file system into a directory, where it replaces a file.
+
+    Raises UnwritableError or SourceError.
+    """
+    try:
+        os.replace(path, directory / path.name)
+        _sync(directory)
+    except OSError as error:
+        raise write_error(error, f"cannot be written: {error.strerror or error}", directory / path.name) from error
+
+
 def _beside(path: Path) -> Path:
     # 64 random bits instead of the process id, which is not unique across machines that share a file system.
     return path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"

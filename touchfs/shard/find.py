@@ -1,4 +1,4 @@
-"""Find the shards of a SOURCE.
+"""Find the shards of a dataset.
 
     a directory     with a modality of TouchNet's (`audio.idx`, `metainfo.bin`, …): that one shard
                     with a `data.list`: the shards it lists

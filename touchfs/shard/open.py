@@ -8,7 +8,7 @@
                     `cuts.jsonl` only if it has fields
     a directory     TouchNet: `touchfs.shard.touchnet`, also if the path does not exist
 
-`touchfs.shard.find` finds the shards of a SOURCE; from there on a shard is its path.
+`touchfs.shard.find` finds the shards of a dataset; from there on a shard is its path.
 """
 
 from __future__ import annotations

@@ -166,6 +166,11 @@ class LocalFile:
         return os.fstat(descriptor.number).st_size
 
     @property
+    def identity(self) -> FileIdentity | None:
+        """The identity that the file must have; None before the first open if none was given."""
+        return self._identity
+
+    @property
     def expected_size(self) -> int:
         """Size in bytes, as indexed; the file is opened only if its identity is not known."""
         return self.size if self._identity is None else self._identity.size

@@ -301,9 +301,9 @@ def _refuse_nesting(source: str, point: str) -> None:
     a part of it; a source inside its mount would be hidden.
     """
     if _is_inside(point, source):
-        reason = "the mount point is inside the source"
+        reason = "the mount point is inside the dataset"
     elif _is_inside(source, point):
-        reason = "the source is inside the mount point"
+        reason = "the dataset is inside the mount point"
     else:
         return
     beside = f"{min(source, point, key=len)}.mnt"

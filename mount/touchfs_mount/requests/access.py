@@ -2,8 +2,8 @@
 
 A file shows the owner, the group and the read bits of the shard's files that it comes from. If these differ, it shows
 the strictest combination: a user with access to it may read each of them, and search each directory on the way from
-SOURCE to it. The directories of a shard are readable for the users who may read its files, because names in them are
-keys. The root of the mount is readable for the users who can search SOURCE and each directory above it.
+DATASET to it. The directories of a shard are readable for the users who may read its files, because names in them are
+keys. The root of the mount is readable for the users who can search DATASET and each directory above it.
 
 Only modes and groups are used. Permissions that an access control list adds are ignored, so fewer users get access.
 """

@@ -3,8 +3,10 @@
 A sample is a key and files by extension, as in the tree; a target takes that, and refuses what it cannot store
 (`bulk/convert/tar.py`, `shar.py`, `touchnet.py`). A sample that is damaged or refused ends the conversion, or on
 request is skipped and reported in `skipped.jsonl`, as are unreadable parts of a shard. Shards appear when they are
-complete, and the same call resumes after the last of them (`bulk/convert/resume.py`). One sample at a time is in
-memory.
+complete, and the same call resumes after the last of them (`bulk/convert/resume.py`).
+
+A survey predicts where each new shard begins, so each is a task for an executor. A skipped sample moves the shards
+behind it: what was made of them ahead is discarded, and made again from there. One sample at a time is in memory.
 """
 
 from __future__ import annotations
@@ -12,42 +14,44 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Collection, Mapping
+from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol, Self
 
+from touchfs import jobs
 from touchfs.bulk import unfinished
+from touchfs.bulk.convert.input import Files, InputShard, identities, release, samples
 from touchfs.bulk.convert.names import own_key
-from touchfs.bulk.convert.resume import Position, ResumeState
+from touchfs.bulk.convert.resume import Position, ResumeState, StagedShard, record_path, staging
 from touchfs.bulk.convert.shar import SharTarget
+from touchfs.bulk.convert.survey import Survey, survey_shard
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.bulk.data_list import check_output
-from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.bulk.skipped import skipped_line
+from touchfs.errors import FormatError, SourceError, TouchfsError, UsageError
 from touchfs.extent import Buffer
-from touchfs.limits import Limits, too_large
-from touchfs.progress import Progress, ProgressTotal, listening, reached, stage
+from touchfs.posix.atomic import atomic_file
+from touchfs.progress import Progress, reached
 from touchfs.sample import StoredSample
-from touchfs.shard.contents import FieldContents
 from touchfs.shard.find import find_shards
-from touchfs.shard.open import Shard, fingerprint, open_shard
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.source.local import FileIdentity
-from touchfs.view import raw
-from touchfs.view.file import File
 
-# Its share of the time to convert a shard.
-_OPENING = 0.1
+# The share of all work that the survey does, for progress.
+_SURVEY = 0.1
 
 
 class Writer(Protocol):
-    """Writes shards. When its `with` block ends without an exception, everything that was added is in place."""
+    """Writes one shard. When its `with` block ends without an exception, everything that was added is in place."""
 
     @property
-    def shards(self) -> int:
-        """The number of complete shards."""
+    def is_full(self) -> bool:
+        """True if the next sample belongs to another shard."""
         ...
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
@@ -60,19 +64,40 @@ class Writer(Protocol):
 
 
 class Target(Protocol):
-    """An output format with its settings. A dataclass: its name and fields identify an unfinished conversion."""
+    """An output format with its settings. A dataclass: its kind and fields identify an unfinished conversion."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def kind(self) -> str:
+        """The name of the format in the plan of an unfinished conversion."""
+        ...
+
+    @property
+    def samples_per_shard(self) -> int | None:
+        """The number of samples that fill a shard."""
+        ...
+
+    @property
+    def bytes_per_shard(self) -> int | None:
+        """The size of a tar that fills a shard."""
+        ...
+
+    @property
+    def needs_extensions(self) -> bool:
+        """True if the extensions of all samples must be known before the first shard."""
+        ...
 
     def mark(self, ordinal: int) -> str:
         """The name of the file or directory of a shard that appears last."""
         ...
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> Writer:
-        """A writer that continues after `first` shards.
+    def open(self, directory: str, ordinal: int, extensions: Collection[str]) -> Writer:
+        """A writer of a shard. `extensions` are those of all samples, if they are needed."""
+        ...
 
-        `extensions` reads the whole source, for targets that need the extensions of all files before the first shard.
-        """
+    def publish(self, output: str, shards: int) -> None:
+        """Write the list of all shards, if the format has one."""
         ...
 
 
@@ -86,43 +111,47 @@ class ConvertReport:
 
 
 def convert(
-    source: str,
+    dataset: str,
     output: str,
     target: Target,
     *,
     options: Options = DEFAULT,
     leave_out: Collection[str] = (),
     skip_bad: bool = False,
+    executor: Executor | None = None,
     progress: Progress = lambda done, total: None,
 ) -> ConvertReport:
-    """Convert a source without the files of the extensions `leave_out`.
+    """Convert a dataset without the files of the extensions `leave_out`.
 
-    `progress` is called with the bytes of shards that are done and their total; twice, if the target needs all
-    extensions before the first sample is written. Raises UsageError if the output contains anything but an unfinished
-    conversion with the same settings, ChangedError if the source changed since that was begun, and the errors of the
-    source.
+    The result does not depend on the executor. `progress` is called with the bytes of the dataset that are done and
+    their total. Raises UsageError if the output contains anything but an unfinished conversion with the same settings,
+    ChangedError if the dataset changed since that was begun, and the errors of the dataset.
     """
     check_output(output)
-    paths = find_shards(source)
+    progress = _increasing(progress)
+    paths = find_shards(dataset)
     if not os.path.lexists(os.path.join(output, unfinished.PLAN)):
         _make(output)
-    settings = _settings(source, output, target, options, leave_out, paths)
+    inputs = [InputShard(path, identities(path)) for path in paths]
+    settings = _settings(dataset, output, target, options, leave_out, inputs)
     try:
-        with unfinished.open_plan(Path(output), settings), ResumeState(output, target.mark) as state:
+        with unfinished.open_plan(Path(output), settings):
+            state = ResumeState(output, target.mark)
             if state.skipped and not skip_bad:
                 problem = "was begun with --skip-bad: go on with it, or remove it and convert again"
                 raise UsageError(problem, path=output)
-            job = _Job(paths, options, frozenset(leave_out), state, skip_bad=skip_bad)
-            with (
-                target.open(output, lambda: job.extensions(progress), state.shards) as writer,
-                _work(paths, progress) as work_on,
-            ):
-                position = job.run(writer, work_on)
-            state.publish(position)
+            survey = _survey(inputs, target, options, leave_out, executor, progress)
+            work = _Work(target, Path(os.path.abspath(output)), inputs, options, leave_out, survey.extensions, skip_bad)
+            while state.position.shard < len(inputs):
+                _convert(work, survey, state, executor, progress)
+            state.publish_skipped()
+            target.publish(output, state.shards)
             unfinished.remove_plan(Path(output))
-            return ConvertReport(writer.shards, position.samples, state.skipped)
+            return ConvertReport(state.shards, state.position.samples, state.skipped)
     except OSError as error:
         raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
+    finally:
+        release()
 
 
 def _make(output: str) -> None:
@@ -135,36 +164,15 @@ def _make(output: str) -> None:
         raise UsageError(f"already holds {names[0]}: remove it, or choose another output", path=output)
 
 
-@contextmanager
-def _work(paths: list[str], progress: Progress) -> Iterator[Callable[[str], AbstractContextManager[None]]]:
-    """Report progress over all shards. Yields a context manager for the work on the shard at a path."""
-    sizes = {path: _size(path) for path in paths}
-    total = sum(sizes[path] for path in paths)
-    with ProgressTotal(progress, total) as done, listening(done.add, total):
-        yield lambda path: stage(sizes[path] / max(total, 1))
-
-
-def _size(path: str) -> int:
-    return sum(identity.size for identity in _identities(path).values())
-
-
-def _identities(path: str) -> Mapping[str, FileIdentity]:
-    """Identities of the files of a shard; empty if there is a problem, which is raised when the shard is opened."""
-    try:
-        return fingerprint(path)
-    except TouchfsError:
-        return {}
-
-
 def _settings(
-    source: str, output: str, target: Target, options: Options, leave_out: Collection[str], paths: list[str]
+    dataset: str, output: str, target: Target, options: Options, leave_out: Collection[str], inputs: list[InputShard]
 ) -> dict[str, Any]:
     """Everything that determines the shards, and so must be equal to resume."""
     target_fields = {name.replace("_", "-"): value for name, value in asdict(target).items() if name != "limits"}
-    files = [(path, sorted(_identities(path).items())) for path in paths]
+    files = [(path, sorted(found.items())) for path, found in inputs]
     return {
-        "kind": f"convert with {type(target).__name__}",
-        "source": os.path.abspath(source),
+        "kind": f"convert with {target.kind}",
+        "source": os.path.abspath(dataset),
         "output": output,
         **target_fields,
         "sample-rate": options.sample_rate,
@@ -174,111 +182,139 @@ def _settings(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One conversion: the shards, and the handling of samples that cannot be converted."""
+def _survey(
+    inputs: list[InputShard],
+    target: Target,
+    options: Options,
+    leave_out: Collection[str],
+    executor: Executor | None,
+    progress: Progress,
+) -> Survey:
+    visit = target.needs_extensions or target.bytes_per_shard is not None
+    survey = partial(survey_shard, options, leave_out, visit)
+    sized = [(shard, shard.size) for shard in inputs]
+    starts = [*accumulate((size for _, size in sized), initial=0)]
 
-    paths: list[str]
+    def report(done: int, total: int) -> None:
+        progress(int(_SURVEY * done), total)
+
+    return Survey([*jobs.run_sized(survey, sized, executor, progress=report)], starts)
+
+
+def _increasing(progress: Progress) -> Progress:
+    """A progress that never steps back, as when shards are made again."""
+    last = -1
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        if done > last:
+            last = done
+            progress(done, total)
+
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What all tasks share."""
+
+    target: Target
+    output: Path
+    inputs: list[InputShard]
     options: Options
-    leave_out: frozenset[str]
-    state: ResumeState
+    leave_out: Collection[str]
+    extensions: frozenset[str]
     skip_bad: bool
 
-    def run(self, writer: Writer, work_on: Callable[[str], AbstractContextManager[None]]) -> Position:
-        """Convert from where the existing shards end. Returns the position behind the last sample."""
-        begin = self.state.position
-        samples = begin.samples
-        for number, path in enumerate(self.paths):
-            with work_on(path):
-                if number < begin.shard:
-                    continue
-                first = begin.ordinal if number == begin.shard else 0
-                for found in _samples(path, self.options, self.leave_out, first):
-                    if isinstance(found, TouchfsError):
-                        self._skip(path, None, found)
-                    elif self._add(writer, path, *found):
-                        samples += 1
-                        if writer.shards > self.state.shards:
-                            self.state.add(Position(number, found[0].ordinal + 1, samples))
-        return Position(len(self.paths), 0, samples)
 
-    def _add(self, writer: Writer, path: str, sample: StoredSample, files: _Files) -> bool:
-        """Add a sample to the writer. Returns False if it was bad and skipped."""
-        try:
-            if sample.problem:
-                raise FormatError(sample.problem)
-            shown = {file.label: files.read(file) for file in files.of(sample)}
-        except (FormatError, SourceError) as error:
-            self._skip(path, sample, error)
-            return False
-        try:
-            writer.add(own_key(sample.key, shown, self.options.limits.json), shown)
-        except FormatError as error:  # only this: other errors of writing are not the sample's fault
-            self._skip(path, sample, error)
-            return False
-        return True
+class _Task(NamedTuple):
+    """A shard to make. `samples` is the number that it will have if none is skipped."""
 
-    def _skip(self, path: str, sample: StoredSample | None, error: TouchfsError) -> None:
-        reason = str(error)
-        if not self.skip_bad:
-            place = "" if sample is None else f"sample {sample.ordinal} ({sample.key!r}): "
-            reason = reason.removeprefix(f"{path}: ")
-            raise type(error)(f"{place}{reason}; mend it, or skip it with --skip-bad", path=path) from error
-        record: dict[str, Any] = {"shard": path}
-        if sample is not None:
-            record |= {"sample": sample.ordinal, "key": sample.key}
-        line = json.dumps(record | {"reason": reason}, ensure_ascii=False)
-        self.state.skip(line.encode("utf-8", "backslashreplace") + b"\n")
-
-    def extensions(self, progress: Progress) -> set[str]:
-        """The extensions of all samples. Problems of the source are reported when it is converted."""
-        extensions: set[str] = set()
-        with _work(self.paths, progress) as work_on:
-            for path in self.paths:
-                with work_on(path):
-                    for found in _samples(path, self.options, self.leave_out, 0):
-                        if not isinstance(found, TouchfsError):
-                            sample, files = found
-                            extensions.update(file.label for file in files.of(sample))
-        return extensions
+    ordinal: int
+    begin: Position
+    samples: int
 
 
-def _samples(
-    path: str, options: Options, leave_out: Collection[str], first: int
-) -> Iterator[tuple[StoredSample, _Files] | FormatError | NotFoundError]:
-    """The samples of a shard from `first` on, then its problems as errors."""
+def _convert(work: _Work, survey: Survey, state: ResumeState, executor: Executor | None, progress: Progress) -> None:
+    """Make the shards from the position on, all of them or up to one that ends elsewhere than predicted."""
+    target, total = work.target, survey.starts[-1]
+    ranges = survey.ranges(state.position, target.samples_per_shard, target.bytes_per_shard)
+    tasks, ends = [], []
+    for ordinal, (begin, end) in enumerate(ranges, state.records):
+        size = survey.bytes_before(end) - survey.bytes_before(begin)
+        tasks.append((_Task(ordinal, begin, end.samples - begin.samples), size))
+        ends.append(end)
+    before = survey.bytes_before(state.position)
+
+    def report(done: int, _: int) -> None:
+        progress(int(_SURVEY * total + (1 - _SURVEY) * (before + done)), total)
+
+    staged: list[StagedShard] = []
     try:
-        with stage(_OPENING):
-            opened = open_shard(path, options)
-        with closing(opened) as shard, closing(_Files(path, shard, leave_out, options.limits)) as files:
-            for ordinal in range(first, len(shard)):
-                yield shard.sample(ordinal), files
-                reached(_OPENING + (1 - _OPENING) * (ordinal + 1) / len(shard), 1)
-            for problem in shard.problems:
-                yield FormatError(problem)
-    except (FormatError, NotFoundError) as error:
-        yield error
+        with closing(jobs.run_sized(partial(_make_shard, work), tasks, executor, staged.append, report)) as results:
+            for shard, end in zip(results, ends, strict=True):
+                state.publish(shard)
+                shard.discard()
+                if shard.end != end:
+                    break
+    finally:
+        for shard in staged:
+            shard.discard()
 
 
-class _Files:
-    """The files of a shard's samples."""
+def _make_shard(work: _Work, task: _Task) -> StagedShard:
+    with staging(work.output) as directory, atomic_file(record_path(directory, task.ordinal)) as record:
+        with work.target.open(str(directory), task.ordinal, work.extensions) as writer:
+            end, skipped = _fill(work, task, writer, record)
+        record.write(json.dumps(end).encode() + b"\n")
+    return StagedShard(directory, task.begin, end, skipped)
 
-    def __init__(self, path: str, shard: Shard, leave_out: Collection[str], limits: Limits) -> None:
-        self._contents = FieldContents(path, shard.files, limits)
-        self._leave_out = leave_out
-        self._limit = limits.decoded
 
-    def close(self) -> None:
-        self._contents.close()
+def _fill(work: _Work, task: _Task, writer: Writer, record: BinaryIO) -> tuple[Position, int]:
+    """Add samples until the shard is full or the dataset ends. Returns where, and the number of skipped ones."""
+    begin, count, skipped = task.begin, task.begin.samples, 0
+    for number in range(begin.shard, len(work.inputs)):
+        shard = work.inputs[number]
+        first = begin.ordinal if number == begin.shard else 0
+        with closing(samples(shard, work.options, work.leave_out, first)) as all_found:
+            for found in all_found:
+                skip: bytes | None
+                if isinstance(found, TouchfsError):
+                    skip = _skip(work, shard.path, None, found)
+                elif (skip := _add(work, writer, shard.path, *found)) is None:
+                    count += 1
+                    reached(count - begin.samples, task.samples)
+                    if writer.is_full:
+                        return Position(number, found[0].ordinal + 1, count), skipped
+                    continue
+                record.write(skip)
+                skipped += 1
+    return Position(len(work.inputs), 0, count), skipped
 
-    def of(self, sample: StoredSample) -> list[File]:
-        return [file for file in raw.files(sample) if file.label not in self._leave_out]
 
-    def read(self, file: File) -> Buffer:
-        if file.size - file.field.size > self._limit:  # a compressed matrix, or a file with holes
-            raise FormatError(too_large(self._limit))
-        content = self._contents.content(file.field)
-        return content.read(0, content.size)
+def _add(work: _Work, writer: Writer, path: str, sample: StoredSample, files: Files) -> bytes | None:
+    """Add a sample to the writer. Returns None, or if it was bad and is skipped, the line that says so."""
+    try:
+        if sample.problem:
+            raise FormatError(sample.problem)
+        shown = {file.label: files.read(file) for file in files.of(sample)}
+    except (FormatError, SourceError) as error:
+        return _skip(work, path, sample, error)
+    try:
+        writer.add(own_key(sample.key, shown, work.options.limits.json), shown)
+    except FormatError as error:  # only this: other errors of writing are not the sample's fault
+        return _skip(work, path, sample, error)
+    return None
+
+
+def _skip(work: _Work, path: str, sample: StoredSample | None, error: TouchfsError) -> bytes:
+    reason = str(error)
+    if not work.skip_bad:
+        place = "" if sample is None else f"sample {sample.ordinal} ({sample.key!r}): "
+        reason = reason.removeprefix(f"{path}: ")
+        raise type(error)(f"{place}{reason}; mend it, or skip it with --skip-bad", path=path) from error
+    of = {} if sample is None else {"sample": sample.ordinal, "key": sample.key}
+    return skipped_line({"shard": path, **of, "reason": reason})
 
 
 if TYPE_CHECKING:

@@ -2,26 +2,30 @@
 
     OUT/.touchfs-pack-000000003.jsonl   what was skipped for shard 3, and in the last line, where the next shard begins
 
-This file is written when the shard exists. A shard without it is from a run that was killed in between, and is made
-again. The rest is as in an unfinished pack (`bulk/unfinished.py`).
+A task makes a shard and this record in a directory of its own, under the names that they will have. Where a shard
+begins depends on what was skipped in those before it, so shards are put into the output in order, and the record of
+each after it. A shard without a record is from a run that was killed in between, and is made again. The rest is as in
+an unfinished pack (`bulk/unfinished.py`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import NamedTuple
 
-from touchfs.bulk.unfinished import skipped_path
-from touchfs.posix.atomic import atomic_file
+from touchfs.bulk.skipped import publish_skipped
+from touchfs.bulk.unfinished import join_plan, skipped_path
+from touchfs.posix.atomic import TEMPORARY_PREFIX, move_into
 
 
 class Position(NamedTuple):
-    """The next sample: the position of its shard in the source, and its ordinal there.
+    """The next sample: the position of its shard in the dataset, and its ordinal there.
 
     `samples` were written before.
     """
@@ -31,67 +35,91 @@ class Position(NamedTuple):
     samples: int = 0
 
 
+class StagedShard(NamedTuple):
+    """A complete shard and its record in a directory. `end` is where the next shard begins, `skipped` a number."""
+
+    directory: Path
+    begin: Position
+    end: Position
+    skipped: int
+
+    @property
+    def samples(self) -> int:
+        """The number of its samples. If there are none, it has no files but the record."""
+        return self.end.samples - self.begin.samples
+
+    def discard(self) -> None:
+        """Delete what is left of it."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@contextmanager
+def staging(output: Path) -> Iterator[Path]:
+    """A new directory in the output for one shard. An exception deletes it; so does the next run, after a kill."""
+    with join_plan(output):
+        directory = output / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+        directory.mkdir()
+        try:
+            yield directory
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+
+def record_path(directory: Path, number: int) -> Path:
+    """The path of a shard's record: lines on what was skipped, then the position where the next shard begins."""
+    return skipped_path(directory, f"{number:09d}")
+
+
 class ResumeState:
-    """The shards written so far. `mark` returns, for a shard's number, the name of its file that appears last."""
+    """The shards in the output. `mark` returns, for a shard's number, the name of its file that appears last."""
 
     def __init__(self, output: str, mark: Callable[[int], str]) -> None:
         self._output = Path(output)
-        self._stack = ExitStack()
-        self._file: BinaryIO | None = None
+        self._mark = mark
         self.position = Position()
-        self.shards = self.skipped = 0
-        while (self._output / mark(self.shards)).exists() and self._read():
-            self.shards += 1
-        for path in _existing(self._output, mark, self.shards):
+        self.records = self.skipped = 0
+        while (self._output / mark(self.records)).exists() and self._read():
+            self.records += 1
+        self.shards = self.records
+        for path in _existing(self._output, mark, self.records):
             if path.is_dir():  # a file is replaced when it is written again
                 shutil.rmtree(path)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
-
-    def skip(self, line: bytes) -> None:
-        """Record a skipped sample for the next shard."""
-        self._open().write(line)
-        self.skipped += 1
-
-    def add(self, position: Position) -> None:
-        """Record a complete shard. The next one begins at `position`."""
-        self._open().write(json.dumps(position).encode() + b"\n")
-        self._file = None
-        self._stack.close()
-        self.position = position
-        self.shards += 1
-
-    def publish(self, position: Position) -> None:
-        """Finish: record the last shard, which may be absent, and write `skipped.jsonl` if anything was skipped."""
-        self.add(position)
-        if self.skipped:
-            with atomic_file(self._output / "skipped.jsonl") as file:
-                for number in range(self.shards):
-                    with open(self._path(number), "rb") as part:
-                        *lines, _ = part
-                        file.writelines(lines)
-
-    def _open(self) -> BinaryIO:
-        if self._file is None:
-            self._file = self._stack.enter_context(atomic_file(self._path(self.shards)))
-        return self._file
-
-    def _path(self, number: int) -> Path:
-        return skipped_path(self._output, f"{number:09d}")
-
     def _read(self) -> bool:
         try:
-            with open(self._path(self.shards), "rb") as file:
+            with open(record_path(self._output, self.records), "rb") as file:
                 *lines, last = file
             self.position = Position(*json.loads(last))
         except (OSError, ValueError, TypeError):
             return False
         self.skipped += len(lines)
         return True
+
+    def publish(self, staged: StagedShard) -> None:
+        """Put the next shard into the output, its record last."""
+        mark, record = self._mark(self.records), record_path(staged.directory, self.records)
+        if staged.samples:
+            # The file that others are read by comes after them, and its index after it: `mark` is one of these two.
+            names = sorted(set(os.listdir(staged.directory)) - {record.name})
+            for name in sorted(names, key=mark.startswith):
+                move_into(staged.directory / name, self._output)
+            self.shards += 1
+        move_into(record, self._output)
+        self.records += 1
+        self.position = staged.end
+        self.skipped += staged.skipped
+
+    def publish_skipped(self) -> None:
+        """Write `skipped.jsonl` if anything was skipped."""
+        if self.skipped:
+            publish_skipped(self._output, self._skipped_lines())
+
+    def _skipped_lines(self) -> Iterator[bytes]:
+        for number in range(self.records):
+            with open(record_path(self._output, number), "rb") as part:
+                *lines, _ = part
+                yield from lines
 
 
 def _existing(output: Path, mark: Callable[[int], str], number: int) -> Iterator[Path]:

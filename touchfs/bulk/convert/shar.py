@@ -13,9 +13,10 @@ recordings of a field have different encodings, its kind is `original`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import sys
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from touchfs.bulk.convert.sample import AUDIO, JSON, OWN, TEXT, ParsedSample, recording_in, to_supervisions
 from touchfs.errors import FormatError
@@ -61,6 +62,9 @@ def field_of(extension: str) -> tuple[str, str]:
 class SharTarget:
     """Lhotse Shar as a target."""
 
+    kind: ClassVar[str] = "SharTarget"
+    needs_extensions: ClassVar[bool] = True
+    bytes_per_shard: ClassVar[None] = None
     samples_per_shard: int = 1000
     limits: Limits = LIMITS
 
@@ -68,50 +72,46 @@ class SharTarget:
         """The name of the file of a shard that appears last."""
         return f"{CUTS}.{ordinal:06d}.jsonl.idx"
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> SharSamplesWriter:
-        """A writer that continues after `first` shards."""
-        return SharSamplesWriter(output, fields_for(extensions()), self.samples_per_shard, self.limits, first)
+    def open(self, directory: str, ordinal: int, extensions: Collection[str]) -> SharSamplesWriter:
+        """A writer of a shard. `extensions` are those of all samples. Raises FormatError if they do not fit."""
+        return SharSamplesWriter(self, directory, ordinal, fields_for(extensions))
+
+    def publish(self, output: str, shards: int) -> None:
+        """Do nothing: the files are complete by themselves."""
 
 
 class SharSamplesWriter:
-    """Writes samples as cuts. JSONL files are not compressed, so that Lhotse can use their indexes."""
+    """Writes the samples of a shard as cuts. JSONL files are not compressed, so that Lhotse can use their indexes.
 
-    def __init__(
-        self,
-        output: str,
-        fields: Mapping[str, str],
-        samples_per_shard: int,
-        limits: Limits = LIMITS,
-        first: int = 0,
-    ) -> None:
-        self._limit = limits.json
-        self._first = first
-        self._samples_per_shard = samples_per_shard
+    Without samples there are no files, as Lhotse has no empty shards.
+    """
+
+    def __init__(self, target: SharTarget, directory: str, ordinal: int, fields: Mapping[str, str]) -> None:
+        self._target = target
         self._samples = 0
         self._writer = SharWriter(
-            output,
+            directory,
             fields,
-            samples_per_shard,
+            sys.maxsize,  # the caller ends the shard
             warn_unused_fields=False,
-            shard_offset=first,
+            shard_offset=ordinal,
             compress_jsonl=False,
         )
 
     @property
-    def shards(self) -> int:
-        """The number of complete shards."""
-        return self._first + self._samples // self._samples_per_shard
+    def is_full(self) -> bool:
+        """True if the next sample belongs to another shard."""
+        return self._samples == self._target.samples_per_shard
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._writer.__exit__(*error)
-        self._samples += -self._samples % self._samples_per_shard  # the last shard is complete now, too
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
         """Add one sample. Raises FormatError, and writes nothing of it, if it cannot be stored."""
-        parsed = ParsedSample.of(files, self._limit)
+        parsed = ParsedSample.of(files, self._target.limits.json)
         recording = recording_in(files)
         payloads: dict[str, Buffer] = {}
         for extension, data in files.items():

@@ -5,69 +5,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from touchfs.bulk.convert.names import Names
-from touchfs.errors import FormatError
+from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Buffer
-from touchfs.write.tar_shards import TarShardsWriter
+from touchfs.write.tar import TarWriter
 
 
 @dataclass(frozen=True, slots=True)
 class TarTarget:
     """Tars as a target."""
 
+    kind: ClassVar[str] = "TarTarget"
+    needs_extensions: ClassVar[bool] = False
     samples_per_shard: int | None = 1000
     bytes_per_shard: int | None = None
     create_index: bool = False
+
+    def __post_init__(self) -> None:
+        if any(limit is not None and limit < 1 for limit in (self.samples_per_shard, self.bytes_per_shard)):
+            raise UsageError(f"no shards can have {self.samples_per_shard} samples or {self.bytes_per_shard} bytes")
 
     def mark(self, ordinal: int) -> str:
         """The name of the file of a shard that appears last."""
         return f"{ordinal:06d}.tar" + (".idx" if self.create_index else "")
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> TarSamplesWriter:
-        """A writer that continues after `first` shards."""
-        return TarSamplesWriter(self, output, first)
+    def open(self, directory: str, ordinal: int, extensions: Collection[str] = ()) -> TarSamplesWriter:
+        """A writer of the shard `%06d.tar` in the directory."""
+        return TarSamplesWriter(self, os.path.join(directory, f"{ordinal:06d}.tar"))
+
+    def publish(self, output: str, shards: int) -> None:
+        """Do nothing: the tars are complete by themselves."""
 
 
 class TarSamplesWriter:
-    """Writes the shards `%06d.tar` into the output."""
+    """Writes a tar."""
 
-    def __init__(self, target: TarTarget, output: str, first: int) -> None:
-        self._shards = TarShardsWriter(
-            f"{output}/%06d.tar",
-            samples_per_shard=target.samples_per_shard,
-            bytes_per_shard=target.bytes_per_shard,
-            first=first,
-            create_index=target.create_index,
-        )
-        self._first = first
+    def __init__(self, target: TarTarget, path: str) -> None:
+        self._target = target
+        self._tar = TarWriter(path, create_index=target.create_index)
         self._names = Names()
 
     @property
-    def shards(self) -> int:
-        """The number of complete shards."""
-        return self._first + len(self._shards.paths)
+    def is_full(self) -> bool:
+        """True if the next sample belongs to another tar."""
+        most = self._target.bytes_per_shard
+        return len(self._tar) == self._target.samples_per_shard or (most is not None and self._tar.size >= most)
 
     def __enter__(self) -> Self:
+        self._tar.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._shards.__exit__(*error)
+        self._tar.__exit__(*error)
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
         """Add one sample. Raises FormatError, and writes nothing of it, if it cannot be stored."""
-        check_extensions(files)
-        shards = self.shards
-        self._shards.add(self._names.name(key), files)
+        _check_extensions(files)
+        self._tar.add(self._names.name(key), files)
         self._names.written(key)
-        if self.shards > shards:
-            self._names = Names()
 
 
-def check_extensions(files: Mapping[str, Buffer]) -> None:
+def _check_extensions(files: Mapping[str, Buffer]) -> None:
     """Raise FormatError unless readers find all files: they skip files without an extension and ignore case."""
     known: dict[str, str] = {}
     for extension in files:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -32,6 +32,9 @@ _DTYPES: dict[str, np.dtype[Any]] = {"audio": np.dtype("<i2"), "metainfo": np.dt
 class TouchTarget:
     """TouchNet shards as a target. `rate` in Hz; None keeps the rate of each recording."""
 
+    kind: ClassVar[str] = "TouchTarget"
+    needs_extensions: ClassVar[bool] = False
+    bytes_per_shard: ClassVar[None] = None
     samples_per_shard: int = 1000
     datatypes: str = DATATYPES[0]
     rate: int | None = None
@@ -42,45 +45,37 @@ class TouchTarget:
         """The name of the directory of a shard."""
         return f"{ordinal:09d}"
 
-    def open(self, output: str, extensions: Callable[[], Collection[str]], first: int) -> TouchNetSamplesWriter:
-        """A writer that continues after `first` shards."""
-        return TouchNetSamplesWriter(self, output, first)
+    def open(self, directory: str, ordinal: int, extensions: Collection[str]) -> TouchNetSamplesWriter:
+        """A writer of the shard `%09d` in the directory."""
+        return TouchNetSamplesWriter(self, os.path.join(directory, self.mark(ordinal)))
+
+    def publish(self, output: str, shards: int) -> None:
+        """Write `data.list`."""
+        write_data_list(output, output, [*map(self.mark, range(shards))], self.datatypes)
 
 
 class TouchNetSamplesWriter:
-    """Writes the shards `%09d` into the output, and `data.list` at the end."""
+    """Writes a shard."""
 
-    def __init__(self, target: TouchTarget, output: str, first: int) -> None:
-        self.shards = first
+    def __init__(self, target: TouchTarget, path: str) -> None:
         self._target = target
-        self._output = output
-        self._shard: TouchNetWriter | None = None
+        self._shard = TouchNetWriter(path, {name: _DTYPES[name] for name in target.datatypes.split("+")})
+
+    @property
+    def is_full(self) -> bool:
+        """True if the next sample belongs to another shard."""
+        return len(self._shard) == self._target.samples_per_shard
 
     def __enter__(self) -> Self:
+        self._shard.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._end(*error)
-        if error[0] is None:
-            names = [*map(self._target.mark, range(self.shards))]
-            write_data_list(self._output, self._output, names, self._target.datatypes)
+        self._shard.__exit__(*error)
 
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
         """Add one sample. Raises FormatError, and writes nothing of it, if it cannot be stored."""
-        fields = self._fields(key, files)
-        if self._shard is None:
-            path = os.path.join(self._output, self._target.mark(self.shards))
-            dtypes = {name: _DTYPES[name] for name in self._target.datatypes.split("+")}
-            self._shard = TouchNetWriter(path, dtypes).__enter__()
-        self._shard.add(fields)
-        if len(self._shard) == self._target.samples_per_shard:
-            self._end(None, None, None)
-
-    def _end(self, *error: Any) -> None:
-        shard, self._shard = self._shard, None
-        if shard is not None:
-            shard.__exit__(*error)
-            self.shards += error[0] is None
+        self._shard.add(self._fields(key, files))
 
     def _fields(self, key: str, files: Mapping[str, Buffer]) -> dict[str, Buffer]:
         recording = recording_in(files)

@@ -11,9 +11,7 @@ process has more than one sample in memory.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack
@@ -25,6 +23,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 from touchfs import jobs
 from touchfs.bulk import unfinished
 from touchfs.bulk.pack.lines import LineRange, Lines, split
+from touchfs.bulk.skipped import SKIPPED, publish_skipped, skipped_line
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.limits import Limits, too_long
 from touchfs.posix.atomic import atomic_file
@@ -151,7 +150,7 @@ def _pack(
     _publish_skipped(work, len(ranges))
     target.publish(work.output, len(ranges))
     unfinished.remove_plan(work.output)
-    return PackReport(len(packed), sum(shard.samples for shard in packed), _count(work.output / "skipped.jsonl"))
+    return PackReport(len(packed), sum(shard.samples for shard in packed), _count(work.output / SKIPPED))
 
 
 def _count(path: Path) -> int:
@@ -209,9 +208,7 @@ def _each(
         except (FormatError, NotFoundError, SourceError, ChangedError) as error:
             if not work.skip_bad:
                 raise _at_line(work, number, error) from error
-            record = json.dumps({"line": number, "reason": str(error), "text": line}, ensure_ascii=False)
-            # A byte that is not UTF-8 is a lone surrogate here; Python's backslash escape of it is also JSON's.
-            skip(record.encode("utf-8", "backslashreplace") + b"\n")
+            skip(skipped_line({"line": number, "reason": str(error), "text": line}))
         else:
             yield result
 
@@ -223,8 +220,11 @@ def _at_line(work: Work, number: int, error: TouchfsError) -> TouchfsError:
 
 def _publish_skipped(work: Work, shards: int) -> None:
     lists = [path for ordinal in range(shards) if (path := _skipped_path(work, ordinal)).exists()]
-    if lists and not (work.output / "skipped.jsonl").exists():  # else a run was killed while it removed the lists
-        with atomic_file(work.output / "skipped.jsonl") as file:
-            for path in lists:
-                with open(path, "rb") as part:
-                    shutil.copyfileobj(part, file)
+    if lists and not (work.output / SKIPPED).exists():  # else a run was killed while it removed the lists
+        publish_skipped(work.output, _lines(lists))
+
+
+def _lines(paths: Iterable[Path]) -> Iterator[bytes]:
+    for path in paths:
+        with open(path, "rb") as part:
+            yield from part

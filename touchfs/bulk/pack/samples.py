@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from touchfs.bulk.convert.audio import to_pcm
-from touchfs.bulk.convert.names import Names
 from touchfs.bulk.convert.sample import AUDIO, JSON, TEXT
-from touchfs.bulk.convert.shar import SharSamplesWriter, fields_for
-from touchfs.bulk.convert.tar import check_extensions
+from touchfs.bulk.convert.shar import SharTarget
+from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.pack.fields import DATATYPES, FieldBuilder, locate, parse_row
 from touchfs.bulk.pack.job import Add, PackReport, PackTarget, Survey, pack, places
 from touchfs.errors import FormatError, TouchfsError, UsageError
@@ -41,8 +40,6 @@ from touchfs.peers.write import offset_blocks
 from touchfs.progress import Progress
 from touchfs.source.local import LocalFile
 from touchfs.write.shar.audio import encode
-from touchfs.write.shar.cut import CUTS
-from touchfs.write.tar import TarWriter
 
 AUDIO_FORMATS = ("wav", "flac")
 
@@ -112,18 +109,9 @@ def pack_tar(
     """Pack a JSONL into tars `%06d.tar`. A rate (Hz) without a format makes WAV. Raises as `pack_touch`."""
     reader = _sample_reader(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
     settings = _settings("tar", samples_per_shard, reader) | {"index": create_index}
-    target = _TarTarget(reader, create_index)
-    return pack(
-        jsonl,
-        os.fspath(output),
-        samples_per_shard,
-        lambda survey: target,
-        settings,
-        skip_bad,
-        limits,
-        executor,
-        progress,
-    )
+    target = _SamplesTarget(reader, TarTarget(create_index=create_index))
+    output = os.fspath(output)
+    return pack(jsonl, output, samples_per_shard, lambda survey: target, settings, skip_bad, limits, executor, progress)
 
 
 def pack_shar(
@@ -139,19 +127,22 @@ def pack_shar(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
-    """Pack a JSONL into `cuts.%06d.jsonl` and `recording.%06d.tar`, each with its index. Raises as `pack_touch`."""
+    """Pack a JSONL into `cuts.%06d.jsonl` and `recording.%06d.tar`, each with its index. Raises as `pack_touch`.
+
+    A range of lines without samples leaves no files, as Lhotse has no empty shards.
+    """
     reader = _sample_reader(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
+    settings = _settings("shar", samples_per_shard, reader)
 
     def make_target(survey: Survey) -> PackTarget:
         if reader.format is not None:
-            return _SharTarget(reader, fields_for([reader.format]))
-        extensions = survey.run(partial(_extensions, reader), _union)
-        return _SharTarget(reader, fields_for(frozenset().union(*extensions)))
+            extensions = frozenset({reader.format})
+        else:
+            extensions = _union(survey.run(partial(_extensions, reader), _union))
+        return _SamplesTarget(reader, SharTarget(limits=limits), extensions)
 
-    settings = _settings("shar", samples_per_shard, reader)
-    return pack(
-        jsonl, os.fspath(output), samples_per_shard, make_target, settings, skip_bad, limits, executor, progress
-    )
+    output = os.fspath(output)
+    return pack(jsonl, output, samples_per_shard, make_target, settings, skip_bad, limits, executor, progress)
 
 
 def _sample_reader(
@@ -191,16 +182,19 @@ def _union(found: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _TarTarget:
+class _SamplesTarget:
+    """Stores the samples of lines as the target of a conversion does. `extensions` are those of all recordings."""
+
     reader: SampleReader
-    create_index: bool
+    target: TarTarget | SharTarget
+    extensions: frozenset[str] = frozenset()
 
     def mark(self, ordinal: int) -> str:
-        return f"{ordinal:06d}.tar" + (".idx" if self.create_index else "")
+        return self.target.mark(ordinal)
 
     def count(self, mark: Path) -> int:
         size = mark.stat().st_size
-        if self.create_index:
+        if mark.suffix == ".idx":
             return size // OFFSET.itemsize - 1
         source = LocalFile(str(mark))
         try:
@@ -210,39 +204,7 @@ class _TarTarget:
 
     @contextmanager
     def open(self, output: Path, ordinal: int) -> Iterator[Add]:
-        names = Names()
-        with TarWriter(output / f"{ordinal:06d}.tar", create_index=self.create_index) as writer:
-
-            def add(number: int, line: str) -> bool:
-                key, files = self.reader.read(number, line)
-                check_extensions(files)
-                writer.add(names.name(key), files)
-                names.written(key)
-                return True
-
-            yield add
-
-    def publish(self, output: Path, shards: int) -> None:
-        """Do nothing: the tars are complete by themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class _SharTarget:
-    """A range of lines without samples leaves no files, as Lhotse has no empty shards."""
-
-    reader: SampleReader
-    fields: Mapping[str, str]
-
-    def mark(self, ordinal: int) -> str:
-        return f"{CUTS}.{ordinal:06d}.jsonl.idx"
-
-    def count(self, mark: Path) -> int:
-        return mark.stat().st_size // OFFSET.itemsize - 1
-
-    @contextmanager
-    def open(self, output: Path, ordinal: int) -> Iterator[Add]:
-        # No limit on samples: the shard ends with its lines.
-        with SharSamplesWriter(str(output), self.fields, 2**63, self.reader.builder.limits, ordinal) as writer:
+        with self.target.open(str(output), ordinal, self.extensions) as writer:
 
             def add(number: int, line: str) -> bool:
                 writer.add(*self.reader.read(number, line))
@@ -251,8 +213,8 @@ class _SharTarget:
             yield add
 
     def publish(self, output: Path, shards: int) -> None:
-        """Do nothing: the files are complete by themselves."""
+        """Do nothing: the shards are complete by themselves."""
 
 
 if TYPE_CHECKING:
-    _: list[type[PackTarget]] = [_TarTarget, _SharTarget]
+    _: type[PackTarget] = _SamplesTarget

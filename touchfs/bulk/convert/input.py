@@ -1,0 +1,118 @@
+"""The shards that a conversion reads: their samples, in order, with their files by extension.
+
+Consecutive tasks of a process often read the same shard, and opening one may mean reading every header of a tar. So
+each thread keeps the shard open that it read last, until `release`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Generator, Mapping
+from contextlib import closing
+from typing import NamedTuple
+
+from touchfs.errors import ChangedError, FormatError, NotFoundError, TouchfsError
+from touchfs.extent import Buffer
+from touchfs.limits import Limits, too_large
+from touchfs.progress import stage
+from touchfs.sample import StoredSample
+from touchfs.shard.contents import FieldContents
+from touchfs.shard.open import Shard, fingerprint, open_shard
+from touchfs.shard.options import Options
+from touchfs.source.local import FileIdentity
+from touchfs.view import raw
+from touchfs.view.file import File
+
+# The share of the work on a shard that opens it.
+_OPENING = 0.1
+
+
+class InputShard(NamedTuple):
+    """A shard to convert, and the identities of its files when the conversion began."""
+
+    path: str
+    files: Mapping[str, FileIdentity]
+
+    @property
+    def size(self) -> int:
+        """The bytes of its files."""
+        return sum(identity.size for identity in self.files.values())
+
+
+class _Kept(threading.local):
+    of: tuple[InputShard, Options] | None = None
+    shard: Shard | None = None
+
+
+_kept = _Kept()
+
+
+def identities(path: str) -> Mapping[str, FileIdentity]:
+    """Identities of the files of a shard; empty if there is a problem, which is raised when the shard is opened."""
+    try:
+        return fingerprint(path)
+    except TouchfsError:
+        return {}
+
+
+def open_kept(read: InputShard, options: Options) -> Shard:
+    """Open a shard, or return it if this thread read it last.
+
+    Raises ChangedError if it is not the one with which the conversion began, and as `open_shard`.
+    """
+    if identities(read.path) != read.files:
+        raise ChangedError(
+            "has changed since its conversion began: remove the output, and convert again", path=read.path
+        )
+    if _kept.shard is None or _kept.of != (read, options):
+        release()
+        with stage(_OPENING):
+            _kept.shard = open_shard(read.path, options)
+        _kept.of = read, options
+    return _kept.shard
+
+
+def release() -> None:
+    """Close the shard that this thread keeps open."""
+    shard, _kept.shard, _kept.of = _kept.shard, None, None
+    if shard is not None:
+        shard.close()
+
+
+def samples(
+    read: InputShard, options: Options, leave_out: Collection[str], first: int
+) -> Generator[tuple[StoredSample, Files] | FormatError | NotFoundError, None, None]:
+    """The samples of a shard from `first` on, then its problems as errors."""
+    try:
+        shard = open_kept(read, options)
+        with closing(Files(read.path, shard, leave_out, options.limits)) as files:
+            for ordinal in range(first, len(shard)):
+                yield shard.sample(ordinal), files
+            for problem in shard.problems:
+                yield FormatError(problem)
+    except (FormatError, NotFoundError) as error:
+        yield error
+
+
+class Files:
+    """The files of a shard's samples, without those of the extensions `leave_out`."""
+
+    def __init__(self, path: str, shard: Shard, leave_out: Collection[str], limits: Limits) -> None:
+        self._contents = FieldContents(path, shard.files, limits)
+        self._leave_out = leave_out
+        self._limit = limits.decoded
+
+    def close(self) -> None:
+        """Close the files of the shard that were read."""
+        self._contents.close()
+
+    def of(self, sample: StoredSample) -> list[File]:
+        """The files of a sample, not read yet."""
+        return [file for file in raw.files(sample) if file.label not in self._leave_out]
+
+    def read(self, file: File) -> Buffer:
+        """The bytes of a file. Raises FormatError, SourceError or ChangedError."""
+        if file.size - file.field.size > self._limit:  # a compressed matrix, or a file with holes
+            raise FormatError(too_large(self._limit))
+        content = self._contents.content(file.field)
+        return content.read(0, content.size)
