@@ -128,7 +128,7 @@ class OpenDataset(Generic[T]):
             return self._slice(which)
         if isinstance(which, str):
             return cast(T, self._item(self.find(which), len(self._steps)))
-        count = len(self)
+        count = self._lengths[-1]
         if not -count <= which < count:
             raise IndexError(f"item {which} of {count}")
         return cast(T, self._item(which % count, len(self._steps)))
@@ -147,7 +147,7 @@ class OpenDataset(Generic[T]):
     def _item(self, position: int, steps: int) -> Any:
         """The item at a position, after so many of the steps."""
         if not steps:
-            return self._samples[self._ordinals([position])[0]]
+            return self._samples[position if self._permutation is None else self._ordinals([position])[0]]
         step = self._steps[steps - 1]
         if step.kind == "map":
             return step.argument(self._item(position, steps - 1))
