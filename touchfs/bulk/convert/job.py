@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from touchfs.bulk import unfinished
 from touchfs.bulk.convert.names import own_key
-from touchfs.bulk.convert.resume import Position, ResumeState
+from touchfs.bulk.convert.resume import ResumePoint, ResumeState
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
@@ -32,7 +32,7 @@ from touchfs.progress import Progress, ProgressTotal, listening, reached, stage
 from touchfs.sample import StoredSample
 from touchfs.shard.contents import FieldContents
 from touchfs.shard.find import find_shards
-from touchfs.shard.open import Shard, fingerprint, open_shard
+from touchfs.shard.open import ShardReader, fingerprint, open_shard
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.local import FileIdentity
 from touchfs.view import raw
@@ -184,7 +184,7 @@ class _Job:
     state: ResumeState
     skip_bad: bool
 
-    def run(self, writer: Writer, work_on: Callable[[str], AbstractContextManager[None]]) -> Position:
+    def run(self, writer: Writer, work_on: Callable[[str], AbstractContextManager[None]]) -> ResumePoint:
         """Convert from where the existing shards end. Returns the position behind the last sample."""
         begin = self.state.position
         samples = begin.samples
@@ -199,8 +199,8 @@ class _Job:
                     elif self._add(writer, path, *found):
                         samples += 1
                         if writer.shards > self.state.shards:
-                            self.state.add(Position(number, found[0].ordinal + 1, samples))
-        return Position(len(self.paths), 0, samples)
+                            self.state.add(ResumePoint(number, found[0].ordinal + 1, samples))
+        return ResumePoint(len(self.paths), 0, samples)
 
     def _add(self, writer: Writer, path: str, sample: StoredSample, files: _Files) -> bool:
         """Add a sample to the writer. Returns False if it was bad and skipped."""
@@ -263,7 +263,7 @@ def _samples(
 class _Files:
     """The files of a shard's samples."""
 
-    def __init__(self, path: str, shard: Shard, leave_out: Collection[str], limits: Limits) -> None:
+    def __init__(self, path: str, shard: ShardReader, leave_out: Collection[str], limits: Limits) -> None:
         self._contents = FieldContents(path, shard.files, limits)
         self._leave_out = leave_out
         self._limit = limits.decoded

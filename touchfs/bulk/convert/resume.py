@@ -20,7 +20,7 @@ from touchfs.bulk.unfinished import skipped_path
 from touchfs.posix.atomic import atomic_file
 
 
-class Position(NamedTuple):
+class ResumePoint(NamedTuple):
     """The next sample: the position of its shard in the source, and its ordinal there.
 
     `samples` were written before.
@@ -38,7 +38,7 @@ class ResumeState:
         self._output = Path(output)
         self._stack = ExitStack()
         self._file: BinaryIO | None = None
-        self.position = Position()
+        self.position = ResumePoint()
         self.shards = self.skipped = 0
         while (self._output / mark(self.shards)).exists() and self._read():
             self.shards += 1
@@ -57,7 +57,7 @@ class ResumeState:
         self._open().write(line)
         self.skipped += 1
 
-    def add(self, position: Position) -> None:
+    def add(self, position: ResumePoint) -> None:
         """Record a complete shard. The next one begins at `position`."""
         self._open().write(json.dumps(position).encode() + b"\n")
         self._file = None
@@ -65,7 +65,7 @@ class ResumeState:
         self.position = position
         self.shards += 1
 
-    def publish(self, position: Position) -> None:
+    def publish(self, position: ResumePoint) -> None:
         """Finish: record the last shard, which may be absent, and write `skipped.jsonl` if anything was skipped."""
         self.add(position)
         if self.skipped:
@@ -87,7 +87,7 @@ class ResumeState:
         try:
             with open(self._path(self.shards), "rb") as file:
                 *lines, last = file
-            self.position = Position(*json.loads(last))
+            self.position = ResumePoint(*json.loads(last))
         except (OSError, ValueError, TypeError):
             return False
         self.skipped += len(lines)

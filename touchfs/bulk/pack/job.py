@@ -66,7 +66,7 @@ class PackReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PackSettings:
     """The settings that all workers share."""
 
     lines: Lines
@@ -83,7 +83,7 @@ class _ShardCounts:
 class Survey:
     """Runs a function over all lines, for targets that need facts about all of them before the first shard."""
 
-    def __init__(self, work: Work, ranges: list[LineRange], executor: Executor | None) -> None:
+    def __init__(self, work: PackSettings, ranges: list[LineRange], executor: Executor | None) -> None:
         self._work, self._ranges, self._executor = work, ranges, executor
 
     def run(self, function: Callable[[str], T], combine: Callable[[Iterable[T]], T]) -> Iterator[T]:
@@ -111,7 +111,7 @@ def pack(
     """
     here = os.getcwd()
     lines, ranges = split(os.path.abspath(jsonl), samples_per_shard, limits.json)
-    work = Work(lines, Path(here, output), skip_bad)
+    work = PackSettings(lines, Path(here, output), skip_bad)
     plan = {"jsonl": lines.path, "directory": here, "output": output, **settings, "sha256": lines.sha256}
     try:
         with unfinished.open_plan(work.output, plan):
@@ -127,7 +127,7 @@ def places(jsonl: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def _pack(
-    work: Work, target: PackTarget, ranges: list[LineRange], executor: Executor | None, progress: Progress
+    work: PackSettings, target: PackTarget, ranges: list[LineRange], executor: Executor | None, progress: Progress
 ) -> PackReport:
     total = sum(lines.count for lines in ranges)
     packed: list[_ShardCounts] = []
@@ -163,11 +163,11 @@ def _count(path: Path) -> int:
         return 0
 
 
-def _skipped_path(work: Work, ordinal: int) -> Path:
+def _skipped_path(work: PackSettings, ordinal: int) -> Path:
     return unfinished.skipped_path(work.output, f"{ordinal:09d}")
 
 
-def _pack_shard(work: Work, target: PackTarget, task: tuple[int, LineRange]) -> _ShardCounts:
+def _pack_shard(work: PackSettings, target: PackTarget, task: tuple[int, LineRange]) -> _ShardCounts:
     ordinal, lines = task
     path = _skipped_path(work, ordinal)
     with (
@@ -187,12 +187,14 @@ def _pack_shard(work: Work, target: PackTarget, task: tuple[int, LineRange]) -> 
     return _ShardCounts(lines.count, samples)
 
 
-def _survey(work: Work, function: Callable[[str], T], combine: Callable[[Iterable[T]], T], lines: LineRange) -> T:
+def _survey(
+    work: PackSettings, function: Callable[[str], T], combine: Callable[[Iterable[T]], T], lines: LineRange
+) -> T:
     return combine(_each(work, lines, lambda number, line: function(line), lambda line: None))
 
 
 def _each(
-    work: Work, lines: LineRange, function: Callable[[int, str], T], skip: Callable[[bytes], None]
+    work: PackSettings, lines: LineRange, function: Callable[[int, str], T], skip: Callable[[bytes], None]
 ) -> Iterator[T]:
     """The results of `function` for each line that is not empty.
 
@@ -216,12 +218,12 @@ def _each(
             yield result
 
 
-def _at_line(work: Work, number: int, error: TouchfsError) -> TouchfsError:
+def _at_line(work: PackSettings, number: int, error: TouchfsError) -> TouchfsError:
     remedy = "mend it and pack again, or skip it with --skip-bad"
     return type(error)(f"line {number}: {error}; {remedy}", path=work.lines.path)
 
 
-def _publish_skipped(work: Work, shards: int) -> None:
+def _publish_skipped(work: PackSettings, shards: int) -> None:
     lists = [path for ordinal in range(shards) if (path := _skipped_path(work, ordinal)).exists()]
     if lists and not (work.output / "skipped.jsonl").exists():  # else a run was killed while it removed the lists
         with atomic_file(work.output / "skipped.jsonl") as file:
