@@ -3,6 +3,7 @@
     ds = touchfs.open("train/")
     len(ds), ds[0], ds["talks/monday"], ds[10:20]
     for sample in ds.where("duration > 2").shuffle(seed=7): ...
+    ds.read("wav", [7, 3, 12])   the bytes of three files, in one call
 
 A set is a dataset's samples in some order, and the steps that are applied to each: map, filter, batch. Everything is
 computed when it is asked for. `ds.data` is the same as a graph of `touchfs.node`: it is what an iteration goes through,
