@@ -3,6 +3,7 @@
     ds = touchfs.open("train/")
     len(ds), ds[0], ds["talks/monday"], ds[10:20]
     for sample in ds.where("duration > 2").shuffle(seed=7): ...
+    ds.read("wav", [7, 3, 12])   the bytes of three files, in one call
 
 A set is a dataset's samples in some order, and the steps that are applied to each: map, filter, batch. Everything is
 computed when it is asked for. `ds.data` is the same as a graph of `touchfs.node`: it is what an iteration goes through,
@@ -128,7 +129,7 @@ class OpenDataset(Generic[T]):
             return self._slice(which)
         if isinstance(which, str):
             return cast(T, self._item(self.find(which), len(self._steps)))
-        count = len(self)
+        count = self._lengths[-1]
         if not -count <= which < count:
             raise IndexError(f"item {which} of {count}")
         return cast(T, self._item(which % count, len(self._steps)))
@@ -147,7 +148,7 @@ class OpenDataset(Generic[T]):
     def _item(self, position: int, steps: int) -> Any:
         """The item at a position, after so many of the steps."""
         if not steps:
-            return self._samples[self._ordinals([position])[0]]
+            return self._samples[position if self._permutation is None else self._ordinals([position])[0]]
         step = self._steps[steps - 1]
         if step.kind == "map":
             return step.argument(self._item(position, steps - 1))

@@ -90,7 +90,7 @@ class StoredSample(_WithOrigin):
     recording: Recording | None = None
 
 
-class Samples(Sequence[StoredSample]):
+class StoredSamples(Sequence[StoredSample]):
     """Base class for the samples of a shard. Subclasses define `__len__` and `sample`."""
 
     @property

@@ -68,8 +68,8 @@ class TouchDataset:
     """
 
     def __init__(self, path: str | os.PathLike[str], datatypes: str | None = None, *, limits: Limits = LIMITS) -> None:
-        self._parts: dict[str, list[_Column]] = {}
-        self._blocks: OrderedDict[tuple[_Column, int], Entries] = OrderedDict()
+        self._parts: dict[str, list[_Modality]] = {}
+        self._blocks: OrderedDict[tuple[_Modality, int], Entries] = OrderedDict()
         self._keys: Dataset | None = None
         refuse_remote(os.fspath(path))
         self.path = os.path.abspath(path)
@@ -81,7 +81,7 @@ class TouchDataset:
                 raise UsageError("is neither TouchNet's nor Megatron-LM's: see touchfs.SampleSet", path=shard)
         self.datatypes = _datatypes(shards[0], datatypes)
         self._metainfo = next((name for name in self.datatypes if name in METAINFO_NAMES), "metainfo")
-        parts = {name: [_Column(shard, name) for shard in shards] for name in self.datatypes}
+        parts = {name: [_Modality(shard, name) for shard in shards] for name in self.datatypes}
         counts = [[part.header.count for part in column] for column in parts.values()]
         for shard, among in zip(shards, zip(*counts, strict=True), strict=True):
             if len(set(among)) > 1:
@@ -154,7 +154,7 @@ class TouchDataset:
         """
         return self._entry(*self._find(i, datatype))
 
-    def _find(self, i: int, datatype: str) -> tuple[_Column, int]:
+    def _find(self, i: int, datatype: str) -> tuple[_Modality, int]:
         """Return the modality of the shard that has sample `i`, and the sample's ordinal there."""
         i, starts = integer(i), self._starts
         position = i if i >= 0 else i + starts[-1]
@@ -168,7 +168,7 @@ class TouchDataset:
                 raise UsageError("the dataset is closed", path=self.path) from None
             raise _unknown(datatype, self.datatypes, self.path) from None
 
-    def _entry(self, part: _Column, ordinal: int) -> tuple[int, int]:
+    def _entry(self, part: _Modality, ordinal: int) -> tuple[int, int]:
         """Return `(offset in bytes, length in elements)` of a sample. Raises FormatError if it is damaged."""
         number, row = divmod(ordinal, BLOCK_SAMPLES)
         key = part, number
@@ -209,7 +209,7 @@ class TouchDataset:
         return f"TouchDataset({self.path!r}, {'+'.join(self.datatypes)!r})"
 
 
-class _Column:
+class _Modality:
     """One modality of one shard. Its .bin is opened when entries are first loaded, which also sets `data_size`."""
 
     __slots__ = ("_is_scanned", "data", "data_size", "header", "index")

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.format.metainfo import Metainfo, Segment, parse_metainfo, parse_object
+from touchfs.format.metainfo import Metainfo, TouchNetSegment, parse_metainfo, parse_object
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=9),
@@ -24,8 +24,8 @@ def parsed(**fields: Any) -> Metainfo:
     return parse_metainfo(json.dumps(fields).encode())
 
 
-def segment(start: Any, end: Any) -> Segment:
-    return Segment(start, end, None, {})
+def segment(start: Any, end: Any) -> TouchNetSegment:
+    return TouchNetSegment(start, end, None, {})
 
 
 def test_what_touchnet_writes() -> None:

@@ -21,7 +21,7 @@ from touchfs import TouchDataset
 from touchfs.catalog.catalog import Catalog
 from touchfs.errors import FormatError
 from touchfs.indexing.catalogs import make_catalog
-from touchfs.sample import Samples
+from touchfs.sample import StoredSamples
 from touchfs.shard.open import open_shard, open_source
 from touchfs.stream.open import open_streams
 
@@ -125,7 +125,7 @@ def by_shard(variant: Variant) -> tuple[list[bytes | None], Sequence[str]]:
     path = str(variant.source if variant.modality in ("audio", "metainfo") else variant.index)
     shard = open_shard(path)
     try:
-        assert isinstance(shard, Samples)
+        assert isinstance(shard, StoredSamples)
         found: list[bytes | None] = []
         problems = list(shard.problems)
         for sample in shard:

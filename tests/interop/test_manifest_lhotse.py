@@ -9,7 +9,7 @@ from lhotse import CutSet, RecordingSet, SupervisionSet, validate
 from lhotse.kaldi import load_kaldi_data_dir
 
 from touchfs.manifest import kaldi
-from touchfs.manifest.entry import Recording, Utterance, recording_id, utterance_ids
+from touchfs.manifest.entry import ListedRecording, Utterance, recording_id, utterance_ids
 from touchfs.manifest.lhotse import build_cut, build_recording, build_supervision
 
 RATE = 16000
@@ -25,7 +25,7 @@ def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
         length = 16000 + 1001 * number
         path = directory / f"{number}.wav"
         soundfile.write(path, random.integers(-9999, 9999, length).astype(np.int16), RATE)
-        recording = Recording(recording_id(key), str(path), RATE, 1, length)
+        recording = ListedRecording(recording_id(key), str(path), RATE, 1, length)
         for segment in range(3):
             name, speaker_id = utterance_ids(key, segment, speaker := ["Ann", "Ann-Lee", "A nn"][segment])
             first, count = 16016 * segment // 3 + number, 999 + number * 7
@@ -39,7 +39,7 @@ def audio_of(utterance: Utterance) -> np.ndarray:
     return np.asarray(samples[utterance.offset : utterance.offset + utterance.length])
 
 
-def recordings_of(utterances: list[Utterance]) -> list[Recording]:
+def recordings_of(utterances: list[Utterance]) -> list[ListedRecording]:
     return sorted({each.recording for each in utterances}, key=lambda each: each.id)
 
 
@@ -93,7 +93,7 @@ def test_recordings_of_several_channels(channels: int, tmp_path: Path) -> None:
     samples = np.random.default_rng(7).integers(-9999, 9999, (8000, channels)).astype(np.int16)
     path = tmp_path / "a.wav"
     soundfile.write(path, samples, RATE)
-    recording = Recording("a", str(path), RATE, channels, 8000)
+    recording = ListedRecording("a", str(path), RATE, channels, 8000)
     utterance = Utterance("a-0000", recording, 1001, 2002, "a-0000")
     (tmp_path / "cuts.jsonl").write_text(build_cut(recording, [utterance]))
     cuts = CutSet.from_jsonl(tmp_path / "cuts.jsonl")

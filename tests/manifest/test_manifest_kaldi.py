@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.manifest.entry import Recording, Utterance, recording_id, utterance_ids
+from touchfs.manifest.entry import ListedRecording, Utterance, recording_id, utterance_ids
 from touchfs.manifest.kaldi import (
     build_reco2dur,
     build_segments,
@@ -22,7 +22,7 @@ from touchfs.manifest.kaldi import (
     parse_wav_scp,
 )
 
-MONDAY = Recording("monday", "/data/talks/monday.wav", 16000, 1, 152000)
+MONDAY = ListedRecording("monday", "/data/talks/monday.wav", 16000, 1, 152000)
 UTTERANCE = Utterance("Ann-monday-0000", MONDAY, 24000, 16016, "Ann", " Good\nmorning. ", "Ann", "en")
 WORDS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(" \n\u3000<s>/#0"), max_size=12)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.manifest.entry import Recording, Utterance, one_line
+from touchfs.manifest.entry import ListedRecording, Utterance, one_line
 from touchfs.manifest.hugging_face import METADATA_HEADER, build_metadata_row
 from touchfs.manifest.json_lines import parse_reference
 from touchfs.manifest.lhotse import build_cut, build_recording, build_supervision
@@ -20,7 +20,7 @@ from touchfs.manifest.wenet import build_wenet
 from touchfs.segments.json_rules import segments_of_json
 
 RATE, LENGTH = 16000, 152000
-MONDAY = Recording("monday", "talks/monday.wav", RATE, 1, LENGTH)
+MONDAY = ListedRecording("monday", "talks/monday.wav", RATE, 1, LENGTH)
 UTTERANCE = Utterance("Ann-monday-0000", MONDAY, 24000, 16016, "Ann", "Good\n“morning”.", "Ann", "en")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),

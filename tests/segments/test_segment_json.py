@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.format.metainfo import Segment as TouchNetSegment
-from touchfs.format.metainfo import parse_metainfo
+from touchfs.format.metainfo import TouchNetSegment, parse_metainfo
 from touchfs.segments.json_rules import JSON_RULES, segments_of_json
 from touchfs.segments.segment import SEGMENTS_MAX, Segment
 from touchfs.view.segments import is_version, text_versions

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from touchfs.errors import UsageError
-from touchfs.format.metainfo import Segment, parse_metainfo
+from touchfs.format.metainfo import TouchNetSegment, parse_metainfo
 from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, parse_plan, span_of
 from touchfs.view.segments import is_version
 
@@ -315,7 +315,7 @@ def test_keys_with_half_a_surrogate_pair() -> None:
     assert merge(plan("max=4,seed=5"), "\ud800", [(0, 1)], 1) == [[0]]
 
 
-def stored(*segments: dict[str, Any]) -> tuple[Segment, ...]:
+def stored(*segments: dict[str, Any]) -> tuple[TouchNetSegment, ...]:
     return parse_metainfo(json.dumps({"info": {"segments": segments}}).encode()).segments
 
 

@@ -13,7 +13,7 @@ from touchfs.extent import Content, Extent
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
 from touchfs.form.recordings import Pcm
-from touchfs.format.metainfo import Metainfo, Segment, parse_metainfo
+from touchfs.format.metainfo import Metainfo, TouchNetSegment, parse_metainfo
 from touchfs.format.wav import build_header
 from touchfs.limits import LIMITS
 from touchfs.sample import NO_METAINFO, Field, StoredSample
@@ -122,7 +122,7 @@ def test_a_segment_nested_so_deep_that_it_can_be_read_but_not_written(depth: int
         "x",
         0,
         {"audio": field("audio", "wav", WAV), "metainfo": field("metainfo", "json")},
-        Metainfo(None, None, None, (Segment(0, nest, None, {"start": 0, "end": nest}),)),
+        Metainfo(None, None, None, (TouchNetSegment(0, nest, None, {"start": 0, "end": nest}),)),
     )
     _, told = segments.files(sample)
     assert json.loads(told.field.detail)["touchfs"]["problem"]

@@ -21,7 +21,7 @@ _DIGEST_SIZE = 16
 _LINE_END = re.compile(rb"[\r\n][ \t\r\n]*")
 
 
-class Lines:
+class AnnotationLines:
     """Lines in a temporary file. Their offsets and digests, and by key the first line not matched yet, are in memory.
 
     The file has no name that a kill would leave behind: other processes open it as `path`. Raises FormatError for a

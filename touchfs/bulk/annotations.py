@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from touchfs import jobs
-from touchfs.bulk.annotation_lines import KEEP, Lines, digest, one_line
+from touchfs.bulk.annotation_lines import KEEP, AnnotationLines, digest, one_line
 from touchfs.bulk.swapped import check_replaceable, locked_parents, replacing
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.format.idx import mmidx
@@ -152,7 +152,7 @@ def put_annotations(
             raise UsageError("the shard is in the dataset twice: put into it alone", path=shard.path)
         parents[shard.real_path] = os.path.dirname(shard.real_path)
     with tempfile.TemporaryFile() as file:
-        found = Lines(file, lines, limits.json)
+        found = AnnotationLines(file, lines, limits.json)
         with locked_parents(sorted(set(parents.values()))):
             contents = jobs.run(_read, shards, executor)
             plans, report = _match(shards, contents, found, ignore_unknown=ignore_unknown, keep_missing=keep_missing)
@@ -192,7 +192,7 @@ def _read(shard: Annotations) -> _Contents:
 def _match(
     shards: Iterable[Annotations],
     contents: Iterable[_Contents],
-    lines: Lines,
+    lines: AnnotationLines,
     *,
     ignore_unknown: bool,
     keep_missing: bool,

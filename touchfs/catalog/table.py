@@ -190,6 +190,9 @@ class Table:
         if not self._files:
             return found
         try:
+            if isinstance(self.ordinal, range):  # as in `files`
+                rows = np.minimum(ordinals, self._samples - 1) - self.ordinal.start
+                return np.where(self._have_extension(rows, extension) & (ordinals < self._samples), rows, -1)
             left, places = np.arange(len(ordinals)), self._first_places(ordinals)
             while len(left):
                 rows = take(self.order, np.minimum(places, self._files - 1))

@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -127,7 +127,7 @@ class Samples(Sequence[Sample]):
         """The path of each sample's first file, relative to the root, or of its shard's ERROR.txt if it has no file."""
         if len(positions) < _MANY:
             return [self._path_at(int(position)) for position in positions]
-        return self._by_shard(self._paths_in, np.asarray(positions, np.int64))
+        return self._by_shard(self._path_at, self._paths_in, np.asarray(positions, np.int64))
 
     def read(self, extension: str, positions: Positions) -> list[bytes]:
         """Read the file with an extension of each sample at `positions`: integers in any order, which may repeat.
@@ -137,8 +137,8 @@ class Samples(Sequence[Sample]):
 
         Raises IndexError, NotFoundError for a sample without such a file, and what `sample[extension]` raises.
         """
-        array = as_positions(positions, len(self))
-        return self._by_shard(partial(self._read_in, extension), array) if len(array) else []
+        read_at, read_in = partial(self._read_at, extension), partial(self._read_in, extension)
+        return self._by_shard(read_at, read_in, as_positions(positions, len(self)))
 
     def _read_in(self, extension: str, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
         return [self._read_at(extension, position) for position in positions.tolist()]
@@ -151,17 +151,25 @@ class Samples(Sequence[Sample]):
             raise sample.missing(extension) from None
 
     def _by_shard(
-        self, of_shard: Callable[[int, NDArray[np.int64]], list[bytes]], positions: NDArray[np.int64]
+        self,
+        of_one: Callable[[int], bytes],
+        of_shard: Callable[[int, NDArray[np.int64]], list[bytes]],
+        positions: NDArray[np.int64],
     ) -> list[bytes]:
-        """What `of_shard(shard, positions)` returns for the positions in each shard, in the order of `positions`."""
+        """The values of positions: `of_shard(shard, positions)` of the many in a shard, and `of_one(position)`."""
+        if len(positions) < _MANY:
+            return [of_one(position) for position in positions.tolist()]
         shards = np.searchsorted(self._bounds, positions, "right") - 1
         if (shards == shards[0]).all():
             return of_shard(int(shards[0]), positions)
         found = [b""] * len(positions)
         by_shard = np.argsort(shards, kind="stable")
-        for places in np.split(by_shard, np.flatnonzero(np.diff(shards[by_shard])) + 1):
-            each = of_shard(int(shards[places[0]]), positions[places])
-            for place, value in zip(places.tolist(), each, strict=True):
+        shards, positions, places = shards[by_shard], positions[by_shard], by_shard.tolist()
+        firsts = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(places)]
+        for first, end in pairwise(firsts):
+            some = positions[first:end]
+            values = map(of_one, some.tolist()) if len(some) < _MANY else of_shard(int(shards[first]), some)
+            for place, value in zip(places[first:end], values, strict=True):
                 found[place] = value
         return found
 
@@ -210,8 +218,6 @@ class CataloguedSamples(Samples):
         """The row of the first file of each of these samples of a shard; -1 for a sample without files."""
 
     def _paths_in(self, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
-        if len(positions) < _MANY:
-            return super()._paths_in(shard, positions)
         opened = self._shard(shard)
         rows = self.first_rows(opened, positions - self._starts[shard])
         if rows.min() < 0:
@@ -237,8 +243,6 @@ class DatasetSamples(CataloguedSamples):
         return shard.tables[self.view].first_files(numbers)
 
     def _read_in(self, extension: str, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
-        if len(positions) < _MANY:
-            return super()._read_in(extension, shard, positions)
         opened = self._shard(shard)
         table = opened.tables[self.view]
         try:

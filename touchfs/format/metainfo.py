@@ -40,7 +40,7 @@ class AnySegment(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TouchNetSegment:
     """A piece of a recording. `start` and `end`, in seconds, are as stored; `fields` is the whole stored object."""
 
     start: Any
@@ -49,7 +49,7 @@ class Segment:
     fields: dict[str, Any]
 
     @classmethod
-    def of(cls, fields: dict[str, Any]) -> Segment:
+    def of(cls, fields: dict[str, Any]) -> TouchNetSegment:
         """Return the segment that a stored object describes."""
         return cls(fields.get("start"), fields.get("end"), _text(fields), fields)
 
@@ -128,7 +128,7 @@ def parse_metainfo(data: Buffer) -> Metainfo:
         text=_text(fields),
         rate=rate if type(rate) is int and 0 < rate <= RATE_MAX else None,
         segments=tuple(
-            Segment.of(segment)
+            TouchNetSegment.of(segment)
             for segment in (segments if isinstance(segments, list) else ())
             if isinstance(segment, dict)
         ),

@@ -7,7 +7,8 @@
     Hugging Face   metadata.csv of an AudioFolder
     WeNet          data.list (raw)                                                   lines with `wav`
 
-Each tool has a module. A builder takes a `Recording` or an `Utterance` (`entry`) and returns one line. Callers sort the
-lines by id; Python's order of strings is that of `LC_ALL=C sort`. Parsers return a `Reference` (`reference`): its path
-is as written, nothing is opened, and commands are refused. `json_lines.parse_reference` knows the tool by the fields.
+Each tool has a module. A builder takes a `ListedRecording` or an `Utterance` (`entry`) and returns one line. Callers
+sort the lines by id; Python's order of strings is that of `LC_ALL=C sort`. Parsers return a `Reference` (`reference`):
+its path is as written, nothing is opened, and commands are refused. `json_lines.parse_reference` knows the tool by the
+fields.
 """

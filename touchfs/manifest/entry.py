@@ -18,7 +18,7 @@ _QUOTED_IN_SPEAKER = re.compile(rf"[{_CONTROL}\x20-\x2d]")
 _SPACES = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
-class Recording(NamedTuple):
+class ListedRecording(NamedTuple):
     """A recording: its id, the path of its audio, and `length` samples per channel at `rate` Hz."""
 
     id: str
@@ -35,7 +35,7 @@ class Utterance(NamedTuple):
     """
 
     id: str
-    recording: Recording
+    recording: ListedRecording
     offset: int
     length: int
     speaker_id: str

@@ -20,7 +20,7 @@ from typing import Any
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
-from touchfs.manifest.entry import Recording, Utterance, one_line, seconds
+from touchfs.manifest.entry import ListedRecording, Utterance, one_line, seconds
 from touchfs.manifest.reference import Reference, checked_path
 from touchfs.segments.lines import at_line, fields, shown
 from touchfs.segments.lines import seconds as seconds_of
@@ -33,7 +33,7 @@ _FORBIDDEN = re.compile(r"(?<!\w)(?:<s>|</s>|#0)+(?!\w)", re.ASCII)
 _NO_PATH = re.compile(r"-?|.*[|\n].*|~.*|[bt],.*|.*:[0-9]+|.*\]|\s.*|.*\s", re.DOTALL)
 
 
-def build_wav_scp(recording: Recording) -> str:
+def build_wav_scp(recording: ListedRecording) -> str:
     """Return the line of a recording. Raises FormatError for a path that Kaldi would take for something else."""
     path = recording.path
     if _NO_PATH.fullmatch(path):
@@ -68,7 +68,7 @@ def build_utt2dur(utterance: Utterance) -> str:
     return f"{utterance.id} {_number(utterance.length, utterance.recording.rate)}\n"
 
 
-def build_reco2dur(recording: Recording) -> str:
+def build_reco2dur(recording: ListedRecording) -> str:
     """Return the line of a recording with its duration."""
     return f"{recording.id} {_number(recording.length, recording.rate)}\n"
 

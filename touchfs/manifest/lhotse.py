@@ -19,7 +19,7 @@ from typing import Any
 
 from touchfs.errors import FormatError
 from touchfs.format.lhotse import Supervision, parse_cut
-from touchfs.manifest.entry import Recording, Utterance, one_line, seconds
+from touchfs.manifest.entry import ListedRecording, Utterance, one_line, seconds
 from touchfs.manifest.reference import Reference, checked_path
 from touchfs.segments.lines import shown
 from touchfs.segments.segment import STORED_LABELS, Segment, label_of
@@ -28,7 +28,7 @@ from touchfs.segments.times import Times
 _PATHS = ("file", "url")
 
 
-def build_recording(recording: Recording) -> str:
+def build_recording(recording: ListedRecording) -> str:
     """Return the line of a recording."""
     return json.dumps(_recording(recording)) + "\n"
 
@@ -38,7 +38,7 @@ def build_supervision(utterance: Utterance) -> str:
     return json.dumps(_supervision(utterance)) + "\n"
 
 
-def build_cut(recording: Recording, utterances: Sequence[Utterance]) -> str:
+def build_cut(recording: ListedRecording, utterances: Sequence[Utterance]) -> str:
     """Return the line of a cut: a whole recording with all its utterances."""
     channels = list(range(recording.channels))
     cut = {
@@ -53,7 +53,7 @@ def build_cut(recording: Recording, utterances: Sequence[Utterance]) -> str:
     return json.dumps(cut) + "\n"
 
 
-def _recording(recording: Recording) -> dict[str, Any]:
+def _recording(recording: ListedRecording) -> dict[str, Any]:
     channels = list(range(recording.channels))
     return {
         "id": recording.id,

@@ -12,7 +12,7 @@ from typing import Any
 
 from touchfs.errors import FormatError, UsageError
 from touchfs.format.lhotse import parse_cut
-from touchfs.format.metainfo import Segment as TouchNetSegment
+from touchfs.format.metainfo import TouchNetSegment
 from touchfs.segments.segment import SEGMENTS_MAX, STORED_LABELS, Segment, Segments, Spanned
 from touchfs.segments.times import Times
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 
 from touchfs.errors import FormatError, SourceError
-from touchfs.sample import Samples, StoredSample
+from touchfs.sample import StoredSample, StoredSamples
 from touchfs.shard.jsonl import JsonlShard
 from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.shard.single import fingerprint
@@ -23,7 +23,7 @@ TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
 JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")
 
 
-class CompressedShard(Samples):
+class CompressedShard(StoredSamples):
     """The shard inside the compressed file at `path`. The decompressed file is not evicted until `close`."""
 
     index_size = 0

@@ -17,7 +17,7 @@ from touchfs.form.plain import BYTES
 from touchfs.format.jsonl import line_offsets, value_span
 from touchfs.limits import too_long
 from touchfs.progress import reached
-from touchfs.sample import Field, Samples, StoredSample
+from touchfs.sample import Field, StoredSample, StoredSamples
 from touchfs.shard.options import Options
 from touchfs.shard.single import fingerprint, open_source
 from touchfs.source.local import FileIdentity, LocalFile
@@ -26,7 +26,7 @@ BLOCK_SIZE = 1 << 20
 KEYS = ("id", "key", "cut_id")
 
 
-class JsonlShard(Samples):
+class JsonlShard(StoredSamples):
     """The lines of the JSONL file at `path`. Keeps 16 bytes a line in memory."""
 
     index_size = 0

@@ -36,7 +36,7 @@ from touchfs.form.plain import BYTES
 from touchfs.format import magic
 from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import Entries, damage_text
-from touchfs.sample import Field, Samples, StoredSample
+from touchfs.sample import Field, StoredSample, StoredSamples
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
 from touchfs.source.concat import SplitFile, StoredFile
@@ -166,7 +166,7 @@ def check_pieces_size(pieces: SplitFile, last: Entries, width: int) -> None:
         raise FormatError(f"all pieces together have {pieces.size} bytes, {needed}", path=pieces.path)
 
 
-class MegatronShard(Samples):
+class MegatronShard(StoredSamples):
     """The sequences of the index at `path`."""
 
     def __init__(self, path: str, options: Options = DEFAULT) -> None:

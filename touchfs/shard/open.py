@@ -29,7 +29,7 @@ from touchfs.source.concat import StoredFile
 from touchfs.source.local import FileIdentity
 
 
-class Shard(Protocol):
+class ShardReader(Protocol):
     """An open shard: a sequence of samples, over files by name."""
 
     @property
@@ -74,7 +74,7 @@ class Container(NamedTuple):
     """One container format: its name for users, and the functions that read shards of it."""
 
     name: str
-    open: Callable[[str, Options], Shard]
+    open: Callable[[str, Options], ShardReader]
     fingerprint: Callable[[str], dict[str, FileIdentity]]
     open_source: Callable[[str, str, Mapping[str, FileIdentity]], StoredFile]
     compressed_files: Callable[[str], dict[str, FileIdentity]] = lambda path: {}
@@ -99,7 +99,7 @@ _BY_SUFFIX = {
 }
 
 
-def open_shard(path: str, options: Options = DEFAULT) -> Shard:
+def open_shard(path: str, options: Options = DEFAULT) -> ShardReader:
     """Open the shard at a path. Raises FormatError, NotFoundError or SourceError."""
     return _container(path).open(path, options)
 
@@ -173,11 +173,11 @@ def _suffix(path: str) -> str:
 
 
 if TYPE_CHECKING:
-    _: list[type[Shard]] = [
+    _: list[type[ShardReader]] = [
         touchnet.TouchNetShard,
         megatron.MegatronShard,
         tar.TarShard,
         jsonl.JsonlShard,
         shar.SharShard,
     ]
-    __: type[Shard] = compressed.CompressedShard
+    __: type[ShardReader] = compressed.CompressedShard

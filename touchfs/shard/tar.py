@@ -26,7 +26,7 @@ from touchfs.format.tar.links import link_targets
 from touchfs.format.tar.members import Member, MemberType, ReadAhead, scan
 from touchfs.media.duration import AudioInfo
 from touchfs.progress import reached
-from touchfs.sample import Field, Recording, Samples, StoredSample
+from touchfs.sample import Field, Recording, StoredSample, StoredSamples
 from touchfs.shard.options import FIRST_DOT, Options
 from touchfs.shard.single import fingerprint, open_source
 from touchfs.shard.tar_sound import SUFFIXES, measure
@@ -44,7 +44,7 @@ def split_name(name: str, key_rule: str = FIRST_DOT) -> tuple[str, str]:
     return (name, "") if is_whole else (name[:dot], name[dot + 1 :])
 
 
-class TarShard(Samples):
+class TarShard(StoredSamples):
     """The samples of the tar at `path`. Reads only headers, and keeps the name and offset of each member."""
 
     index_size = 0

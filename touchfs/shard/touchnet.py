@@ -26,7 +26,7 @@ from touchfs.format import magic
 from touchfs.format.idx.mmidx_entries import damage_text
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import too_long
-from touchfs.sample import NO_METAINFO, Field, Samples, StoredSample
+from touchfs.sample import NO_METAINFO, Field, StoredSample, StoredSamples
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
 from touchfs.shard.single import identity_of
@@ -82,7 +82,7 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Loca
     return LocalFile(os.path.join(path, name), identity_of(path, name, files))
 
 
-class TouchNetShard(Samples):
+class TouchNetShard(StoredSamples):
     """The samples of the shard directory at `path`."""
 
     def __init__(self, path: str, options: Options = DEFAULT) -> None:

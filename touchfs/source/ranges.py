@@ -38,7 +38,9 @@ def read_ranges(source: Source, offsets: NDArray[np.int64], lengths: NDArray[np.
 
 def _is_alone(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
     """For each range, in ascending order, whether it is not read together with the one before it; shape (n,)."""
-    is_far = begins[1:] - np.maximum.accumulate(ends)[:-1] > SMALL
     is_large = ends - begins > SMALL
+    if is_large.all():
+        return is_large
+    is_far = begins[1:] - np.maximum.accumulate(ends)[:-1] > SMALL
     blocks = begins // BLOCK
     return np.append(True, is_far | is_large[1:] | is_large[:-1] | (blocks[1:] != blocks[:-1]))

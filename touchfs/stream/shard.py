@@ -11,7 +11,7 @@ from touchfs.dataset.sample import MadeFile, MadeSample, Sample, no_path
 from touchfs.errors import FormatError
 from touchfs.extent import Content
 from touchfs.names import shown_extension
-from touchfs.sample import Field, Samples
+from touchfs.sample import Field, StoredSamples
 from touchfs.shard.contents import FieldContents
 from touchfs.shard.open import fingerprint, open_shard
 from touchfs.shard.options import DEFAULT, Options
@@ -34,14 +34,14 @@ class ShardStream:
     def samples(self, cursor: Cursor) -> Iterator[StreamItem]:
         (start,) = cursor_numbers(cursor, 1)
         with closing(open_shard(self.path, self._options)) as shard:
-            samples = cast(Samples, shard)
+            samples = cast(StoredSamples, shard)
             if start > len(samples):
                 raise FormatError(f"has {len(samples)} samples, and {start} were taken of it", path=self.path)
             contents = FieldContents(self.path, shard.files, self._options.limits)
             for ordinal in range(start, len(samples)):
                 yield [ordinal + 1], partial(self._sample, samples, contents, ordinal)
 
-    def _sample(self, samples: Samples, contents: FieldContents, ordinal: int) -> Sample:
+    def _sample(self, samples: StoredSamples, contents: FieldContents, ordinal: int) -> Sample:
         stored = samples.sample(ordinal)
         files = {
             shown_extension(file.extension): MadeFile(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from touchfs.catalog.table import Table
 from touchfs.errors import FormatError
 from touchfs.form.recordings import extend_piece
-from touchfs.format.metainfo import Segment
+from touchfs.format.metainfo import TouchNetSegment
 from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, span_of
 from touchfs.view.segments import extension, text_versions
 
@@ -49,7 +49,7 @@ def merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile
 
 def _merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile]:
     rows = {(table.part[row], table.name(row)): row for row in table.files(ordinal)}
-    segments: list[Segment] = []
+    segments: list[TouchNetSegment] = []
     spans: list[Span] = []
     key, rate = "", 0
     while (row := rows.get((len(segments), b"%04d.json" % len(segments)))) is not None:
@@ -58,7 +58,7 @@ def _merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFil
         if "sample_rate" not in derived:  # a cut without a recording
             return []
         key, rate = derived["key"], derived["sample_rate"]
-        segments.append(Segment.of(fields))
+        segments.append(TouchNetSegment.of(fields))
         spans.append((derived["offset"], derived["length"]))
     files = []
     for number, run in enumerate(merge(plan, key, spans, rate)):

@@ -32,7 +32,7 @@ from math import ceil, floor
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.format.metainfo import Segment
+from touchfs.format.metainfo import TouchNetSegment
 from touchfs.names import NAME_MAX
 from touchfs.view.segments import is_version, text_versions
 
@@ -209,7 +209,7 @@ def span_of(spans: Sequence[Span], run: Sequence[int]) -> Span:
     return offset, max(sum(spans[number]) for number in run) - offset
 
 
-def joined_text(plan: MergePlan, segments: Sequence[Segment], run: Sequence[int]) -> str | None:
+def joined_text(plan: MergePlan, segments: Sequence[TouchNetSegment], run: Sequence[int]) -> str | None:
     """The texts of a run, joined in order. None if no segment of it has the plan's version of the text.
 
     Texts are stripped of white space and joined by one space; by none if the characters on both sides belong to scripts

@@ -17,7 +17,7 @@ from touchfs.limits import Limits, too_large
 from touchfs.progress import stage
 from touchfs.sample import StoredSample
 from touchfs.shard.contents import FieldContents
-from touchfs.shard.open import Shard, fingerprint, open_shard
+from touchfs.shard.open import ShardReader, fingerprint, open_shard
 from touchfs.shard.options import Options
 from touchfs.source.local import FileIdentity
 from touchfs.view import raw
@@ -41,7 +41,7 @@ class InputShard(NamedTuple):
 
 class _Kept(threading.local):
     of: tuple[InputShard, Options] | None = None
-    shard: Shard | None = None
+    shard: ShardReader | None = None
 
 
 _kept = _Kept()
@@ -55,7 +55,7 @@ def identities(path: str) -> Mapping[str, FileIdentity]:
         return {}
 
 
-def open_kept(read: InputShard, options: Options) -> Shard:
+def open_kept(read: InputShard, options: Options) -> ShardReader:
     """Open a shard, or return it if this thread read it last.
 
     Raises ChangedError if it is not the one with which the conversion began, and as `open_shard`.
@@ -97,7 +97,7 @@ def samples(
 class Files:
     """The files of a shard's samples, without those of the extensions `leave_out`."""
 
-    def __init__(self, path: str, shard: Shard, leave_out: Collection[str], limits: Limits) -> None:
+    def __init__(self, path: str, shard: ShardReader, leave_out: Collection[str], limits: Limits) -> None:
         self._contents = FieldContents(path, shard.files, limits)
         self._leave_out = leave_out
         self._limit = limits.decoded

@@ -27,9 +27,9 @@ from touchfs import jobs
 from touchfs.bulk import unfinished
 from touchfs.bulk.convert.input import Files, InputShard, identities, release, samples
 from touchfs.bulk.convert.names import own_key
-from touchfs.bulk.convert.resume import Position, ResumeState, StagedShard, record_path, staging
+from touchfs.bulk.convert.resume import ResumePoint, ResumeState, StagedShard, record_path, staging
 from touchfs.bulk.convert.shar import SharTarget
-from touchfs.bulk.convert.survey import Survey, survey_shard
+from touchfs.bulk.convert.survey import DatasetSurvey, survey_shard
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.bulk.data_list import check_output
@@ -141,7 +141,9 @@ def convert(
                 problem = "was begun with --skip-bad: go on with it, or remove it and convert again"
                 raise UsageError(problem, path=output)
             survey = _survey(inputs, target, options, leave_out, executor, progress)
-            work = _Work(target, Path(os.path.abspath(output)), inputs, options, leave_out, survey.extensions, skip_bad)
+            work = _Conversion(
+                target, Path(os.path.abspath(output)), inputs, options, leave_out, survey.extensions, skip_bad
+            )
             while state.position.shard < len(inputs):
                 _convert(work, survey, state, executor, progress)
             state.publish_skipped()
@@ -189,7 +191,7 @@ def _survey(
     leave_out: Collection[str],
     executor: Executor | None,
     progress: Progress,
-) -> Survey:
+) -> DatasetSurvey:
     visit = target.needs_extensions or target.bytes_per_shard is not None
     survey = partial(survey_shard, options, leave_out, visit)
     sized = [(shard, shard.size) for shard in inputs]
@@ -198,7 +200,7 @@ def _survey(
     def report(done: int, total: int) -> None:
         progress(int(_SURVEY * done), total)
 
-    return Survey([*jobs.run_sized(survey, sized, executor, progress=report)], starts)
+    return DatasetSurvey([*jobs.run_sized(survey, sized, executor, progress=report)], starts)
 
 
 def _increasing(progress: Progress) -> Progress:
@@ -215,7 +217,7 @@ def _increasing(progress: Progress) -> Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _Conversion:
     """What all tasks share."""
 
     target: Target
@@ -227,22 +229,24 @@ class _Work:
     skip_bad: bool
 
 
-class _Task(NamedTuple):
+class _ShardTask(NamedTuple):
     """A shard to make. `samples` is the number that it will have if none is skipped."""
 
     ordinal: int
-    begin: Position
+    begin: ResumePoint
     samples: int
 
 
-def _convert(work: _Work, survey: Survey, state: ResumeState, executor: Executor | None, progress: Progress) -> None:
+def _convert(
+    work: _Conversion, survey: DatasetSurvey, state: ResumeState, executor: Executor | None, progress: Progress
+) -> None:
     """Make the shards from the position on, all of them or up to one that ends elsewhere than predicted."""
     target, total = work.target, survey.starts[-1]
     ranges = survey.ranges(state.position, target.samples_per_shard, target.bytes_per_shard)
     tasks, ends = [], []
     for ordinal, (begin, end) in enumerate(ranges, state.records):
         size = survey.bytes_before(end) - survey.bytes_before(begin)
-        tasks.append((_Task(ordinal, begin, end.samples - begin.samples), size))
+        tasks.append((_ShardTask(ordinal, begin, end.samples - begin.samples), size))
         ends.append(end)
     before = survey.bytes_before(state.position)
 
@@ -262,7 +266,7 @@ def _convert(work: _Work, survey: Survey, state: ResumeState, executor: Executor
             shard.discard()
 
 
-def _make_shard(work: _Work, task: _Task) -> StagedShard:
+def _make_shard(work: _Conversion, task: _ShardTask) -> StagedShard:
     with staging(work.output) as directory, atomic_file(record_path(directory, task.ordinal)) as record:
         with work.target.open(str(directory), task.ordinal, work.extensions) as writer:
             end, skipped = _fill(work, task, writer, record)
@@ -270,7 +274,7 @@ def _make_shard(work: _Work, task: _Task) -> StagedShard:
     return StagedShard(directory, task.begin, end, skipped)
 
 
-def _fill(work: _Work, task: _Task, writer: Writer, record: BinaryIO) -> tuple[Position, int]:
+def _fill(work: _Conversion, task: _ShardTask, writer: Writer, record: BinaryIO) -> tuple[ResumePoint, int]:
     """Add samples until the shard is full or the dataset ends. Returns where, and the number of skipped ones."""
     begin, count, skipped = task.begin, task.begin.samples, 0
     for number in range(begin.shard, len(work.inputs)):
@@ -285,14 +289,14 @@ def _fill(work: _Work, task: _Task, writer: Writer, record: BinaryIO) -> tuple[P
                     count += 1
                     reached(count - begin.samples, task.samples)
                     if writer.is_full:
-                        return Position(number, found[0].ordinal + 1, count), skipped
+                        return ResumePoint(number, found[0].ordinal + 1, count), skipped
                     continue
                 record.write(skip)
                 skipped += 1
-    return Position(len(work.inputs), 0, count), skipped
+    return ResumePoint(len(work.inputs), 0, count), skipped
 
 
-def _add(work: _Work, writer: Writer, path: str, sample: StoredSample, files: Files) -> bytes | None:
+def _add(work: _Conversion, writer: Writer, path: str, sample: StoredSample, files: Files) -> bytes | None:
     """Add a sample to the writer. Returns None, or if it was bad and is skipped, the line that says so."""
     try:
         if sample.problem:
@@ -307,7 +311,7 @@ def _add(work: _Work, writer: Writer, path: str, sample: StoredSample, files: Fi
     return None
 
 
-def _skip(work: _Work, path: str, sample: StoredSample | None, error: TouchfsError) -> bytes:
+def _skip(work: _Conversion, path: str, sample: StoredSample | None, error: TouchfsError) -> bytes:
     reason = str(error)
     if not work.skip_bad:
         place = "" if sample is None else f"sample {sample.ordinal} ({sample.key!r}): "

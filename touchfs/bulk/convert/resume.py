@@ -24,7 +24,7 @@ from touchfs.bulk.unfinished import join_plan, skipped_path
 from touchfs.posix.atomic import TEMPORARY_PREFIX, move_into
 
 
-class Position(NamedTuple):
+class ResumePoint(NamedTuple):
     """The next sample: the position of its shard in the dataset, and its ordinal there.
 
     `samples` were written before.
@@ -39,8 +39,8 @@ class StagedShard(NamedTuple):
     """A complete shard and its record in a directory. `end` is where the next shard begins, `skipped` a number."""
 
     directory: Path
-    begin: Position
-    end: Position
+    begin: ResumePoint
+    end: ResumePoint
     skipped: int
 
     @property
@@ -77,7 +77,7 @@ class ResumeState:
     def __init__(self, output: str, mark: Callable[[int], str]) -> None:
         self._output = Path(output)
         self._mark = mark
-        self.position = Position()
+        self.position = ResumePoint()
         self.records = self.skipped = 0
         while (self._output / mark(self.records)).exists() and self._read():
             self.records += 1
@@ -90,7 +90,7 @@ class ResumeState:
         try:
             with open(record_path(self._output, self.records), "rb") as file:
                 *lines, last = file
-            self.position = Position(*json.loads(last))
+            self.position = ResumePoint(*json.loads(last))
         except (OSError, ValueError, TypeError):
             return False
         self.skipped += len(lines)

@@ -19,7 +19,7 @@ from typing import Any
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.lhotse import parse_cut
-from touchfs.format.metainfo import Segment, parse_metainfo, parse_object
+from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_object
 from touchfs.limits import LIMITS, too_long
 from touchfs.write.shar.manifests import is_array, is_recording
 
@@ -111,7 +111,7 @@ def to_supervisions(
 def _to_supervision(
     key: str, number: int, fields: dict[str, Any], duration: float, channel: int | list[int]
 ) -> dict[str, Any]:
-    segment = Segment.of(fields)
+    segment = TouchNetSegment.of(fields)
     start, end = _seconds(number, segment.start), _seconds(number, segment.end)
     if end == -1:
         end = _decimal(duration)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.bulk.convert.input import InputShard, open_kept, samples
-from touchfs.bulk.convert.resume import Position
+from touchfs.bulk.convert.resume import ResumePoint
 from touchfs.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.format.tar.header import BLOCK
 from touchfs.progress import reached
@@ -33,7 +33,7 @@ class ShardSurvey(NamedTuple):
 
 
 def survey_shard(options: Options, leave_out: Collection[str], visit: bool, read: InputShard) -> ShardSurvey:
-    """Survey a shard, and with `visit` each of its samples. Its problems are reported when it is converted."""
+    """DatasetSurvey a shard, and with `visit` each of its samples. Its problems are reported when it is converted."""
     try:
         count = len(open_kept(read, options))
     except (FormatError, NotFoundError):
@@ -57,7 +57,7 @@ def _tar_size(files: Sequence[File]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class DatasetSurvey:
     """The surveys of all shards. `starts` are the bytes of files before each shard, and their total."""
 
     shards: Sequence[ShardSurvey]
@@ -69,15 +69,15 @@ class Survey:
         return frozenset().union(*(shard.extensions for shard in self.shards))
 
     def ranges(
-        self, begin: Position, samples_per_shard: int | None, bytes_per_shard: int | None
-    ) -> Iterator[tuple[Position, Position]]:
+        self, begin: ResumePoint, samples_per_shard: int | None, bytes_per_shard: int | None
+    ) -> Iterator[tuple[ResumePoint, ResumePoint]]:
         """Begin and end of each new shard from `begin` on, if no sample is skipped. The last one may be empty."""
         while begin.shard < len(self.shards):
             end = self._end(begin, samples_per_shard or sys.maxsize, bytes_per_shard)
             yield begin, end
             begin = end
 
-    def _end(self, begin: Position, samples_left: int, bytes_left: int | None) -> Position:
+    def _end(self, begin: ResumePoint, samples_left: int, bytes_left: int | None) -> ResumePoint:
         first, total = begin.ordinal, begin.samples
         for number in range(begin.shard, len(self.shards)):
             shard = self.shards[number]
@@ -87,13 +87,13 @@ class Survey:
                 full = min(full, int(np.searchsorted(shard.sizes, before + bytes_left)) + 1)
                 bytes_left -= int(shard.sizes[-1]) - before
             if full <= shard.samples:
-                return Position(number, full, total + full - first)
+                return ResumePoint(number, full, total + full - first)
             samples_left -= shard.samples - first
             total += shard.samples - first
             first = 0
-        return Position(len(self.shards), 0, total)
+        return ResumePoint(len(self.shards), 0, total)
 
-    def bytes_before(self, position: Position) -> int:
+    def bytes_before(self, position: ResumePoint) -> int:
         """The bytes of the dataset before a position, for progress."""
         start = self.starts[position.shard]
         if not position.ordinal:

@@ -65,7 +65,7 @@ class PackReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PackSettings:
     """The settings that all workers share."""
 
     lines: Lines
@@ -79,10 +79,10 @@ class _ShardCounts:
     samples: int
 
 
-class Survey:
+class ListSurvey:
     """Runs a function over all lines, for targets that need facts about all of them before the first shard."""
 
-    def __init__(self, work: Work, ranges: list[LineRange], executor: Executor | None) -> None:
+    def __init__(self, work: PackSettings, ranges: list[LineRange], executor: Executor | None) -> None:
         self._work, self._ranges, self._executor = work, ranges, executor
 
     def run(self, function: Callable[[str], T], combine: Callable[[Iterable[T]], T]) -> Iterator[T]:
@@ -97,7 +97,7 @@ def pack(
     jsonl: str | os.PathLike[str],
     output: str,
     samples_per_shard: int,
-    make_target: Callable[[Survey], PackTarget],
+    make_target: Callable[[ListSurvey], PackTarget],
     settings: Mapping[str, Any],
     skip_bad: bool,
     limits: Limits,
@@ -110,11 +110,11 @@ def pack(
     """
     here = os.getcwd()
     lines, ranges = split(os.path.abspath(jsonl), samples_per_shard, limits.json)
-    work = Work(lines, Path(here, output), skip_bad)
+    work = PackSettings(lines, Path(here, output), skip_bad)
     plan = {"jsonl": lines.path, "directory": here, "output": output, **settings, "sha256": lines.sha256}
     try:
         with unfinished.open_plan(work.output, plan):
-            target = make_target(Survey(work, ranges, executor))
+            target = make_target(ListSurvey(work, ranges, executor))
             return _pack(work, target, ranges, executor, progress or (lambda done, total: None))
     except OSError as error:
         raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
@@ -126,7 +126,7 @@ def places(jsonl: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def _pack(
-    work: Work, target: PackTarget, ranges: list[LineRange], executor: Executor | None, progress: Progress
+    work: PackSettings, target: PackTarget, ranges: list[LineRange], executor: Executor | None, progress: Progress
 ) -> PackReport:
     total = sum(lines.count for lines in ranges)
     packed: list[_ShardCounts] = []
@@ -162,11 +162,11 @@ def _count(path: Path) -> int:
         return 0
 
 
-def _skipped_path(work: Work, ordinal: int) -> Path:
+def _skipped_path(work: PackSettings, ordinal: int) -> Path:
     return unfinished.skipped_path(work.output, f"{ordinal:09d}")
 
 
-def _pack_shard(work: Work, target: PackTarget, task: tuple[int, LineRange]) -> _ShardCounts:
+def _pack_shard(work: PackSettings, target: PackTarget, task: tuple[int, LineRange]) -> _ShardCounts:
     ordinal, lines = task
     path = _skipped_path(work, ordinal)
     with (
@@ -186,12 +186,14 @@ def _pack_shard(work: Work, target: PackTarget, task: tuple[int, LineRange]) -> 
     return _ShardCounts(lines.count, samples)
 
 
-def _survey(work: Work, function: Callable[[str], T], combine: Callable[[Iterable[T]], T], lines: LineRange) -> T:
+def _survey(
+    work: PackSettings, function: Callable[[str], T], combine: Callable[[Iterable[T]], T], lines: LineRange
+) -> T:
     return combine(_each(work, lines, lambda number, line: function(line), lambda line: None))
 
 
 def _each(
-    work: Work, lines: LineRange, function: Callable[[int, str], T], skip: Callable[[bytes], None]
+    work: PackSettings, lines: LineRange, function: Callable[[int, str], T], skip: Callable[[bytes], None]
 ) -> Iterator[T]:
     """The results of `function` for each line that is not empty.
 
@@ -213,12 +215,12 @@ def _each(
             yield result
 
 
-def _at_line(work: Work, number: int, error: TouchfsError) -> TouchfsError:
+def _at_line(work: PackSettings, number: int, error: TouchfsError) -> TouchfsError:
     remedy = "mend it and pack again, or skip it with --skip-bad"
     return type(error)(f"line {number}: {error}; {remedy}", path=work.lines.path)
 
 
-def _publish_skipped(work: Work, shards: int) -> None:
+def _publish_skipped(work: PackSettings, shards: int) -> None:
     lists = [path for ordinal in range(shards) if (path := _skipped_path(work, ordinal)).exists()]
     if lists and not (work.output / SKIPPED).exists():  # else a run was killed while it removed the lists
         publish_skipped(work.output, _lines(lists))

@@ -28,7 +28,7 @@ from touchfs.bulk.convert.sample import AUDIO, JSON, TEXT
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.pack.fields import DATATYPES, FieldBuilder, locate, parse_row
-from touchfs.bulk.pack.job import Add, PackReport, PackTarget, Survey, pack, places
+from touchfs.bulk.pack.job import Add, ListSurvey, PackReport, PackTarget, pack, places
 from touchfs.errors import FormatError, TouchfsError, UsageError
 from touchfs.extent import Buffer
 from touchfs.format.idx.offsets import OFFSET
@@ -134,7 +134,7 @@ def pack_shar(
     reader = _sample_reader(jsonl, samples_per_shard, audio_format, rate, arithmetic, limits)
     settings = _settings("shar", samples_per_shard, reader)
 
-    def make_target(survey: Survey) -> PackTarget:
+    def make_target(survey: ListSurvey) -> PackTarget:
         if reader.format is not None:
             extensions = frozenset({reader.format})
         else:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from touchfs.bulk.data_list import NAME, check_output, write_data_list
 from touchfs.bulk.pack.fields import DATATYPES, VOCABULARY_MAX, FieldBuilder, vocabulary_of
-from touchfs.bulk.pack.job import Add, PackReport, PackTarget, Survey, pack, places
+from touchfs.bulk.pack.job import Add, ListSurvey, PackReport, PackTarget, pack, places
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.format.idx import mmidx
 from touchfs.limits import LIMITS, Limits
@@ -62,7 +62,7 @@ def pack_touch(
         "vocab-size": vocab_size,
     }
 
-    def make_target(survey: Survey) -> _TouchNetTarget:
+    def make_target(survey: ListSurvey) -> _TouchNetTarget:
         if datatypes == "texttoken":
             return _TouchNetTarget(replace(builder, vocabulary=vocab_size or _vocabulary(builder, survey)), output)
         return _TouchNetTarget(builder, output)
@@ -91,7 +91,7 @@ def _sha256(path: str) -> str:
         raise SourceError(f"cannot be read: {error.strerror}", path=path) from error
 
 
-def _vocabulary(builder: FieldBuilder, survey: Survey) -> int:
+def _vocabulary(builder: FieldBuilder, survey: ListSurvey) -> int:
     """The size of the tokenizer's vocabulary; without a tokenizer, one more than the largest id in all lines."""
     if builder.tokenizer is not None:
         return vocabulary_of(builder.tokenizer)

@@ -32,7 +32,7 @@ from touchfs.media import lilcom
 from touchfs.progress import reached
 from touchfs.sample import Field
 from touchfs.shard.jsonl import lines, read_line
-from touchfs.shard.shar.order import CutIds, Order
+from touchfs.shard.shar.order import CutIds, FieldOrder
 from touchfs.source.local import LocalFile
 
 RECORDING = "recording"
@@ -78,7 +78,7 @@ class TarValues:
         self._places = array("q")  # offset and size of each value, then of its manifest
         self._damage = ""
         self._scan()
-        self._order = Order(source, self._keys, cuts)
+        self._order = FieldOrder(source, self._keys, cuts)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -195,7 +195,7 @@ class JsonlValues:
         keys = [self._key(offset, size) for offset, size in self._lines.tolist()]
         if keys and not any(keys):
             raise FormatError(f"{source} is not a field: none of its lines has a cut_id. It is not shown")
-        self._order = Order(source, keys, cuts)
+        self._order = FieldOrder(source, keys, cuts)
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -66,7 +66,7 @@ class CutIds:
         return parse_cut(parsed).key
 
 
-class Order:
+class FieldOrder:
     """Positions in a field's file of the values of cuts. `keys` are the ids of the file's values, in order."""
 
     def __init__(self, source: str, keys: Sequence[str | None], cuts: CutIds) -> None:

@@ -27,7 +27,7 @@ from touchfs.format import magic, wav
 from touchfs.format.lhotse import parse_cut, parse_recording
 from touchfs.format.metainfo import Metainfo
 from touchfs.progress import stage
-from touchfs.sample import Field, Recording, Samples, StoredSample
+from touchfs.sample import Field, Recording, StoredSample, StoredSamples
 from touchfs.shard import single
 from touchfs.shard.compressed import open_decompressed
 from touchfs.shard.jsonl import lines, read_line
@@ -65,7 +65,7 @@ def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> Loca
 _KEY_SHOWN_MAX = 80
 
 
-class SharShard(Samples):
+class SharShard(StoredSamples):
     """The cuts in the file at `path`. Keeps the range of each cut's line and of its values."""
 
     index_size = 0
