@@ -17,10 +17,10 @@ import os
 from abc import abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -156,7 +156,7 @@ class Samples(Sequence[Sample]):
         of_shard: Callable[[int, NDArray[np.int64]], list[bytes]],
         positions: NDArray[np.int64],
     ) -> list[bytes]:
-        """The values of positions: `of_shard(shard, positions)` of the many in a shard, and `of_one(position)`."""
+        """The values of positions: `of_shard(shard, positions)`, or `of_one(position)` if a shard has only few."""
         if len(positions) < _MANY:
             return [of_one(position) for position in positions.tolist()]
         shards = np.searchsorted(self._bounds, positions, "right") - 1
@@ -166,11 +166,13 @@ class Samples(Sequence[Sample]):
         by_shard = np.argsort(shards, kind="stable")
         shards, positions, places = shards[by_shard], positions[by_shard], by_shard.tolist()
         firsts = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(places)]
-        for first, end in pairwise(firsts):
-            some = positions[first:end]
-            values = map(of_one, some.tolist()) if len(some) < _MANY else of_shard(int(shards[first]), some)
-            for place, value in zip(places[first:end], values, strict=True):
-                found[place] = value
+        if len(firsts) * _MANY > len(places):
+            values: Iterable[bytes] = map(of_one, positions.tolist())
+        else:
+            groups = pairwise(firsts)
+            values = chain.from_iterable(of_shard(int(shards[first]), positions[first:end]) for first, end in groups)
+        for place, value in zip(places, values, strict=True):
+            found[place] = value
         return found
 
     def _paths_in(self, shard: int, positions: NDArray[np.int64]) -> list[bytes]:
