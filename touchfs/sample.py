@@ -38,7 +38,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class StoredRecording:
     """The recording that segments are cut from: `length` samples per channel at `rate` Hz, PCM or coded."""
 
     field: Field
@@ -47,7 +47,7 @@ class Recording:
     length: int
 
     @classmethod
-    def of(cls, field: Field) -> Recording | None:
+    def of(cls, field: Field) -> StoredRecording | None:
         """A field of PCM as a recording; None for other fields."""
         form = field.form
         if not isinstance(form, Pcm):
@@ -87,7 +87,7 @@ class StoredSample(_WithOrigin):
     problem: str = ""
     metainfo_field: str = "metainfo"
     is_keyed: bool = True
-    recording: Recording | None = None
+    recording: StoredRecording | None = None
 
 
 class StoredSamples(Sequence[StoredSample]):

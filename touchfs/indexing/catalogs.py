@@ -22,7 +22,7 @@ from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsE
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES, INLINE
 from touchfs.format.arrow.ipc import Column
-from touchfs.sample import Field, Recording, StoredSample
+from touchfs.sample import Field, StoredRecording, StoredSample
 from touchfs.shard.open import fingerprint, keys_are_paths, open_shard
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.local import FileIdentity
@@ -177,7 +177,7 @@ class _Tables:
         )
         return dict(zip(VIEWS, tables, strict=True))
 
-    def _add(self, view: _View, file: File, ordinal: int, key: bytes, recording: Recording | None = None) -> None:
+    def _add(self, view: _View, file: File, ordinal: int, key: bytes, recording: StoredRecording | None = None) -> None:
         field, rate, frames = file.field, 0, 0
         if recording is not None and recording.field.name == field.name and field.form is BYTES:
             rate, frames = recording.rate, recording.length

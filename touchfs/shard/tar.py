@@ -26,7 +26,7 @@ from touchfs.format.tar.links import link_targets
 from touchfs.format.tar.members import Member, MemberType, ReadAhead, scan
 from touchfs.media.duration import AudioInfo
 from touchfs.progress import reached
-from touchfs.sample import Field, Recording, StoredSample, StoredSamples
+from touchfs.sample import Field, StoredRecording, StoredSample, StoredSamples
 from touchfs.shard.options import FIRST_DOT, Options
 from touchfs.shard.single import fingerprint, open_source
 from touchfs.shard.tar_sound import SUFFIXES, measure
@@ -73,12 +73,12 @@ class TarShard(StoredSamples):
         shown = {name: self._field(key, name, member) for name, member in fields.items()}
         return StoredSample(key, ordinal, shown, recording=self._recording(fields, shown))
 
-    def _recording(self, members: Mapping[str, Member], fields: Mapping[str, Field]) -> Recording | None:
+    def _recording(self, members: Mapping[str, Member], fields: Mapping[str, Field]) -> StoredRecording | None:
         """The first recording whose length is known."""
         sounds = self._sounds
         for name, member in members.items():
             if member.offset in sounds and member.name.endswith(SUFFIXES):
-                return Recording(fields[name], *sounds[member.offset])
+                return StoredRecording(fields[name], *sounds[member.offset])
         return None
 
     def _field(self, key: str, name: str, member: Member) -> Field:

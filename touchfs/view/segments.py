@@ -22,7 +22,7 @@ from typing import Any
 from touchfs.format.lhotse import Supervision
 from touchfs.format.metainfo import AnySegment
 from touchfs.names import quote
-from touchfs.sample import Recording, StoredSample
+from touchfs.sample import StoredRecording, StoredSample
 from touchfs.view.file import File
 
 # In bytes, when quoted: a file's name has at most 255, including a number and `.txt`.
@@ -56,9 +56,9 @@ def files(sample: StoredSample) -> list[File]:
     return shown
 
 
-def recording_in(sample: StoredSample) -> Recording | None:
+def recording_in(sample: StoredSample) -> StoredRecording | None:
     """The recording of a sample: `sample.recording`, else its first field of PCM; None if there is none."""
-    return sample.recording or next(filter(None, map(Recording.of, sample.fields.values())), None)
+    return sample.recording or next(filter(None, map(StoredRecording.of, sample.fields.values())), None)
 
 
 def text_versions(segment: AnySegment) -> dict[str, str]:

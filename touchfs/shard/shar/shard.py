@@ -27,7 +27,7 @@ from touchfs.format import magic, wav
 from touchfs.format.lhotse import parse_cut, parse_recording
 from touchfs.format.metainfo import Metainfo
 from touchfs.progress import stage
-from touchfs.sample import Field, Recording, StoredSample, StoredSamples
+from touchfs.sample import Field, StoredRecording, StoredSample, StoredSamples
 from touchfs.shard import single
 from touchfs.shard.compressed import open_decompressed
 from touchfs.shard.jsonl import lines, read_line
@@ -136,7 +136,7 @@ class SharShard(StoredSamples):
         metainfo = Metainfo(cut.key, cut.text, None, cut.supervisions)
         return StoredSample(cut.key, ordinal, fields, metainfo, "; ".join(problems), CUTS, recording=recording)
 
-    def _recording(self, field: Field, values: TarValues, ordinal: int, key: str) -> Recording:
+    def _recording(self, field: Field, values: TarValues, ordinal: int, key: str) -> StoredRecording:
         """The recording of a cut: 16-bit PCM as a range of its WAV; any other coding as its manifest describes it."""
         extent = Extent(values.file, field.offset, field.size)
         if magic.extension(extent.read(0, magic.MAGIC_SIZE)) == "wav":
@@ -148,11 +148,11 @@ class SharShard(StoredSamples):
                 form, start = Pcm(found.rate, found.channels), field.offset + found.data_offset
                 length = found.data_size // form.frame_size
                 pcm = Field(field.name, field.source, start, length * form.frame_size, form, "wav")
-                return Recording(pcm, found.rate, found.channels, length)
+                return StoredRecording(pcm, found.rate, found.channels, length)
         described = parse_recording(values.manifest(ordinal, key))
         if described is None:
             raise FormatError(f"{field.source} does not contain rate, channels and length of the recording")
-        return Recording(field, *described)
+        return StoredRecording(field, *described)
 
     def _add(self, name: str) -> None:
         """Add a file as a field, or report it as a problem."""
