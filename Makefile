@@ -9,8 +9,8 @@ venv: install-demo
 demo: install-demo
 	@tests/demo.sh
 
-# The rooms of floors 0 to 5. Their tests are the fast ones: they run under coverage, and once in `make check test`.
-lowest := $(addprefix tests/,core format posix source media store catalog)
+# The rooms of the lowest floors, up to the catalogs. Their tests are the fast ones: they run under coverage, and once in `make check test`.
+lowest := $(addprefix tests/,core format posix segments manifest source media store form catalog)
 
 # Tests of mounts count processes and wait for each other, so they run one after the other; all others on two processors.
 test: coverage
