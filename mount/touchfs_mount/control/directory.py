@@ -1,8 +1,8 @@
 """The control directory `.touchfs/` of a mount: the branch that shows its entries and its open files.
 
 The kernel caches entries for a second at most. Reads bypass the page cache (direct I/O), as sizes are not known before.
-Whatever uses the state store runs in a thread, with a `Patience` that limits the total wait for a thread and for the
-store.
+Whatever may wait for the state store runs in a thread, with a `Patience` that limits the total wait for a thread and
+for the store. Only an open file is first read without waiting.
 """
 
 from __future__ import annotations
