@@ -19,7 +19,7 @@ import numpy as np
 from touchfs.catalog.columns import omit
 from touchfs.catalog.key_endings import NO_ENDINGS, Endings, parse_endings
 from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, SHOWN, STORED, UNKEYED, Table
-from touchfs.errors import ChangedError, FormatError, SourceError
+from touchfs.errors import ChangedError, FormatError, NotFoundError, map_os_errors
 from touchfs.format.arrow import ipc as arrow_ipc
 from touchfs.names import plain_path
 from touchfs.posix.trust import atomic_own_file, open_trusted
@@ -218,12 +218,10 @@ class Catalog:
     def __init__(self, path: str, shard: str | None = None) -> None:
         self.path = path
         try:
-            with open(open_trusted(path, shard), "rb") as file:
+            with map_os_errors(path), open(open_trusted(path, shard), "rb") as file:
                 data = map_file(file.fileno())
-        except FileNotFoundError:
+        except NotFoundError:
             raise ChangedError("the catalog was removed: index the dataset again", path=path) from None
-        except OSError as error:
-            raise SourceError(error.strerror or str(error), path=path) from error
         try:
             parsed = arrow_ipc.parse_file(data)
             header = json.loads(parsed.metadata["touchfs"])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from touchfs.dataset import counted
-from touchfs.errors import NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.errors import NotFoundError, TouchfsError, UsageError, map_os_errors
 from touchfs.format.tar.grouping import INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect
 from touchfs.peers.judge import State, Verdict, judge
 from touchfs.peers.lists import SQLITE_NAME, is_list, judge_list
@@ -158,9 +158,5 @@ def _data_of(index: str) -> str | None:
 
 
 def _names(directory: str) -> list[str]:
-    try:
+    with map_os_errors(directory):
         return sorted(os.listdir(directory))
-    except FileNotFoundError as error:
-        raise NotFoundError("no such directory", path=directory) from error
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=directory) from error

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple, cast
 
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
+from touchfs.errors import ChangedError, FormatError, SourceError, map_os_errors, os_error
 from touchfs.limits import LIMITS, too_long
 
 PIPE = "pipe:"
@@ -61,12 +61,10 @@ def open_stream(path: str) -> Iterator[BinaryIO]:
     try:
         with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
             yield cast(BinaryIO, file)
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", path=path) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FormatError(f"cannot be decompressed: {error}", path=path) from error
     except OSError as error:
-        raise SourceError(error.strerror or str(error), path=path) from error
+        raise os_error(error, path) from error
 
 
 @contextmanager
@@ -115,9 +113,5 @@ def stream_identity(path: str) -> tuple[str, int | None]:
     """
     if path.startswith(PIPE):
         return PIPE, None
-    try:
+    with map_os_errors(path):
         return os.path.basename(path), os.stat(path).st_size
-    except FileNotFoundError:
-        raise NotFoundError("no such file", path=path) from None
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=path) from error

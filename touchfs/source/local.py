@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from touchfs.errors import ChangedError, NotFoundError, SourceError
+from touchfs.errors import ChangedError, NotFoundError, SourceError, os_error
 from touchfs.extent import Buffer, Source
 from touchfs.posix.links import open_data
 from touchfs.posix.mounts import mounts
@@ -41,6 +41,7 @@ DESCRIPTORS_MAX = 2**16  # where RLIMIT_NOFILE sets no limit
 # A worker of a mount uses about 25 others, and each of its threads one for a file that is evicted while it is read.
 DESCRIPTORS_ELSE = 48
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # only Linux has it
+_REMOVED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 
 
@@ -277,12 +278,9 @@ class LocalFile:
         return SourceError("the file ends here, before the data that its index names", path=self.path, offset=end)
 
     def _convert_error(self, error: OSError, offset: int) -> SourceError | NotFoundError | ChangedError:
-        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-        if (missing or error.errno == errno.ESTALE) and self._identity is not None:
+        if error.errno in _REMOVED and self._identity is not None:
             return ChangedError("was removed since it was indexed", path=self.path)
-        if missing:
-            return NotFoundError("no such file", path=self.path)
-        return SourceError(error.strerror or str(error), path=self.path, offset=offset)
+        return os_error(error, self.path, offset=offset)
 
     def __repr__(self) -> str:
         return f"LocalFile({self.path!r})"
