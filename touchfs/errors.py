@@ -126,7 +126,7 @@ def os_error(error: OSError, path: str, problem: str = "", *, offset: int | None
 
     The message of a SourceError is the system's, after `problem` if that is given.
     """
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
         return NotFoundError("no such file or directory", path=path)
     reason = error.strerror or str(error)
     return SourceError(f"{problem}: {reason}" if problem else reason, path=path, offset=offset)

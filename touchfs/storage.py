@@ -25,7 +25,7 @@ from touchfs.posix.mounts import Mount, mounts
 from touchfs.select.survivors import SUFFIX, survivors_directory
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.source.decompressed import scratch_name
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import parse_files
 from touchfs.source.scratch import Scratch
 from touchfs.store.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
 
@@ -148,10 +148,10 @@ def _decompressed(datasets: list[_Dataset]) -> Iterator[tuple[str, str]]:
     """`(name in the scratch store, path)` of the compressed files of all datasets."""
     for shard in (shard for dataset in datasets for shard in dataset.shards):
         with suppress(KeyError, TypeError, AttributeError):
-            for name, identity in shard["files"].items():
+            for name, fingerprint in parse_files(shard["files"]).items():
                 path = os.path.join(os.path.dirname(str(shard["path"])), name)
                 if path.endswith(TAR_SUFFIXES + JSONL_SUFFIXES):
-                    yield scratch_name(path, FileIdentity(**identity)), path
+                    yield scratch_name(path, fingerprint), path
 
 
 def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) -> Iterator[StoredItem]:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TextIO
 
 from touchfs.errors import ChangedError, map_os_errors
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class LineRange:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The lines of a JSONL with this identity and hash."""
+    """The lines of a JSONL with this fingerprint and hash."""
 
     path: str
-    identity: FileIdentity
+    fingerprint: Fingerprint
     sha256: str
     limit: int
 
@@ -53,7 +53,7 @@ class Lines:
             raise self._changed()
 
     def _check(self, descriptor: int) -> None:
-        if not self.identity.matches(os.fstat(descriptor)):
+        if not self.fingerprint.matches(Fingerprint.of(os.fstat(descriptor))):
             raise self._changed()
 
     def _changed(self) -> ChangedError:
@@ -70,7 +70,7 @@ def split(path: str, count: int, limit: int) -> tuple[Lines, list[LineRange]]:
         # newline="" keeps line ends, so that offsets add up.
         open(path, encoding="utf-8", errors="surrogateescape", newline="") as file,
     ):
-        identity = FileIdentity.of(os.fstat(file.fileno()))
+        fingerprint = Fingerprint.of(os.fstat(file.fileno()))
         begins = True
         for piece, ends in _pieces(file, limit):
             if begins:
@@ -82,7 +82,7 @@ def split(path: str, count: int, limit: int) -> tuple[Lines, list[LineRange]]:
             offset += len(data)
             begins = ends
     ranges = [LineRange(offset, before, min(count, total - before)) for offset, before in starts]
-    return Lines(path, identity, digest.hexdigest(), limit), ranges
+    return Lines(path, fingerprint, digest.hexdigest(), limit), ranges
 
 
 def _lines(file: TextIO, limit: int) -> Iterator[str | None]:
