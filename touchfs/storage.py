@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
@@ -171,14 +172,10 @@ def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) 
 def _shards_of(store: str) -> list[str]:
     """The paths of the shards that have ids in a state store; empty if it cannot be read."""
     with suppress(sqlite3.Error, TypeError):
-        with closing(sqlite3.connect(f"file:{_quoted(store)}?mode=ro", uri=True, timeout=1)) as connection:
+        with closing(sqlite3.connect(f"file:{quote(store)}?mode=ro", uri=True, timeout=1)) as connection:
             rows = connection.execute("SELECT DISTINCT path FROM shard").fetchall()
         return [os.fsdecode(path) for (path,) in rows if os.path.isabs(path)]
     return []
-
-
-def _quoted(path: str) -> str:
-    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 def _filter_results(state_dir: str | None) -> Iterator[StoredItem]:

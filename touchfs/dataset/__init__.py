@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from touchfs.catalog.keys import Holder, Keys
 from touchfs.catalog.table import Table
 from touchfs.errors import ChangedError, SourceError
 from touchfs.limits import LIMITS, Limits
-from touchfs.names import hash_of, plain_path, quote
+from touchfs.names import hash_of, hex_digest, plain_path, quote
 from touchfs.shard.open import kind_name, open_source
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import StoredFile
@@ -58,7 +57,7 @@ class Shard:
         """
         listed = [f"{name}\0{fingerprint.hashed}" for name, fingerprint in self.files.items()]
         message = "\0".join([*listed, os.path.basename(self.catalog)])
-        return hashlib.blake2b(message.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+        return hex_digest(message.encode(errors="surrogateescape"))
 
     def source(self, name: str) -> StoredFile:
         """Open a file of the shard by name, as given by `source` of a kind of file in its catalog."""

@@ -16,7 +16,6 @@ together.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -55,7 +54,7 @@ from touchfs.indexing.preparing import (
     prepare_shards,
 )
 from touchfs.indexing.silent import shards_of_silent, silent_notice, silent_paths
-from touchfs.names import assign
+from touchfs.names import assign, hex_digest
 from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
 from touchfs.shard.find import candidates, find_shards
@@ -320,4 +319,4 @@ def _files(path: str, look: Look) -> Files | None:
 
 
 def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    return hex_digest(text.encode(errors="surrogateescape"))

@@ -15,11 +15,9 @@ from touchfs.errors import NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.format.tar.grouping import INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect
 from touchfs.peers.judge import State, Verdict, judge
 from touchfs.peers.lists import SQLITE_NAME, is_list, judge_list
-from touchfs.peers.write import identify, index_path, write_index
+from touchfs.peers.write import COMPRESSED_SUFFIXES, identify, index_path, write_index
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType
-
-_COMPRESSED = (".gz", ".zst", ".xz", ".bz2", ".lz4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ def find_shar(directory: str) -> list[tuple[str, Dialect | None]]:
         if name.endswith((".jsonl", ".tar")) and not name.startswith("."):
             found.append((path, None if name.endswith(".jsonl") else Dialect.LHOTSE))
     if not found:
-        compressed = any(name.endswith(_COMPRESSED) for name in _names(directory))
+        compressed = any(name.endswith(COMPRESSED_SUFFIXES) for name in _names(directory))
         remark = "; what is compressed has no index, and Lhotse only streams it" if compressed else ""
         raise NotFoundError(f"no .jsonl and no .tar here{remark}", path=directory)
     return found

@@ -15,6 +15,7 @@ import struct
 from contextlib import closing
 
 from touchfs.errors import ChangedError, NotFoundError, SourceError
+from touchfs.peers.write import COMPRESSED_SUFFIXES
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprints
 from touchfs.shard.other_formats import refuse_remote
@@ -26,14 +27,13 @@ from touchfs.source.store import FileType
 _OFFSET = struct.Struct("<Q")
 # Two blocks of zeros, and padding of the last record of 20 blocks. Lhotse's number may be one record too small.
 _END_MARK_MAX = 22 * 512 + 20 * 512
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 
 
 def why_sequential(path: str) -> str:
     """Why a file of this name does not allow random access; "" if it does."""
     if path.startswith(PIPE):
         return "what a command writes can only be read from its start on: write it to a file"
-    if path.endswith(_COMPRESSED):
+    if path.endswith(COMPRESSED_SUFFIXES):
         return "it is compressed, and a sample in it can only be reached through all before it: decompress it"
     return ""
 
@@ -67,5 +67,5 @@ def _is_indexed(shard: str) -> bool:
     if not shar_files.is_shard(shard):
         return matches(shard)
     # Other files there belong to no cuts and are not read.
-    names = [name for name in fingerprints(shard) if name.endswith((".jsonl", ".tar", *_COMPRESSED))]
+    names = [name for name in fingerprints(shard) if name.endswith((".jsonl", ".tar", *COMPRESSED_SUFFIXES))]
     return all(matches(os.path.join(os.path.dirname(shard), name)) for name in names)

@@ -42,6 +42,7 @@ _COMPRESSED = (
     (b"BZh", ".bz2", "bunzip2"),
     (b"\x04\x22\x4d\x18", ".lz4", "unlz4"),
 )
+COMPRESSED_SUFFIXES = tuple(suffix for _, suffix, _ in _COMPRESSED)
 _USTAR_AT, _USTAR = 257, b"ustar"
 
 

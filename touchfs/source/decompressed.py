@@ -15,7 +15,6 @@ size is known in advance and too large, the file is refused at once.
 from __future__ import annotations
 
 import bz2
-import hashlib
 import lzma
 import os
 import zlib
@@ -24,6 +23,7 @@ from typing import NamedTuple, Protocol
 
 from touchfs.errors import ChangedError, FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
 from touchfs.extent import Buffer
+from touchfs.names import hex_digest
 from touchfs.posix.trust import open_trusted_unique
 from touchfs.progress import Progress
 from touchfs.source.data import DATA
@@ -203,7 +203,7 @@ def decompressed(path: str, fingerprint: Fingerprint, progress: Progress = lambd
 def scratch_name(path: str, fingerprint: Fingerprint) -> str:
     """Return the name in the scratch store of the decompressed form of a file."""
     text = f"{os.path.realpath(path)}\0{fingerprint.hashed}"
-    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    return hex_digest(text.encode(errors="surrogateescape"))
 
 
 class DecompressedFile(LocalFile):
