@@ -21,7 +21,7 @@ from touchfs.errors import SourceError
 from touchfs.extent import Buffer, Content, Source
 from touchfs.sample import StoredSample
 from touchfs.shard.open import open_source
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Fingerprint
 
 
 def ranges(size: int, count: int = 60, seed: int = 0) -> Iterator[tuple[int, int]]:
@@ -117,7 +117,7 @@ class OpenShard(Protocol):
     def path(self) -> str: ...
 
     @property
-    def files(self) -> Mapping[str, FileIdentity]: ...
+    def files(self) -> Mapping[str, Fingerprint]: ...
 
     def __len__(self) -> int: ...
 

@@ -16,10 +16,15 @@
     └── MountError        the mount cannot be made or undone; carries the exit status of `touchfs mount`
 
 Every error carries its location as far as it is known: `path`, the byte `offset` in it, the sample's `key`. `str()` of
-it is one line for a person. `WouldWaitError` is for callers that must not wait: they ask a thread instead.
+it is one line for a person. `map_os_errors` turns the operating system's errors into these. `WouldWaitError` is for
+callers that must not wait: they ask a thread instead.
 """
 
 from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class TouchfsError(Exception):
@@ -105,3 +110,23 @@ class MountError(TouchfsError):
 
 class WouldWaitError(Exception):
     """The operation would wait for a transaction of another thread or process, or for the disk."""
+
+
+@contextmanager
+def map_os_errors(path: str, problem: str = "") -> Iterator[None]:
+    """Raise the `os_error` of an OSError in the block. A `with` costs 0.7 µs, so the hottest reads do without."""
+    try:
+        yield
+    except OSError as error:
+        raise os_error(error, path, problem) from error
+
+
+def os_error(error: OSError, path: str, problem: str = "", *, offset: int | None = None) -> NotFoundError | SourceError:
+    """Our error for an OSError from reading `path`: NotFoundError if nothing is there, else SourceError.
+
+    The message of a SourceError is the system's, after `problem` if that is given.
+    """
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+        return NotFoundError("no such file or directory", path=path)
+    reason = error.strerror or str(error)
+    return SourceError(f"{problem}: {reason}" if problem else reason, path=path, offset=offset)

@@ -39,10 +39,11 @@ def quote(component: str) -> bytes:
 
 
 def _quote_characters(text: str) -> bytes:
-    return _QUOTED.sub(_quote_character, text).encode()
+    return _QUOTED.sub(percent_encode, text).encode()
 
 
-def _quote_character(match: re.Match[str]) -> str:
+def percent_encode(match: re.Match[str]) -> str:
+    """The matched character as `%XX` for each of its bytes."""
     code = ord(match[0])
     # U+DC80 to U+DCFF is Python's escape for a byte that was not UTF-8; other lone surrogates come from JSON.
     data = bytes([code - 0xDC00]) if 0xDC80 <= code <= 0xDCFF else match[0].encode("utf-8", "surrogatepass")
@@ -52,6 +53,11 @@ def _quote_character(match: re.Match[str]) -> str:
 def hash_of(name: bytes) -> int:
     """Return the 64-bit BLAKE2b hash of a name, used at the end of cut names and in the index of keys."""
     return int.from_bytes(hashlib.blake2b(name, digest_size=HASH_DIGITS // 2).digest(), "big")
+
+
+def hex_digest(data: bytes) -> str:
+    """Return 32 hexadecimal digits, BLAKE2b of 16 bytes: fingerprints of datasets, and names of our files."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def shorten(name: bytes, suffix: bytes) -> bytes:

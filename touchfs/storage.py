@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
 from touchfs.indexing.place import index_directory
@@ -25,7 +26,7 @@ from touchfs.posix.mounts import Mount, mounts
 from touchfs.select.survivors import SUFFIX, survivors_directory
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.source.decompressed import scratch_name
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import parse_files
 from touchfs.source.scratch import Scratch
 from touchfs.store.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
 
@@ -148,10 +149,10 @@ def _decompressed(datasets: list[_Dataset]) -> Iterator[tuple[str, str]]:
     """`(name in the scratch store, path)` of the compressed files of all datasets."""
     for shard in (shard for dataset in datasets for shard in dataset.shards):
         with suppress(KeyError, TypeError, AttributeError):
-            for name, identity in shard["files"].items():
+            for name, fingerprint in parse_files(shard["files"]).items():
                 path = os.path.join(os.path.dirname(str(shard["path"])), name)
                 if path.endswith(TAR_SUFFIXES + JSONL_SUFFIXES):
-                    yield scratch_name(path, FileIdentity(**identity)), path
+                    yield scratch_name(path, fingerprint), path
 
 
 def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) -> Iterator[StoredItem]:
@@ -171,14 +172,10 @@ def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) 
 def _shards_of(store: str) -> list[str]:
     """The paths of the shards that have ids in a state store; empty if it cannot be read."""
     with suppress(sqlite3.Error, TypeError):
-        with closing(sqlite3.connect(f"file:{_quoted(store)}?mode=ro", uri=True, timeout=1)) as connection:
+        with closing(sqlite3.connect(f"file:{quote(store)}?mode=ro", uri=True, timeout=1)) as connection:
             rows = connection.execute("SELECT DISTINCT path FROM shard").fetchall()
         return [os.fsdecode(path) for (path,) in rows if os.path.isabs(path)]
     return []
-
-
-def _quoted(path: str) -> str:
-    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 def _filter_results(state_dir: str | None) -> Iterator[StoredItem]:

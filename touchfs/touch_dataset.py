@@ -36,10 +36,11 @@ from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
 from touchfs.shard.other_formats import refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
-from touchfs.shard.touchnet import METAINFO_NAMES, fingerprint
-from touchfs.source.concat import SplitFile, StoredFile
+from touchfs.shard.touchnet import METAINFO_NAMES, fingerprints
+from touchfs.source.concat import SplitFile
+from touchfs.source.data import DATA, find_type
 from touchfs.source.drive import drive
-from touchfs.source.local import LocalFile
+from touchfs.source.store import FileType, StoredFile
 
 # Large enough that sequential reading seldom waits for entries, small enough that a miss of a random read is cheap.
 BLOCK_SAMPLES = 1024
@@ -77,7 +78,7 @@ class TouchDataset:
         self._limits = limits
         shards = [os.path.abspath(shard) for shard in find_shards(self.path)]
         for shard in shards:
-            if os.path.exists(shard) and not (os.path.isdir(shard) or megatron.is_prefix(shard)):
+            if find_type(shard) not in (None, FileType.DIRECTORY) and not megatron.is_prefix(shard):
                 raise UsageError("is neither TouchNet's nor Megatron-LM's: see touchfs.SampleSet", path=shard)
         self.datatypes = _datatypes(shards[0], datatypes)
         self._metainfo = next((name for name in self.datatypes if name in METAINFO_NAMES), "metainfo")
@@ -254,14 +255,14 @@ class _Modality:
         self._is_scanned = True
 
 
-def _open_pair(shard: str, modality: str) -> tuple[LocalFile, StoredFile]:
+def _open_pair(shard: str, modality: str) -> tuple[StoredFile, StoredFile]:
     if not megatron.is_prefix(shard):
         stem = os.path.join(shard, modality)
-        return LocalFile(stem + INDEX_SUFFIX), LocalFile(stem + DATA_SUFFIX)
+        return DATA.open(stem + INDEX_SUFFIX), DATA.open(stem + DATA_SUFFIX)
     if modality != megatron.TOKENS:
         raise _unknown(modality, [megatron.TOKENS], shard)
-    files = megatron.fingerprint(shard)
-    index = LocalFile(shard, files[os.path.basename(shard)])
+    files = megatron.fingerprints(shard)
+    index = DATA.open(shard, files[os.path.basename(shard)])
     return index, megatron.open_source(shard, megatron.data_name(shard), files)
 
 
@@ -269,7 +270,7 @@ def _datatypes(shard: str, joined: str | None) -> tuple[str, ...]:
     if megatron.is_prefix(shard):
         available = [megatron.TOKENS]
     else:
-        available = [name.removesuffix(INDEX_SUFFIX) for name in fingerprint(shard) if name.endswith(INDEX_SUFFIX)]
+        available = [name.removesuffix(INDEX_SUFFIX) for name in fingerprints(shard) if name.endswith(INDEX_SUFFIX)]
     if not available:
         raise FormatError("no .idx here: not a TouchNet shard", path=shard)
     selected = available if joined is None else list(dict.fromkeys(joined.split("+")))

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from touchfs.bulk.convert.job import ConvertReport, convert
+from touchfs.bulk.convert.input import InputShard
+from touchfs.bulk.convert.job import ConvertReport, _digest, convert
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.errors import ChangedError, FormatError, UsageError
+from touchfs.source.fingerprint import Fingerprint
 from touchfs.write.touchnet import TouchNetWriter
 
 # Two of them follow each other, and one is the last of all.
@@ -250,3 +252,14 @@ def renamed(files: dict[str, bytes], before: str, after: str) -> dict[str, bytes
 
 def tree(path: Path) -> dict[str, bytes]:
     return {str(found.relative_to(path)): found.read_bytes() for found in path.rglob("*") if found.is_file()}
+
+
+def test_the_digest_of_a_source_in_a_plan() -> None:
+    """It is that of plans which earlier versions left."""
+    shards = [
+        InputShard("/d/a.tar", {"a.tar": Fingerprint(10240, 5, 6)}),
+        InputShard("/d/it's é\udcff", {"b.idx": Fingerprint(1, 2), "b'\".bin": Fingerprint(3, 4, 5)}),
+        InputShard("/d/gone", {}),
+    ]
+    assert _digest(shards) == "25913ac91414569f9e3f0fd158061660f73504bc708ffeebf8a097b0e60e545c"
+    assert _digest([]) == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"

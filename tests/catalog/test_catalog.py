@@ -15,10 +15,10 @@ from touchfs.catalog.catalog import VERSION, Catalog, Facts, FileKind, TableBuil
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.errors import ChangedError, FormatError, SourceError, TouchfsError
 from touchfs.format.arrow import ipc as arrow_ipc
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Fingerprint
 
 KINDS = [FileKind("audio", "audio.bin", "wav/16000"), FileKind("metainfo", "metainfo.bin", "inline", "a note")]
-FACTS = Facts({"audio.bin": FileIdentity(5, 6, 7)}, 3, 1.5, 5, 6, 1, "ERROR é \udcff")
+FACTS = Facts({"audio.bin": Fingerprint(5, 6, 7)}, 3, 1.5, 5, 6, 1, "ERROR é \udcff")
 NAMES = st.binary(min_size=1, max_size=3).filter(lambda name: b"/" not in name and b"\0" not in name)
 PATHS = st.sets(
     st.lists(NAMES | st.sampled_from([b"a", b"b", b"a~2"]), min_size=1, max_size=4).map(b"/".join), max_size=25

@@ -172,7 +172,7 @@ class TestCheck:
         Path("a.tar.gz.idx").write_bytes(bytes(8))
         for arguments in (("tar", "--check", "a.tar.gz"), ("--check", "a.tar.gz"), ("--check", ".")):
             assert "is compressed" in fails(*arguments)[0]
-        assert fails("--check", "nosuch") == ["touchfs: nosuch: no such file"]
+        assert fails("--check", "nosuch") == ["touchfs: nosuch: no such file or directory"]
 
 
 class TestOthers:
@@ -188,7 +188,7 @@ class TestOthers:
             "d/cuts.000000.jsonl.idx: 3 samples; indexed now",
             "d/recording.000000.tar.idx: 3 samples; indexed now",
         ]
-        assert fails("shar", "nosuch") == ["touchfs: nosuch: no such directory"]
+        assert fails("shar", "nosuch") == ["touchfs: nosuch: no such file or directory"]
 
     def test_a_webdataset(self, here, text, fails):
         make_tar("a.tar", [f"{n}.{suffix}" for n in range(3) for suffix in ("wav", "json", "txt")])

@@ -242,7 +242,7 @@ def test_a_list_with_shards_missing_empty_and_crashed(source: Path, indexing: In
         "missing": "no such shard",
         "crashed": "has no index",
         "bare": "not a TouchNet shard",
-        "file": "Not a directory",
+        "file": "is not a directory",
     }
     for shard in dataset.shards:
         assert (wrong.get(shard.name, "") in shard.report) and bool(shard.report) == (shard.name in wrong)

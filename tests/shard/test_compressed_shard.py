@@ -24,9 +24,9 @@ from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, SourceError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.preparing import is_waiting, release
-from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES, CompressedShard
+from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.shard.find import find_shards
-from touchfs.shard.open import shard_name
+from touchfs.shard.open import fingerprints, open_shard, shard_name
 from touchfs.shard.options import LAST_DOT, Decompress, Options
 from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE
 
@@ -78,11 +78,11 @@ def test_tars(tmp_path: Path, suffix: str) -> None:
     members = {"a/x.wav": b"one" * 1000, "a/x.json": b"{}", "y.seg.png": b"p"}
     path = write(tmp_path / f"data.v1{suffix}", tar(members))
     check_shard(
-        lambda: CompressedShard(str(path)),
+        lambda: open_shard(str(path)),
         [Expected("a/x", {"wav": b"one" * 1000, "json": b"{}"}), Expected("y", {"seg.png": b"p"})],
     )
-    assert [sample.key for sample in CompressedShard(str(path), Options(key_rule=LAST_DOT))] == ["a/x", "y.seg"]
-    assert shard_name(str(path)) == "data.v1"
+    assert [sample.key for sample in open_shard(str(path), Options(key_rule=LAST_DOT))] == ["a/x", "y.seg"]
+    assert shard_name(str(path), fingerprints(str(path))) == "data.v1"
     dataset = open_dataset(str(path))
     assert dataset_files(dataset) == {f"data.v1/{name}": data for name, data in members.items()}
     assert dataset.facts()["kind"] == "compressed tar"
@@ -93,7 +93,7 @@ def test_tars(tmp_path: Path, suffix: str) -> None:
 def test_jsonl(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"data{suffix}", LINES)
     first, second = LINES.splitlines(keepends=True)
-    check_shard(lambda: CompressedShard(str(path)), [Expected("a", {"json": first}), Expected("b", {"json": second})])
+    check_shard(lambda: open_shard(str(path)), [Expected("a", {"json": first}), Expected("b", {"json": second})])
     assert dataset_files(open_dataset(str(path))) == {"data/a.json": first, "data/b.json": second}
 
 
@@ -118,7 +118,7 @@ def test_a_damaged_one_is_told_and_not_tried_again(
     bad, good = tmp_path / "data/bad.tar.gz", write(tmp_path / "data/good.jsonl.gz", LINES)
     bad.write_bytes(spoil(gzip.compress(tar({"x.txt": b"x" * 5000}))))
     with pytest.raises(FormatError) as caught:
-        CompressedShard(str(bad))
+        open_shard(str(bad))
     assert caught.value.path == str(bad)
     dataset = open_dataset(str(good.parent))
     report = dataset_files(dataset)["bad/ERROR.txt"].decode()
@@ -270,7 +270,7 @@ def test_never(source: Path, scratch: Path) -> None:
     assert not scratch.exists()
     assert not any(map(is_waiting, dataset.shards))
     with pytest.raises(SourceError, match="is compressed"):
-        CompressedShard(str(source / "a.tar.gz"), NEVER)
+        open_shard(str(source / "a.tar.gz"), NEVER)
     assert shown(open_dataset(str(source))) == FILES
     assert shown(open_dataset(str(source), options=NEVER)) == FILES, "it is decompressed already"
     evict(scratch)

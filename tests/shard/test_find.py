@@ -189,6 +189,14 @@ def test_sources_that_are_none(tmp_path: Path, name: str, error: type[TouchfsErr
     assert not isinstance(caught.value, SourceError)
 
 
+def test_a_link_that_leads_nowhere_hides_nothing(tmp_path: Path) -> None:
+    shard = tmp_path / "a.tar"
+    shard.write_bytes(b"")
+    for name, target in (("b.tar", "b.tar"), ("c", "c"), ("d.idx", "nothing")):
+        (tmp_path / name).symlink_to(target)
+    assert find_shards(str(tmp_path)) == [str(shard)]
+
+
 def test_a_list_that_cannot_be_read() -> None:
     with pytest.raises(SourceError, match="Input/output error"):
         find_shards("/proc/self/mem")

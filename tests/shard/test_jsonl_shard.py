@@ -14,7 +14,7 @@ from shown import files
 from touchfs.catalog.catalog import Catalog
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.shard import jsonl
-from touchfs.shard.jsonl import JsonlShard
+from touchfs.shard.open import open_shard
 from touchfs.shard.options import Options
 
 
@@ -42,7 +42,7 @@ def test_lines(tmp_path: Path) -> None:
     keys = ["a/b", "7", "语", "00000003", "a/b", "00000005", "00000006", "last"]
     kept = [line for line in lines if line.strip()]
     check_shard(
-        lambda: JsonlShard(str(path), Options()),
+        lambda: open_shard(str(path), Options()),
         [
             Expected(key, {"json": line}, line[:1] != b"{" or b"non" in line)
             for key, line in zip(keys, kept, strict=True)

@@ -27,9 +27,10 @@ from megatron import (
     write_prefix,
 )
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.errors import FormatError, NotFoundError
 from touchfs.shard import megatron
-from touchfs.shard.megatron import MegatronShard, find_prefixes
+from touchfs.shard.find import find_shards
+from touchfs.shard.open import open_shard
 
 SEQUENCES = [tokens(1, 2, 3), tokens(), tokens(4), tokens(5, 6), tokens(7)]
 
@@ -62,8 +63,8 @@ EACH_ITS_OWN = expected("00000000", "00000001", "00000002", "00000003", "0000000
 )
 def test_documents(tmp_path: Path, documents: list[int] | None, keys: list[str]) -> None:
     path = write_prefix(tmp_path / "corpus_text_document", INT32, SEQUENCES, documents)
-    check_shard(lambda: MegatronShard(path), expected(*keys))
-    shard = MegatronShard(path)
+    check_shard(lambda: open_shard(path), expected(*keys))
+    shard = open_shard(path)
     assert shard.size == os.path.getsize(tmp_path / "corpus_text_document.bin")
     assert shard.index_size == os.path.getsize(path)
     assert {str(sample.fields["tokens"].form) for sample in shard} == {"npy/<i4"}
@@ -82,17 +83,17 @@ def test_types(tmp_path: Path, code: int, dtype: str, fairseq: bool) -> None:
     for sequences in ([tokens(), tokens(1, 2, dtype=dtype), tokens(3, dtype=dtype)], [tokens(1, dtype=dtype)]):
         path = write_prefix(tmp_path / "train", code, sequences, fairseq=fairseq)
         check_shard(
-            lambda path=path: MegatronShard(path),
+            lambda path=path: open_shard(path),
             [Expected(f"{i:08d}", {"tokens": each.tobytes()}) for i, each in enumerate(sequences)],
         )
-        assert str(MegatronShard(path)[-1].fields["tokens"].form) == f"npy/{dtype}"
+        assert str(open_shard(path)[-1].fields["tokens"].form) == f"npy/{dtype}"
 
 
 def test_bytes_have_the_extension_of_their_magic(tmp_path: Path) -> None:
     files = [JPEG, b"?", b"", PNG]
     path = write_prefix(tmp_path / "files", UINT8, [np.frombuffer(each, np.uint8) for each in files])
-    check_shard(lambda: MegatronShard(path), [Expected(f"{i:08d}", {"tokens": each}) for i, each in enumerate(files)])
-    assert [sample.fields["tokens"].extension for sample in MegatronShard(path)] == ["jpg", "bin", "bin", "png"]
+    check_shard(lambda: open_shard(path), [Expected(f"{i:08d}", {"tokens": each}) for i, each in enumerate(files)])
+    assert [sample.fields["tokens"].extension for sample in open_shard(path)] == ["jpg", "bin", "bin", "png"]
 
 
 def test_images(tmp_path: Path) -> None:
@@ -105,8 +106,8 @@ def test_images(tmp_path: Path) -> None:
             Expected(f"{i:08d}/0000", {"tokens": tokens(7, 8).tobytes()}),
             Expected(f"{i:08d}/0001", {"image": image}),
         ]
-    check_shard(lambda: MegatronShard(path), wanted)
-    fields = [sample.fields["image"] for sample in MegatronShard(path) if "image" in sample.fields]
+    check_shard(lambda: open_shard(path), wanted)
+    fields = [sample.fields["image"] for sample in open_shard(path) if "image" in sample.fields]
     assert [(str(field.form), field.extension) for field in fields] == [("bytes", "jpg")] * 4 + [("bytes", "png")]
 
 
@@ -124,15 +125,15 @@ def test_images(tmp_path: Path) -> None:
 def test_what_only_its_mode_calls_an_image_is_an_array(tmp_path: Path, sequence: Any) -> None:
     path = write_prefix(tmp_path / "mm", INT32, [sequence, tokens(5)], modes=[1, 2])
     check_shard(
-        lambda: MegatronShard(path),
+        lambda: open_shard(path),
         [Expected("00000000", {"tokens": sequence.tobytes()}), Expected("00000001", {"tokens": tokens(5).tobytes()})],
     )
-    assert [bool(sample.fields["tokens"].note) for sample in MegatronShard(path)] == [True, False]
+    assert [bool(sample.fields["tokens"].note) for sample in open_shard(path)] == [True, False]
 
 
 def test_modes_of_other_types_are_no_images(tmp_path: Path) -> None:
     path = write_prefix(tmp_path / "mm", UINT16, [packed(PNG).view("<u2")], modes=[1])
-    [sample] = MegatronShard(path)
+    [sample] = open_shard(path)
     assert str(sample.fields["tokens"].form) == "npy/<u2"
 
 
@@ -144,15 +145,15 @@ def test_modes_of_other_types_are_no_images(tmp_path: Path) -> None:
 def test_pieces(tmp_path: Path, sizes: tuple[int, ...], total: int) -> None:
     """Of four pieces; the last number is their count, or the last one's."""
     path = write_prefix(tmp_path / "pile", INT32, SEQUENCES)
-    size = MegatronShard(path).size
+    size = open_shard(path).size
     split(str(tmp_path / "pile"), sizes, total)
-    check_shard(lambda: MegatronShard(path), EACH_ITS_OWN)
-    shard = MegatronShard(path)
+    check_shard(lambda: open_shard(path), EACH_ITS_OWN)
+    shard = open_shard(path)
     assert (shard.size, shard.index_size) == (size, os.path.getsize(path))
     assert list(shard.files) == ["pile.idx", *(f"pile-0000{i}-of-0000{total}.bin" for i in range(4))]
-    assert find_prefixes(str(tmp_path)) == [path]
+    assert find_shards(str(tmp_path)) == [path]
     (tmp_path / "pile-x-00000-of-00001.bin").write_bytes(b"another's")
-    check_shard(lambda: MegatronShard(path), EACH_ITS_OWN)
+    check_shard(lambda: open_shard(path), EACH_ITS_OWN)
 
 
 def remove(number: int) -> Callable[[Path], None]:
@@ -189,7 +190,7 @@ def test_pieces_that_are_not_whole_are_refused(tmp_path: Path, damage: Callable[
     split(str(tmp_path / "pile"), (8, 8, 8), 4)
     damage(tmp_path)
     with pytest.raises(FormatError, match=words):
-        MegatronShard(path)
+        open_shard(path)
 
 
 def test_the_last_of_pythias_pieces_is_missed(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ def test_the_last_of_pythias_pieces_is_missed(tmp_path: Path) -> None:
     split(str(tmp_path / "pile"), (8, 8, 8), 3)
     os.unlink(tmp_path / "pile-00003-of-00003.bin")
     with pytest.raises(FormatError, match="one is missing"):
-        MegatronShard(path)
+        open_shard(path)
 
 
 # Bad input
@@ -210,10 +211,10 @@ def test_a_negative_length_is_what_numpy_made_of_a_long_one(tmp_path: Path) -> N
     (tmp_path / "big.idx").write_bytes(index_bytes(UINT8, stored, begins(lengths)))
     with open(tmp_path / "big.bin", "wb") as file:
         file.truncate(sum(lengths))  # sparse
-    shard = MegatronShard(str(tmp_path / "big.idx"))
+    shard = open_shard(str(tmp_path / "big.idx"))
     assert [sample.fields["tokens"].size for sample in shard] == lengths
     os.truncate(tmp_path / "big.bin", sum(lengths) - 1)
-    shard = MegatronShard(str(tmp_path / "big.idx"))
+    shard = open_shard(str(tmp_path / "big.idx"))
     assert [bool(sample.problem) for sample in shard] == [False, False, False, True]
 
 
@@ -221,8 +222,8 @@ def test_a_short_bin(tmp_path: Path) -> None:
     path = write_prefix(tmp_path / "x", INT32, SEQUENCES, [0, 3, 5])
     os.truncate(tmp_path / "x.bin", 15)
     keys = ["00000000/0000", "00000000/0001", "00000000/0002", "00000001/0000", "00000001/0001"]
-    check_shard(lambda: MegatronShard(path), expected(*keys, damaged=(2, 3, 4)))
-    assert MegatronShard(path)[2].problem == "x.bin ends before this sample does"
+    check_shard(lambda: open_shard(path), expected(*keys, damaged=(2, 3, 4)))
+    assert open_shard(path)[2].problem == "x.bin ends before this sample does"
 
 
 @pytest.mark.parametrize(
@@ -241,22 +242,22 @@ def test_what_is_no_index(tmp_path: Path, index: bytes, words: str) -> None:
     (tmp_path / "x.idx").write_bytes(index)
     (tmp_path / "x.bin").write_bytes(bytes(100))
     with pytest.raises(FormatError, match=words) as caught:
-        MegatronShard(str(tmp_path / "x.idx"))
+        open_shard(str(tmp_path / "x.idx"))
     assert caught.value.path == str(tmp_path / "x.idx")
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     path = write_prefix(tmp_path / "x", INT32, SEQUENCES)
     with pytest.raises(NotFoundError):
-        MegatronShard(str(tmp_path / "y.idx"))
-    with pytest.raises(SourceError):
-        MegatronShard(f"{path}/y.idx")
+        open_shard(str(tmp_path / "y.idx"))
+    with pytest.raises(NotFoundError):
+        open_shard(f"{path}/y.idx")
     os.unlink(tmp_path / "x.bin")
     with pytest.raises(FormatError, match=r"has no x\.bin beside it"):
-        MegatronShard(path)
+        open_shard(path)
     os.mkfifo(tmp_path / "x.bin")
     with pytest.raises(FormatError, match=r"has no x\.bin beside it"):
-        MegatronShard(path)
+        open_shard(path)
 
 
 # Of all kinds
@@ -279,7 +280,7 @@ def test_any_documents(
         for i, sequence in enumerate(document):
             key = f"{number:08d}" if len(document) == 1 or own else f"{number:08d}/{i:04d}"
             wanted.append(Expected(key, {"tokens": tokens(*sequence, dtype=dtype).tobytes()}))
-    check_shard(lambda: MegatronShard(path), wanted)
+    check_shard(lambda: open_shard(path), wanted)
 
 
 def test_the_prefixes_of_a_directory(tmp_path: Path) -> None:
@@ -289,14 +290,14 @@ def test_the_prefixes_of_a_directory(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"")
     (tmp_path / "x.idx").write_bytes(b"v1.2 0\n")
     (tmp_path / "d.idx").mkdir()
-    assert find_prefixes(str(tmp_path)) == [paths[1], paths[0], paths[2]]
+    shards = [paths[1], paths[0], paths[2], str(tmp_path / "x.tar")]
+    assert find_shards(str(tmp_path)) == shards
     os.unlink(tmp_path / "a.bin")
-    assert find_prefixes(str(tmp_path)) == [paths[1], paths[0], paths[2]], "it lost its .bin, and will say so"
-    assert find_prefixes(str(tmp_path / "nothing")) == find_prefixes(paths[0]) == []
+    assert find_shards(str(tmp_path)) == shards, "it lost its .bin, and will say so"
 
 
 def test_fingerprint_is_of_its_own_files_only(tmp_path: Path) -> None:
     path = write_prefix(tmp_path / "x", INT32, SEQUENCES)
     write_prefix(tmp_path / "xy", INT32, SEQUENCES)
     (tmp_path / "x-00000-of-00001.bin").write_bytes(b"left over")
-    assert list(megatron.fingerprint(path)) == ["x.bin", "x.idx"]
+    assert list(megatron.fingerprints(path)) == ["x.bin", "x.idx"]

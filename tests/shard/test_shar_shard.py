@@ -26,9 +26,8 @@ from touchfs.limits import Limits
 from touchfs.media import lilcom as own_lilcom
 from touchfs.sample import StoredSample
 from touchfs.shard.find import find_shards
-from touchfs.shard.open import fingerprint, kind_name, open_shard, shard_name
+from touchfs.shard.open import fingerprints, kind_name, open_shard, shard_name
 from touchfs.shard.options import Decompress, Options
-from touchfs.shard.shar.shard import SharShard
 
 RATE = 8000
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -124,7 +123,7 @@ def catalogued(path: str | Path, view: str = "shards") -> tuple[dict[str, bytes]
 
 
 def samples(path: str | Path) -> list[StoredSample]:
-    return list(SharShard(str(path)))
+    return list(open_shard(str(path)))
 
 
 def test_the_conformance_of_shards(tmp_path: Path) -> None:
@@ -135,13 +134,13 @@ def test_the_conformance_of_shards(tmp_path: Path) -> None:
         values |= {"embedding": npy(i)} if i % 2 else {}
         values |= {"lang": b"l%d" % i} if i % 3 else {}
         expected.append(Expected(key, values))
-    check_shard(lambda: SharShard(path), expected)
-    shard = SharShard(path)
+    check_shard(lambda: open_shard(path), expected)
+    shard = open_shard(path)
     assert not shard.problems
     assert shard.remarks == ["cuts.000000.jsonl: cut 5 has the id of an earlier one, 'a': paired by order"]
     assert shard.size == sum((tmp_path / name).stat().st_size for name in os.listdir(tmp_path))
-    assert kind_name(path) == "Lhotse Shar"
-    assert shard_name(path) == "cuts.000000"
+    assert kind_name(path, fingerprints(path)) == "Lhotse Shar"
+    assert shard_name(path, fingerprints(path)) == "cuts.000000"
 
 
 def test_files_and_segments(tmp_path: Path) -> None:
@@ -240,12 +239,12 @@ def test_lhotses_ordinary_manifests_are_three_shards(tmp_path: Path, suffix: str
     assert find_shards(str(tmp_path)) == paths
     for path, (name, rows) in zip(paths, MANIFESTS.items(), strict=True):
         assert find_shards(path) == [path]
-        assert kind_name(path).endswith("JSON lines")
-        assert shard_name(path) == name
+        assert kind_name(path, fingerprints(path)).endswith("JSON lines")
+        assert shard_name(path, fingerprints(path)) == name
         assert shown(path) == {f"{row['id']}.json": line(row) for row in rows}
     write_shar(tmp_path, ".000000", ["x"])
     assert find_shards(str(tmp_path)) == sorted([*paths, str(tmp_path / "cuts.000000.jsonl")]), "each is what it was"
-    assert kind_name(paths[0]).endswith("JSON lines")
+    assert kind_name(paths[0], fingerprints(paths[0])).endswith("JSON lines")
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
@@ -263,8 +262,8 @@ def test_beside_cuts_without_a_number_lines_are_a_field_by_their_cut_id(tmp_path
         (tmp_path / f"{name}{suffix}").write_bytes(COMPRESS[suffix](data))
     others = [str(tmp_path / f"{name}{suffix}") for name in ("bad", "empty", "recordings")]
     assert find_shards(str(tmp_path)) == sorted([str(path), *others])
-    assert kind_name(str(path)) == "Lhotse Shar"
-    assert fingerprint(str(path)).keys() == {"cuts.jsonl", f"lang{suffix}", f"long{suffix}"}
+    assert kind_name(str(path), fingerprints(str(path))) == "Lhotse Shar"
+    assert fingerprints(str(path)).keys() == {"cuts.jsonl", f"lang{suffix}", f"long{suffix}"}
     found, report = catalogued(path)
     assert (found["a.lang.txt"], found["b.lang.txt"]) == (b"la", b"lb")
     assert len(found["a.long.txt"]) == 1 << 20
@@ -273,16 +272,16 @@ def test_beside_cuts_without_a_number_lines_are_a_field_by_their_cut_id(tmp_path
 
 def test_a_tar_makes_cuts_without_a_number_a_shar(tmp_path: Path) -> None:
     path = str(write_lines(tmp_path / "cuts.jsonl", cut("a")))
-    assert kind_name(path) == "JSON lines"
+    assert kind_name(path, fingerprints(path)) == "JSON lines"
     write_lines(tmp_path / "recordings.jsonl", {"id": "r"})
     write_tar(tmp_path / "recording.tar", pair("a", "wav", wav(0), **told()))
     for source in (str(tmp_path), path):
         assert find_shards(source)[0] == path
-        assert kind_name(path) == "Lhotse Shar"
+        assert kind_name(path, fingerprints(path)) == "Lhotse Shar"
         assert shown(path)["a.wav"] == wav(0)
     (tmp_path / "recording.tar").unlink()
     (tmp_path / "cuts.tar").write_bytes(b"")
-    assert kind_name(path) == "JSON lines", "cuts are no field of theirs"
+    assert kind_name(path, fingerprints(path)) == "JSON lines", "cuts are no field of theirs"
 
 
 def test_what_is_left_over_of_compressing(tmp_path: Path) -> None:
@@ -313,7 +312,7 @@ def test_compressed_files_are_read_decompressed(tmp_path: Path, monkeypatch: pyt
     assert (shown(compressed), shown(compressed, "segments")) == (expected, segmented)
     with pytest.raises(SourceError, match="not decompressed"):
         shutil.rmtree(tmp_path / "scratch")
-        SharShard(str(compressed), Options(decompress=Decompress.NEVER))
+        open_shard(str(compressed), Options(decompress=Decompress.NEVER))
     compressed.write_bytes(compressed.read_bytes()[:-9])
     found, report = catalogued(compressed)
     assert not found and "cannot be served" in report
@@ -336,14 +335,14 @@ def test_a_shards_files(tmp_path: Path) -> None:
     mine |= {f"{name}.000000.tar" for name in ("recording", "embedding")}
     for _ in range(2):
         os.utime(tmp_path, (1e9, 1e9))
-        assert fingerprint(path).keys() == mine
-        assert fingerprint(path)["recording.000000.tar"].size == (tmp_path / "recording.000000.tar").stat().st_size
+        assert fingerprints(path).keys() == mine
+        assert fingerprints(path)["recording.000000.tar"].size == (tmp_path / "recording.000000.tar").stat().st_size
     write_lines(tmp_path / "new.000000.jsonl", {"cut_id": "a"})
-    assert fingerprint(path).keys() == mine | {"new.000000.jsonl"}
+    assert fingerprints(path).keys() == mine | {"new.000000.jsonl"}
     os.unlink(path)
     for gone in (path, str(tmp_path / "cuts.000009.jsonl"), str(tmp_path / "nowhere/cuts.jsonl")):
         with pytest.raises(NotFoundError, match="no such shard"):
-            fingerprint(gone)
+            fingerprints(gone)
 
 
 def test_a_shard_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +359,7 @@ def scrambled(
 ) -> tuple[list[StoredSample], Any]:
     path = write_lines(tmp_path / "cuts.jsonl", *map(cut, keys))
     write_tar(tmp_path / "recording.tar", members)
-    shard = SharShard(str(path))
+    shard = open_shard(str(path))
     return list(shard), shard.problems
 
 
@@ -423,7 +422,7 @@ def test_cuts_of_one_id_have_their_values_by_order(
     write_lines(tmp_path / "n.jsonl", *({"cut_id": key, "n": i} for i, key in enumerate(values)))
     orders = [range(len(keys)), reversed(range(len(keys))), [len(keys) // 2, *range(len(keys))]]
     for order in map(list, orders):
-        shard = SharShard(str(path))
+        shard = open_shard(str(path))
         samples = {i: shard[i] for i in order}
         for i, position in enumerate(found):
             fields = {name: stored(tmp_path, samples[i], name) for name in samples[i].fields if name != "cuts"}
@@ -485,7 +484,7 @@ def test_links_and_devices_are_no_values(tmp_path: Path) -> None:
         info = tarfile.TarInfo("a.wav")
         info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(info)
-    shard = SharShard(str(path))
+    shard = open_shard(str(path))
     assert shard.problems == ["recording.tar: 'a.wav' is no value of a cut (at byte 0): not shown"]
     assert [sample.problem for sample in shard] == ["recording.tar has nothing for this cut"]
 
@@ -533,7 +532,7 @@ def test_a_tar_that_is_cut_short_serves_what_is_there(tmp_path: Path) -> None:
         members = {member.name: member for member in tar}
     for size in sorted({512 * i + j for i in range(len(data) // 512) for j in (0, 100)}):
         whole.write_bytes(data[:size])
-        shard = SharShard(str(path))
+        shard = open_shard(str(path))
         in_time = [i for i, key in enumerate(keys) if members[f"{key}.wav"].offset_data + len(wav(i)) <= size]
         for i, sample in enumerate(shard):
             assert ("recording" in sample.fields) == (i in in_time)
@@ -675,7 +674,7 @@ def test_lilcom_over_the_limit_is_shown_as_it_is(tmp_path: Path) -> None:
         [m for key, data in zip("ab", compressed, strict=True) for m in pair(key, "llc", data)],
     )
     limited = Options(limits=Limits(decoded=10 * 20 * 4))
-    small, large = (sample.fields["features"] for sample in SharShard(str(path), limited))
+    small, large = (sample.fields["features"] for sample in open_shard(str(path), limited))
     assert (str(small.form), small.extension) == ("lilcom/10/20", "features.npy")
     assert (str(large.form), large.extension) == ("bytes", "features.llc")
     assert "--max-decoded" in large.note
@@ -685,7 +684,7 @@ def test_long_lines_of_cuts_and_fields_are_named(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "cuts.jsonl", cut("a"), cut("b", custom={"x": "x" * 1000}), cut("c"))
     values = [{"cut_id": "a", "lang": "en"}, {"cut_id": "b", "lang": "fr"}, {"cut_id": "c", "lang": "x" * 1000}]
     write_lines(tmp_path / "lang.jsonl", *values)
-    shard = SharShard(str(path), Options(limits=Limits(json=900)))
+    shard = open_shard(str(path), Options(limits=Limits(json=900)))
     a, b, c = shard
     assert (a.key, a.problem, set(a.fields)) == ("a", "", {"cuts", "lang"})
     assert (b.key, set(b.fields)) == ("00000001", {"cuts"})
@@ -780,7 +779,7 @@ def test_little_is_kept_of_a_cut(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        shard = SharShard(str(path))
+        shard = open_shard(str(path))
         assert sum(1 for _ in shard) == count
         assert tracemalloc.get_traced_memory()[0] - before < 200 * count
     finally:
@@ -798,7 +797,7 @@ def test_fields_of_names_that_others_have(tmp_path: Path) -> None:
 
 def test_a_shard_that_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
-        SharShard(str(tmp_path / "cuts.jsonl"))
+        open_shard(str(tmp_path / "cuts.jsonl"))
     (tmp_path / "cuts.000000.jsonl.gz").write_bytes(b"")
     with pytest.raises(FormatError, match="is empty"):
-        SharShard(str(tmp_path / "cuts.000000.jsonl.gz"))
+        open_shard(str(tmp_path / "cuts.000000.jsonl.gz"))

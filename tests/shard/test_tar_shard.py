@@ -23,8 +23,9 @@ from touchfs.format.tar.members import ReadAhead, scan
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.names import plain_path
 from touchfs.shard.find import find_shards
+from touchfs.shard.open import open_shard
 from touchfs.shard.options import LAST_DOT, Options
-from touchfs.shard.tar import TarShard, split_name
+from touchfs.shard.tar import split_name
 from touchfs.shard.tar_sound import SUFFIXES, measure
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
@@ -70,7 +71,7 @@ def test_samples(tmp_path: Path) -> None:
         ],
     )
     check_shard(
-        lambda: TarShard(str(path), Options()),
+        lambda: open_shard(str(path), Options()),
         [
             Expected("a/b", {"wav": b"one", "JSON": b"{}", "seg.png": b"p" * 1000, "txt": b"late"}),
             Expected("c", {"wav": b"two"}),
@@ -80,7 +81,7 @@ def test_samples(tmp_path: Path) -> None:
         ],
     )
     check_shard(
-        lambda: TarShard(str(path), Options(key_rule=LAST_DOT)),
+        lambda: open_shard(str(path), Options(key_rule=LAST_DOT)),
         [
             Expected("a/b", {"wav": b"one", "JSON": b"{}", "txt": b"late"}),
             Expected("a/b.seg", {"png": b"p" * 1000}),
@@ -138,7 +139,7 @@ def test_components_that_mean_nothing_are_not_shown(tmp_path: Path, form: int) -
     found, report = shown(path)
     assert report == ""
     assert found == {name: each.encode() for each, name in members.items()}
-    keys = [sample.key for sample in TarShard(str(path), Options())]
+    keys = [sample.key for sample in open_shard(str(path), Options())]
     assert keys == ["./a", "./b/./c", "/data/d", "e//f", "../g", "./.hidden", "./x", "y/.", "/."]
 
 
@@ -196,7 +197,7 @@ def test_recordings_say_how_long_they_are(tmp_path: Path) -> None:
         member("f.wav", type=tarfile.SYMTYPE, linkname="a.wav"),
     ]
     path = write(tmp_path / "x.tar", members)
-    found = {sample.key: sample.recording for sample in TarShard(str(path), Options())}
+    found = {sample.key: sample.recording for sample in open_shard(str(path), Options())}
     lengths = {key: each and (each.rate, each.length) for key, each in found.items()}
     assert lengths == {"a": (8000, 12000), "b": (44100, 99225), "c": None, "d": None, "e": None, "f": (8000, 12000)}
     facts = make_catalog(str(path), str(tmp_path / "x.arrow"))

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from touchnet import INT16, INT32, UINT8, UINT16, as_json, index_bytes, write_modality, write_shard, write_speech
 
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError
+from touchfs.shard.open import open_shard
 from touchfs.shard.options import Options
-from touchfs.shard.touchnet import TouchNetShard, fingerprint, is_touchnet_shard
+from touchfs.shard.touchnet import fingerprints, is_touchnet_shard
+from touchfs.source.data import DATA
 from touchfs.write.touchnet import TouchNetWriter
 
 PCM = [random.Random(i).randbytes(2 * n) for i, n in enumerate((0, 1, 500, 0, 4000))]
@@ -47,8 +49,8 @@ def written_by_touchfs(path: Path) -> Path:
 @pytest.mark.parametrize("write", [speech, written_by_touchfs])
 def test_it_is_a_shard(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     path = write(tmp_path / "shard")
-    check_shard(lambda: TouchNetShard(str(path)), expected())
-    shard = TouchNetShard(str(path))
+    check_shard(lambda: open_shard(str(path)), expected())
+    shard = open_shard(str(path))
     assert shard.size == sum(map(len, PCM)) + sum(len(as_json(told)) for told in TOLD)
     assert shard.index_size == 2 * (42 + 20 * len(PCM))
 
@@ -65,7 +67,7 @@ def test_modalities_of_all_kinds(tmp_path: Path) -> None:
     )
     names = ("video", "texttoken", "pair_audio", "pair_text")
     check_shard(
-        lambda: TouchNetShard(str(path)),
+        lambda: open_shard(str(path)),
         [
             Expected("00000000", dict(zip(names, (flac, tokens, PCM[2], b'{"sample_rate": 24000}'), strict=True))),
             Expected("7", dict(zip(names, (unknown, b"", PCM[0], b'{"key": 7}'), strict=True))),
@@ -74,7 +76,7 @@ def test_modalities_of_all_kinds(tmp_path: Path) -> None:
     )
 
     def forms(ordinal: int, sample_rate: int | None = None) -> dict[str, tuple[str, str]]:
-        sample = TouchNetShard(str(path), Options(sample_rate))[ordinal]
+        sample = open_shard(str(path), Options(sample_rate))[ordinal]
         return {name: (str(field.form), field.extension) for name, field in sample.fields.items()}
 
     assert forms(0) == {
@@ -85,7 +87,7 @@ def test_modalities_of_all_kinds(tmp_path: Path) -> None:
     }
     assert forms(0, 8000)["pair_audio"] == ("wav/24000", "wav"), "the metainfo goes before --sample-rate"
     assert forms(1)["pair_audio"] == ("bytes", "pcm")
-    assert "--sample-rate" in TouchNetShard(str(path))[1].fields["pair_audio"].note
+    assert "--sample-rate" in open_shard(str(path))[1].fields["pair_audio"].note
     assert forms(1, 8000)["pair_audio"] == ("wav/8000", "wav")
     assert forms(1)["video"] == forms(2)["video"] == ("bytes", "bin")
 
@@ -94,7 +96,7 @@ def test_audio_and_metainfo_of_another_type_are_taken_for_what_they_are(tmp_path
     path = write_shard(
         tmp_path, audio=(INT32, [bytes(8)]), metainfo=(UINT16, [b"{}"]), pair_text=(UINT8, [b'{"key": 3}'])
     )
-    [sample] = TouchNetShard(str(path))
+    [sample] = open_shard(str(path))
     assert sample.key == "3"
     assert {name: str(field.form) for name, field in sample.fields.items()} == {
         "audio": "npy/<i4",
@@ -106,7 +108,7 @@ def test_audio_and_metainfo_of_another_type_are_taken_for_what_they_are(tmp_path
 def test_an_empty_shard(tmp_path: Path) -> None:
     path = write_speech(tmp_path, [])
     assert (path / "audio.bin").stat().st_size == 0
-    check_shard(lambda: TouchNetShard(str(path)), [])
+    check_shard(lambda: open_shard(str(path)), [])
 
 
 HEADER = struct.Struct("<9sQBQQ")
@@ -137,7 +139,7 @@ def test_a_damaged_index(tmp_path: Path, index: bytes, words: str) -> None:
     path = speech(tmp_path)
     (path / "audio.idx").write_bytes(index)
     with pytest.raises(FormatError, match=words) as caught:
-        TouchNetShard(str(path))
+        open_shard(str(path))
     assert caught.value.path == str(path / "audio.idx")
     assert caught.value.offset is not None
     assert "\n" not in str(caught.value)
@@ -182,7 +184,7 @@ def test_a_shard_that_contradicts_itself(tmp_path: Path, change: Callable[[Path]
     path = speech(tmp_path)
     change(path)
     with pytest.raises(FormatError, match=words) as caught:
-        TouchNetShard(str(path))
+        open_shard(str(path))
     assert caught.value.path == str(path)
 
 
@@ -191,9 +193,8 @@ def test_what_is_not_there_or_no_directory(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     for name, error in (("missing", NotFoundError), ("file", SourceError), ("loop", SourceError)):
         with pytest.raises(error) as caught:
-            TouchNetShard(str(tmp_path / name))
+            open_shard(str(tmp_path / name))
         assert type(caught.value) is error
-        assert not is_touchnet_shard(str(tmp_path / name))
 
 
 def test_files_that_are_not_of_the_shard(tmp_path: Path) -> None:
@@ -203,10 +204,10 @@ def test_files_that_are_not_of_the_shard(tmp_path: Path) -> None:
         (path / name).write_bytes(b"x")
     (path / "old.bin").mkdir()
     os.mkfifo(path / "pipe.idx")
-    assert sorted(fingerprint(str(path))) == ["audio.bin", "audio.idx", "metainfo.bin", "metainfo.idx"]
-    check_shard(lambda: TouchNetShard(str(path)), expected())
+    assert sorted(fingerprints(str(path))) == ["audio.bin", "audio.idx", "metainfo.bin", "metainfo.idx"]
+    check_shard(lambda: open_shard(str(path)), expected())
     (tmp_path / "outer.bin").mkdir()
-    assert not is_touchnet_shard(str(tmp_path)), "directories are named as if they were data"
+    assert not is_touchnet_shard(DATA.list(str(tmp_path))), "directories are named as if they were data"
 
 
 @pytest.mark.parametrize(
@@ -224,9 +225,9 @@ def test_files_that_are_not_of_the_shard(tmp_path: Path) -> None:
 def test_a_bin_shorter_than_its_index(tmp_path: Path, modality: str, size: int, missing: list[tuple[int, str]]) -> None:
     path = speech(tmp_path)
     os.truncate(path / f"{modality}.bin", size)
-    check_shard(lambda: TouchNetShard(str(path)), expected(*missing))
+    check_shard(lambda: open_shard(str(path)), expected(*missing))
     for ordinal, _ in missing:
-        assert TouchNetShard(str(path))[ordinal].problem == f"{modality}.bin ends before this sample does"
+        assert open_shard(str(path))[ordinal].problem == f"{modality}.bin ends before this sample does"
 
 
 def test_a_bin_longer_than_its_index(tmp_path: Path) -> None:
@@ -234,10 +235,8 @@ def test_a_bin_longer_than_its_index(tmp_path: Path) -> None:
     path = speech(tmp_path)
     with open(path / "audio.bin", "ab") as file:
         file.write(b"more")
-    check_shard(lambda: TouchNetShard(str(path)), expected((4, "audio")))
-    assert (
-        TouchNetShard(str(path))[4].problem == "audio.idx says that this last sample does not end where audio.bin does"
-    )
+    check_shard(lambda: open_shard(str(path)), expected((4, "audio")))
+    assert open_shard(str(path))[4].problem == "audio.idx says that this last sample does not end where audio.bin does"
 
 
 @pytest.mark.parametrize(
@@ -254,27 +253,27 @@ def test_a_bin_longer_than_its_index(tmp_path: Path) -> None:
 def test_metainfo_that_cannot_be_read_is_shown_as_it_is(tmp_path: Path, stored: bytes, words: str) -> None:
     path = write_speech(tmp_path, [({"key": "a"}, b"ab"), (stored, b"cd"), ({"key": "c"}, b"ef")])
     check_shard(
-        lambda: TouchNetShard(str(path)),
+        lambda: open_shard(str(path)),
         [
             Expected("a", {"audio": b"ab", "metainfo": b'{"key": "a"}'}),
             Expected("00000001", {"audio": b"cd", "metainfo": stored}, damaged=True),
             Expected("c", {"audio": b"ef", "metainfo": b'{"key": "c"}'}),
         ],
     )
-    assert words in TouchNetShard(str(path))[1].problem
-    assert "\n" not in TouchNetShard(str(path))[1].problem
+    assert words in open_shard(str(path))[1].problem
+    assert "\n" not in open_shard(str(path))[1].problem
 
 
 @pytest.mark.parametrize("name", ["audio.idx", "metainfo.bin"])
 def test_a_file_that_changes_while_the_shard_is_open(tmp_path: Path, name: str) -> None:
     path = speech(tmp_path)
-    shard = TouchNetShard(str(path))
+    shard = open_shard(str(path))
     list(shard)
     shard.close()
     os.replace(path / "audio.bin", path / name)
     if name == "audio.idx":
         with pytest.raises(TouchfsError):
-            TouchNetShard(str(path))
+            open_shard(str(path))
     else:
         with pytest.raises(ChangedError):
             list(shard)
@@ -300,4 +299,4 @@ def test_any_shard_and_any_cut_of_it(
         end += len(video)
         kept = {"video": video} if end <= cut else {}
         expected.append(Expected(f"{i:08d}", kept | {"image": image, "token": token}, damaged=not kept))
-    check_shard(lambda: TouchNetShard(str(path)), expected)
+    check_shard(lambda: open_shard(str(path)), expected)

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from touchfs.errors import ChangedError, FormatError, MissingExtraError, SourceError
 from touchfs.source import decompressed as compressed
 from touchfs.source.decompressed import STEP_SIZE, DecompressedFile, codec_of, decompress, decompressed, find
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.local import LocalFile
 from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE
 
 COMPRESS = {
@@ -41,8 +42,8 @@ def run(suffix: str, data: bytes, step: int = STEP_SIZE) -> bytes:
     return b"".join(decompress(codec_of("x" + suffix), (data[i : i + step] for i in range(0, len(data), step))))
 
 
-def identity_of(path: Path) -> FileIdentity:
-    return FileIdentity.of(path.stat())
+def fingerprint_of(path: Path) -> Fingerprint:
+    return Fingerprint.of(path.stat())
 
 
 def text(seed: int, size: int) -> bytes:
@@ -138,8 +139,8 @@ def test_the_decompressed_form_is_a_source(tmp_path: Path) -> None:
     def make(data: bytes) -> DecompressedFile:
         path = tmp_path / f"{next(made)}.gz"
         path.write_bytes(gzip.compress(data))
-        held.append(decompressed(str(path), identity_of(path)))
-        return DecompressedFile(str(path), identity_of(path))
+        held.append(decompressed(str(path), fingerprint_of(path)))
+        return DecompressedFile(str(path), fingerprint_of(path))
 
     held: list[object] = []
     check_source(make)
@@ -149,11 +150,11 @@ def test_progress_is_in_bytes_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(random.Random(0).randbytes(3_000_000)))
     told: list[tuple[int, int]] = []
-    decompressed(str(path), identity_of(path), lambda done, total: told.append((done, total)))
+    decompressed(str(path), fingerprint_of(path), lambda done, total: told.append((done, total)))
     assert [done for done, _ in told] == [0, 1 << 20, 2 << 20, path.stat().st_size]
     assert {total for _, total in told} == {path.stat().st_size}
     told.clear()
-    decompressed(str(path), identity_of(path), lambda done, total: told.append((done, total)))
+    decompressed(str(path), fingerprint_of(path), lambda done, total: told.append((done, total)))
     assert told == [], "it is there already"
 
 
@@ -167,7 +168,7 @@ def test_a_known_size_is_refused_before_a_byte_is_written(
     monkeypatch.setenv(SIZE_VARIABLE, "9.9M")
     told: list[int] = []
     with pytest.raises(SourceError, match=r"takes 10,000,000 bytes or more .*--scratch-size") as caught:
-        decompressed(str(path), identity_of(path), lambda done, total: told.append(done))
+        decompressed(str(path), fingerprint_of(path), lambda done, total: told.append(done))
     assert caught.value.path == str(path)
     assert told == []
     assert [name for name in os.listdir(scratch) if name.endswith(".scratch")] == []
@@ -183,7 +184,7 @@ def test_a_bomb_is_stopped_at_the_limit(
     assert path.stat().st_size < 50_000
     monkeypatch.setenv(SIZE_VARIABLE, "4M")
     with pytest.raises(SourceError, match="4,000,000"):
-        decompressed(str(path), identity_of(path))
+        decompressed(str(path), fingerprint_of(path))
     assert [name for name in os.listdir(scratch) if name.endswith(".scratch")] == []
 
 
@@ -196,15 +197,15 @@ def test_a_file_that_changes_while_it_is_decompressed(tmp_path: Path, scratch: P
             os.utime(path, ns=(0, 0))
 
     with pytest.raises(ChangedError):
-        decompressed(str(path), identity_of(path), change)
-    assert find(str(path), identity_of(path)) is None
+        decompressed(str(path), fingerprint_of(path), change)
+    assert find(str(path), fingerprint_of(path)) is None
     assert [name for name in os.listdir(scratch) if name.endswith(".scratch")] == []
 
 
 def test_a_file_that_has_changed_since_is_not_served(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(b"old"))
-    identity = identity_of(path)
+    identity = fingerprint_of(path)
     held = decompressed(str(path), identity)
     source = DecompressedFile(str(path), identity)
     source.open()
@@ -224,12 +225,12 @@ def test_a_file_that_has_changed_since_is_not_served(tmp_path: Path) -> None:
 def test_a_form_that_was_evicted(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(b"data"))
-    os.unlink(decompressed(str(path), identity_of(path)).path)
-    source = DecompressedFile(str(path), identity_of(path))
+    os.unlink(decompressed(str(path), fingerprint_of(path)).path)
+    source = DecompressedFile(str(path), fingerprint_of(path))
     with pytest.raises(SourceError, match="was evicted from the scratch store: `touchfs reload`") as caught:
         source.open()
     assert caught.value.path == str(path)
-    held = decompressed(str(path), identity_of(path))
+    held = decompressed(str(path), fingerprint_of(path))
     source.open()
     assert source.read(0, 4) == b"data"
     held.close()
@@ -239,5 +240,5 @@ def test_two_paths_to_a_file_have_one_form(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(b"data"))
     (tmp_path / "link.gz").symlink_to(path)
-    one = compressed.decompressed(str(path), identity_of(path))
-    assert compressed.decompressed(str(tmp_path / "link.gz"), identity_of(path)).path == one.path
+    one = compressed.decompressed(str(path), fingerprint_of(path))
+    assert compressed.decompressed(str(tmp_path / "link.gz"), fingerprint_of(path)).path == one.path

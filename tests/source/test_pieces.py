@@ -6,7 +6,7 @@ from conformance import check_source
 
 from touchfs.errors import ChangedError, SourceError
 from touchfs.source.concat import SplitFile
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Fingerprint
 
 
 def pieces(directory: Path, *contents: bytes) -> SplitFile:
@@ -14,7 +14,7 @@ def pieces(directory: Path, *contents: bytes) -> SplitFile:
     for number, data in enumerate(contents):
         path = directory / str(number)
         path.write_bytes(data)
-        identities[str(path)] = FileIdentity.of(path.stat())
+        identities[str(path)] = Fingerprint.of(path.stat())
     return SplitFile(identities)
 
 

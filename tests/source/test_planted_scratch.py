@@ -9,7 +9,7 @@ import pytest
 
 from touchfs.errors import SourceError, UntrustedError
 from touchfs.source.decompressed import DecompressedFile, decompressed
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.scratch import DIRECTORY_VARIABLE, Scratch
 
 ATTACKER = 65534
@@ -104,7 +104,7 @@ def test_a_decompressed_form_that_is_planted_later(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "scratch"))
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(b"ours"))
-    identity = FileIdentity.of(path.stat())
+    identity = Fingerprint.of(path.stat())
     held = decompressed(str(path), identity)
     file = DecompressedFile(str(path), identity)
     assert file.read(0, 4) == b"ours"

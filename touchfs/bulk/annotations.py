@@ -29,8 +29,9 @@ from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import damage_text
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import LIMITS, Limits, too_long
+from touchfs.source.data import DATA
 from touchfs.source.drive import drive
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.source.fingerprint import Fingerprint
 
 _BLOCK_SAMPLES = 1024
 _TEXT = np.dtype("u1")
@@ -57,27 +58,27 @@ class Annotations:
         path: str,
         modality: str,
         limits: Limits = LIMITS,
-        identities: Sequence[FileIdentity | None] = (None, None),
+        fingerprints: Sequence[Fingerprint | None] = (None, None),
     ) -> None:
         self.path = path
         self.limits = limits
         self.real_path = os.path.realpath(path)
         self.names = f"{modality}.bin", f"{modality}.idx"
         self._modality = modality
-        self.identities = identities
+        self.fingerprints = fingerprints
 
     @property
-    def identities(self) -> Sequence[FileIdentity | None]:
-        """The identities of both files, None before they are opened."""
-        return self._data.identity, self._index.identity
+    def fingerprints(self) -> Sequence[Fingerprint | None]:
+        """The fingerprints of both files, None before they are opened."""
+        return self._data.fingerprint, self._index.fingerprint
 
-    @identities.setter
-    def identities(self, identities: Sequence[FileIdentity | None]) -> None:
+    @fingerprints.setter
+    def fingerprints(self, fingerprints: Sequence[Fingerprint | None]) -> None:
         paths = (os.path.join(self.path, name) for name in self.names)
-        self._data, self._index = map(LocalFile, paths, identities)
+        self._data, self._index = map(DATA.open, paths, fingerprints)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Annotations, (self.path, self._modality, self.limits, self.identities)
+        return Annotations, (self.path, self._modality, self.limits, self.fingerprints)
 
     def __iter__(self) -> Iterator[bytes]:
         try:
@@ -165,11 +166,11 @@ def put_annotations(
 
 
 class _Contents(NamedTuple):
-    """The keys of a shard's samples, digests of their metainfo on one line, and the identities of its files."""
+    """The keys of a shard's samples, digests of their metainfo on one line, and the fingerprints of its files."""
 
     keys: list[str | None]
     digests: list[bytes]
-    identities: Sequence[FileIdentity | None]
+    fingerprints: Sequence[Fingerprint | None]
 
 
 class _Rewrite(NamedTuple):
@@ -186,7 +187,7 @@ def _read(shard: Annotations) -> _Contents:
     for ordinal, data in enumerate(shard):
         keys.append(shard.key(ordinal, data))
         digests.append(digest(one_line(data)))
-    return _Contents(keys, digests, shard.identities)
+    return _Contents(keys, digests, shard.fingerprints)
 
 
 def _match(
@@ -201,8 +202,8 @@ def _match(
     plans = []
     changed = missing = 0
     first_missing: tuple[str, int, str | None] | None = None
-    for shard, (keys, digests, identities) in zip(shards, contents, strict=True):
-        shard.identities = identities
+    for shard, (keys, digests, fingerprints) in zip(shards, contents, strict=True):
+        shard.fingerprints = fingerprints
         plan = array("q")
         for ordinal, (key, stored) in enumerate(zip(keys, digests, strict=True)):
             line = lines.take(key)

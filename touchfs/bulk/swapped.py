@@ -21,9 +21,8 @@ from touchfs.bulk.unfinished import PLAN
 from touchfs.errors import SourceError, UsageError
 from touchfs.posix.atomic import SWAP_PREFIX
 from touchfs.posix.exchange import exchange
+from touchfs.posix.trust import INDEX_DIRECTORY
 
-# Made by `touchfs index --in-place`: the only subdirectory that a shard may have. It is moved.
-_INDEX_DIRECTORY = ".touchfs-index"
 _JOB = "touchfs meta put"
 
 
@@ -75,7 +74,8 @@ def check_replaceable(directory: str, names: Collection[str]) -> None:
         for entry in entries:
             if entry.name in names and entry.is_symlink():
                 raise UsageError("is a symbolic link: put into the shard that it leads to", path=entry.path)
-            if entry.is_dir(follow_symlinks=False) and entry.name != _INDEX_DIRECTORY:
+            # An index in place is the only subdirectory that a shard may have. It is moved.
+            if entry.is_dir(follow_symlinks=False) and entry.name != INDEX_DIRECTORY:
                 raise UsageError(f"holds a directory, {entry.name}, which cannot be linked: move it", path=directory)
 
 
@@ -115,7 +115,7 @@ def _replacing(parent: str, directory: str, names: Collection[str]) -> Iterator[
 def _link_others(old: str, new: str, names: Collection[str]) -> None:
     with os.scandir(old) as entries:
         for entry in entries:
-            if entry.name not in names and entry.name != _INDEX_DIRECTORY:
+            if entry.name not in names and entry.name != INDEX_DIRECTORY:
                 os.link(entry.path, os.path.join(new, entry.name), follow_symlinks=False)
 
 

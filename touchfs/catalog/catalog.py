@@ -19,11 +19,11 @@ import numpy as np
 from touchfs.catalog.columns import omit
 from touchfs.catalog.key_endings import NO_ENDINGS, Endings, parse_endings
 from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, SHOWN, STORED, UNKEYED, Table
-from touchfs.errors import ChangedError, FormatError, SourceError
+from touchfs.errors import ChangedError, FormatError, NotFoundError, map_os_errors
 from touchfs.format.arrow import ipc as arrow_ipc
 from touchfs.names import plain_path
 from touchfs.posix.trust import atomic_own_file, open_trusted
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Files, build_files, parse_files
 from touchfs.source.mapped import map_file
 
 VERSION = 4
@@ -59,7 +59,7 @@ class Facts:
     files (`touchfs.catalog.ends`), or empty.
     """
 
-    files: Mapping[str, FileIdentity]
+    files: Files
     samples: int
     seconds: float
     size: int
@@ -200,6 +200,7 @@ def write_catalog(
         "omitted": omitted,
         "kinds": [asdict(kind) for kind in kinds],
         **asdict(facts),
+        "files": build_files(facts.files),
     }
     with atomic_own_file(path) as file:
         for piece in arrow_ipc.build_file(schema, stored, {"touchfs": json.dumps(header)}):
@@ -218,12 +219,10 @@ class Catalog:
     def __init__(self, path: str, shard: str | None = None) -> None:
         self.path = path
         try:
-            with open(open_trusted(path, shard), "rb") as file:
+            with map_os_errors(path), open(open_trusted(path, shard), "rb") as file:
                 data = map_file(file.fileno())
-        except FileNotFoundError:
+        except NotFoundError:
             raise ChangedError("the catalog was removed: index the dataset again", path=path) from None
-        except OSError as error:
-            raise SourceError(error.strerror or str(error), path=path) from error
         try:
             parsed = arrow_ipc.parse_file(data)
             header = json.loads(parsed.metadata["touchfs"])
@@ -237,7 +236,7 @@ class Catalog:
                 *texts, rate = astuple(kind)
                 if type(rate) is not int or rate < 0 or not all(isinstance(text, str) for text in texts):
                     raise TypeError("a kind does not have strings and a rate")
-            files = {name: FileIdentity(**identity) for name, identity in header.pop("files").items()}
+            files = parse_files(header.pop("files"))
             endings = parse_endings(header.pop("endings"))
             self.facts = Facts(files=files, **header, endings=endings)
             paths = self.facts.keys_are_paths

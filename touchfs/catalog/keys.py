@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
+from touchfs.errors import ChangedError, FormatError, map_os_errors
 from touchfs.posix.trust import open_trusted
 from touchfs.source.mapped import map_file
 
@@ -56,13 +56,8 @@ class Keys:
     def __init__(self, path: str, source: str | None = None) -> None:
         self.path = path
         self._source = source
-        try:
-            with open(open_trusted(path, source), "rb") as file:
-                data = map_file(file.fileno())
-        except FileNotFoundError:
-            raise NotFoundError("no index of keys", path=path) from None
-        except OSError as error:
-            raise SourceError(error.strerror or str(error), path=path) from error
+        with map_os_errors(path), open(open_trusted(path, source), "rb") as file:
+            data = map_file(file.fileno())
         self.size = len(data)
         if self.size < HEADER.size:
             raise FormatError("not an index of keys", path=path, offset=0)

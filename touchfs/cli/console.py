@@ -19,7 +19,8 @@ from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
 from touchfs.shard.options import FIRST_DOT, LAST_DOT, Decompress, Options
-from touchfs.shard.other_formats import exists, refuse_remote
+from touchfs.shard.other_formats import refuse_remote
+from touchfs.source.data import find_type
 from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE, parse_size
 from touchfs.tree.tree import Entry, Tree
 
@@ -192,4 +193,4 @@ def _split(location: str) -> tuple[str, str]:
 
 
 def _exists(path: str) -> bool:
-    return exists(path) or exists(path + ".idx")
+    return find_type(path) is not None or find_type(path + ".idx") is not None

@@ -16,7 +16,7 @@ from touchfs.errors import NotFoundError
 from touchfs.limits import Limits
 from touchfs.shard.find import find_shards
 from touchfs.shard.pair import INDEX_SUFFIX
-from touchfs.shard.touchnet import METAINFO_NAMES, fingerprint
+from touchfs.shard.touchnet import METAINFO_NAMES, fingerprints
 
 
 @click.group("meta", no_args_is_help=False)
@@ -87,7 +87,7 @@ def _shards(dataset: str, limits: Limits) -> list[Annotations]:
 
 
 def _modality(path: str) -> str:
-    names = () if os.path.isfile(path) else fingerprint(path)
+    names = () if os.path.isfile(path) else fingerprints(path)
     for name in names:
         if name.endswith(INDEX_SUFFIX) and name.removesuffix(INDEX_SUFFIX) in METAINFO_NAMES:
             return name.removesuffix(INDEX_SUFFIX)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ from touchfs.catalog.keys import Holder, Keys
 from touchfs.catalog.table import Table
 from touchfs.errors import ChangedError, SourceError
 from touchfs.limits import LIMITS, Limits
-from touchfs.names import hash_of, plain_path, quote
+from touchfs.names import hash_of, hex_digest, plain_path, quote
 from touchfs.shard.open import kind_name, open_source
-from touchfs.source.concat import StoredFile
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.store import StoredFile
 
 _TABLES_KEPT = 64
 
@@ -33,7 +32,7 @@ class Shard:
 
     name: str
     path: str
-    files: dict[str, FileIdentity]
+    files: dict[str, Fingerprint]
     catalog: str
     samples: int
     seconds: float
@@ -48,7 +47,7 @@ class Shard:
     @property
     def mtime_ns(self) -> int:
         """The latest modification time of its files, in nanoseconds; 0 if there are none."""
-        return max((identity.mtime_ns for identity in self.files.values()), default=0)
+        return max((fingerprint.mtime_ns for fingerprint in self.files.values()), default=0)
 
     @property
     def identity(self) -> str:
@@ -56,9 +55,9 @@ class Shard:
 
         Rows also depend on everything in the catalog's name: the options, and the version of catalogs.
         """
-        listed = [f"{name}\0{f.size}\0{f.mtime_ns}\0{f.inode}" for name, f in self.files.items()]
+        listed = [f"{name}\0{fingerprint.hashed}" for name, fingerprint in self.files.items()]
         message = "\0".join([*listed, os.path.basename(self.catalog)])
-        return hashlib.blake2b(message.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+        return hex_digest(message.encode(errors="surrogateescape"))
 
     def source(self, name: str) -> StoredFile:
         """Open a file of the shard by name, as given by `source` of a kind of file in its catalog."""

@@ -13,8 +13,8 @@ from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Content, Extent, Memory
 from touchfs.form.plain import BYTES
 from touchfs.form.table import parse_form
-from touchfs.source.concat import StoredFile
 from touchfs.source.ranges import read_ranges
+from touchfs.source.store import StoredFile
 
 # Each open shard is a memory mapping, and a process may have at most 65,530 (vm.max_map_count).
 SHARDS_KEPT = 8192
@@ -143,7 +143,7 @@ class OpenShard:
     def _check(self, kind: int, source: StoredFile, offset: int, length: int) -> None:
         size = self._sizes[kind]
         if size < 0:
-            size = self._sizes[kind] = source.expected_size
+            size = self._sizes[kind] = source.size
         if not (offset >= 0 and 0 <= length <= size - offset):
             raise self._damaged()
 

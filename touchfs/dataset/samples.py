@@ -11,7 +11,6 @@ Samples can be used in threads, after a fork and after pickling; open shards are
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from abc import abstractmethod
@@ -31,6 +30,7 @@ from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
 from touchfs.dataset.sample import REPORT, Sample
 from touchfs.errors import FormatError
+from touchfs.names import hex_digest
 
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 
@@ -87,16 +87,16 @@ class Samples(Sequence[Sample]):
         with the same sizes have the same fingerprint.
         """
         facts = [
-            (shard.name, count, sorted((name, identity.size) for name, identity in shard.files.items()))
+            (shard.name, count, sorted((name, file.size) for name, file in shard.files.items()))
             for shard, count in zip(self.dataset.shards, self._counts(), strict=True)
         ]
-        return hashlib.blake2b(json.dumps([self.view, facts]).encode(), digest_size=16).hexdigest()
+        return hex_digest(json.dumps([self.view, facts]).encode())
 
     @cached_property
     def identity(self) -> str:
         """A hash that changes as soon as any file of the data changes: results computed from them are then invalid."""
         facts = [self.view, *((shard.path, shard.identity) for shard in self.dataset.shards)]
-        return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
+        return hex_digest(json.dumps(facts).encode())
 
     def _counts(self) -> Iterator[int]:
         return (end - start for start, end in zip(self._starts, self._starts[1:], strict=False))

@@ -29,7 +29,8 @@ from typing import Any, NamedTuple
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 
-_DECIMALS = 8
+# Decimal places of times in seconds.
+DECIMALS = 8
 _RATE_MAX, _CHANNELS_MAX, _LENGTH_MAX = 2**31 - 1, 2**16 - 1, 2**31 - 1
 _BLANKS = " \t\r\n"
 _decode = json.JSONDecoder().raw_decode
@@ -141,10 +142,15 @@ def _window(cut: tuple[Any, Any], rate: int, length: int) -> tuple[int, int]:
 
 
 def _samples_in(seconds: Any, rate: int) -> int:
-    """Convert seconds to samples as Lhotse does. Raises ValueError or OverflowError if it is not a finite number."""
+    """The `samples_of` a value of a manifest. Raises ValueError or OverflowError if it is not a finite number."""
     if type(seconds) not in (int, float):
         raise ValueError
-    return int(Decimal(round(seconds * rate, _DECIMALS)).to_integral_value(ROUND_HALF_UP))
+    return samples_of(seconds, rate)
+
+
+def samples_of(seconds: float, rate: int) -> int:
+    """The number of samples in a time: rounded to `DECIMALS`, which removes floating-point errors, then half up."""
+    return int(Decimal(round(seconds * rate, DECIMALS)).to_integral_value(ROUND_HALF_UP))
 
 
 def _start(supervision: Supervision) -> float:

@@ -16,7 +16,6 @@ together.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -55,14 +54,15 @@ from touchfs.indexing.preparing import (
     prepare_shards,
 )
 from touchfs.indexing.silent import shards_of_silent, silent_notice, silent_paths
-from touchfs.names import assign
+from touchfs.names import assign, hex_digest
 from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
 from touchfs.shard.find import candidates, find_shards
-from touchfs.shard.open import fingerprint, shard_name
+from touchfs.shard.open import fingerprints, shard_name
 from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.shard.other_formats import refuse_remote
-from touchfs.source.local import FileIdentity
+from touchfs.source.data import Look
+from touchfs.source.fingerprint import Files
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +96,10 @@ def open_dataset(
     refuse_remote(source)
     source = os.path.abspath(source)
     place = index_place(source, in_place=in_place)
-    silent = frozenset[str]() if patience_seconds is None else silent_paths(candidates(source), patience_seconds)
-    work = _Work(source, options, force, executor, progress, preparing, indexed_now, silent)
+    look, silent = Look(), frozenset[str]()
+    if patience_seconds is not None:
+        silent = silent_paths(candidates(source, look), patience_seconds, look)
+    work = _Work(source, options, force, executor, progress, preparing, indexed_now, silent, look)
     try:
         if not in_memory:
             check_place(place, source)
@@ -108,7 +110,7 @@ def open_dataset(
 
 
 class _Work(NamedTuple):
-    """The arguments of `open_dataset`, and the shards that do not answer."""
+    """The arguments of `open_dataset`, the shards that do not answer, and the one look at all others."""
 
     source: str
     options: Options
@@ -118,12 +120,13 @@ class _Work(NamedTuple):
     preparing: Progress
     indexed_now: Callable[[str], None]
     silent: Collection[str]
+    look: Look
 
 
 def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     """Open a dataset whose index is in the directory `place`, or will be made there."""
-    source, options, force, executor, progress, preparing, indexed_now, silent = work
-    paths = [os.path.abspath(path) for path in find_shards(source, silent)]
+    source, options, force, executor, progress, preparing, indexed_now, silent, look = work
+    paths = [os.path.abspath(path) for path in find_shards(source, silent, look)]
     distrusted: list[str] = []
 
     def index_path(path: str, suffix: str) -> str:
@@ -135,22 +138,26 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     before = DatasetFile(source) if force else load_dataset_file(dataset_file, source, distrusted)
     known, moved_from = before.shards, before.moved_from
     paths, unseen = shards_of_silent(paths, set(map(os.path.abspath, silent)), known)
+    seen = {path: _files(path, look) for path in dict.fromkeys(paths) if path not in unseen}
     shards = {
         path: shard
         for path in paths
         if (shard := known.get(path)) is not None
         and os.path.dirname(shard.catalog) == place
-        and (_has_catalog(shard, distrusted) if path in unseen else _is_current(shard, options, distrusted))
+        and (path in unseen or _is_current(shard, seen[path], options))
+        and _has_catalog(shard, distrusted)
     }
     for path in unseen - shards.keys():
         make_place(place)
         notice = silent_notice(path, index_path(path, ""))
         shards[path] = _shard(path, notice.path, notice.facts)
-    decompressed = find_prepared(path for path in dict.fromkeys(paths) if path not in unseen)
+    decompressed = find_prepared({path: files or {} for path, files in seen.items()})
     # A shard whose decompression failed, or that is empty, is known from its catalog alone.
-    missing = [
-        path for path, form in decompressed.items() if form is None and (path not in shards or shards[path].size)
-    ]
+    missing = {
+        path: seen[path] or {}
+        for path, form in decompressed.items()
+        if form is None and (path not in shards or shards[path].size)
+    }
     if missing:
         make_place(place)
     for path, outcome in prepare_shards(
@@ -163,21 +170,21 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     if not force and not in_place:  # an index in place moves with its data
         new = [path for path in paths if path not in shards and not os.path.lexists(index_path(path, CATALOG_SUFFIX))]
         moved = take_over(
-            place, {path: _files(path) or {} for path in new}, lambda path: index_path(path, CATALOG_SUFFIX)
+            place, {path: seen[path] or {} for path in new}, lambda path: index_path(path, CATALOG_SUFFIX)
         )
         moved_from = next(iter(moved.values()), moved_from)
     tasks = [
-        _Task(path, index_path(path, CATALOG_SUFFIX), options, force)
+        _Task(path, index_path(path, CATALOG_SUFFIX), options, force, seen[path])
         for path in dict.fromkeys(paths)
         if path not in shards
     ]
     if tasks:
-        sized = [(task, _size(task.path)) for task in tasks]
+        sized = [(task, sum(file.size for file in (task.files or {}).values())) for task in tasks]
         for shard, problem in jobs.run_sized(_index, sized, executor, progress=progress):
             shards[shard.path] = shard
             distrusted += [problem] if problem else []
             indexed_now(shard.path)
-    names = map(os.fsdecode, unique_names(paths, {path: shards[path].files for path in unseen}))
+    names = map(os.fsdecode, unique_names(paths, {path: shard.files for path, shard in shards.items()}))
     named = [_named(shards[path], name) for path, name in zip(paths, names, strict=True)]
     permanent = {shard.path: shard for shard in named if not is_notice(shard)}
     if tasks or missing or known.keys() != permanent.keys():
@@ -225,14 +232,12 @@ def _open_keys(
     return known if len(known) else "no sample has a key of its own"
 
 
-def unique_names(
-    paths: Sequence[str], known: Mapping[str, Mapping[str, FileIdentity]] = MappingProxyType({})
-) -> list[bytes]:
+def unique_names(paths: Sequence[str], files: Mapping[str, Files] = MappingProxyType({})) -> list[bytes]:
     """The shards' directory names in the tree: the name of each by its path, with `~n` for repeated names.
 
-    Shards whose fingerprint is in `known` are not accessed.
+    `files` has the fingerprints of shards by path.
     """
-    stems = [shard_name(path, known.get(path)) for path in paths]
+    stems = [shard_name(path, files.get(path, {})) for path in paths]
     return [name for _, (name,) in assign(stems, [[None] for _ in stems])]
 
 
@@ -242,6 +247,7 @@ class _Task:
     catalog: str
     options: Options
     force: bool
+    files: Files | None
 
 
 def _index(task: _Task) -> tuple[Shard, str]:
@@ -276,20 +282,19 @@ def _shard(path: str, catalog: str, facts: Facts) -> Shard:
 
 
 def _known_facts(task: _Task) -> Facts | None:
-    """The facts of the existing catalog, if it matches the shard as it is now."""
+    """The facts of the existing catalog, if it matches the shard as it was seen."""
     try:
         facts = Catalog(task.catalog, task.path).facts
     except UntrustedError:
         raise
     except TouchfsError:
         return None
-    return facts if facts.files == _files(task.path) else None
+    return facts if facts.files == task.files else None
 
 
-def _is_current(shard: Shard, options: Options, distrusted: list[str]) -> bool:
+def _is_current(shard: Shard, files: Files | None, options: Options) -> bool:
     """True if the known facts are current. After a failed decompression they are, until the next attempt."""
-    is_known = options.decompress is Decompress.LATER and is_waiting(shard)
-    return (is_known or _files(shard.path) == shard.files) and _has_catalog(shard, distrusted)
+    return files == shard.files or (options.decompress is Decompress.LATER and is_waiting(shard))
 
 
 def _has_catalog(shard: Shard, distrusted: list[str]) -> bool:
@@ -303,15 +308,10 @@ def _has_catalog(shard: Shard, distrusted: list[str]) -> bool:
         return False
 
 
-def _size(path: str) -> int:
-    """The bytes of a shard, for progress."""
-    return sum(identity.size for identity in (_files(path) or {}).values())
-
-
-def _files(path: str) -> dict[str, FileIdentity] | None:
-    """Identities of a shard's files: empty if it does not exist, None if that is unknown."""
+def _files(path: str, look: Look) -> Files | None:
+    """Fingerprints of a shard's files: empty if it does not exist, None if that is unknown."""
     try:
-        return fingerprint(path)
+        return fingerprints(path, look)
     except NotFoundError:
         return {}
     except TouchfsError:
@@ -319,4 +319,4 @@ def _files(path: str) -> dict[str, FileIdentity] | None:
 
 
 def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    return hex_digest(text.encode(errors="surrogateescape"))

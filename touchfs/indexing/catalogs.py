@@ -8,7 +8,7 @@ Each sample is visited once, in order. Its key, its rows and its names are kept 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import chain
 
@@ -23,9 +23,10 @@ from touchfs.form.base import Form
 from touchfs.form.plain import BYTES, INLINE
 from touchfs.format.arrow.ipc import Column
 from touchfs.sample import Field, StoredRecording, StoredSample
-from touchfs.shard.open import fingerprint, keys_are_paths, open_shard
+from touchfs.shard.open import file_paths, fingerprints, keys_are_paths, open_shard
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.source.local import FileIdentity
+from touchfs.source.data import Look
+from touchfs.source.fingerprint import Files
 from touchfs.view import raw, segments
 from touchfs.view.file import File
 
@@ -40,22 +41,22 @@ _THEN = "then `touchfs reload`, or mount again."
 
 def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT) -> Facts:
     """Index one shard. A damaged shard raises no error: its catalog reports the damage."""
-    files: dict[str, FileIdentity] = {}
-    are_paths = keys_are_paths(shard_path)
-    made = _Tables(keys_are_paths=are_paths)
+    files: Files = {}
     try:
-        files = fingerprint(shard_path)
+        files = fingerprints(shard_path, Look())
+        are_paths = keys_are_paths(shard_path, files)
+        made = _Tables(keys_are_paths=are_paths)
         with progress.stage(_OPENING):
-            opened = open_shard(shard_path, options)
+            opened = open_shard(shard_path, options, files)
         with closing(opened) as shard:
-            files, size, index_size = dict(shard.files), shard.size, shard.index_size
+            size, index_size = shard.size, shard.index_size
             with progress.stage(_SAMPLES, of=len(shard)):
                 for sample in progress.each(shard):
                     made.add(sample)
             report = made.report(shard_path, shard.problems, shard.remarks)
         digest = ""
         with suppress(TouchfsError):  # a file that no sample needs may be unreadable
-            digest = digest_ends(shard_path, files)
+            digest = digest_ends(file_paths(shard_path, files))
         with progress.stage(_NAMES, of=made.samples):
             tables = made.columns(report)
     except TouchfsError as error:
@@ -77,7 +78,7 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
     return facts
 
 
-def make_broken(catalog_path: str, error: TouchfsError, files: Mapping[str, FileIdentity]) -> Facts:
+def make_broken(catalog_path: str, error: TouchfsError, files: Files) -> Facts:
     """Write the catalog of a shard that cannot be served."""
     remedy = "Repair it or make it again"
     if isinstance(error, SourceError | MissingExtraError):
@@ -87,7 +88,7 @@ def make_broken(catalog_path: str, error: TouchfsError, files: Mapping[str, File
     return make_notice(catalog_path, report, files)
 
 
-def make_notice(catalog_path: str, text: str, files: Mapping[str, FileIdentity], stem: str = REPORT_STEM) -> Facts:
+def make_notice(catalog_path: str, text: str, files: Files, stem: str = REPORT_STEM) -> Facts:
     """Write a catalog that shows only a text, as `stem`.txt."""
     made = _Tables()
     facts = Facts(files, 0, 0.0, 0, 0, 0, text if stem == REPORT_STEM else "")

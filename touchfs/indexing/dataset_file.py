@@ -12,7 +12,7 @@ from touchfs.catalog.key_endings import parse_endings
 from touchfs.dataset import Shard
 from touchfs.errors import UntrustedError
 from touchfs.posix.trust import atomic_own_file, open_trusted
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import build_files, parse_files
 
 DATASET_SUFFIX = ".dataset.json"
 _SHARD_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(Shard).items()}
@@ -46,8 +46,7 @@ def load_dataset_file(path: str, source: str, distrusted: list[str]) -> DatasetF
 
 
 def _parse_shard(record: dict[str, Any]) -> Shard:
-    files = {name: FileIdentity(**identity) for name, identity in record["files"].items()}
-    shard = Shard(**{**record, "files": files, "endings": parse_endings(record["endings"])})
+    shard = Shard(**{**record, "files": parse_files(record["files"]), "endings": parse_endings(record["endings"])})
     for name, kind in _SHARD_TYPES.items():
         if not isinstance(getattr(shard, name), kind):
             raise TypeError(f"{name} is not of {kind}")
@@ -56,7 +55,8 @@ def _parse_shard(record: dict[str, Any]) -> Shard:
 
 def save_dataset_file(path: str, source: str, shards: Iterable[Shard], moved_from: str) -> None:
     """Write a dataset file. Raises UnwritableError or SourceError."""
-    content = {"version": VERSION, "source": source, "shards": [asdict(shard) for shard in shards]}
+    records = [{**asdict(shard), "files": build_files(shard.files)} for shard in shards]
+    content = {"version": VERSION, "source": source, "shards": records}
     if moved_from:
         content["moved_from"] = moved_from
     with atomic_own_file(path) as file:

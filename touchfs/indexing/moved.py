@@ -18,9 +18,8 @@ from touchfs.catalog.ends import digest_ends
 from touchfs.errors import TouchfsError
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, load_dataset_file
 from touchfs.posix.trust import atomic_own_file
-from touchfs.source.local import FileIdentity
-
-Files = Mapping[str, FileIdentity]
+from touchfs.shard.open import file_paths
+from touchfs.source.fingerprint import Files, Fingerprint
 
 
 def take_over(directory: str, shards: Mapping[str, Files], name: Callable[[str], str]) -> dict[str, str]:
@@ -46,14 +45,14 @@ def take_over(directory: str, shards: Mapping[str, Files], name: Callable[[str],
     return moved
 
 
-def _key(files: Files) -> tuple[tuple[str, FileIdentity], ...]:
+def _key(files: Files) -> tuple[tuple[str, Fingerprint], ...]:
     return tuple(sorted(files.items(), key=lambda item: item[0]))
 
 
 def _fits(path: str, files: Files, catalog: str) -> bool:
     try:
         digest = Catalog(catalog, path).facts.digest
-        return bool(digest) and digest == digest_ends(path, files)
+        return bool(digest) and digest == digest_ends(file_paths(path, files))
     except TouchfsError:
         return False
 

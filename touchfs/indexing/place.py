@@ -8,6 +8,8 @@ import platformdirs
 
 from touchfs.posix.atomic import write_error
 from touchfs.posix.trust import INDEX_DIRECTORY, check_trusted_directory, make_directory, make_private
+from touchfs.source.data import find_type
+from touchfs.source.store import FileType
 
 
 def index_directory() -> str:
@@ -20,7 +22,7 @@ def index_place(source: str, *, in_place: bool = False) -> str:
     if not in_place:
         return index_directory()
     source = os.path.abspath(source)
-    return os.path.join(source if os.path.isdir(source) else os.path.dirname(source), INDEX_DIRECTORY)
+    return os.path.join(source if find_type(source) is FileType.DIRECTORY else os.path.dirname(source), INDEX_DIRECTORY)
 
 
 def check_place(place: str, source: str) -> None:

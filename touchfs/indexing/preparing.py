@@ -7,7 +7,7 @@ later, or never (`Options.decompress`). A shard without its decompressed form sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from typing import NamedTuple
@@ -20,10 +20,10 @@ from touchfs.dataset import Dataset, Shard
 from touchfs.errors import NotFoundError, SourceError, TouchfsError
 from touchfs.indexing.catalogs import make_broken, make_notice
 from touchfs.progress import Progress, reached, stage
-from touchfs.shard.open import compressed_files, fingerprint
+from touchfs.shard.open import compressed_files, fingerprints
 from touchfs.shard.options import Decompress
 from touchfs.source.decompressed import decompressed, find
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Files
 from touchfs.source.scratch import Scratch, ScratchFile
 
 CATALOG_SUFFIX = ".arrow"
@@ -40,60 +40,63 @@ class Notice(NamedTuple):
     facts: Facts
 
 
-def find_prepared(paths: Iterable[str]) -> dict[str, list[ScratchFile] | None]:
-    """The decompressed forms of each shard with compressed files, or None if any is missing."""
-    return {path: _find(files) for path in paths if (files := _compressed(path))}
+def find_prepared(shards: Mapping[str, Files]) -> dict[str, list[ScratchFile] | None]:
+    """The decompressed forms of each shard with compressed files, or None if any is missing.
+
+    `shards` has the fingerprints of each shard by path.
+    """
+    return {path: _find(compressed) for path, files in shards.items() if (compressed := compressed_files(path, files))}
 
 
-def _find(files: Mapping[str, FileIdentity]) -> list[ScratchFile] | None:
+def _find(files: Files) -> list[ScratchFile] | None:
     forms = [find(*each) for each in files.items()]
     existing = [form for form in forms if form is not None]
     return existing if len(existing) == len(forms) else None
 
 
-def _compressed(path: str) -> dict[str, FileIdentity]:
-    with suppress(NotFoundError, SourceError):
-        return compressed_files(path)
-    return {}
-
-
 def prepare_shards(
-    paths: Sequence[str], when: Decompress, place: Callable[[str], str], executor: Executor | None, progress: Progress
+    shards: Mapping[str, Files],
+    when: Decompress,
+    place: Callable[[str], str],
+    executor: Executor | None,
+    progress: Progress,
 ) -> Iterator[tuple[str, list[ScratchFile] | Notice]]:
     """Decompress shards, or write for each a catalog with the reason why not, at its `place` plus a suffix.
 
-    Yields each path with its decompressed forms or that catalog. `progress` is called with compressed bytes.
+    `shards` has the fingerprints of each shard by path. Yields each path with its decompressed forms or that catalog.
+    `progress` is called with compressed bytes.
     """
     if when is not Decompress.NOW:
-        yield from ((path, _notice(path, place(path), when)) for path in paths)
+        yield from ((path, _notice(path, files, place(path), when)) for path, files in shards.items())
         return
-    for path, outcome in zip(paths, _prepare_all(paths, executor, progress), strict=True):
+    for (path, files), outcome in zip(shards.items(), _prepare_all(shards, executor, progress), strict=True):
         if isinstance(outcome, TouchfsError):
             catalog = place(path) + CATALOG_SUFFIX
-            yield path, Notice(catalog, make_broken(catalog, outcome, _files(path)))
+            yield path, Notice(catalog, make_broken(catalog, outcome, files))
         else:
             yield path, outcome
 
 
 def _prepare_all(
-    paths: Sequence[str], executor: Executor | None, progress: Progress
+    shards: Mapping[str, Files], executor: Executor | None, progress: Progress
 ) -> Iterator[list[ScratchFile] | TouchfsError]:
-    sized = [(path, sum(identity.size for identity in _compressed(path).values())) for path in paths]
-    if executor is None or len(paths) == 1:
+    sized = [(path, _size(compressed_files(path, files))) for path, files in shards.items()]
+    if executor is None or len(shards) == 1:
         yield from jobs.run_sized(_prepare, sized, progress=progress)
         return
     errors = jobs.run_sized(_error_of, sized, executor, progress=progress)
-    yield from (error or _prepare(path) for path, error in zip(paths, errors, strict=True))
+    yield from (error or _prepare(path) for path, error in zip(shards, errors, strict=True))
 
 
 def _prepare(path: str) -> list[ScratchFile] | TouchfsError:
+    """Decompress the files of a shard, as they are now: its turn may come hours after the look at all shards."""
     forms = []
     try:
-        files = compressed_files(path)
-        total = sum(identity.size for identity in files.values())
-        for file, identity in files.items():
-            with stage(identity.size / max(total, 1)):
-                forms.append(decompressed(file, identity, reached))
+        files = compressed_files(path, fingerprints(path))
+        total = _size(files)
+        for file, fingerprint in files.items():
+            with stage(fingerprint.size / max(total, 1)):
+                forms.append(decompressed(file, fingerprint, reached))
     except TouchfsError as error:
         return error
     return forms
@@ -105,25 +108,21 @@ def _error_of(path: str) -> TouchfsError | None:
     return outcome if isinstance(outcome, TouchfsError) else None
 
 
-def _notice(path: str, place: str, when: Decompress) -> Notice:
-    files = _files(path)
+def _notice(path: str, files: Files, place: str, when: Decompress) -> Notice:
     store, shown = one_line(Scratch.configured().directory), one_line(path)
     if when is Decompress.NEVER:
         problem = f"is compressed, and its decompressed form is not in the scratch store {store}"
         text = f"This shard cannot be served.\n\n{shown}: {problem}.\n\nMount or index it without --no-decompress.\n"
         return Notice(place + _REFUSED_SUFFIX, make_notice(place + _REFUSED_SUFFIX, text, files))
-    size = sum(identity.size for identity in files.values())
     text = (
-        f"{shown} ({size:,} bytes) is being decompressed into the scratch store {store}.\n\n"
+        f"{shown} ({_size(files):,} bytes) is being decompressed into the scratch store {store}.\n\n"
         "When that is done, and it is indexed, its samples are shown here. There is nothing to do.\n"
     )
     return Notice(place + _PREPARING_SUFFIX, make_notice(place + _PREPARING_SUFFIX, text, files, PREPARING_STEM))
 
 
-def _files(path: str) -> dict[str, FileIdentity]:
-    with suppress(NotFoundError, SourceError):
-        return fingerprint(path)
-    return {}
+def _size(files: Files) -> int:
+    return sum(fingerprint.size for fingerprint in files.values())
 
 
 def is_notice(shard: Shard) -> bool:
@@ -137,7 +136,11 @@ def is_waiting(shard: Shard) -> bool:
         return True
     if shard.catalog.endswith(SILENT_SUFFIX):
         return False
-    return bool(shard.report) and not shard.files and bool(_compressed(shard.path))
+    if not shard.report or shard.files:
+        return False
+    with suppress(NotFoundError, SourceError):
+        return bool(compressed_files(shard.path, fingerprints(shard.path)))
+    return False
 
 
 def hold(dataset: Dataset, decompressed_forms: Iterable[list[ScratchFile] | None]) -> None:
@@ -147,8 +150,8 @@ def hold(dataset: Dataset, decompressed_forms: Iterable[list[ScratchFile] | None
 
 def hold_all(dataset: Dataset) -> None:
     """Like `hold`, for a dataset that another process opened: finds the decompressed forms again."""
-    paths = [shard.path for shard in dataset.shards if shard.size and shard.path not in dataset.unseen]
-    hold(dataset, find_prepared(paths).values())
+    shards = {shard.path: shard.files for shard in dataset.shards if shard.size and shard.path not in dataset.unseen}
+    hold(dataset, find_prepared(shards).values())
 
 
 def release(dataset: Dataset) -> None:

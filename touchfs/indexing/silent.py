@@ -14,8 +14,11 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from time import monotonic
 
+from touchfs.errors import NotFoundError, SourceError
 from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
+from touchfs.source.data import DATA
+from touchfs.source.store import FileType, Store
 
 # How long a mount waits by default.
 PATIENCE_SECONDS = 10.0
@@ -24,8 +27,9 @@ THREADS_MAX = 256
 _NEXT_SECONDS = 0.05
 
 
-def silent_paths(paths: Iterable[str], seconds: float) -> frozenset[str]:
-    """The paths that do not answer within `seconds`. Of a directory, all entries must answer.
+def silent_paths(paths: Iterable[str], seconds: float, store: Store = DATA) -> frozenset[str]:
+    """The paths that do not answer within `seconds`. Of a directory, all entries must answer. If `store` is a `Look`,
+    it has their answers afterwards.
 
     If so many paths hang that no thread is left, all remaining ones count as silent too.
     """
@@ -40,7 +44,7 @@ def silent_paths(paths: Iterable[str], seconds: float) -> frozenset[str]:
                 in_progress[me] = "", monotonic()
                 path = todo.popleft()
                 in_progress[me] = path, monotonic()
-                _access(path)
+                _access(path, store)
         in_progress.pop(me, None)
         ended.set()
 
@@ -58,13 +62,12 @@ def silent_paths(paths: Iterable[str], seconds: float) -> frozenset[str]:
     return frozenset([*todo, *(path for path, _ in list(in_progress.values()) if path)])
 
 
-def _access(path: str) -> None:
-    with suppress(OSError):
-        os.stat(path)
-        with os.scandir(path) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    entry.stat()
+def _access(path: str, store: Store) -> None:
+    with suppress(NotFoundError, SourceError):
+        if store.stat(path).type is FileType.DIRECTORY:
+            for entry in store.list(path):
+                with suppress(NotFoundError, SourceError):
+                    store.stat(os.path.join(path, entry.name))
 
 
 def shards_of_silent(paths: Iterable[str], silent: Collection[str], known: Iterable[str]) -> tuple[list[str], set[str]]:

@@ -15,9 +15,9 @@ from touchfs.errors import NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.format.tar.grouping import INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect
 from touchfs.peers.judge import State, Verdict, judge
 from touchfs.peers.lists import SQLITE_NAME, is_list, judge_list
-from touchfs.peers.write import identify, index_path, write_index
-
-_COMPRESSED = (".gz", ".zst", ".xz", ".bz2", ".lz4")
+from touchfs.peers.write import COMPRESSED_SUFFIXES, identify, index_path, write_index
+from touchfs.source.data import DATA, find_type
+from touchfs.source.store import FileType
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ def run_task(work: Callable[[Task], TaskResult], task: Task) -> TaskResult:
 def size_of(task: Task) -> int:
     """The bytes of a task's data, for progress; 0 if unknown."""
     try:
-        return os.path.getsize(task.data)
-    except OSError:
+        return DATA.stat(task.data).fingerprint.size
+    except (NotFoundError, SourceError):
         return 0
 
 
@@ -122,7 +122,7 @@ def find_shar(directory: str) -> list[tuple[str, Dialect | None]]:
         if name.endswith((".jsonl", ".tar")) and not name.startswith("."):
             found.append((path, None if name.endswith(".jsonl") else Dialect.LHOTSE))
     if not found:
-        compressed = any(name.endswith(_COMPRESSED) for name in _names(directory))
+        compressed = any(name.endswith(COMPRESSED_SUFFIXES) for name in _names(directory))
         remark = "; what is compressed has no index, and Lhotse only streams it" if compressed else ""
         raise NotFoundError(f"no .jsonl and no .tar here{remark}", path=directory)
     return found
@@ -130,13 +130,13 @@ def find_shar(directory: str) -> list[tuple[str, Dialect | None]]:
 
 def find_indexes(source: str) -> Iterator[Task]:
     """Tasks for all indexes at a path: in a directory, the index itself, or the index of a file."""
-    if os.path.isdir(source):
+    if find_type(source) is FileType.DIRECTORY:
         for directory, directories, names in os.walk(source):
             directories.sort()
             for name in sorted(names):
                 path = os.path.join(directory, name)
                 if name == SQLITE_NAME or name.endswith((".idxpack", ".json")):
-                    if os.path.isfile(path) and is_list(path):
+                    if find_type(path) is FileType.FILE and is_list(path):
                         yield Task(path, path)
                 elif (data := _data_of(path)) is not None:
                     yield Task(data, path)
@@ -146,21 +146,16 @@ def find_indexes(source: str) -> Iterator[Task]:
         yield Task(source, source)
     else:
         beside = [source + suffix for suffix in (INDEX_SUFFIX, WDS_V2_SUFFIX)]
-        for index in [index for index in beside if os.path.exists(index)] or beside[:1]:
+        for index in [index for index in beside if find_type(index) is not None] or beside[:1]:
             yield Task(source, index)
 
 
 def _data_of(index: str) -> str | None:
     for suffix in (WDS_V2_SUFFIX, INDEX_SUFFIX):
-        if index.endswith(suffix) and os.path.isfile(data := index.removesuffix(suffix)):
+        if index.endswith(suffix) and find_type(data := index.removesuffix(suffix)) is FileType.FILE:
             return data
     return None
 
 
 def _names(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except FileNotFoundError as error:
-        raise NotFoundError("no such directory", path=directory) from error
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=directory) from error
+    return sorted(entry.name for entry in DATA.list(directory))

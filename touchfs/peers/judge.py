@@ -30,7 +30,8 @@ from touchfs.format.tar import members as tar
 from touchfs.format.tar.grouping import COMPANION_SUFFIX, WDS_V2_SUFFIX, Dialect, Grouping, grouping
 from touchfs.format.tar.header import BLOCK, parse_header
 from touchfs.progress import reached
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.source.data import DATA
+from touchfs.source.store import StoredFile
 
 _READ_SIZE = 2**20
 _BLANK_SIZE_MAX = 2**12
@@ -74,9 +75,9 @@ class Verdict:
 
 def judge(index: str, data: str) -> Verdict:
     """Verify the index of one file. Raises FormatError, with the offset, if the data itself is damaged."""
-    source = LocalFile(data)
+    source = DATA.open(data)
     size = source.size
-    file = LocalFile(index)
+    file = DATA.open(index)
     try:
         if file.size > OFFSET.itemsize * (size + _NUMBERS_MORE):
             return Verdict(
@@ -94,7 +95,7 @@ def judge(index: str, data: str) -> Verdict:
     return judge_offsets(index, offsets, source, size)
 
 
-def judge_offsets(index: str, offsets: Offsets, source: LocalFile, size: int) -> Verdict:
+def judge_offsets(index: str, offsets: Offsets, source: StoredFile, size: int) -> Verdict:
     """Verify offsets, which ascend to at most `size`, against the data. Raises FormatError if the data is damaged."""
     try:
         if is_tar(source, size):
@@ -105,7 +106,7 @@ def judge_offsets(index: str, offsets: Offsets, source: LocalFile, size: int) ->
         raise
 
 
-def is_tar(source: LocalFile, size: int) -> bool:
+def is_tar(source: StoredFile, size: int) -> bool:
     """True if a file is a tar, by its first block; by its name only if that is damaged."""
     if size >= BLOCK:
         block = bytes(source.read(0, BLOCK))
@@ -128,7 +129,7 @@ def _judge_unparsed(index: str, stored: bytes, size: int, error: FormatError) ->
     return Verdict(index, State.DAMAGED, str(error))
 
 
-def _judge_lines(index: str, offsets: Offsets, source: LocalFile, size: int) -> Verdict:
+def _judge_lines(index: str, offsets: Offsets, source: StoredFile, size: int) -> Verdict:
     """For Lhotse and NeMo all lines are samples; for Energon only lines that are not blank."""
     samples, found, blank = len(offsets) - 1, 0, False
     for starts in jsonl.line_offsets(source.read(at, min(_READ_SIZE, size - at)) for at in range(0, size, _READ_SIZE)):
@@ -199,7 +200,7 @@ class _Candidate:
             self.problem = f"sample {self.found} is at byte {offsets[self.found]} in it, where none begins in the tar"
 
 
-def _judge_tar(index: str, offsets: Offsets, source: LocalFile, size: int) -> Verdict:
+def _judge_tar(index: str, offsets: Offsets, source: StoredFile, size: int) -> Verdict:
     candidates = [_Candidate(dialect) for dialect in _GROUPED]
     live = candidates
     end = 0
@@ -229,9 +230,9 @@ def _judge_tar(index: str, offsets: Offsets, source: LocalFile, size: int) -> Ve
     return Verdict(index, State.FITS, f"{counted(samples)}, for {named}{without}", samples, readers)
 
 
-def _judge_strict(index: str, stored: bytes, source: LocalFile, size: int) -> Verdict:
+def _judge_strict(index: str, stored: bytes, source: StoredFile, size: int) -> Verdict:
     """Verify an index of NeMo's v2: its companion, the tar that the companion describes, and the offsets."""
-    companion = LocalFile(index + COMPANION_SUFFIX)
+    companion = DATA.open(index + COMPANION_SUFFIX)
     try:
         if companion.size > _COMPANION_SIZE_MAX:
             return Verdict(index, State.DAMAGED, f"its companion {COMPANION_SUFFIX} has {companion.size} bytes")
@@ -240,8 +241,8 @@ def _judge_strict(index: str, stored: bytes, source: LocalFile, size: int) -> Ve
         return Verdict(index, State.DAMAGED, f"its companion {index}{COMPANION_SUFFIX} is missing")
     except FormatError as error:
         return Verdict(index, State.DAMAGED, f"{COMPANION_SUFFIX}: {error}")
-    identity = FileIdentity.of(os.stat(source.path))
-    if expected.size != size or (expected.identity is None and expected.mtime_ns != identity.mtime_ns):
+    found = DATA.stat(source.path).fingerprint
+    if expected.size != size or (expected.identity is None and expected.mtime_ns != found.mtime_ns):
         return Verdict(index, State.STALE, "the tar has another size or time than when it was made")
     starts = _strict_starts(grouping(Dialect.WDS_V2), source, size)
     for ordinal, offset in enumerate(parse(stored, size)[:-1].tolist()):
@@ -254,7 +255,7 @@ def _judge_strict(index: str, stored: bytes, source: LocalFile, size: int) -> Ve
     return Verdict(index, State.FITS, text, expected.samples, readers)
 
 
-def _strict_starts(group: Grouping, source: LocalFile, size: int) -> Iterator[int]:
+def _strict_starts(group: Grouping, source: StoredFile, size: int) -> Iterator[int]:
     try:
         for member in tar.members(source.read, size):
             if group.begins(member.name, member.header_offset, member.kind is tar.MemberType.FILE):

@@ -25,8 +25,9 @@ from touchfs.format.idx import idxpack
 from touchfs.format.tar import members as tar
 from touchfs.format.tar.grouping import Dialect, grouping, webdataset_key
 from touchfs.peers.judge import State, Verdict, counted, judge_offsets
+from touchfs.source.data import DATA, find_type
 from touchfs.source.drive import drive
-from touchfs.source.local import LocalFile
+from touchfs.source.store import FileType, StoredFile
 
 SQLITE_NAME = "index.sqlite"
 _INFO_NAME = ".info.json"
@@ -39,7 +40,7 @@ _Place = tuple[str, int, int]  # a sample or a file in it: key or name, offset, 
 
 def is_list(path: str) -> bool:
     """True if a file is an index of many shards, by its first bytes."""
-    file = LocalFile(path)
+    file = DATA.open(path)
     head = file.read(0, min(file.size, 4096))
     if head.startswith((idxpack.MAGIC[:7], _SQLITE_MAGIC)):
         return True
@@ -48,7 +49,8 @@ def is_list(path: str) -> bool:
 
 def judge_list(path: str) -> Iterator[Verdict]:
     """A verdict on each shard of an index of many. Raises FormatError if the index as a whole is damaged."""
-    head = LocalFile(path).read(0, min(LocalFile(path).size, len(_SQLITE_MAGIC)))
+    file = DATA.open(path)
+    head = file.read(0, min(file.size, len(_SQLITE_MAGIC)))
     try:
         if head.startswith(_SQLITE_MAGIC):
             yield from _judge_sqlite(path)
@@ -62,7 +64,7 @@ def judge_list(path: str) -> Iterator[Verdict]:
 
 
 def _judge_pack(path: str) -> Iterator[Verdict]:
-    file = LocalFile(path)
+    file = DATA.open(path)
     pack = drive(idxpack.scan_pack(file.size), file)
     for segment, (name, row) in enumerate(zip(pack.paths, pack.segments, strict=True)):
         content = idxpack.SegmentContent(int(row["flags"]))
@@ -85,7 +87,7 @@ def _judge_pack(path: str) -> Iterator[Verdict]:
 
 
 def _judge_wids(path: str) -> Iterator[Verdict]:
-    file = LocalFile(path)
+    file = DATA.open(path)
     if file.size > _JSON_SIZE_MAX:
         raise FormatError(f"{file.size} bytes are too many for a list of shards")
     try:
@@ -116,7 +118,7 @@ def _wids_shard(entry: dict[str, Any], base: str) -> tuple[str, int, int | None]
     return base + name, samples, size
 
 
-def _count(shard: LocalFile, dialect: Dialect) -> int:
+def _count(shard: StoredFile, dialect: Dialect) -> int:
     group = grouping(dialect)
     return sum(
         group.begins(member.name, member.header_offset, member.kind is tar.MemberType.FILE)
@@ -144,7 +146,7 @@ def _judge_sqlite(path: str) -> Iterator[Verdict]:
 
 def _energon_shards(info: str) -> list[str]:
     """The names of Energon's shards, in the order of `tar_file_id`."""
-    file = LocalFile(info)
+    file = DATA.open(info)
     try:
         if file.size > _JSON_SIZE_MAX:
             raise ValueError("too large")
@@ -153,7 +155,7 @@ def _energon_shards(info: str) -> list[str]:
         raise FormatError(f"not the list of Energon's shards: {error}", path=info) from error
 
 
-def _judge_tables(path: str, name: str, shard: LocalFile, store: Any, number: int) -> Verdict:
+def _judge_tables(path: str, name: str, shard: StoredFile, store: Any, number: int) -> Verdict:
     samples = store.execute(
         "SELECT sample_index, sample_key, byte_offset, byte_size FROM samples WHERE tar_file_id = ? "
         "ORDER BY sample_index",
@@ -184,7 +186,7 @@ def _judge_tables(path: str, name: str, shard: LocalFile, store: Any, number: in
     return Verdict(path, State.FITS, f"{name}: {counted(count)}", count)
 
 
-def _energon_samples(shard: LocalFile) -> Iterator[tuple[str, int, tuple[int, int], list[_Place]]]:
+def _energon_samples(shard: StoredFile) -> Iterator[tuple[str, int, tuple[int, int], list[_Place]]]:
     """Samples of a tar: key, offset, the ends of the last file and of the members ignored after it, and the files."""
     key, offset, end, parts = "", 0, 0, list[_Place]()
     last = 0
@@ -202,16 +204,16 @@ def _energon_samples(shard: LocalFile) -> Iterator[tuple[str, int, tuple[int, in
         yield key, offset, (end, last), parts
 
 
-def _open_listed(path: str, name: str, size: int | None) -> LocalFile | Verdict:
+def _open_listed(path: str, name: str, size: int | None) -> StoredFile | Verdict:
     """Open a shard of the list at `path`; a verdict if it is missing or has another size than `size`."""
     if _URL.match(name):
         return Verdict(path, State.UNCHECKED, f"{name}: is not on this machine")
     beside = os.path.dirname(os.path.abspath(path))
     places = [name, os.path.join(beside, name), os.path.join(beside, os.path.basename(name))]
-    place = next((place for place in places if os.path.isfile(place)), None)
+    place = next((place for place in places if find_type(place) is FileType.FILE), None)
     if place is None:
         return Verdict(path, State.STALE, f"{name}: is not there")
-    shard = LocalFile(place)
+    shard = DATA.open(place)
     if size is not None and shard.size != size:
         return Verdict(path, State.STALE, f"{name}: has {shard.size} bytes, and {size} when it was indexed")
     return shard

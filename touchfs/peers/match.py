@@ -12,24 +12,28 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import closing
 
+from touchfs.errors import ChangedError, NotFoundError, SourceError
+from touchfs.peers.write import COMPRESSED_SUFFIXES
 from touchfs.shard.find import find_shards
-from touchfs.shard.open import fingerprint
+from touchfs.shard.open import fingerprints
 from touchfs.shard.other_formats import refuse_remote
 from touchfs.shard.shar import files as shar_files
+from touchfs.source.data import DATA, find_type
 from touchfs.source.lines import PIPE
+from touchfs.source.store import FileType
 
 _OFFSET = struct.Struct("<Q")
 # Two blocks of zeros, and padding of the last record of 20 blocks. Lhotse's number may be one record too small.
 _END_MARK_MAX = 22 * 512 + 20 * 512
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 
 
 def why_sequential(path: str) -> str:
     """Why a file of this name does not allow random access; "" if it does."""
     if path.startswith(PIPE):
         return "what a command writes can only be read from its start on: write it to a file"
-    if path.endswith(_COMPRESSED):
+    if path.endswith(COMPRESSED_SUFFIXES):
         return "it is compressed, and a sample in it can only be reached through all before it: decompress it"
     return ""
 
@@ -47,23 +51,21 @@ def matches(path: str) -> bool:
     if why_sequential(path):
         return False
     try:
-        size = os.path.getsize(path)
-        with open(f"{path}.idx", "rb") as file:
-            index_size = file.seek(0, os.SEEK_END)
-            if index_size < _OFFSET.size or index_size % _OFFSET.size:
+        size = DATA.stat(path).fingerprint.size
+        with closing(DATA.open(f"{path}.idx")) as index:
+            if index.size < _OFFSET.size or index.size % _OFFSET.size:
                 return False
-            file.seek(index_size - _OFFSET.size)
-            (end,) = _OFFSET.unpack(file.read(_OFFSET.size))
-    except (OSError, struct.error):
+            (end,) = _OFFSET.unpack(index.read(index.size - _OFFSET.size, _OFFSET.size))
+    except (ChangedError, NotFoundError, SourceError):
         return False
     return bool(size - (_END_MARK_MAX if path.endswith(".tar") else 0) <= end <= size)
 
 
 def _is_indexed(shard: str) -> bool:
-    if os.path.isdir(shard) or shard.endswith(".idx"):
+    if find_type(shard) is FileType.DIRECTORY or shard.endswith(".idx"):
         return True
     if not shar_files.is_shard(shard):
         return matches(shard)
     # Other files there belong to no cuts and are not read.
-    names = [name for name in fingerprint(shard) if name.endswith((".jsonl", ".tar", *_COMPRESSED))]
+    names = [name for name in fingerprints(shard) if name.endswith((".jsonl", ".tar", *COMPRESSED_SUFFIXES))]
     return all(matches(os.path.join(os.path.dirname(shard), name)) for name in names)

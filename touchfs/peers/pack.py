@@ -10,7 +10,6 @@ Source: lhotse/index_pack.py, NeMo's scripts/dataloading/convert_indexes_to_idxp
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
@@ -25,7 +24,7 @@ from touchfs.format.idx.offsets import Offsets
 from touchfs.format.tar.grouping import Dialect
 from touchfs.peers.write import identify, offset_blocks
 from touchfs.posix.atomic import atomic_file
-from touchfs.source.local import LocalFile
+from touchfs.source.data import DATA, find_type
 
 # The names in Lhotse and NeMo: role and kind
 _LINES = ("manifest", "jsonl")
@@ -71,7 +70,7 @@ def expand(source: str) -> Iterable[str]:
 
     Raises UsageError.
     """
-    found = None if os.path.exists(source) else _RANGE.search(source)
+    found = None if find_type(source) is not None else _RANGE.search(source)
     if found is None:
         return [source]
     first, last = found.groups()
@@ -84,9 +83,8 @@ def expand(source: str) -> Iterable[str]:
 
 
 def _offsets(path: str, dialect: Dialect) -> Offsets:
-    identity = identify(path)
-    source = LocalFile(path, identity)
-    found = offset_blocks(source, identity.size, dialect if path.endswith(".tar") else None)
+    source = DATA.open(path, identify(path))
+    found = offset_blocks(source, source.size, dialect if path.endswith(".tar") else None)
     offsets = np.concatenate(list(found))
     source.open()  # raises ChangedError if the file changed meanwhile
     return offsets

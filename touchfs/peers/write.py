@@ -13,13 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
+from touchfs.errors import FormatError, UsageError, map_os_errors
 from touchfs.extent import Buffer
 from touchfs.format import jsonl
 from touchfs.format.idx.offsets import OFFSET, Offsets
@@ -28,7 +27,9 @@ from touchfs.format.tar.grouping import COMPANION_SUFFIX, INDEX_SUFFIX, WDS_V2_S
 from touchfs.format.tar.header import BLOCK
 from touchfs.posix.atomic import atomic_file
 from touchfs.progress import reached
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.source.data import DATA
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.store import FileType, StoredFile
 
 _READ_SIZE = 2**20
 _BLOCK = 2**13  # offsets written at once
@@ -41,6 +42,7 @@ _COMPRESSED = (
     (b"BZh", ".bz2", "bunzip2"),
     (b"\x04\x22\x4d\x18", ".lz4", "unlz4"),
 )
+COMPRESSED_SUFFIXES = tuple(suffix for _, suffix, _ in _COMPRESSED)
 _USTAR_AT, _USTAR = 257, b"ustar"
 
 
@@ -60,16 +62,16 @@ def index_path(data: str, dialect: Dialect | None, output_dir: str | None = None
 
 def write_index(data: str, index: str, dialect: Dialect | None) -> Report:
     """Write the index of `data`, replacing any other. Raises FormatError with the offset in `data`."""
-    identity = identify(data)
-    source = LocalFile(data, identity)
-    remark = _check_first_line(source, identity.size) if dialect is None else _check_end(source, identity.size)
+    fingerprint = identify(data)
+    source, size = DATA.open(data, fingerprint), fingerprint.size
+    remark = _check_first_line(source, size) if dialect is None else _check_end(source, size)
     digest = hashlib.sha256() if dialect is Dialect.WDS_V2 else None
     written = 0
     with atomic_file(index) as file:
         last = np.zeros(1, np.int64)
-        for block in offset_blocks(source, identity.size, dialect):
+        for block in offset_blocks(source, size, dialect):
             if dialect is None and written and not remark:
-                remark = _find_short(source, np.append(last, block), identity.size, first=written)
+                remark = _find_short(source, np.append(last, block), size, first=written)
             stored = block.astype(OFFSET, copy=False).tobytes()
             if digest is not None:
                 digest.update(stored)
@@ -78,39 +80,34 @@ def write_index(data: str, index: str, dialect: Dialect | None) -> Report:
             last = block[-1:]
         source.open()  # raises ChangedError if the file changed meanwhile
     if digest is not None:
-        files = sum(member.kind is tar.MemberType.FILE for member in tar.members(source.read, identity.size))
+        files = sum(member.kind is tar.MemberType.FILE for member in tar.members(source.read, size))
         with atomic_file(index + COMPANION_SUFFIX) as file:
-            file.write(_companion(data, identity, files, written - 1, digest.hexdigest()))
+            file.write(_companion(data, fingerprint, files, written - 1, digest.hexdigest()))
     return Report(written - 1, remark)
 
 
-def identify(data: str) -> FileIdentity:
-    """The identity of a regular file that is not compressed.
+def identify(data: str) -> Fingerprint:
+    """The fingerprint of a regular file that is not compressed.
 
     Raises UsageError, NotFoundError, SourceError, FormatError.
     """
-    try:
-        found = os.stat(data)
-        if stat.S_ISDIR(found.st_mode):
-            raise UsageError("is a directory: name the files in it, or `touchfs index shar` it", path=data)
-        if not stat.S_ISREG(found.st_mode):
-            raise UsageError("is not a regular file, and only those can be indexed", path=data)
-        with open(data, "rb") as file:
-            head = file.read(len(_COMPRESSED[2][0]))
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", path=data) from error
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=data) from error
+    found = DATA.stat(data)
+    if found.type is FileType.DIRECTORY:
+        raise UsageError("is a directory: name the files in it, or `touchfs index shar` it", path=data)
+    if found.type is not FileType.FILE:
+        raise UsageError("is not a regular file, and only those can be indexed", path=data)
+    with map_os_errors(data), DATA.stream(data) as file:
+        head = file.read(len(_COMPRESSED[2][0]))
     for magic, suffix, tool in _COMPRESSED:
         if head.startswith(magic) or data.endswith(suffix):
             problem = (
                 f"is compressed, and offsets are of plain bytes: `{tool}` it first, or let touchfs read it as it is"
             )
             raise FormatError(problem, path=data)
-    return FileIdentity.of(found)
+    return found.fingerprint
 
 
-def offset_blocks(source: LocalFile, size: int, dialect: Dialect | None) -> Iterator[Offsets]:
+def offset_blocks(source: StoredFile, size: int, dialect: Dialect | None) -> Iterator[Offsets]:
     """All numbers of an index, in blocks: the offsets of samples, then the last number of the dialect."""
     try:
         if dialect is None:
@@ -122,13 +119,13 @@ def offset_blocks(source: LocalFile, size: int, dialect: Dialect | None) -> Iter
         raise
 
 
-def _pieces(source: LocalFile, size: int) -> Iterator[Buffer]:
+def _pieces(source: StoredFile, size: int) -> Iterator[Buffer]:
     for at in range(0, size, _READ_SIZE):
         yield source.read(at, min(_READ_SIZE, size - at))
         reached(at, size)
 
 
-def _tar_blocks(source: LocalFile, size: int, dialect: Dialect) -> Iterator[Offsets]:
+def _tar_blocks(source: StoredFile, size: int, dialect: Dialect) -> Iterator[Offsets]:
     group = grouping(dialect)
     begins, file, garbage = (
         group.begins,
@@ -153,7 +150,7 @@ def _tar_blocks(source: LocalFile, size: int, dialect: Dialect) -> Iterator[Offs
     yield np.array(block, np.int64)
 
 
-def _check_first_line(source: LocalFile, size: int) -> str:
+def _check_first_line(source: StoredFile, size: int) -> str:
     """Raise FormatError unless the file is JSONL. Returns a remark if it begins with a byte order mark."""
     head = bytes(source.read(0, min(size, _FIRST_LINE_MAX)))
     if head.startswith(_USTAR, _USTAR_AT):
@@ -169,13 +166,13 @@ def _check_first_line(source: LocalFile, size: int) -> str:
     return "it begins with a byte order mark, on which readers of the index fail" if head.startswith(jsonl.BOM) else ""
 
 
-def _check_end(source: LocalFile, size: int) -> str:
+def _check_end(source: StoredFile, size: int) -> str:
     """A remark on a tar without zero blocks at its end, the only sign of a cut between two members."""
     end = source.read(max(size - BLOCK, 0), min(BLOCK, size))
     return "" if len(end) == BLOCK and not any(end) else "it has no end mark, as if it had been cut"
 
 
-def _find_short(source: LocalFile, offsets: Offsets, size: int, first: int) -> str:
+def _find_short(source: StoredFile, offsets: Offsets, size: int, first: int) -> str:
     """A remark on the first line without a JSON object. `first` is the number of the line at offsets[0]."""
     sizes = np.diff(offsets)
     if offsets[-1] == size and sizes[-1] == len(_EMPTY_OBJECT) and source.read(int(offsets[-2]), 2) == _EMPTY_OBJECT:
@@ -187,15 +184,15 @@ def _find_short(source: LocalFile, offsets: Offsets, size: int, first: int) -> s
     return f"line {first + place}, at byte {offsets[place]}, is blank or no object, on which readers of the index fail"
 
 
-def _companion(data: str, identity: FileIdentity, files: int, samples: int, digest: str) -> bytes:
+def _companion(data: str, fingerprint: Fingerprint, files: int, samples: int, digest: str) -> bytes:
     value = {
         "format": "nemo-wds-sample-index",
         "version": 2,
         "sample_key_algorithm": "posix-parent-plus-basename-prefix-before-first-dot-v1",
         "source": {
             "path": data,  # NeMo compares it, as a string, with the path that it is given
-            "size_bytes": identity.size,
-            "mtime_ns": identity.mtime_ns,
+            "size_bytes": fingerprint.size,
+            "mtime_ns": fingerprint.mtime_ns,
             "object_identity": None,
         },
         "regular_member_count": files,

@@ -13,7 +13,6 @@ and every other field of the sample's .json (`lang`, `info.speaker`). Only facts
 
 from __future__ import annotations
 
-import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples, Positions, Samples, as_positions
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.errors import FormatError, UsageError
+from touchfs.names import hex_digest
 from touchfs.select.expression import parse_where
 from touchfs.select.survivors import survivors
 from touchfs.view.plan import parse_plan
@@ -53,7 +53,7 @@ class Selection:
 
     def _hash(self, whole: str) -> str:
         text = f"{whole}\0{self._description}".encode(errors="surrogatepass")
-        return hashlib.blake2b(text, digest_size=16).hexdigest()
+        return hex_digest(text)
 
     @property
     def view(self) -> str:

@@ -27,7 +27,14 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError, NotFoundError, SourceError, UntrustedError, UnwritableError, UsageError
+from touchfs.errors import (
+    FormatError,
+    NotFoundError,
+    UntrustedError,
+    UnwritableError,
+    UsageError,
+    map_os_errors,
+)
 from touchfs.posix.atomic import write_error
 from touchfs.posix.trust import atomic_own_file, check_trusted_directory, make_directory, make_private, open_trusted
 from touchfs.select.expression import Where, has_field, spell_field
@@ -113,15 +120,10 @@ def survivors(
 
 def _open(path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:
     """Return the survivors in a file, and how many samples have each field."""
-    try:
-        with open(open_trusted(path), "rb") as file:
-            with suppress(PermissionError):
-                os.utime(file.fileno())
-            return _parse(file.fileno(), path, identity, samples, fields)
-    except FileNotFoundError:
-        raise NotFoundError("no index of survivors", path=path) from None
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=path) from error
+    with map_os_errors(path), open(open_trusted(path), "rb") as file:
+        with suppress(PermissionError):
+            os.utime(file.fileno())
+        return _parse(file.fileno(), path, identity, samples, fields)
 
 
 def _parse(descriptor: int, path: str, identity: bytes, samples: int, fields: int) -> tuple[Survivors, list[int]]:

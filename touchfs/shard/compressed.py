@@ -7,16 +7,15 @@ on it is a tar or JSONL shard; only change detection still looks at the compress
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from touchfs.errors import FormatError, SourceError
 from touchfs.sample import StoredSample, StoredSamples
 from touchfs.shard.jsonl import JsonlShard
-from touchfs.shard.options import DEFAULT, Decompress, Options
-from touchfs.shard.single import fingerprint
+from touchfs.shard.options import Decompress, Options
+from touchfs.shard.single import fingerprints
 from touchfs.shard.tar import TarShard
 from touchfs.source.decompressed import DecompressedFile, decompressed, find
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.scratch import ScratchFile
 
 TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
@@ -28,19 +27,20 @@ class CompressedShard(StoredSamples):
 
     index_size = 0
 
-    def __init__(self, path: str, options: Options = DEFAULT) -> None:
+    def __init__(self, path: str, options: Options, files: Files) -> None:
         self.path = path
-        self.files: Mapping[str, FileIdentity] = fingerprint(path)
-        (identity,) = self.files.values()
-        self._decompressed = open_decompressed(path, identity, options.decompress)
+        self.files = files
+        (fingerprint,) = files.values()
+        self._decompressed = open_decompressed(path, fingerprint, options.decompress)
+        plain = self._decompressed.path
         within = f"{path} (decompressed)"
         try:
-            self._shard = (TarShard if path.endswith(TAR_SUFFIXES) else JsonlShard)(self._decompressed.path, options)
+            self._shard = (TarShard if path.endswith(TAR_SUFFIXES) else JsonlShard)(plain, options, fingerprints(plain))
         except FormatError as error:
             error.path = within
             raise
         self.size = self._shard.size
-        self.problems = [problem.replace(self._decompressed.path, within) for problem in self._shard.problems]
+        self.problems = [problem.replace(plain, within) for problem in self._shard.problems]
 
     def close(self) -> None:
         """Close the shard, and allow the eviction of its decompressed file."""
@@ -55,25 +55,24 @@ class CompressedShard(StoredSamples):
         return self._shard.sample(ordinal)
 
 
-def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> DecompressedFile:
+def open_source(path: str, name: str, files: Files) -> DecompressedFile:
     """Open the decompressed form of the shard at `path`. `name`, its name in the scratch store, is ignored."""
     return DecompressedFile(path, files[os.path.basename(path)])
 
 
-def open_decompressed(path: str, identity: FileIdentity, when: Decompress) -> ScratchFile:
+def open_decompressed(path: str, fingerprint: Fingerprint, when: Decompress) -> ScratchFile:
     """The decompressed form of a file: made if `when` is NOW, else only looked up.
 
     Raises SourceError if it is missing.
     """
     if when is Decompress.NOW:
-        return decompressed(path, identity)
-    form = find(path, identity)
+        return decompressed(path, fingerprint)
+    form = find(path, fingerprint)
     if form is None:
         raise SourceError("is compressed, and not decompressed in the scratch store", path=path)
     return form
 
 
-def compressed_files(path: str) -> dict[str, FileIdentity]:
-    """The path and identity of the compressed file. Raises NotFoundError or SourceError."""
-    (identity,) = fingerprint(path).values()
-    return {path: identity}
+def compressed_files(path: str, files: Files) -> dict[str, Fingerprint]:
+    """The path and fingerprint of the compressed file."""
+    return {path: files[os.path.basename(path)]} if files else {}

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from touchfs.extent import Content, Extent
 from touchfs.limits import Limits
 from touchfs.sample import Field
 from touchfs.shard.open import open_source
-from touchfs.source.concat import StoredFile
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Files
+from touchfs.source.store import StoredFile
 
 
 class FieldContents:
-    """The contents of the fields of the shard at `path`, whose fingerprint is `files`.
+    """The contents of the fields of the shard at `path`, whose fingerprints are `files`.
 
     Each file of the shard is opened once, when a field needs it.
     """
 
-    def __init__(self, path: str, files: Mapping[str, FileIdentity], limits: Limits) -> None:
+    def __init__(self, path: str, files: Files, limits: Limits) -> None:
         self._path = path
         self._files = files
         self._limits = limits

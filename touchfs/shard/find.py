@@ -23,17 +23,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import islice
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
-from touchfs.posix.links import check_links, open_data
+from touchfs.errors import FormatError, NotFoundError, SourceError, map_os_errors
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.shard.megatron import find_prefixes
-from touchfs.shard.other_formats import READS, describe, describe_name, exists, read_head, refuse_remote
+from touchfs.shard.other_formats import READS, describe, describe_name, read_head, refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.shar.files import is_shard, list_files
 from touchfs.shard.touchnet import MODALITIES, is_touchnet_shard
+from touchfs.source.data import DATA, find_type
+from touchfs.source.store import FileType, Store, StoredEntry
 
 LIST_NAME, LIST_SUFFIX = "data.list", ".list"
 # Written beside the shards by our own writers with --skip-bad: the samples they left out.
@@ -48,13 +49,14 @@ FILE_SUFFIXES = (".tar", ".jsonl", *TAR_SUFFIXES, *JSONL_SUFFIXES)
 _LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 
 
-def candidates(source: str) -> list[str]:
+def candidates(source: str, store: Store = DATA) -> list[str]:
     """The paths that `find_shards` looks at in a directory, or because a list names them."""
-    if os.path.isdir(source):
+    kind = find_type(source, store)
+    if kind is FileType.DIRECTORY:
         listing = os.path.join(source, LIST_NAME)
-        if not os.path.isfile(listing):
-            return [os.path.join(source, name) for name in _names(source)]
-    elif os.path.isfile(source) and not _is_one_shard(source) and _index_of(source) is None:
+        if find_type(listing, store) is not FileType.FILE:
+            return [os.path.join(source, name) for name in _names(store.list(source))]
+    elif kind is FileType.FILE and not _is_one_shard(source, store) and _index_of(source, store) is None:
         listing = source
         _check_list(source)
     else:
@@ -62,7 +64,7 @@ def candidates(source: str) -> list[str]:
     return [place for path in _lines(listing) for place in _places(path, listing)]
 
 
-def find_shards(source: str, silent: Collection[str] = ()) -> list[str]:
+def find_shards(source: str, silent: Collection[str] = (), store: Store = DATA) -> list[str]:
     """The paths of the shards of a source, in dataset order, also listed ones that are missing.
 
     Those of the `candidates` that are `silent` are returned as shards without being accessed.
@@ -70,69 +72,83 @@ def find_shards(source: str, silent: Collection[str] = ()) -> list[str]:
     Raises UsageError for a remote source, FormatError for a file that is not a dataset, NotFoundError and SourceError.
     """
     refuse_remote(source)
-    exists(source)
-    if not os.path.isdir(source):
-        if _is_one_shard(source) and os.path.isfile(source):
-            read_head(source)
-            return [source]
-        if (index := _index_of(source)) is not None:
-            return [index]
-        if os.path.isfile(source):
-            _check_list(source)
-            return _listed(source, silent)
-        if os.path.lexists(source):
-            raise NotFoundError("neither a file nor a directory", path=source)
-        raise NotFoundError("no such file or directory", path=source)
-    if is_touchnet_shard(source):
+    try:
+        kind = store.stat(source).type
+    except NotFoundError:
+        kind = None
+    if kind is not FileType.DIRECTORY:
+        return _of_file(source, kind, silent, store)
+    entries = store.list(source)
+    if is_touchnet_shard(entries):
         return [source]
     listing = os.path.join(source, LIST_NAME)
-    if os.path.isfile(listing):
-        return _listed(listing, silent)
-    shards = _in_directory(source, {os.path.basename(path) for path in silent})
-    names = _names(source)
-    for path in (os.path.join(source, name) for name in names):
-        shards += [path] if path in silent or is_touchnet_shard(path) else _in_directory(path)
+    if find_type(listing, store) is FileType.FILE:
+        return _listed(listing, silent, store)
+    paths = {os.path.join(source, entry.name): entry for entry in entries}
+    shards = _in_directory(source, [entry for path, entry in paths.items() if path not in silent])
+    for path in sorted(paths):
+        if path in silent:
+            shards.append(path)
+        elif not paths[path].name.startswith(".") and paths[path].is_dir():
+            shards += _below(path, store)
     if not shards:
         expected = "expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list"
-        kinds = {what: name for name in reversed(names) if (what := describe_name(name))}
+        kinds = {what: name for name in reversed(_names(entries)) if (what := describe_name(name))}
         others = "".join(f"; {name} is {what}" for what, name in islice(reversed(kinds.items()), _KINDS_NAMED))
         raise NotFoundError(f"no shards here: {expected}{others}", path=source)
     return shards
 
 
-def _is_one_shard(path: str) -> bool:
-    return path.endswith(FILE_SUFFIXES) or is_shard(path)
+def _of_file(source: str, kind: FileType | None, silent: Collection[str], store: Store) -> list[str]:
+    """The shards of a source that is not a directory."""
+    if kind is FileType.FILE and _is_one_shard(source, store):
+        read_head(source)
+        return [source]
+    if (index := _index_of(source, store)) is not None:
+        return [index]
+    if kind is FileType.FILE:
+        _check_list(source)
+        return _listed(source, silent, store)
+    if kind is FileType.OTHER:
+        raise NotFoundError("neither a file nor a directory", path=source)
+    raise NotFoundError("no such file or directory", path=source)
 
 
-def _names(directory: str) -> list[str]:
+def _is_one_shard(path: str, store: Store) -> bool:
+    return path.endswith(FILE_SUFFIXES) or is_shard(path, store)
+
+
+def _names(entries: Iterable[StoredEntry]) -> list[str]:
     """Names in a directory, sorted, without hidden files: they are still being written."""
-    try:
-        return sorted(name for name in os.listdir(directory) if not name.startswith("."))
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=directory) from error
+    return sorted(entry.name for entry in entries if not entry.name.startswith("."))
 
 
-def _in_directory(path: str, without: Collection[str] = ()) -> list[str]:
-    """The files of a directory that are shards, except those named in `without`."""
-    excluded = {SKIPPED_NAME, *without}
+def _below(path: str, store: Store) -> list[str]:
+    """The shards in a subdirectory, or that one shard; none if we may not look into it."""
     try:
-        check_links(path)
-        with os.scandir(path) as entries:
-            names = [e.name for e in entries if e.name[0] != "." and e.name not in excluded and e.is_file()]
-    except OSError:
-        return []  # no directory, or none that we may look into
+        entries = store.list(path)
+    except (NotFoundError, SourceError):
+        return []
+    return [path] if is_touchnet_shard(entries) else _in_directory(path, entries)
+
+
+def _in_directory(path: str, entries: Iterable[StoredEntry]) -> list[str]:
+    """The files of a directory that are shards, of those in `entries`."""
+    # No hidden files: they are still being written, and `._x.idx` has the extended attributes of a Mac.
+    names = [each.name for each in entries if each.name[0] != "." and each.name != SKIPPED_NAME and each.is_file()]
     shar = list_files(path, names)
-    names = [*shar.cuts, *shar.lines] if shar.shards else [name for name in names if name.endswith(FILE_SUFFIXES)]
-    return sorted([*find_prefixes(path, without), *(os.path.join(path, name) for name in names)])
+    files = [*shar.cuts, *shar.lines] if shar.shards else [name for name in names if name.endswith(FILE_SUFFIXES)]
+    return sorted([*find_prefixes(path, names), *(os.path.join(path, name) for name in files)])
 
 
-def _index_of(source: str) -> str | None:
+def _index_of(source: str, store: Store) -> str | None:
     """The path of the `PREFIX.idx` that a source other than a directory refers to, or None."""
-    if source.endswith(INDEX_SUFFIX) and os.path.isfile(source):
+    kind = find_type(source, store)
+    if source.endswith(INDEX_SUFFIX) and kind is FileType.FILE:
         return source
-    if source.endswith(DATA_SUFFIX) or not os.path.exists(source):
+    if source.endswith(DATA_SUFFIX) or kind is None:
         index = source.removesuffix(DATA_SUFFIX) + INDEX_SUFFIX
-        return index if os.path.isfile(index) else None
+        return index if find_type(index, store) is FileType.FILE else None
     return None
 
 
@@ -149,25 +165,22 @@ def _check_list(path: str) -> None:
         raise FormatError(f"is not a dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=path)
 
 
-def _listed(listing: str, silent: Collection[str]) -> list[str]:
-    return [_locate(path, listing, silent) for path in _lines(listing)]
+def _listed(listing: str, silent: Collection[str], store: Store) -> list[str]:
+    return [_locate(path, listing, silent, store) for path in _lines(listing)]
 
 
 def _lines(listing: str) -> list[str]:
     """The paths in a list, as written."""
     shards = []
-    try:
-        with open(open_data(listing, os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(LINE_MAX), b""), 1):
-                stripped = line.strip()
-                if not stripped:
-                    continue
-                match = _LINE.fullmatch(stripped)
-                if match is None:
-                    raise FormatError(f"is not a dataset: line {number} is not `SHARD_DIR DATATYPES`", path=listing)
-                shards.append(os.fsdecode(match[1]))
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=listing) from error
+    with map_os_errors(listing), DATA.stream(listing) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LINE_MAX), b""), 1):
+            stripped = line.strip()
+            if not stripped:
+                continue
+            match = _LINE.fullmatch(stripped)
+            if match is None:
+                raise FormatError(f"is not a dataset: line {number} is not `SHARD_DIR DATATYPES`", path=listing)
+            shards.append(os.fsdecode(match[1]))
     if not shards:
         raise FormatError("lists no shard", path=listing)
     return shards
@@ -182,6 +195,8 @@ def _places(path: str, listing: str) -> list[str]:
     return places
 
 
-def _locate(path: str, listing: str, silent: Collection[str]) -> str:
-    places = _places(path, listing)
-    return next((place for place in places if place in silent or os.path.isdir(place)), places[1])
+def _locate(path: str, listing: str, silent: Collection[str], store: Store) -> str:
+    for place in (places := _places(path, listing)):
+        if place in silent or find_type(place, store) is FileType.DIRECTORY:
+            return place
+    return places[1]

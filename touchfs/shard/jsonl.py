@@ -19,8 +19,9 @@ from touchfs.limits import too_long
 from touchfs.progress import reached
 from touchfs.sample import Field, StoredSample, StoredSamples
 from touchfs.shard.options import Options
-from touchfs.shard.single import fingerprint, open_source
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.shard.single import open_source
+from touchfs.source.fingerprint import Files
+from touchfs.source.store import StoredFile
 
 BLOCK_SIZE = 1 << 20
 KEYS = ("id", "key", "cut_id")
@@ -32,10 +33,10 @@ class JsonlShard(StoredSamples):
     index_size = 0
     problems = ()
 
-    def __init__(self, path: str, options: Options) -> None:
+    def __init__(self, path: str, options: Options, files: Files) -> None:
         self.path = path
-        self.files: Mapping[str, FileIdentity] = fingerprint(path)
-        (self._name,) = self.files
+        self.files = files
+        (self._name,) = files
         self.size = self.files[self._name].size
         self._file = open_source(path, self._name, self.files)
         self._lines = lines(self._file)
@@ -57,7 +58,7 @@ class JsonlShard(StoredSamples):
         return StoredSample(key or f"{ordinal:08d}", ordinal, fields, problem=problem, is_keyed=key is not None)
 
 
-def lines(file: LocalFile) -> np.ndarray[Any, np.dtype[np.int64]]:
+def lines(file: StoredFile) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Offset and size, line feed included, of each line that is not blank: an int64 array of shape (lines, 2)."""
     size = file.size
 
@@ -80,7 +81,7 @@ def lines(file: LocalFile) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.concatenate(kept)
 
 
-def read_line(file: LocalFile, offset: int, size: int, limit: int) -> tuple[dict[str, Any], str]:
+def read_line(file: StoredFile, offset: int, size: int, limit: int) -> tuple[dict[str, Any], str]:
     """Parse a line of a file as a JSON object. Returns ({}, problem) if it is not one or is over the limit."""
     if size > limit:
         return {}, too_long(f"the line at byte {offset}", limit)

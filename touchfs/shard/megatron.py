@@ -25,22 +25,23 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.form.arrays import Npy
 from touchfs.form.plain import BYTES
 from touchfs.format import magic
 from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import Entries, damage_text
 from touchfs.sample import Field, StoredSample, StoredSamples
-from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.options import Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
-from touchfs.source.concat import SplitFile, StoredFile
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.source.concat import SplitFile
+from touchfs.source.data import DATA, find_type
+from touchfs.source.fingerprint import Files, Fingerprint
+from touchfs.source.store import FileType, Store, StoredFile
 
 TOKENS, IMAGE = "tokens", "image"
 _IMAGE_MODE = 1
@@ -55,27 +56,15 @@ _PIECE = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.bin", re.DOTALL)
 
 def is_prefix(path: str) -> bool:
     """True if the path of a shard is an index file, not a directory."""
-    return path.endswith(INDEX_SUFFIX) and not os.path.isdir(path)
+    return path.endswith(INDEX_SUFFIX) and find_type(path) is not FileType.DIRECTORY
 
 
-def find_prefixes(directory: str, without: Collection[str] = ()) -> list[str]:
-    """The paths of all `PREFIX.idx` in a directory, in name order, except those named in `without`.
+def find_prefixes(directory: str, files: Collection[str]) -> list[str]:
+    """The paths of all `PREFIX.idx` among the files with these names in a directory, in name order.
 
     Other formats have `.idx` files too, so an index without a .bin beside it counts only if it has the right magic.
     """
-    try:
-        with os.scandir(directory) as entries:
-            # No hidden files: `._x.idx` has the extended attributes of a Mac.
-            names = {
-                entry.name
-                for entry in entries
-                if entry.name.endswith((INDEX_SUFFIX, DATA_SUFFIX))
-                and entry.name[0] != "."
-                and entry.name not in without
-                and entry.is_file()
-            }
-    except OSError:
-        return []
+    names = {name for name in files if name.endswith((INDEX_SUFFIX, DATA_SUFFIX))}
     split = {piece[1] for name in names if (piece := _PIECE.fullmatch(name))}
     prefixes = []
     for name in sorted(names):
@@ -87,39 +76,36 @@ def find_prefixes(directory: str, without: Collection[str] = ()) -> list[str]:
 
 def _has_magic(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
-            return file.read(len(mmidx.MAGIC)) == mmidx.MAGIC
-    except OSError:
+        with closing(DATA.open(path)) as file:
+            return file.read(0, min(file.size, len(mmidx.MAGIC))) == mmidx.MAGIC
+    except TouchfsError:
         return False
 
 
-def fingerprint(path: str) -> dict[str, FileIdentity]:
-    """Identities of the shard's files by name: the index, and its .bin or the pieces of it.
+def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
+    """Fingerprints of the shard's files by name: the index, and its .bin or the pieces of it.
 
     Raises NotFoundError or SourceError.
     """
     directory, name = os.path.split(path)
     stem = name.removesuffix(INDEX_SUFFIX)
-    files: dict[str, FileIdentity] = {}
-    try:
-        for each in (stem + DATA_SUFFIX, name):
-            _identify(files, os.path.join(directory, each))
-        if name not in files:
-            raise NotFoundError("no such shard", path=path)
-        if len(files) == 1:
-            for each in sorted(os.listdir(directory)):
-                if (piece := _PIECE.fullmatch(each)) and piece[1] == stem:
-                    _identify(files, os.path.join(directory, each))
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=path) from error
+    files: dict[str, Fingerprint] = {}
+    for each in (stem + DATA_SUFFIX, name):
+        _add(files, os.path.join(directory, each), store)
+    if name not in files:
+        raise NotFoundError("no such shard", path=path)
+    if len(files) == 1:
+        for each in sorted(entry.name for entry in store.list(directory or ".")):
+            if (piece := _PIECE.fullmatch(each)) and piece[1] == stem:
+                _add(files, os.path.join(directory, each), store)
     return files
 
 
-def _identify(files: dict[str, FileIdentity], path: str) -> None:
-    with suppress(FileNotFoundError):
-        found = os.stat(path)
-        if stat.S_ISREG(found.st_mode):  # reading a pipe would wait for ever
-            files[os.path.basename(path)] = FileIdentity.of(found)
+def _add(files: dict[str, Fingerprint], path: str, store: Store) -> None:
+    with suppress(NotFoundError):
+        found = store.stat(path)
+        if found.type is FileType.FILE:
+            files[os.path.basename(path)] = found.fingerprint
 
 
 def data_name(path: str) -> str:
@@ -127,12 +113,12 @@ def data_name(path: str) -> str:
     return os.path.basename(path).removesuffix(INDEX_SUFFIX) + DATA_SUFFIX
 
 
-def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> StoredFile:
+def open_source(path: str, name: str, files: Files) -> StoredFile:
     """Open a file of the shard at `path`. Raises FormatError for a split .bin that lacks a piece."""
     directory, index = os.path.split(path)
     if name in files:
-        return LocalFile(os.path.join(directory, name), files[name])
-    pieces = {os.path.join(directory, each): identity for each, identity in files.items() if each != index}
+        return DATA.open(os.path.join(directory, name), files[name])
+    pieces = {os.path.join(directory, each): fingerprint for each, fingerprint in files.items() if each != index}
     _check_pieces(list(pieces), path)
     return SplitFile(pieces)
 
@@ -169,13 +155,13 @@ def check_pieces_size(pieces: SplitFile, last: Entries, width: int) -> None:
 class MegatronShard(StoredSamples):
     """The sequences of the index at `path`."""
 
-    def __init__(self, path: str, options: Options = DEFAULT) -> None:
+    def __init__(self, path: str, options: Options, files: Files) -> None:
         self.path = path
-        self.files = fingerprint(path)
+        self.files = files
         self.data_name = data_name(path)
         self.data = open_source(path, self.data_name, self.files)
         self.index_size = self.files[os.path.basename(path)].size
-        self.size = sum(identity.size for identity in self.files.values()) - self.index_size
+        self.size = sum(fingerprint.size for fingerprint in self.files.values()) - self.index_size
         index = read_index(path, self.files[os.path.basename(path)], self.size)
         if isinstance(self.data, SplitFile):
             check_pieces_size(self.data, index.entries[-2:], index.dtype.itemsize)

@@ -14,27 +14,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from touchfs.errors import SourceError
-from touchfs.posix.links import check_links
+from touchfs.errors import NotFoundError, SourceError
 from touchfs.sample import StoredSample
 from touchfs.shard import compressed, jsonl, megatron, single, tar, touchnet
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar import files as shar_files
 from touchfs.shard.shar import shard as shar
-from touchfs.source.concat import StoredFile
-from touchfs.source.local import FileIdentity
+from touchfs.source.data import DATA
+from touchfs.source.fingerprint import Files, Fingerprint
+from touchfs.source.store import FileType, Store, StoredFile
 
 
 class ShardReader(Protocol):
     """An open shard: a sequence of samples, over files by name."""
 
     @property
-    def files(self) -> Mapping[str, FileIdentity]:
-        """The identity of each file, by name."""
+    def files(self) -> Files:
+        """The fingerprint of each file, by name."""
         ...
 
     @property
@@ -74,97 +73,101 @@ class Container(NamedTuple):
     """One container format: its name for users, and the functions that read shards of it."""
 
     name: str
-    open: Callable[[str, Options], ShardReader]
-    fingerprint: Callable[[str], dict[str, FileIdentity]]
-    open_source: Callable[[str, str, Mapping[str, FileIdentity]], StoredFile]
-    compressed_files: Callable[[str], dict[str, FileIdentity]] = lambda path: {}
+    open: Callable[[str, Options, Files], ShardReader]
+    fingerprints: Callable[[str, Store], dict[str, Fingerprint]]
+    open_source: Callable[[str, str, Files], StoredFile]
+    compressed_files: Callable[[str, Files], dict[str, Fingerprint]] = lambda path, files: {}
     keys_are_paths: bool = False
 
 
 def _compressed(name: str, keys_are_paths: bool = False) -> Container:
     shard, source = compressed.CompressedShard, compressed.open_source
     return Container(
-        f"compressed {name}", shard, single.fingerprint, source, compressed.compressed_files, keys_are_paths
+        f"compressed {name}", shard, single.fingerprints, source, compressed.compressed_files, keys_are_paths
     )
 
 
-_DIRECTORY = Container("TouchDataset (.bin/.idx)", touchnet.TouchNetShard, touchnet.fingerprint, touchnet.open_source)
-_SHAR = Container("Lhotse Shar", shar.SharShard, shar_files.fingerprint, shar.open_source, shar.compressed_files)
+_DIRECTORY = Container("TouchDataset (.bin/.idx)", touchnet.TouchNetShard, touchnet.fingerprints, touchnet.open_source)
+_SHAR = Container("Lhotse Shar", shar.SharShard, shar_files.fingerprints, shar.open_source, shar.compressed_files)
 _BY_SUFFIX = {
-    ".idx": Container("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprint, megatron.open_source),
-    ".tar": Container("tar", tar.TarShard, single.fingerprint, single.open_source, keys_are_paths=True),
-    ".jsonl": Container("JSON lines", jsonl.JsonlShard, single.fingerprint, single.open_source),
+    ".idx": Container("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprints, megatron.open_source),
+    ".tar": Container("tar", tar.TarShard, single.fingerprints, single.open_source, keys_are_paths=True),
+    ".jsonl": Container("JSON lines", jsonl.JsonlShard, single.fingerprints, single.open_source),
     **dict.fromkeys(compressed.TAR_SUFFIXES, _compressed("tar", keys_are_paths=True)),
     **dict.fromkeys(compressed.JSONL_SUFFIXES, _compressed("JSON lines")),
 }
 
 
-def open_shard(path: str, options: Options = DEFAULT) -> ShardReader:
-    """Open the shard at a path. Raises FormatError, NotFoundError or SourceError."""
-    return _container(path).open(path, options)
+def open_shard(path: str, options: Options = DEFAULT, files: Files | None = None) -> ShardReader:
+    """Open the shard at a path whose fingerprints are `files`; by default, they are looked up now.
 
-
-def fingerprint(path: str) -> dict[str, FileIdentity]:
-    """Identities of a shard's files by name, without reading them. Raises NotFoundError or SourceError."""
-    files = _container(path).fingerprint(path)
-    for file in file_paths(path, files):
-        try:
-            check_links(file)
-        except OSError as error:
-            raise SourceError(error.strerror or str(error), path=file) from error
-    return files
-
-
-def file_paths(path: str, files: Mapping[str, FileIdentity]) -> list[str]:
-    """The paths of a shard's files, from its fingerprint, without accessing the file system."""
-    directory = path if _container_by_files(path, files) is _DIRECTORY else os.path.dirname(path)
-    return [os.path.join(directory, name) for name in files]
-
-
-def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> StoredFile:
-    """The file that a field of the shard at `path` names as its source. `files` is the shard's fingerprint.
-
-    Does not access the shard's file system, which may not answer.
+    Raises FormatError, ChangedError, NotFoundError or SourceError.
     """
-    return _container_by_files(path, files).open_source(path, name, files)
+    files = fingerprints(path) if files is None else files
+    container = _container(path, files) if files else _DIRECTORY  # only a directory can have none
+    return container.open(path, options, files)
 
 
-def compressed_files(path: str) -> dict[str, FileIdentity]:
-    """Paths and identities of the shard's files that must be decompressed into the scratch store before it opens."""
-    return _container(path).compressed_files(path)
+def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
+    """Fingerprints of a shard's files by name, without reading them. Raises NotFoundError or SourceError."""
+    container = _SHAR if shar_files.is_shard(path, store) else _container_by_suffix(path)
+    try:
+        if store.stat(path).type is FileType.DIRECTORY:
+            container = _DIRECTORY
+        elif container is _DIRECTORY:
+            raise SourceError("is not a directory", path=path)
+        return container.fingerprints(path, store)
+    except NotFoundError as error:
+        raise NotFoundError("no such shard", path=path) from error
 
 
-def keys_are_paths(path: str) -> bool:
-    """True if the keys of the shard at a path are paths of an archive, where `./a` is `a`."""
-    return _container(path).keys_are_paths
+# The functions below know a shard by its path and fingerprints, and do not ask its store, which may not answer.
 
 
-def kind_name(path: str, files: Mapping[str, FileIdentity] = MappingProxyType({})) -> str:
-    """The name of the container format of a shard, from its fingerprint, without accessing the file system."""
-    return _container_by_files(path, files).name
+def file_paths(path: str, files: Files) -> dict[str, Fingerprint]:
+    """The fingerprints of a shard's files by path."""
+    directory = path if _container(path, files) is _DIRECTORY else os.path.dirname(path)
+    return {os.path.join(directory, name): fingerprint for name, fingerprint in files.items()}
 
 
-def shard_name(path: str, files: Mapping[str, FileIdentity] | None = None) -> str:
-    """The name of a shard: the last component of its path, without the suffix of its container format.
+def open_source(path: str, name: str, files: Files) -> StoredFile:
+    """The file that a field of a shard names as its source."""
+    return _container(path, files).open_source(path, name, files)
 
-    Given its fingerprint, this does not access the file system.
-    """
+
+def compressed_files(path: str, files: Files) -> dict[str, Fingerprint]:
+    """Fingerprints by path of the shard's files that must be decompressed into the scratch store before it opens."""
+    return _container(path, files).compressed_files(path, files)
+
+
+def keys_are_paths(path: str, files: Files) -> bool:
+    """True if the keys of a shard are paths of an archive, where `./a` is `a`."""
+    return _container(path, files).keys_are_paths
+
+
+def kind_name(path: str, files: Files) -> str:
+    """The name of the container format of a shard."""
+    return _container(path, files).name
+
+
+def shard_name(path: str, files: Files) -> str:
+    """The name of a shard: the last component of its path, without the suffix of its container format."""
     name = os.path.basename(path)
-    container = _container(path) if files is None else _container_by_files(path, files)
-    return name if container is _DIRECTORY else name.removesuffix(_suffix(path))
+    return name if _container(path, files) is _DIRECTORY else name.removesuffix(_suffix(path))
 
 
-def _container(path: str) -> Container:
-    return _DIRECTORY if os.path.isdir(path) else _container_by_name(path)
+def _container(path: str, files: Files) -> Container:
+    """The container of a shard with these files; by its name, if it has none, because it is missing."""
+    name = os.path.basename(path)
+    if files and name not in files:
+        return _DIRECTORY  # the names in it, not its own
+    # Cuts without a number are a Shar only with fields.
+    is_shar = shar_files.is_cuts(name) and (shar_files.shar_number(name) or len(files) > 1)
+    return _SHAR if is_shar else _container_by_suffix(path)
 
 
-def _container_by_files(path: str, files: Mapping[str, FileIdentity]) -> Container:
-    """The fingerprint of a shard that is a directory has the files in it, not the directory itself."""
-    return _DIRECTORY if files and os.path.basename(path) not in files else _container_by_name(path)
-
-
-def _container_by_name(path: str) -> Container:
-    return _SHAR if shar_files.is_shard(path) else _BY_SUFFIX.get(_suffix(path), _DIRECTORY)
+def _container_by_suffix(path: str) -> Container:
+    return _BY_SUFFIX.get(_suffix(path), _DIRECTORY)
 
 
 def _suffix(path: str) -> str:

@@ -6,14 +6,13 @@ A user who names such a file learns what it is and what touchfs reads, not how i
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 
-from touchfs.errors import SourceError, UsageError
+from touchfs.errors import UsageError, map_os_errors
 from touchfs.format import magic
 from touchfs.format.idx import mmidx
-from touchfs.posix.links import open_data
+from touchfs.source.data import DATA
 
 READS = "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), directories of them, Lhotse Shar, and a data.list"
 HEAD_SIZE = 8192
@@ -83,26 +82,10 @@ def refuse_remote(source: str) -> None:
         raise UsageError(f"is a remote source ({match[1]}://); {remedy}", path=source)
 
 
-def exists(path: str) -> bool:
-    """True if a path exists. Raises SourceError if permission is missing or the disk fails."""
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return False
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            return False
-        raise SourceError(error.strerror or str(error), path=path) from error
-    return True
-
-
 def read_head(path: str) -> bytes:
-    """The first `HEAD_SIZE` bytes of a file. Raises SourceError."""
-    try:
-        with open(open_data(path, os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
-            return file.read(HEAD_SIZE)
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=path) from error
+    """The first `HEAD_SIZE` bytes of a file. Raises NotFoundError or SourceError."""
+    with map_os_errors(path), DATA.stream(path) as file:
+        return file.read(HEAD_SIZE)
 
 
 def describe(name: str, head: bytes) -> str | None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from touchfs.errors import FormatError
 from touchfs.format.idx import mmidx
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.source.data import DATA
+from touchfs.source.fingerprint import Fingerprint
 
 INDEX_SUFFIX, DATA_SUFFIX = ".idx", ".bin"
 
 
-def read_index(path: str, identity: FileIdentity, bin_size: int) -> mmidx.Index:
+def read_index(path: str, fingerprint: Fingerprint, bin_size: int) -> mmidx.Index:
     """Read and parse a whole index.
 
     `bin_size` is the size of its .bin. Raises FormatError, ChangedError, SourceError.
     """
-    file = LocalFile(path, identity)
+    file = DATA.open(path, fingerprint)
     try:
-        return mmidx.parse_index(file.read(0, identity.size), bin_size)
+        return mmidx.parse_index(file.read(0, fingerprint.size), bin_size)
     except FormatError as error:
         raise error.at(path) from error
     finally:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
-from touchfs.source.local import FileIdentity, LocalFile
-
-
-def fingerprint(path: str) -> dict[str, FileIdentity]:
-    """The identity of the file by its name. Raises NotFoundError or SourceError."""
-    try:
-        return {os.path.basename(path): FileIdentity.of(os.stat(path))}
-    except FileNotFoundError:
-        raise NotFoundError("no such shard", path=path) from None
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=path) from error
+from touchfs.errors import FormatError
+from touchfs.source.data import DATA
+from touchfs.source.fingerprint import Files, Fingerprint
+from touchfs.source.store import Store, StoredFile
 
 
-def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
+def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
+    """The fingerprint of the file by its name. Raises NotFoundError or SourceError."""
+    return {os.path.basename(path): store.stat(path).fingerprint}
+
+
+def open_source(path: str, name: str, files: Files) -> StoredFile:
     """Open a file in the directory of the shard at `path`. Raises FormatError if it is not a file of the shard."""
-    return LocalFile(os.path.join(os.path.dirname(path), name), identity_of(path, name, files))
+    return DATA.open(os.path.join(os.path.dirname(path), name), fingerprint_of(path, name, files))
 
 
-def identity_of(path: str, name: str, files: Mapping[str, FileIdentity]) -> FileIdentity:
-    """The expected identity of a file of the shard at `path`. Raises FormatError if it is not a file of the shard."""
+def fingerprint_of(path: str, name: str, files: Files) -> Fingerprint:
+    """The fingerprint of a file of the shard at `path`. Raises FormatError if it is not a file of the shard."""
     try:
         return files[name]
     except KeyError:

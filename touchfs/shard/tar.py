@@ -28,9 +28,9 @@ from touchfs.media.duration import AudioInfo
 from touchfs.progress import reached
 from touchfs.sample import Field, StoredRecording, StoredSample, StoredSamples
 from touchfs.shard.options import FIRST_DOT, Options
-from touchfs.shard.single import fingerprint, open_source
+from touchfs.shard.single import open_source
 from touchfs.shard.tar_sound import SUFFIXES, measure
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Files
 
 _REPORT_EVERY = 256
 _LINKS = (MemberType.HARD_LINK, MemberType.SYMBOLIC_LINK)
@@ -49,10 +49,10 @@ class TarShard(StoredSamples):
 
     index_size = 0
 
-    def __init__(self, path: str, options: Options) -> None:
+    def __init__(self, path: str, options: Options, files: Files) -> None:
         self.path = path
-        self.files: Mapping[str, FileIdentity] = fingerprint(path)
-        (self._name,) = self.files
+        self.files = files
+        (self._name,) = files
         self.size = self.files[self._name].size
         self._file = open_source(path, self._name, self.files)
         self.problems: list[str] = []

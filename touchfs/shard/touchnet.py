@@ -14,10 +14,10 @@ entries contradict the rest of the index or the .bin, it can: these samples have
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.errors import FormatError, NotFoundError
 from touchfs.form.arrays import Npy
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
@@ -27,10 +27,12 @@ from touchfs.format.idx.mmidx_entries import damage_text
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import too_long
 from touchfs.sample import NO_METAINFO, Field, StoredSample, StoredSamples
-from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.options import Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
-from touchfs.shard.single import identity_of
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.shard.single import fingerprint_of
+from touchfs.source.data import DATA
+from touchfs.source.fingerprint import Files, Fingerprint
+from touchfs.source.store import Store, StoredEntry, StoredFile
 
 # The second names are from TouchNet before March 2025, for the same bytes.
 AUDIO_NAMES = frozenset({"audio", "pair_audio"})
@@ -41,53 +43,43 @@ MODALITIES = AUDIO_NAMES | METAINFO_NAMES | {"audiotoken", "texttoken", "video"}
 MODALITY_MAX = 64
 
 
-def is_touchnet_shard(path: str) -> bool:
-    """True if a directory has a modality of TouchNet's. Only the names of its files are looked at.
+def is_touchnet_shard(entries: Iterable[StoredEntry]) -> bool:
+    """True if a directory with these entries has a modality of TouchNet's. Only the names of its files are looked at.
 
     Megatron-LM's pairs of .bin and .idx have the same format, but arbitrary names, and a directory of them is many
     shards. A shard left by a crashed job may have only a .bin.
     """
-    try:
-        with os.scandir(path) as entries:
-            return any(os.path.splitext(entry.name)[0] in MODALITIES and _is_part(entry) for entry in entries)
-    except OSError:
-        return False
+    return any(os.path.splitext(entry.name)[0] in MODALITIES and _is_part(entry) for entry in entries)
 
 
-def _is_part(entry: os.DirEntry[str]) -> bool:
+def _is_part(entry: StoredEntry) -> bool:
     # Only files: reading a pipe would wait for ever. No hidden ones: `._audio.bin` has the attributes of a Mac.
     return entry.name.endswith((INDEX_SUFFIX, DATA_SUFFIX)) and not entry.name.startswith(".") and entry.is_file()
 
 
-def fingerprint(path: str) -> dict[str, FileIdentity]:
-    """Identities of a shard's files by name, sorted: one listing and one stat a file, no read.
+def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
+    """Fingerprints of a shard's files by name, sorted: one listing and one stat a file, no read.
 
     Raises NotFoundError or SourceError.
     """
     files = {}
-    try:
-        with os.scandir(path) as entries:
-            for entry in filter(_is_part, entries):
-                with suppress(FileNotFoundError):  # removed since it was listed
-                    files[entry.name] = FileIdentity.of(entry.stat())
-    except FileNotFoundError:
-        raise NotFoundError("no such shard", path=path) from None
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=path) from error
-    return dict(sorted(files.items()))
+    for name in sorted(entry.name for entry in store.list(path) if _is_part(entry)):
+        with suppress(NotFoundError):  # removed since it was listed
+            files[name] = store.stat(os.path.join(path, name)).fingerprint
+    return files
 
 
-def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
+def open_source(path: str, name: str, files: Files) -> StoredFile:
     """Open a file of the shard at `path`. Raises FormatError if it is not a file of the shard."""
-    return LocalFile(os.path.join(path, name), identity_of(path, name, files))
+    return DATA.open(os.path.join(path, name), fingerprint_of(path, name, files))
 
 
 class TouchNetShard(StoredSamples):
     """The samples of the shard directory at `path`."""
 
-    def __init__(self, path: str, options: Options = DEFAULT) -> None:
+    def __init__(self, path: str, options: Options, files: Files) -> None:
         self.path = path
-        self.files = fingerprint(path)
+        self.files = files
         self._limit = options.limits.json
         self.modalities = sorted(name.removesuffix(INDEX_SUFFIX) for name in self.files if name.endswith(INDEX_SUFFIX))
         for name in self.files:
@@ -105,12 +97,12 @@ class TouchNetShard(StoredSamples):
     @property
     def size(self) -> int:
         """Bytes of data, without indexes."""
-        return sum(identity.size for name, identity in self.files.items() if name.endswith(DATA_SUFFIX))
+        return sum(fingerprint.size for name, fingerprint in self.files.items() if name.endswith(DATA_SUFFIX))
 
     @property
     def index_size(self) -> int:
         """Bytes of all .idx files."""
-        return sum(identity.size for name, identity in self.files.items() if name.endswith(INDEX_SUFFIX))
+        return sum(fingerprint.size for name, fingerprint in self.files.items() if name.endswith(INDEX_SUFFIX))
 
     def close(self) -> None:
         """Close the files. Reading another sample opens them again."""
@@ -151,7 +143,7 @@ class TouchNetShard(StoredSamples):
 class _Column:
     """One modality of all samples. Its numbers are memoryviews, which return ints in a quarter of NumPy's time."""
 
-    def __init__(self, path: str, modality: str, files: dict[str, FileIdentity], sample_rate: int | None) -> None:
+    def __init__(self, path: str, modality: str, files: Files, sample_rate: int | None) -> None:
         self.modality = modality
         self.source = modality + DATA_SUFFIX
         if len(os.fsencode(modality)) > MODALITY_MAX:
@@ -160,7 +152,7 @@ class _Column:
             raise FormatError(f"{modality}{INDEX_SUFFIX} has no {self.source} beside it", path=path)
         data_size = files[self.source].size
         index = read_index(os.path.join(path, modality + INDEX_SUFFIX), files[modality + INDEX_SUFFIX], data_size)
-        self.data = LocalFile(os.path.join(path, self.source), files[self.source])
+        self.data = DATA.open(os.path.join(path, self.source), files[self.source])
         self.offsets = index.entries.offsets.data
         self.sizes = index.sizes.data
         self.damage = index.entries.damage.data

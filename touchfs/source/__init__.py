@@ -1,1 +1,1 @@
-"""Sources of bytes: local files, split and compressed files, lines, and the scratch store."""
+"""Sources of bytes: stores of data, split and compressed files, lines, and the scratch store."""

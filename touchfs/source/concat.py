@@ -1,4 +1,4 @@
-"""A file that was split into pieces: several local files end to end, as one source.
+"""A file that was split into pieces: several files end to end, as one source.
 
 Each piece is opened at its first read. `open` opens and verifies all of them, so that a missing or changed piece is
 noticed before the first read.
@@ -6,53 +6,53 @@ noticed before the first read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from touchfs.errors import SourceError
-from touchfs.extent import Buffer, Extent, Rope, Source
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.extent import Buffer, Extent, Rope
+from touchfs.source.data import DATA
+from touchfs.source.fingerprint import Files, Fingerprint
+from touchfs.source.store import StoredFile
 
 
 class SplitFile:
-    """A source of several files end to end, in the order of `identities`. Each must still match its identity."""
+    """A source of several files end to end, in the order of `files`. Each must still match its fingerprint."""
 
-    __slots__ = ("_files", "_identities", "_rope", "path", "size")
+    __slots__ = ("_fingerprints", "_pieces", "_rope", "path", "size")
 
-    def __init__(self, identities: Mapping[str, FileIdentity]) -> None:
-        self._identities = dict(identities)
-        self._files = [LocalFile(path, identity) for path, identity in identities.items()]
-        sizes = [identity.size for identity in identities.values()]
-        self._rope = Rope([Extent(file, 0, size) for file, size in zip(self._files, sizes, strict=True)])
+    def __init__(self, files: Files) -> None:
+        self._fingerprints = dict(files)
+        self._pieces = [DATA.open(path, fingerprint) for path, fingerprint in files.items()]
+        self._rope = Rope([Extent(piece, 0, piece.size) for piece in self._pieces])
         self.size = self._rope.size
-        self.path = next(reversed(self._identities), "")  # the last piece, for errors about the end of the data
+        self.path = next(reversed(self._fingerprints), "")  # the last piece, for errors about the end of the data
 
     @property
-    def expected_size(self) -> int:
-        """Size in bytes, as indexed."""
-        return self.size
+    def fingerprint(self) -> None:
+        """None: each piece has its own."""
+        return None
 
     def open(self) -> None:
         """Open and verify all pieces now. Raises ChangedError, NotFoundError or SourceError."""
-        for file in self._files:
-            file.open()
+        for piece in self._pieces:
+            piece.open()
 
     @property
     def is_verified(self) -> bool:
         """True if all pieces were verified within the last second."""
-        return all(file.is_verified for file in self._files)
+        return all(piece.is_verified for piece in self._pieces)
 
     def close(self) -> None:
         """Close the descriptors; a later read opens the files again."""
-        for file in self._files:
-            file.close()
+        for piece in self._pieces:
+            piece.close()
 
-    def read(self, offset: int, length: int) -> Buffer:
-        """See `Source.read`. Raises SourceError if the last piece ends before the data does."""
+    def read(self, offset: int, length: int) -> bytes:
+        """See `StoredFile.read`."""
         data = self._rope.read(offset, length)
         if len(data) < length:
             raise SourceError("the last piece ends here, before the data that the index names", path=self.path)
-        return data
+        return bytes(data)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill a view of bytes with the data at `offset`."""
@@ -64,14 +64,11 @@ class SplitFile:
         return data if data is not None and len(data) == length else None
 
     def __repr__(self) -> str:
-        return f"SplitFile({list(self._identities)!r})"
+        return f"SplitFile({list(self._fingerprints)!r})"
 
-    def __reduce__(self) -> tuple[type[SplitFile], tuple[dict[str, FileIdentity]]]:
-        return SplitFile, (self._identities,)
+    def __reduce__(self) -> tuple[type[SplitFile], tuple[dict[str, Fingerprint]]]:
+        return SplitFile, (self._fingerprints,)
 
-
-# The types of source that a shard's files are opened as.
-StoredFile = LocalFile | SplitFile
 
 if TYPE_CHECKING:
-    _: type[Source] = SplitFile
+    _: type[StoredFile] = SplitFile

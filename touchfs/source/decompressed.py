@@ -1,7 +1,7 @@
 """Compressed files: gzip, Zstandard, xz and bzip2, recognised by the suffix.
 
 No byte range is read from a compressed file. It is decompressed once, from its beginning to its end, into the scratch
-store. Its name there is a hash of its path and its `FileIdentity`, so a changed file gets a new name, and a
+store. Its name there is a hash of its path and its `Fingerprint`, so a changed file gets a new name, and a
 `DecompressedFile` of the old version raises ChangedError.
 
 All four formats may have several members (frames, streams) end to end, and zeros after them, as tapes are padded.
@@ -15,7 +15,6 @@ size is known in advance and too large, the file is refused at once.
 from __future__ import annotations
 
 import bz2
-import hashlib
 import lzma
 import os
 import zlib
@@ -24,10 +23,14 @@ from typing import NamedTuple, Protocol
 
 from touchfs.errors import ChangedError, FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
 from touchfs.extent import Buffer
+from touchfs.names import hex_digest
 from touchfs.posix.trust import open_trusted_unique
 from touchfs.progress import Progress
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.source.data import DATA
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.local import LocalFile
 from touchfs.source.scratch import Scratch, ScratchFile
+from touchfs.source.store import StoredFile
 
 BLOCK_SIZE = 1 << 20
 STEP_SIZE = 1 << 12
@@ -62,15 +65,15 @@ class Codec(NamedTuple):
     name: str
     member: Callable[[], Decompressor]
     errors: tuple[type[Exception], ...]
-    size_at_least: Callable[[LocalFile], int]
+    size_at_least: Callable[[StoredFile], int]
 
 
-def _gzip_size(file: LocalFile) -> int:
+def _gzip_size(file: StoredFile) -> int:
     """The last four bytes are the size of the last member, modulo 2^32."""
     return int.from_bytes(file.read(file.size - 4, 4), "little") if file.size >= 18 else 0
 
 
-def _xz_size(file: LocalFile) -> int:
+def _xz_size(file: StoredFile) -> int:
     """Return the sum of the sizes in the index of the last stream."""
     end = file.size - 12
     footer = file.read(end, 12) if end >= 0 else b""
@@ -97,7 +100,7 @@ def _xz_numbers(data: Buffer) -> Iterator[int]:
 def _zstd() -> Codec:
     import zstandard
 
-    def size_at_least(file: LocalFile) -> int:
+    def size_at_least(file: StoredFile) -> int:
         """Return the content size of the first frame."""
         try:
             size = zstandard.get_frame_parameters(file.read(0, min(file.size, 18))).content_size
@@ -166,30 +169,30 @@ def _step(codec: Codec, member: Decompressor, data: bytes, offset: int, size: in
         raise FormatError(message, offset=offset) from error
 
 
-def find(path: str, identity: FileIdentity) -> ScratchFile | None:
-    """Return the decompressed form of the file at a path with this identity, if the scratch store has it."""
-    return Scratch.configured().find(scratch_name(path, identity))
+def find(path: str, fingerprint: Fingerprint) -> ScratchFile | None:
+    """Return the decompressed form of the file at a path with this fingerprint, if the scratch store has it."""
+    return Scratch.configured().find(scratch_name(path, fingerprint))
 
 
-def decompressed(path: str, identity: FileIdentity, progress: Progress = lambda done, total: None) -> ScratchFile:
+def decompressed(path: str, fingerprint: Fingerprint, progress: Progress = lambda done, total: None) -> ScratchFile:
     """Return the decompressed form of a file, made if necessary. `progress` gets the compressed bytes done and total.
 
     Raises FormatError, ChangedError, SourceError or MissingExtraError.
     """
     codec = codec_of(path)
-    file = LocalFile(path, identity)
+    file = DATA.open(path, fingerprint)
 
     def steps() -> Iterator[bytes]:
-        for offset in range(0, identity.size, BLOCK_SIZE):
-            progress(offset, identity.size)
-            block = file.read(offset, min(BLOCK_SIZE, identity.size - offset))
+        for offset in range(0, fingerprint.size, BLOCK_SIZE):
+            progress(offset, fingerprint.size)
+            block = file.read(offset, min(BLOCK_SIZE, fingerprint.size - offset))
             yield from (block[start : start + STEP_SIZE] for start in range(0, len(block), STEP_SIZE))
         file.open()  # verify that the file did not change meanwhile
-        progress(identity.size, identity.size)
+        progress(fingerprint.size, fingerprint.size)
 
     try:
         at_least = codec.size_at_least(file)
-        return Scratch.configured().make(scratch_name(path, identity), decompress(codec, steps()), at_least)
+        return Scratch.configured().make(scratch_name(path, fingerprint), decompress(codec, steps()), at_least)
     except TouchfsError as error:
         error.at(path)
         raise
@@ -197,31 +200,29 @@ def decompressed(path: str, identity: FileIdentity, progress: Progress = lambda 
         file.close()
 
 
-def scratch_name(path: str, identity: FileIdentity) -> str:
+def scratch_name(path: str, fingerprint: Fingerprint) -> str:
     """Return the name in the scratch store of the decompressed form of a file."""
-    text = f"{os.path.realpath(path)}\0{identity.size}\0{identity.mtime_ns}\0{identity.inode}"
-    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    text = f"{os.path.realpath(path)}\0{fingerprint.hashed}"
+    return hex_digest(text.encode(errors="surrogateescape"))
 
 
 class DecompressedFile(LocalFile):
     """The decompressed form of a file, as a source. Opening it verifies that the compressed file is unchanged."""
 
-    __slots__ = ("_compressed", "_compressed_identity")
+    __slots__ = ("_compressed", "_compressed_fingerprint")
 
-    def __init__(self, compressed: str, identity: FileIdentity) -> None:
-        super().__init__(Scratch.configured().path(scratch_name(compressed, identity)))
+    def __init__(self, compressed: str, fingerprint: Fingerprint) -> None:
+        super().__init__(Scratch.configured().path(scratch_name(compressed, fingerprint)))
         self._compressed = compressed
-        self._compressed_identity = identity
+        self._compressed_fingerprint = fingerprint
 
     def open(self) -> None:
         """Open and verify now. Raises ChangedError if the compressed file changed, and SourceError."""
         try:
-            same = self._compressed_identity.matches(os.stat(self._compressed))
-        except OSError as error:
-            if isinstance(error, FileNotFoundError | NotADirectoryError):
-                raise ChangedError("was removed since it was indexed", path=self._compressed) from error
-            raise SourceError(error.strerror or str(error), path=self._compressed) from error
-        if not same:
+            found = DATA.stat(self._compressed).fingerprint
+        except NotFoundError as error:
+            raise ChangedError("was removed since it was indexed", path=self._compressed) from error
+        if not self._compressed_fingerprint.matches(found):
             self.close()
             raise ChangedError("was replaced or changed since it was indexed", path=self._compressed)
         super().open()
@@ -236,5 +237,5 @@ class DecompressedFile(LocalFile):
             return SourceError(message, path=self._compressed)
         return failure
 
-    def __reduce__(self) -> tuple[type[DecompressedFile], tuple[str, FileIdentity]]:
-        return DecompressedFile, (self._compressed, self._compressed_identity)
+    def __reduce__(self) -> tuple[type[DecompressedFile], tuple[str, Fingerprint]]:
+        return DecompressedFile, (self._compressed, self._compressed_fingerprint)

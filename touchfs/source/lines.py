@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple, cast
 
-from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
+from touchfs.errors import ChangedError, FormatError, SourceError, os_error
 from touchfs.limits import LIMITS, too_long
+from touchfs.source.data import DATA
 
 PIPE = "pipe:"
 _LINE_MAX = 1 << 30  # longest line in states of version 0.1, which had no other limit
@@ -59,14 +60,12 @@ def open_stream(path: str) -> Iterator[BinaryIO]:
             yield output
         return
     try:
-        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
-            yield cast(BinaryIO, file)
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", path=path) from error
+        with DATA.stream(path) as file:
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.endswith(".gz") else file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FormatError(f"cannot be decompressed: {error}", path=path) from error
     except OSError as error:
-        raise SourceError(error.strerror or str(error), path=path) from error
+        raise os_error(error, path) from error
 
 
 @contextmanager
@@ -115,9 +114,4 @@ def stream_identity(path: str) -> tuple[str, int | None]:
     """
     if path.startswith(PIPE):
         return PIPE, None
-    try:
-        return os.path.basename(path), os.stat(path).st_size
-    except FileNotFoundError:
-        raise NotFoundError("no such file", path=path) from None
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=path) from error
+    return os.path.basename(path), DATA.stat(path).fingerprint.size

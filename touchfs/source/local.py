@@ -21,7 +21,6 @@ import os
 import resource
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from functools import cache
 from queue import SimpleQueue
 from time import monotonic
@@ -29,10 +28,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from touchfs.errors import ChangedError, NotFoundError, SourceError
-from touchfs.extent import Buffer, Source
+from touchfs.errors import ChangedError, NotFoundError, SourceError, os_error
+from touchfs.extent import Buffer
 from touchfs.posix.links import open_data
 from touchfs.posix.mounts import mounts
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.store import StoredFile
 
 VERIFY_SECONDS = 1.0
 CLOSE_SECONDS = 0.1
@@ -41,31 +42,8 @@ DESCRIPTORS_MAX = 2**16  # where RLIMIT_NOFILE sets no limit
 # A worker of a mount uses about 25 others, and each of its threads one for a file that is evicted while it is read.
 DESCRIPTORS_ELSE = 48
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # only Linux has it
+_REMOVED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
-
-
-@dataclass(frozen=True, slots=True)
-class FileIdentity:
-    """Identifies a file among later ones of the same name: size in bytes, mtime and inode. `inode` is None if only a
-    directory listing was stored.
-    """
-
-    size: int
-    mtime_ns: int
-    inode: int | None = None
-
-    @classmethod
-    def of(cls, stat: os.stat_result) -> FileIdentity:
-        """Return the identity of a file with this status."""
-        return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
-
-    def matches(self, stat: os.stat_result) -> bool:
-        """Return whether a file with this status is the same file, unchanged."""
-        return (
-            stat.st_size == self.size
-            and stat.st_mtime_ns == self.mtime_ns
-            and (self.inode is None or stat.st_ino == self.inode)
-        )
 
 
 class _Descriptor:
@@ -148,48 +126,42 @@ _pool = _Pool()
 
 
 class LocalFile:
-    """A local file as a source. It must match `identity`; by default, its identity at the first open."""
+    """A local file as a source. It must match `fingerprint`; by default, its fingerprint at the first open."""
 
-    __slots__ = ("_descriptor", "_identity", "_nowait", "_verify_at", "path")
+    __slots__ = ("_descriptor", "_fingerprint", "_nowait", "_verify_at", "path")
 
-    def __init__(self, path: str, identity: FileIdentity | None = None) -> None:
+    def __init__(self, path: str, fingerprint: Fingerprint | None = None) -> None:
         self.path = path
-        self._identity = identity
+        self._fingerprint = fingerprint
         self._descriptor: _Descriptor | None = None
         self._nowait = _NOWAIT
         self._verify_at = 0.0
 
     @property
     def size(self) -> int:
-        """Size in bytes. Opens and verifies the file; raises as `open`."""
-        descriptor = self._verified()  # keep a reference: the pool may evict it at any time
-        return os.fstat(descriptor.number).st_size
+        """See `StoredFile.size`."""
+        if self._fingerprint is None:
+            self._verified()  # sets it
+            return self.size
+        return self._fingerprint.size
 
     @property
-    def identity(self) -> FileIdentity | None:
-        """The identity that the file must have; None before the first open if none was given."""
-        return self._identity
-
-    @property
-    def expected_size(self) -> int:
-        """Size in bytes, as indexed; the file is opened only if its identity is not known."""
-        return self.size if self._identity is None else self._identity.size
+    def fingerprint(self) -> Fingerprint | None:
+        """See `StoredFile.fingerprint`."""
+        return self._fingerprint
 
     def open(self) -> None:
-        """Open and verify the file now, so that a missing or changed file is noticed before the first read.
-
-        Raises ChangedError, NotFoundError or SourceError.
-        """
+        """See `StoredFile.open`."""
         self._verify_at = 0.0
         self._verified()
 
     def close(self) -> None:
-        """Close the descriptor; a later read opens the file again."""
+        """See `StoredFile.close`: close the descriptor."""
         self._descriptor = None
         _pool.remove(self)
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Source.read`. Raises as `open`, and SourceError if the file ends before the data does."""
+        """See `StoredFile.read`."""
         descriptor = self._descriptor
         if descriptor is None or monotonic() >= self._verify_at:
             descriptor = self._verified()
@@ -205,7 +177,7 @@ class LocalFile:
         return data
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill a view of bytes with the data at `offset`: `read` into existing memory."""
+        """See `StoredFile.read_into`."""
         descriptor = self._verified()
         try:
             done = os.preadv(descriptor.number, (buffer,), offset)
@@ -219,7 +191,7 @@ class LocalFile:
 
     @property
     def is_verified(self) -> bool:
-        """True if the file was verified within the last second, so that `read` need not verify it again."""
+        """See `StoredFile.is_verified`."""
         return self._descriptor is not None and monotonic() < self._verify_at
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
@@ -254,13 +226,11 @@ class LocalFile:
                 stat = os.stat(self.path)
         except OSError as error:
             raise self._convert_error(error, 0) from error
-        if self._identity is None:
-            self._identity = FileIdentity.of(stat)
-        elif not self._identity.matches(stat):
+        found = Fingerprint.of(stat)
+        if self._fingerprint is not None and not self._fingerprint.matches(found):
             self.close()
             raise ChangedError("was replaced or changed since it was indexed", path=self.path)
-        elif self._identity.inode is None:
-            self._identity = FileIdentity.of(stat)
+        self._fingerprint = found  # which also has the inode
         self._verify_at = now + VERIFY_SECONDS
         if self._descriptor is None:
             self._descriptor = descriptor
@@ -277,18 +247,15 @@ class LocalFile:
         return SourceError("the file ends here, before the data that its index names", path=self.path, offset=end)
 
     def _convert_error(self, error: OSError, offset: int) -> SourceError | NotFoundError | ChangedError:
-        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-        if (missing or error.errno == errno.ESTALE) and self._identity is not None:
+        if error.errno in _REMOVED and self._fingerprint is not None:
             return ChangedError("was removed since it was indexed", path=self.path)
-        if missing:
-            return NotFoundError("no such file", path=self.path)
-        return SourceError(error.strerror or str(error), path=self.path, offset=offset)
+        return os_error(error, self.path, offset=offset)
 
     def __repr__(self) -> str:
         return f"LocalFile({self.path!r})"
 
-    def __reduce__(self) -> tuple[type[LocalFile], tuple[str, FileIdentity | None]]:
-        return LocalFile, (self.path, self._identity)
+    def __reduce__(self) -> tuple[type[LocalFile], tuple[str, Fingerprint | None]]:
+        return LocalFile, (self.path, self._fingerprint)
 
 
 @cache
@@ -302,4 +269,4 @@ def _is_in_memory(device: int) -> bool:
 
 
 if TYPE_CHECKING:
-    _: type[Source] = LocalFile
+    _: type[StoredFile] = LocalFile

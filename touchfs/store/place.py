@@ -11,6 +11,7 @@ from urllib.parse import quote
 import platformdirs
 
 from touchfs.errors import StateError, UntrustedError
+from touchfs.names import hex_digest
 from touchfs.posix.trust import check_trusted_directory, check_trusted_file, make_directory, make_private
 
 # The database file and the files that SQLite opens beside it.
@@ -27,7 +28,7 @@ def state_directory(state_dir: str | None = None) -> str:
 def state_path(source: str, suffix: str, state_dir: str | None = None) -> str:
     """Return the absolute path of a source's file: a daemon changes its working directory."""
     resolved = os.path.realpath(source).encode(errors="surrogateescape")
-    return os.path.join(state_directory(state_dir), hashlib.blake2b(resolved, digest_size=16).hexdigest() + suffix)
+    return os.path.join(state_directory(state_dir), hex_digest(resolved) + suffix)
 
 
 def log_path(mount_point: str, state_dir: str | None = None) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 from touchfs.dataset.sample import Sample
 from touchfs.errors import FormatError
+from touchfs.names import hex_digest
 
 VIEW = "shards"
 
@@ -38,7 +38,7 @@ class Stream(Protocol):
 def fingerprint_of(streams: Sequence[Stream]) -> str:
     """Return a hash of the names and sizes of all files, independent of their directory."""
     files = [(stream.name, stream.sizes()) for stream in streams]
-    return hashlib.blake2b(json.dumps(files).encode(), digest_size=16).hexdigest()
+    return hex_digest(json.dumps(files).encode())
 
 
 def cursor_numbers(cursor: Cursor, count: int) -> Cursor:

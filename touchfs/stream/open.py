@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from touchfs.errors import UsageError
 from touchfs.indexing import unique_names
 from touchfs.shard.find import find_shards
-from touchfs.shard.open import fingerprint
+from touchfs.shard.open import fingerprints
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.other_formats import refuse_remote
 from touchfs.shard.shar import files as shar_files
@@ -52,7 +52,7 @@ def open_shar_streams(fields: Mapping[str, Sequence[str]], options: Options = DE
 def _open(path: str, name: str, options: Options) -> Stream:
     if shar_files.is_shard(path):
         directory, cuts = os.path.split(path)
-        found = fingerprint(path)
+        found = fingerprints(path)
         # If a file exists both compressed and plain, use the plain one.
         names = [each for each in found if plain_name(each) == each or plain_name(each) not in found]
         files = {each: os.path.join(directory, each) for each in [cuts, *names]}

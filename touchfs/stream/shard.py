@@ -13,7 +13,7 @@ from touchfs.extent import Content
 from touchfs.names import shown_extension
 from touchfs.sample import Field, StoredSamples
 from touchfs.shard.contents import FieldContents
-from touchfs.shard.open import fingerprint, open_shard
+from touchfs.shard.open import fingerprints, open_shard
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.stream.base import VIEW, Cursor, StreamItem, cursor_numbers
 from touchfs.view import raw
@@ -29,7 +29,7 @@ class ShardStream:
         self._owner = owner
 
     def sizes(self) -> list[tuple[str, int | None]]:
-        return sorted((name, identity.size) for name, identity in fingerprint(self.path).items())
+        return sorted((name, fingerprint.size) for name, fingerprint in fingerprints(self.path).items())
 
     def samples(self, cursor: Cursor) -> Iterator[StreamItem]:
         (start,) = cursor_numbers(cursor, 1)

@@ -28,6 +28,7 @@ from touchfs.indexing.preparing import find_prepared, is_waiting
 from touchfs.indexing.silent import PATIENCE_SECONDS
 from touchfs.posix import interpreter
 from touchfs.shard.options import Options
+from touchfs.source.fingerprint import Files
 from touchfs_mount.daemon import logs
 from touchfs_mount.daemon.logs import LogOptions
 
@@ -50,7 +51,7 @@ class Work:
     in_place: bool
     in_memory: bool
     memory: str | None
-    paths: tuple[str, ...]
+    shards: dict[str, Files]
     supervisor: int
     zygote: int
     log: LogOptions
@@ -73,16 +74,17 @@ class Preparer:
         if self._process is None or not self._process.has_finished:
             self._tried.clear()  # this reload was not requested by the process
         self._process = None
-        paths = {shard.path for shard in dataset.shards if is_waiting(shard)} - self._tried
-        if paths:
-            self._tried |= paths
+        waiting = (shard for shard in dataset.shards if shard.path not in self._tried and is_waiting(shard))
+        shards: dict[str, Files] = {shard.path: shard.files for shard in waiting}
+        if shards:
+            self._tried |= shards.keys()
             work = Work(
                 source=dataset.source,
                 options=self._options,
                 in_place=self._in_place,
                 in_memory=self._in_memory,
                 memory=shared_index(),
-                paths=tuple(paths),
+                shards=shards,
                 supervisor=os.getppid(),
                 zygote=os.getpid(),
                 log=log_options,
@@ -126,7 +128,7 @@ def main() -> None:
         return
     if work.memory is not None:
         share_index(work.memory)
-    log.info("decompressing %s", counted(len(work.paths), "shard"))
+    log.info("decompressing %s", counted(len(work.shards), "shard"))
     try:
         open_dataset(
             work.source,
@@ -156,7 +158,7 @@ class _ReloadTrigger:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + RELOAD_SECONDS
-        ready = sum(form is not None for form in find_prepared(self._work.paths).values())
+        ready = sum(form is not None for form in find_prepared(self._work.shards).values())
         if ready > self._ready:
             self._ready = ready
             os.kill(self._work.supervisor, signal.SIGHUP)

@@ -17,9 +17,9 @@ from touchfs.limits import Limits, too_large
 from touchfs.progress import stage
 from touchfs.sample import StoredSample
 from touchfs.shard.contents import FieldContents
-from touchfs.shard.open import ShardReader, fingerprint, open_shard
+from touchfs.shard.open import ShardReader, fingerprints, open_shard
 from touchfs.shard.options import Options
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Fingerprint
 from touchfs.view import raw
 from touchfs.view.file import File
 
@@ -28,15 +28,15 @@ _OPENING = 0.1
 
 
 class InputShard(NamedTuple):
-    """A shard to convert, and the identities of its files when the conversion began."""
+    """A shard to convert, and the fingerprints of its files when the conversion began."""
 
     path: str
-    files: Mapping[str, FileIdentity]
+    files: Mapping[str, Fingerprint]
 
     @property
     def size(self) -> int:
         """The bytes of its files."""
-        return sum(identity.size for identity in self.files.values())
+        return sum(fingerprint.size for fingerprint in self.files.values())
 
 
 class _Kept(threading.local):
@@ -47,10 +47,10 @@ class _Kept(threading.local):
 _kept = _Kept()
 
 
-def identities(path: str) -> Mapping[str, FileIdentity]:
-    """Identities of the files of a shard; empty if there is a problem, which is raised when the shard is opened."""
+def files_of(path: str) -> Mapping[str, Fingerprint]:
+    """Fingerprints of the files of a shard; empty if there is a problem, which is raised when the shard is opened."""
     try:
-        return fingerprint(path)
+        return fingerprints(path)
     except TouchfsError:
         return {}
 
@@ -60,7 +60,7 @@ def open_kept(read: InputShard, options: Options) -> ShardReader:
 
     Raises ChangedError if it is not the one with which the conversion began, and as `open_shard`.
     """
-    if identities(read.path) != read.files:
+    if files_of(read.path) != read.files:
         raise ChangedError(
             "has changed since its conversion began: remove the output, and convert again", path=read.path
         )

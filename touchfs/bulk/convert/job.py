@@ -14,18 +14,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol, Self
 
 from touchfs import jobs
 from touchfs.bulk import unfinished
-from touchfs.bulk.convert.input import Files, InputShard, identities, release, samples
+from touchfs.bulk.convert.input import Files, InputShard, files_of, release, samples
 from touchfs.bulk.convert.names import own_key
 from touchfs.bulk.convert.resume import ResumePoint, ResumeState, StagedShard, record_path, staging
 from touchfs.bulk.convert.shar import SharTarget
@@ -41,6 +41,7 @@ from touchfs.progress import Progress, reached
 from touchfs.sample import StoredSample
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import DEFAULT, Options
+from touchfs.source.fingerprint import Fingerprint
 
 # The share of all work that the survey does, for progress.
 _SURVEY = 0.1
@@ -132,7 +133,7 @@ def convert(
     paths = find_shards(dataset)
     if not os.path.lexists(os.path.join(output, unfinished.PLAN)):
         _make(output)
-    inputs = [InputShard(path, identities(path)) for path in paths]
+    inputs = [InputShard(path, files_of(path)) for path in paths]
     settings = _settings(dataset, output, target, options, leave_out, inputs)
     try:
         with unfinished.open_plan(Path(output), settings):
@@ -171,7 +172,6 @@ def _settings(
 ) -> dict[str, Any]:
     """Everything that determines the shards, and so must be equal to resume."""
     target_fields = {name.replace("_", "-"): value for name, value in asdict(target).items() if name != "limits"}
-    files = [(path, sorted(found.items())) for path, found in inputs]
     return {
         "kind": f"convert with {target.kind}",
         "source": os.path.abspath(dataset),
@@ -180,8 +180,24 @@ def _settings(
         "sample-rate": options.sample_rate,
         "key-rule": options.key_rule,
         "leave-out": sorted(leave_out),
-        "sha256": hashlib.sha256(repr(files).encode(errors="surrogateescape")).hexdigest(),
+        "sha256": _digest(inputs),
     }
+
+
+def _digest(shards: Iterable[InputShard]) -> str:
+    """The SHA-256 of the files of all shards, which the plan of an unfinished conversion holds.
+
+    The text that is hashed never changes, or no plan would fit any more: it is what version 0.1 hashed, the `repr` of
+    a list of pairs, with the name that the class of fingerprints had then.
+    """
+
+    def spelled(name: str, file: Fingerprint) -> str:
+        fingerprint = f"FileIdentity(size={file.size}, mtime_ns={file.mtime_ns}, inode={file.inode})"
+        return f"({name!r}, {fingerprint})"
+
+    listed = ((path, ", ".join(starmap(spelled, sorted(files.items())))) for path, files in shards)
+    text = ", ".join(f"({path!r}, [{files}])" for path, files in listed)
+    return hashlib.sha256(f"[{text}]".encode(errors="surrogateescape")).hexdigest()
 
 
 def _survey(

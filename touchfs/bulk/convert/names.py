@@ -20,6 +20,7 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.metainfo import parse_metainfo, parse_object
 from touchfs.limits import LIMITS
+from touchfs.names import percent_encode
 
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|%(?=[0-9A-Fa-f]{2}|~)")
 _NUMBER = re.compile(r"~(?=[0-9]+\Z)")
@@ -47,8 +48,8 @@ class Names:
 def quote_key(key: str) -> str:
     """The key as a path whose last component has no dot. Different keys give different paths."""
     *directories, last = key.split("/")
-    last = _NUMBER.sub("%7E", _SPECIAL.sub(_percent, last).replace(".", "%2E")) or _WHOLE[""]
-    quoted = "/".join([*(_WHOLE.get(name) or _SPECIAL.sub(_percent, name) for name in directories), last])
+    last = _NUMBER.sub("%7E", _SPECIAL.sub(percent_encode, last).replace(".", "%2E")) or _WHOLE[""]
+    quoted = "/".join([*(_WHOLE.get(name) or _SPECIAL.sub(percent_encode, name) for name in directories), last])
     return f"%5F{quoted[1:]}" if _PRIVATE.match(quoted) else quoted
 
 
@@ -64,10 +65,3 @@ def own_key(name: str, files: Mapping[str, Buffer], limit: int = LIMITS.json) ->
         return name
     quoted = quote_key(key)
     return key if name == quoted or (name.startswith(f"{quoted}~") and name[len(quoted) + 1 :].isdecimal()) else name
-
-
-def _percent(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    # Python represents a byte that is not UTF-8 as U+DC80 to U+DCFF; other lone surrogates come from JSON.
-    data = bytes([code - 0xDC00]) if 0xDC80 <= code <= 0xDCFF else match[0].encode("utf-8", "surrogatepass")
-    return "".join(f"%{byte:02X}" for byte in data)

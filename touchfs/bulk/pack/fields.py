@@ -28,8 +28,8 @@ from touchfs.format import wav
 from touchfs.format.idx import mmidx
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic, decode
+from touchfs.source.data import DATA
 from touchfs.source.drive import drive
-from touchfs.source.local import FileIdentity, LocalFile
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -107,7 +107,7 @@ def parse_row(line: str) -> dict[str, Any]:
 
 def _audio(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
     path, size = locate(row, "wav", builder)
-    source = LocalFile(path)
+    source = DATA.open(path)
     try:
         head = source.read(0, min(size, 12))
         if head[:4] in (b"RIFF", b"RF64", b"BW64") and head[8:] == b"WAVE":
@@ -135,7 +135,7 @@ def _metainfo(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
 def _video(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
     path, size = locate(row, "video", builder)
     _check_size(path, size, 1)
-    source = LocalFile(path)
+    source = DATA.open(path)
     try:
         return source.read(0, size)
     finally:
@@ -208,7 +208,7 @@ def _size(path: str) -> int:
         raise SourceError(f"cannot be read: {error}", path=path) from error
     if not stat.S_ISREG(found.st_mode):  # reading a pipe might never end
         raise SourceError("cannot be read: not a file", path=path)
-    return FileIdentity.of(found).size
+    return found.st_size
 
 
 def _check_size(path: str, size: int, width: int) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TextIO
 
-from touchfs.errors import ChangedError, NotFoundError, SourceError
-from touchfs.source.local import FileIdentity
+from touchfs.errors import ChangedError, map_os_errors
+from touchfs.source.fingerprint import Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class LineRange:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The lines of a JSONL with this identity and hash."""
+    """The lines of a JSONL with this fingerprint and hash."""
 
     path: str
-    identity: FileIdentity
+    fingerprint: Fingerprint
     sha256: str
     limit: int
 
@@ -42,21 +42,18 @@ class Lines:
         Raises ChangedError if the file changed, NotFoundError or SourceError.
         """
         count = 0
-        try:
-            with open(self.path, "rb") as file:
-                self._check(file.fileno())
-                file.seek(lines.offset)
-                text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
-                for count, line in enumerate(islice(_lines(text, self.limit), lines.count), 1):
-                    yield lines.before + count, None if line is None else line.strip()
-                self._check(file.fileno())
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
+        with map_os_errors(self.path, "cannot be read"), open(self.path, "rb") as file:
+            self._check(file.fileno())
+            file.seek(lines.offset)
+            text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
+            for count, line in enumerate(islice(_lines(text, self.limit), lines.count), 1):
+                yield lines.before + count, None if line is None else line.strip()
+            self._check(file.fileno())
         if count != lines.count:
             raise self._changed()
 
     def _check(self, descriptor: int) -> None:
-        if not self.identity.matches(os.fstat(descriptor)):
+        if not self.fingerprint.matches(Fingerprint.of(os.fstat(descriptor))):
             raise self._changed()
 
     def _changed(self) -> ChangedError:
@@ -68,24 +65,24 @@ def split(path: str, count: int, limit: int) -> tuple[Lines, list[LineRange]]:
     digest = hashlib.sha256()
     starts = []
     offset = total = 0
-    try:
+    with (
+        map_os_errors(path, "cannot be read"),
         # newline="" keeps line ends, so that offsets add up.
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            identity = FileIdentity.of(os.fstat(file.fileno()))
-            begins = True
-            for piece, ends in _pieces(file, limit):
-                if begins:
-                    if total % count == 0:
-                        starts.append((offset, total))
-                    total += 1
-                data = piece.encode("utf-8", "surrogateescape")
-                digest.update(data)
-                offset += len(data)
-                begins = ends
-    except OSError as error:
-        raise _unreadable(path, error) from error
+        open(path, encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
+        fingerprint = Fingerprint.of(os.fstat(file.fileno()))
+        begins = True
+        for piece, ends in _pieces(file, limit):
+            if begins:
+                if total % count == 0:
+                    starts.append((offset, total))
+                total += 1
+            data = piece.encode("utf-8", "surrogateescape")
+            digest.update(data)
+            offset += len(data)
+            begins = ends
     ranges = [LineRange(offset, before, min(count, total - before)) for offset, before in starts]
-    return Lines(path, identity, digest.hexdigest(), limit), ranges
+    return Lines(path, fingerprint, digest.hexdigest(), limit), ranges
 
 
 def _lines(file: TextIO, limit: int) -> Iterator[str | None]:
@@ -107,9 +104,3 @@ def _pieces(file: TextIO, limit: int) -> Iterator[tuple[str, bool]]:
     while piece := file.readline(size):
         # At this size, the line end may have been cut in two.
         yield piece, piece.endswith("\n") or (piece.endswith("\r") and len(piece) < size)
-
-
-def _unreadable(path: str, error: OSError) -> NotFoundError | SourceError:
-    if isinstance(error, FileNotFoundError):
-        return NotFoundError("no such file", path=path)
-    return SourceError(f"cannot be read: {error.strerror}", path=path)

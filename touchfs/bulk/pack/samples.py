@@ -38,7 +38,7 @@ from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
 from touchfs.peers.write import offset_blocks
 from touchfs.progress import Progress
-from touchfs.source.local import LocalFile
+from touchfs.source.data import DATA
 from touchfs.write.shar.audio import encode
 
 AUDIO_FORMATS = ("wav", "flac")
@@ -59,7 +59,7 @@ class SampleReader:
         metainfo = parse_metainfo(stored)
         path, size = locate(row, "wav", self.builder)
         extension = self.extension(line)
-        source = LocalFile(path)
+        source = DATA.open(path)
         try:
             recording: Buffer = source.read(0, size)
         finally:
@@ -196,7 +196,7 @@ class _SamplesTarget:
         size = mark.stat().st_size
         if mark.suffix == ".idx":
             return size // OFFSET.itemsize - 1
-        source = LocalFile(str(mark))
+        source = DATA.open(str(mark))
         try:
             return sum(map(len, offset_blocks(source, size, Dialect.ENERGON))) - 1
         finally:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from touchfs.bulk.data_list import NAME, check_output, write_data_list
 from touchfs.bulk.pack.fields import DATATYPES, VOCABULARY_MAX, FieldBuilder, vocabulary_of
 from touchfs.bulk.pack.job import Add, ListSurvey, PackReport, PackTarget, pack, places
-from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
+from touchfs.errors import FormatError, UsageError, map_os_errors
 from touchfs.format.idx import mmidx
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
@@ -82,13 +82,8 @@ def _check(datatypes: str, samples_per_shard: int, rate: int, tokenizer: object,
 
 
 def _sha256(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", path=path) from error
-    except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", path=path) from error
+    with map_os_errors(path, "cannot be read"), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _vocabulary(builder: FieldBuilder, survey: ListSurvey) -> int:

@@ -27,7 +27,8 @@ from uuid import UUID
 import numpy as np
 
 from touchfs.errors import UsageError
-from touchfs.node.audio.mixing import DIGITS, Audio, mix, samples_of
+from touchfs.format.lhotse import DECIMALS, samples_of
+from touchfs.node.audio.mixing import Audio, mix
 from touchfs.node.audio.sound import Cut, as_cut, with_id
 from touchfs.node.core.foreign import count_ordinals, locate, maker
 from touchfs.node.core.iteration import Make, Pair
@@ -171,14 +172,14 @@ class LazyCutMixer(TransformNode):
         rate, signal = cut.sampling_rate, _channels(cut)
         seconds = signal.shape[1] / rate
         snr = random.uniform(*self.snr) if isinstance(self.snr, Sequence) else self.snr
-        to_fill = round(seconds - LEAST_SECONDS if self.duration is None else self.duration, DIGITS)
+        to_fill = round(seconds - LEAST_SECONDS if self.duration is None else self.duration, DECIMALS)
         end = samples_of(seconds if self.duration is None else self.duration, rate)
         tracks, filled = [(0, signal[:, :end])], 0.0
         while True:
             noise, last_id = self._noise(random, to_fill - filled, rate)
             at = samples_of(filled, rate)
             tracks.append((at, noise[:, : max(end - at, 0)]))
-            filled = round(filled + noise.shape[1] / rate, DIGITS)
+            filled = round(filled + noise.shape[1] / rate, DECIMALS)
             if filled >= to_fill - LEAST_SECONDS or not noise.size:
                 break
         audio = mix(tracks, snr)

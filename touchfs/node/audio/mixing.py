@@ -6,7 +6,6 @@ The energy of audio is its mean square. If the signal or the noise has no energy
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import ROUND_HALF_UP, Decimal
 from math import sqrt
 from typing import Any, TypeAlias
 
@@ -17,14 +16,6 @@ from touchfs.errors import UsageError
 
 # (channels, samples)
 Audio: TypeAlias = NDArray[Any]
-
-# Decimal places of seconds.
-DIGITS = 8
-
-
-def samples_of(seconds: float, rate: int) -> int:
-    """Return the number of samples in a time. Halves round up, unlike in round(), which rounds them to even."""
-    return int(Decimal(round(seconds * rate, DIGITS)).quantize(Decimal(0), rounding=ROUND_HALF_UP))
 
 
 def mix(tracks: Sequence[tuple[int, Audio]], snr: float | None) -> Audio:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
+from touchfs.errors import FormatError, UsageError, map_os_errors
 from touchfs.node.core.foreign import check_checkpointable, locate, resume_root
 from touchfs.node.core.iteration import Iteration
 from touchfs.node.core.iterator_node import IteratorNode, children_of, kind_of
@@ -77,13 +77,8 @@ def load_state(node: IteratorNode, path: str | os.PathLike[str]) -> None:
     Raises NotFoundError or SourceError if the file cannot be read, FormatError for a damaged state, UsageError for
     a state of another graph or dataset.
     """
-    try:
-        with open(path, "rb") as file:
-            text = file.read()
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", path=os.fspath(path)) from error
-    except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror or error}", path=os.fspath(path)) from error
+    with map_os_errors(os.fspath(path), "cannot be read"), open(path, "rb") as file:
+        text = file.read()
     try:
         restore_state_dict(node, from_json(text))
     except (FormatError, UsageError) as error:

@@ -33,7 +33,7 @@ from touchfs.progress import reached
 from touchfs.sample import Field
 from touchfs.shard.jsonl import lines, read_line
 from touchfs.shard.shar.order import CutIds, FieldOrder
-from touchfs.source.local import LocalFile
+from touchfs.source.store import StoredFile
 
 RECORDING = "recording"
 _MISSING, _NO_MANIFEST, _MANIFEST = "nodata", "nometa", "json"
@@ -67,7 +67,7 @@ class Values(Protocol):
 class TarValues:
     """The values of a tar. Reads only headers; keeps the id, the extension, and the ranges of value and manifest."""
 
-    def __init__(self, name: str, source: str, file: LocalFile, cuts: CutIds, limits: Limits) -> None:
+    def __init__(self, name: str, source: str, file: StoredFile, cuts: CutIds, limits: Limits) -> None:
         self.name = name
         self.problems: list[str] = []
         self.file = file
@@ -185,7 +185,7 @@ class JsonlValues:
     A string with JSON escapes is not a range of the file, so its text is computed.
     """
 
-    def __init__(self, name: str, source: str, file: LocalFile, cuts: CutIds, limits: Limits) -> None:
+    def __init__(self, name: str, source: str, file: StoredFile, cuts: CutIds, limits: Limits) -> None:
         self.name = name
         self.problems: list[str] = []
         self._source = source

@@ -20,11 +20,12 @@ from functools import lru_cache
 from time import time_ns
 from typing import NamedTuple
 
-from touchfs.errors import NotFoundError, SourceError, TouchfsError
-from touchfs.posix.links import open_data
+from touchfs.errors import NotFoundError, TouchfsError, map_os_errors
 from touchfs.shard.jsonl import parse_line
+from touchfs.source.data import DATA
 from touchfs.source.decompressed import STEP_SIZE, codec_of, decompress
-from touchfs.source.local import FileIdentity
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.store import Store
 
 CUTS = "cuts"
 _INDEX_SUFFIXES = (".idx", ".idxpack")
@@ -57,55 +58,48 @@ class Listing(NamedTuple):
     @property
     def cuts(self) -> list[str]:
         """The cuts files of all shards. A compressed one is left out if the plain one exists."""
-        names = [name for shard in self.shards.values() for name in shard if _is_cuts(name)]
+        names = [name for shard in self.shards.values() for name in shard if is_cuts(name)]
         return [name for name in names if plain_name(name) == name or plain_name(name) not in names]
 
 
-def is_shard(path: str) -> bool:
+def is_shard(path: str, store: Store = DATA) -> bool:
     """True if a path is the cuts file of a Shar. For a name without a number, its directory is listed."""
     directory, name = os.path.split(path)
-    if not _is_cuts(name):
+    if not is_cuts(name):
         return False
     number = shar_number(name)
     if number:
         return True
     try:
-        return number in _listing(directory or ".").shards
-    except OSError:
+        return number in _listing(directory or ".", store).shards
+    except TouchfsError:
         return False
 
 
 def list_files(directory: str, names: Iterable[str]) -> Listing:
     """Sort the files of a directory with these names into shards, JSONL shards and strays."""
     names = sorted(names)
-    shards: dict[str | None, list[str]] = {shar_number(name): [] for name in names if _is_cuts(name)}
+    shards: dict[str | None, list[str]] = {shar_number(name): [] for name in names if is_cuts(name)}
     lines: list[str] = []
     strays: list[str] = []
     if "" in shards:
         fields = {name for name in names if _is_plain_field(directory, name)}
         if not fields:
             del shards[""]
-        lines = [
-            name for name in names if _is_plain_lines(name) and not (name in fields or (fields and _is_cuts(name)))
-        ]
+        lines = [name for name in names if _is_plain_lines(name) and not (name in fields or (fields and is_cuts(name)))]
     for name in names:
         if name not in lines:
             shards.get(shar_number(name), strays).append(name)
     return Listing(shards, lines, strays)
 
 
-def fingerprint(path: str) -> dict[str, FileIdentity]:
-    """Identities, by name, of the files that a shard shows or reports. Raises NotFoundError or SourceError."""
+def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
+    """Fingerprints, by name, of the files that a shard shows or reports. Raises NotFoundError or SourceError."""
     directory, name = os.path.split(path)
     files = {}
-    try:
-        for each in _files(directory or ".", name):
-            with suppress(FileNotFoundError):  # removed since it was listed
-                files[each] = FileIdentity.of(os.stat(os.path.join(directory, each)))
-    except FileNotFoundError:
-        files = {}
-    except OSError as error:
-        raise SourceError(error.strerror or str(error), path=path) from error
+    for each in _files(directory or ".", name, store):
+        with suppress(NotFoundError):  # removed since it was listed
+            files[each] = store.stat(os.path.join(directory, each)).fingerprint
     if name not in files:
         raise NotFoundError("no such shard", path=path)
     return files
@@ -113,7 +107,7 @@ def fingerprint(path: str) -> dict[str, FileIdentity]:
 
 def field_names(directory: str) -> set[str]:
     """The names of the fields of all shards of a directory, `cuts` included."""
-    names = (name for shard in _list(directory).shards.values() for name in shard)
+    names = (name for shard in _list(directory, DATA).shards.values() for name in shard)
     return {parsed.field for name in names if (parsed := parse_name(name))}
 
 
@@ -135,7 +129,8 @@ def plain_name(name: str) -> str:
     return name.removesuffix(parsed.compression) if parsed else name
 
 
-def _is_cuts(name: str) -> bool:
+def is_cuts(name: str) -> bool:
+    """True if a file of this name holds cuts."""
     parsed = parse_name(name)
     return parsed is not None and (parsed.field, parsed.suffix) == (CUTS, "jsonl")
 
@@ -158,7 +153,7 @@ def _has_cut_id(path: str) -> bool:
     try:
         with closing(_blocks(path)) as blocks:
             line = _first_line(blocks)
-    except (OSError, TouchfsError):
+    except TouchfsError:
         return False
     return "cut_id" in parse_line(line, 0)[0] if len(line) < _LINE_MAX else _CUT_ID.match(line) is not None
 
@@ -178,37 +173,36 @@ def _first_line(blocks: Iterable[bytes]) -> bytes:
 
 def _blocks(path: str) -> Generator[bytes, None, None]:
     is_plain = plain_name(os.path.basename(path)) == os.path.basename(path)
-    with open(open_data(path, os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
+    with map_os_errors(path), DATA.stream(path) as file:
         steps = iter(lambda: file.read(STEP_SIZE), b"")
         yield from steps if is_plain else decompress(codec_of(path), steps)
 
 
-def _files(directory: str, name: str) -> list[str]:
+def _files(directory: str, name: str, store: Store) -> list[str]:
     """The names of the files of the shard whose cuts file has this name."""
-    listing, number = _listing(directory), shar_number(name)
+    listing, number = _listing(directory, store), shar_number(name)
     is_first = number == next(iter(listing.shards), None)
     return [*listing.shards.get(number, ()), *(listing.strays if is_first else ())]
 
 
-def _listing(directory: str) -> Listing:
-    mtime_ns = os.stat(directory).st_mtime_ns
-    return _known(directory, mtime_ns) if time_ns() - mtime_ns > _SETTLED_NS else _list(directory)
+def _listing(directory: str, store: Store) -> Listing:
+    mtime_ns = store.stat(directory).fingerprint.mtime_ns
+    return _known(directory, mtime_ns) if time_ns() - mtime_ns > _SETTLED_NS else _list(directory, store)
 
 
 @lru_cache(_LISTINGS_KEPT)
 def _known(directory: str, mtime_ns: int) -> Listing:
     """Cached, because each of a thousand shards in a directory needs the same listing."""
-    return _list(directory)
+    return _list(directory, DATA)
 
 
-def _list(directory: str) -> Listing:
-    with os.scandir(directory) as entries:
-        names = [
-            entry.name
-            for entry in entries
-            if entry.name[0] != "."
-            and entry.name != _SKIPPED_NAME
-            and not entry.name.endswith(_INDEX_SUFFIXES)
-            and entry.is_file()
-        ]
+def _list(directory: str, store: Store) -> Listing:
+    names = [
+        entry.name
+        for entry in store.list(directory)
+        if entry.name[0] != "."
+        and entry.name != _SKIPPED_NAME
+        and not entry.name.endswith(_INDEX_SUFFIXES)
+        and entry.is_file()
+    ]
     return list_files(directory, names)

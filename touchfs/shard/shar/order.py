@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from touchfs.errors import FormatError
 from touchfs.format.lhotse import parse_cut
 from touchfs.shard.jsonl import read_line
-from touchfs.source.local import LocalFile
+from touchfs.source.store import StoredFile
 
 
 class CutIds:
@@ -29,7 +29,7 @@ class CutIds:
     ids. A line of more than `limit` bytes is not parsed.
     """
 
-    def __init__(self, file: LocalFile, lines: NDArray[np.int64], limit: int) -> None:
+    def __init__(self, file: StoredFile, lines: NDArray[np.int64], limit: int) -> None:
         self._file = file
         self._lines = lines
         self._limit = limit

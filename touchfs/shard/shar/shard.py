@@ -17,7 +17,6 @@ scratch store (`touchfs.source.decompressed`). If a plain file exists, its compr
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from touchfs.errors import FormatError
 from touchfs.extent import Extent
@@ -31,22 +30,22 @@ from touchfs.sample import Field, StoredRecording, StoredSample, StoredSamples
 from touchfs.shard import single
 from touchfs.shard.compressed import open_decompressed
 from touchfs.shard.jsonl import lines, read_line
-from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.options import Options
 from touchfs.shard.shar.fields import RECORDING, JsonlValues, TarValues, Values
-from touchfs.shard.shar.files import CUTS, field_names, fingerprint, parse_name, plain_name, shar_number
+from touchfs.shard.shar.files import CUTS, field_names, parse_name, plain_name, shar_number
 from touchfs.shard.shar.order import CutIds
 from touchfs.source.decompressed import DecompressedFile
 from touchfs.source.drive import drive
-from touchfs.source.local import FileIdentity, LocalFile
+from touchfs.source.fingerprint import Files, Fingerprint
+from touchfs.source.store import StoredFile
 
 
-def compressed_files(path: str) -> dict[str, FileIdentity]:
-    """Paths and identities of the shard's files that are read decompressed. Raises NotFoundError or SourceError."""
-    files, number = fingerprint(path), shar_number(os.path.basename(path))
-    directory = os.path.dirname(path)
+def compressed_files(path: str, files: Files) -> dict[str, Fingerprint]:
+    """Paths and fingerprints of the shard's files that are read decompressed."""
+    directory, number = os.path.dirname(path), shar_number(os.path.basename(path))
     return {
-        os.path.join(directory, name): identity
-        for name, identity in files.items()
+        os.path.join(directory, name): fingerprint
+        for name, fingerprint in files.items()
         if (parsed := parse_name(name)) is not None
         and parsed.compression
         and parsed.number == number
@@ -54,11 +53,11 @@ def compressed_files(path: str) -> dict[str, FileIdentity]:
     }
 
 
-def open_source(path: str, name: str, files: Mapping[str, FileIdentity]) -> LocalFile:
+def open_source(path: str, name: str, files: Files) -> StoredFile:
     """Open a file of the shard at `path`, in its decompressed form if it is compressed."""
     parsed = parse_name(name)
     if parsed is not None and parsed.compression:
-        return DecompressedFile(os.path.join(os.path.dirname(path), name), single.identity_of(path, name, files))
+        return DecompressedFile(os.path.join(os.path.dirname(path), name), single.fingerprint_of(path, name, files))
     return single.open_source(path, name, files)
 
 
@@ -70,11 +69,13 @@ class SharShard(StoredSamples):
 
     index_size = 0
 
-    def __init__(self, path: str, options: Options = DEFAULT) -> None:
+    def __init__(self, path: str, options: Options, files: Files) -> None:
         self.path = path
-        self.files: Mapping[str, FileIdentity] = fingerprint(path)
+        self.files = files
         self._name = os.path.basename(path)
-        self._decompressed = [open_decompressed(*each, options.decompress) for each in compressed_files(path).items()]
+        self._decompressed = [
+            open_decompressed(*each, options.decompress) for each in compressed_files(path, files).items()
+        ]
         self._file = open_source(path, self._name, self.files)
         with stage(self._share(self._name)):
             self._lines = lines(self._file)
@@ -92,7 +93,7 @@ class SharShard(StoredSamples):
 
     def _share(self, name: str) -> float:
         """The fraction of the shard's bytes that are in a file."""
-        return self.files[name].size / max(sum(identity.size for identity in self.files.values()), 1)
+        return self.files[name].size / max(sum(fingerprint.size for fingerprint in self.files.values()), 1)
 
     @property
     def remarks(self) -> list[str]:

@@ -9,10 +9,10 @@ Source: lhotse/shar/utils.py, lhotse/serialization.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from touchfs.errors import FormatError
+from touchfs.format.lhotse import samples_of
 from touchfs.write.shar.audio import Shape
 
 Manifest = Mapping[str, Any]
@@ -45,7 +45,7 @@ def recording(manifest: Manifest, duration: float | None, channels: Any = None) 
         if duration is None:
             duration, count = manifest["duration"], manifest["num_samples"]
         else:
-            count = num_samples(duration, manifest["sampling_rate"])
+            count = samples_of(duration, manifest["sampling_rate"])
     except (KeyError, TypeError, ArithmeticError, ValueError) as error:
         raise FormatError(f"has an invalid manifest: {error!r}") from error
     placeholder = {
@@ -93,8 +93,3 @@ def array(manifest: Manifest) -> dict[str, Any]:
 def new_array(shape: tuple[int, ...]) -> dict[str, Any]:
     """A placeholder for an array without a manifest."""
     return {**_NOWHERE, "shape": list(shape)}
-
-
-def num_samples(duration: float, sampling_rate: int) -> int:
-    """Samples of a duration in seconds, rounded half up, after rounding to 8 digits to remove floating-point errors."""
-    return int(Decimal(round(duration * sampling_rate, ndigits=8)).quantize(Decimal(0), rounding=ROUND_HALF_UP))

@@ -1,0 +1,77 @@
+"""All data: `DATA` asks the store of each path, and a `Look` also remembers the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, BinaryIO
+
+from touchfs.errors import NotFoundError, SourceError
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.local_store import LocalStore
+from touchfs.source.store import FileType, Status, Store, StoredEntry, StoredFile
+
+_LOCAL = LocalStore()
+
+
+def store_of(path: str) -> Store:
+    """The store that a path is in. The only place that decides which kind that is."""
+    return _LOCAL
+
+
+class _AllData:
+    """The stores of all paths as one."""
+
+    def list(self, directory: str) -> Sequence[StoredEntry]:
+        """See `Store.list`."""
+        return store_of(directory).list(directory)
+
+    def stat(self, path: str) -> Status:
+        """See `Store.stat`."""
+        return store_of(path).stat(path)
+
+    def open(self, path: str, fingerprint: Fingerprint | None = None) -> StoredFile:
+        """See `Store.open`."""
+        return store_of(path).open(path, fingerprint)
+
+    def stream(self, path: str) -> BinaryIO:
+        """See `Store.stream`."""
+        return store_of(path).stream(path)
+
+
+DATA: Store = _AllData()
+
+
+class Look(_AllData):
+    """One look at data: each directory is listed once and each path asked for once, and the answers are kept.
+
+    Opening a dataset asks several times, for several purposes, about the same thousands of paths. Several threads may
+    share a look. Errors are not kept.
+    """
+
+    def __init__(self) -> None:
+        self._listed: dict[str, Sequence[StoredEntry]] = {}
+        self._found: dict[str, Status] = {}
+
+    def list(self, directory: str) -> Sequence[StoredEntry]:
+        """See `Store.list`."""
+        if (entries := self._listed.get(directory)) is None:
+            entries = self._listed[directory] = super().list(directory)
+        return entries
+
+    def stat(self, path: str) -> Status:
+        """See `Store.stat`."""
+        if (found := self._found.get(path)) is None:
+            found = self._found[path] = super().stat(path)
+        return found
+
+
+def find_type(path: str, store: Store = DATA) -> FileType | None:
+    """The type of what is at a path, or None if nothing is there or it cannot be looked at."""
+    try:
+        return store.stat(path).type
+    except (NotFoundError, SourceError):
+        return None
+
+
+if TYPE_CHECKING:
+    _: type[Store] = Look

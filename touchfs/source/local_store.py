@@ -1,0 +1,73 @@
+"""The store of local files. A link in a path is followed only if its owner may read what it leads to
+(`touchfs.posix.links`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+from touchfs.errors import NotFoundError, map_os_errors
+from touchfs.posix.links import check_links, open_data
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.local import LocalFile
+from touchfs.source.store import FileType, Status, Store, StoredEntry
+
+_TYPES = {stat.S_IFREG: FileType.FILE, stat.S_IFDIR: FileType.DIRECTORY}
+
+
+class _Entry:
+    """An entry of a local directory. A link that cannot be followed has no type."""
+
+    __slots__ = ("_entry", "name")
+
+    def __init__(self, entry: os.DirEntry[str]) -> None:
+        self._entry = entry
+        self.name = entry.name
+
+    def is_file(self) -> bool:
+        with suppress(OSError):
+            return self._entry.is_file()
+        return False
+
+    def is_dir(self) -> bool:
+        with suppress(OSError):
+            return self._entry.is_dir()
+        return False
+
+
+class LocalStore:
+    """Files of this machine, and those of network file systems that are mounted on it."""
+
+    def list(self, directory: str) -> Sequence[StoredEntry]:
+        """See `Store.list`."""
+        with map_os_errors(directory):
+            check_links(directory)
+            with os.scandir(directory) as entries:
+                return [_Entry(entry) for entry in entries]
+
+    def stat(self, path: str) -> Status:
+        """See `Store.stat`."""
+        try:
+            with map_os_errors(path):
+                check_links(path)
+                found = os.stat(path)
+        except ValueError as error:  # a NUL in the path
+            raise NotFoundError("no such file or directory", path=path) from error
+        return Status(_TYPES.get(stat.S_IFMT(found.st_mode), FileType.OTHER), Fingerprint.of(found))
+
+    def open(self, path: str, fingerprint: Fingerprint | None = None) -> LocalFile:
+        """See `Store.open`."""
+        return LocalFile(path, fingerprint)
+
+    def stream(self, path: str) -> BinaryIO:
+        """See `Store.stream`. It may be a pipe."""
+        with map_os_errors(path):
+            return open(path, "rb", opener=open_data)
+
+
+if TYPE_CHECKING:
+    _: type[Store] = LocalStore
