@@ -15,6 +15,7 @@ BENCHMARKS = (
     "small_files",
     "tar_shards",
     "touch_dataset",
+    "loaders",
     "nodes",
     "control_files",
     "hung_shards",

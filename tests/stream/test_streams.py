@@ -26,7 +26,7 @@ from touchfs.stream.open import open_streams
 
 
 def touchnet(path: Path) -> None:
-    write_speech(path / "0", [({"key": "a/b", "sample_rate": 8000, "txt": "x"}, b"abcd"), (b"{nonsense", b"ef")])
+    write_speech(path / "0.tar", [({"key": "a/b", "sample_rate": 8000, "txt": "x"}, b"abcd"), (b"{nonsense", b"ef")])
     write_shard(
         path / "1", video=(UINT8, [b"fLaC", b""]), texttoken=(UINT16, [b"ab", b""]), audio=(INT16, [b"", b"ab"])
     )
@@ -65,7 +65,7 @@ def shar_of_codings(path: Path) -> None:
 
 def damaged(path: Path) -> None:
     touchnet(path)
-    os.truncate(path / "0/audio.bin", 5)
+    os.truncate(path / "0.tar/audio.bin", 5)
 
 
 def archive(path: Path) -> None:

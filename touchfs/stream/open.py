@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from touchfs.errors import UsageError
 from touchfs.indexing import unique_names
@@ -12,7 +13,10 @@ from touchfs.shard.open import fingerprints
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.other_formats import refuse_remote
 from touchfs.shard.shar import files as shar_files
+from touchfs.source.data import DATA
+from touchfs.source.fingerprint import Files
 from touchfs.source.lines import PIPE
+from touchfs.source.store import FileType
 from touchfs.stream.base import Stream
 from touchfs.stream.lines import LineStream
 from touchfs.stream.shar import PIPED, SharStream, needs_staging, plain_name
@@ -31,7 +35,9 @@ def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
     source = os.path.abspath(source)
     is_lines = source.endswith(".jsonl.gz") and not shar_files.is_shard(source)
     paths = [source] if is_lines else [os.path.abspath(path) for path in find_shards(source)]
-    return [_open(path, name, options) for path, name in zip(paths, _names(paths), strict=True)]
+    # A directory is named by its files: its name may end as that of a tar does.
+    directories = {path: fingerprints(path) for path in paths if DATA.stat(path).type is FileType.DIRECTORY}
+    return [_open(path, name, options) for path, name in zip(paths, _names(paths, directories), strict=True)]
 
 
 def open_shar_streams(fields: Mapping[str, Sequence[str]], options: Options = DEFAULT) -> list[Stream]:
@@ -72,7 +78,7 @@ def _field_name(field: str, path: str) -> str:
     raise UsageError("is no file of a field: expected .jsonl, .jsonl.gz, .tar or pipe:COMMAND", path=path)
 
 
-def _names(paths: Sequence[str]) -> list[str]:
+def _names(paths: Sequence[str], files: Mapping[str, Files] = MappingProxyType({})) -> list[str]:
     """Return the names of shards in the tree, as if they were not compressed; a command is named `pipe:`."""
     plain = [PIPE if path.startswith(PIPE) else path.removesuffix(".gz") for path in paths]
-    return [os.fsdecode(name) for name in unique_names(plain)]
+    return [os.fsdecode(name) for name in unique_names(plain, files)]
