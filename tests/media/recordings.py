@@ -1,0 +1,77 @@
+"""Recordings in every coding, made by ffmpeg from the same sound, and full decodes of them to compare with."""
+
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import av
+import numpy as np
+import soundfile
+
+SECONDS = 9
+
+
+@cache
+def sound(rate: int, channels: int) -> np.ndarray:
+    """Syllables of noise and tones, with pauses, and something of its own in each channel."""
+    rng = np.random.default_rng(rate + channels)
+    time = np.arange(SECONDS * rate) / rate
+    loudness = np.clip(np.sin(2 * np.pi * 1.3 * time), 0, 1) * 0.4
+    columns = []
+    for channel in range(channels):
+        tone = np.sin(2 * np.pi * (180 + 60 * channel + 40 * np.sin(2 * np.pi * 0.4 * time)) * time)
+        columns.append(loudness * (0.7 * tone + 0.3 * rng.uniform(-1, 1, len(time))))
+    return np.stack(columns, 1)
+
+
+def ffmpeg(source: Path, target: Path, *options: str) -> Path:
+    subprocess.run(["ffmpeg", "-v", "error", "-y", "-i", source, *options, target], check=True)
+    return target
+
+
+def make(directory: Path, name: str, rate: int, channels: int, *options: str) -> Path:
+    source = directory / f"source-{rate}-{channels}.wav"
+    if not source.exists():
+        soundfile.write(source, sound(rate, channels), rate, subtype="PCM_24")
+    target = directory / name
+    return target if target.exists() else ffmpeg(source, target, *options)
+
+
+def make_amr(directory: Path) -> Path:
+    """Debian's ffmpeg has no encoder of AMR; PyAV's has."""
+    target = directory / "a.amr"
+    pcm = (sound(8000, 1) * 32767).astype(np.int16).T
+    with av.open(str(target), "w") as container:
+        stream = container.add_stream("libopencore_amrnb", rate=8000, layout="mono")
+        stream.bit_rate = 12200
+        for start in range(0, pcm.shape[1], 160):
+            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(pcm[:, start : start + 160]), "s16", "mono")
+            frame.sample_rate = 8000
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return target
+
+
+def decode_all(path: Path) -> np.ndarray:
+    """Decode from the start with PyAV, whose libav is the same as that of slices."""
+    blocks = []
+    with av.open(str(path)) as container:
+        for frame in container.decode(container.streams.best("audio")):
+            values = frame.to_ndarray()
+            blocks.append(values.T if frame.format.is_planar else values.reshape(-1, len(frame.layout.channels)))
+    return np.concatenate(blocks)
+
+
+def decode_by_command(path: Path, channels: int) -> np.ndarray:
+    """Decode to 16 bits with the command, which may have another version of libav."""
+    command = ["ffmpeg", "-v", "error", "-i", path, "-map", "0:a:0", "-f", "s16le", "-"]
+    return np.frombuffer(subprocess.run(command, capture_output=True, check=True).stdout, "<i2").reshape(-1, channels)
+
+
+def to_16_bits(samples: np.ndarray) -> np.ndarray:
+    """Round as swresample does without dither."""
+    if samples.dtype == np.int16:
+        return samples
+    if samples.dtype == np.int32:
+        return (samples >> 16).astype(np.int16)
+    return np.clip(np.rint(samples * np.float32(32768)), -32768, 32767).astype(np.int16)

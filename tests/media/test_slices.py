@@ -1,0 +1,265 @@
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recordings import SECONDS, decode_all, decode_by_command, make, make_amr, sound, to_16_bits
+
+from touchfs.errors import FormatError, UsageError
+from touchfs.extent import Memory
+from touchfs.media.decoder.pool import DecodePool
+from touchfs.media.slices.media_info import MediaInfo
+from touchfs.media.slices.probe import probe
+from touchfs.media.slices.read_slice import read_slice
+
+SLICES = 20
+NO_NOISE = ("-aac_pns", "0")
+PICTURE = f"testsrc=duration={SECONDS}:size=320x240"
+
+# name, rate, channels, ffmpeg's options; the coding; how far slices may be from a full decode, of 32768
+EXACT = [
+    ("a.flac", 44100, 2, ("-sample_fmt", "s16"), "flac"),
+    ("b.flac", 16000, 1, ("-sample_fmt", "s16", "-frame_size", "256"), "flac"),
+    ("c.flac", 48000, 6, ("-sample_fmt", "s32"), "flac"),
+    ("d.oga", 16000, 1, ("-c:a", "flac", "-sample_fmt", "s16"), "flac"),
+    ("e.mka", 44100, 2, ("-c:a", "flac", "-sample_fmt", "s32"), "flac"),
+    ("f.mp4", 44100, 2, ("-c:a", "flac", "-sample_fmt", "s16", "-strict", "-2"), "flac"),
+    ("a.m4a", 44100, 2, ("-c:a", "alac", "-sample_fmt", "s16p"), "alac"),
+    ("b.m4a", 48000, 1, ("-c:a", "alac", "-sample_fmt", "s32p"), "alac"),
+    ("a.mp3", 44100, 2, (), "mp3"),
+    ("b.mp3", 16000, 1, ("-b:a", "16k"), "mp3"),
+    ("c.mp3", 48000, 2, ("-q:a", "2"), "mp3"),
+    ("d.mp3", 44100, 1, ("-b:a", "64k", "-write_xing", "0"), "mp3"),
+    ("e.mp3", 8000, 1, ("-b:a", "8k"), "mp3"),
+    ("f.mp3", 44100, 2, ("-b:a", "320k", "-id3v2_version", "3", "-metadata", "title=t"), "mp3"),
+    ("g.mkv", 44100, 2, ("-c:a", "libmp3lame"), "mp3"),
+    ("a.ogg", 44100, 2, ("-c:a", "libvorbis"), "vorbis"),
+    ("b.ogg", 16000, 1, ("-c:a", "libvorbis", "-q:a", "1"), "vorbis"),
+    ("c.mkv", 48000, 2, ("-c:a", "libvorbis"), "vorbis"),
+    ("d.webm", 44100, 1, ("-c:a", "libvorbis"), "vorbis"),
+    ("c.m4a", 44100, 2, ("-c:a", "aac", *NO_NOISE), "aac"),
+    ("d.m4a", 16000, 1, ("-c:a", "aac", "-b:a", "32k", *NO_NOISE), "aac"),
+    ("e.aac", 48000, 2, ("-c:a", "aac", *NO_NOISE), "aac"),
+    ("f.mkv", 22050, 1, ("-c:a", "aac", *NO_NOISE), "aac"),
+    ("g.mov", 44100, 2, ("-c:a", "pcm_s24le"), "pcm_s24le"),
+    ("h.mkv", 16000, 1, ("-c:a", "pcm_s16le"), "pcm_s16le"),
+    ("i.aiff", 44100, 2, ("-c:a", "pcm_s16be"), "pcm_s16be"),
+    ("j.mp4", 44100, 2, ("-f", "lavfi", "-i", PICTURE, "-c:v", "mpeg4", "-c:a", "aac", *NO_NOISE), "aac"),
+    ("k.mkv", 48000, 2, ("-f", "lavfi", "-i", PICTURE, "-c:v", "mpeg4", "-c:a", "libvorbis"), "vorbis"),
+    ("l.mp4", 44100, 1, ("-c:a", "aac", "-movflags", "+frag_keyframe+empty_moov", *NO_NOISE), "aac"),
+    ("m.mp4", 44100, 2, ("-c:a", "libmp3lame"), "mp3"),
+    ("a.opus", 48000, 2, ("-c:a", "libopus", "-b:a", "128k"), "opus"),
+]
+NEAR = [
+    ("n.mp2", 44100, 2, (), "mp2"),
+    ("b.opus", 16000, 1, ("-c:a", "libopus", "-b:a", "12k", "-application", "voip"), "opus"),
+    ("c.webm", 48000, 1, ("-c:a", "libopus", "-b:a", "24k"), "opus"),
+    ("d.mp4", 48000, 2, ("-c:a", "libopus", "-b:a", "64k"), "opus"),
+    ("e.ogg", 24000, 1, ("-c:a", "libopus", "-b:a", "32k", "-frame_duration", "60"), "opus"),
+]
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with DecodePool(timeout=60) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("recordings")
+
+
+def spans(frames: int, count: int = SLICES):
+    """Random spans, and those at the begin, at the end and of one sample."""
+    chooser = random.Random(frames)
+    yield from ((0, 100), (max(frames - 100, 0), 100), (frames // 2, 1))
+    for _ in range(count):
+        first = chooser.randrange(frames)
+        yield first, chooser.randrange(1, min(frames - first, 60_000) + 1)
+
+
+def opened(path: Path, pool: DecodePool) -> tuple[Memory, MediaInfo]:
+    """Content and information, which has been kept as bytes in between."""
+    content = Memory(path.read_bytes())
+    info = probe(content, pool)
+    return content, MediaInfo.from_bytes(info.to_bytes(), content.size)
+
+
+@pytest.mark.parametrize("row", EXACT, ids=lambda row: row[0])
+def test_a_slice_is_that_of_a_full_decode(directory, pool, row):
+    name, rate, channels, options, coding = row
+    path = make(directory, name, rate, channels, *options)
+    content, info = opened(path, pool)
+    whole = decode_all(path)
+    assert (info.coding, info.channels, info.frames) == (coding, channels, len(whole))
+    assert info.rate == (48000 if coding == "opus" else rate)
+    expected = whole >> 8 if info.sample_format == "s24" else whole
+    for first, length in spans(info.frames):
+        pcm = read_slice(content, info, first, length, pool, info.sample_format)
+        assert np.array_equal(pcm.samples, expected[first : first + length]), (first, length)
+
+
+@pytest.mark.parametrize("row", NEAR, ids=lambda row: row[0])
+def test_predicting_codings_come_near_a_full_decode(directory, pool, row):
+    name, rate, channels, options, coding = row
+    path = make(directory, name, rate, channels, *options)
+    near_a_full_decode(path, pool, coding)
+
+
+def test_amr(directory, pool):
+    near_a_full_decode(make_amr(directory), pool, "amr_nb")
+
+
+def near_a_full_decode(path: Path, pool: DecodePool, coding: str) -> None:
+    content, info = opened(path, pool)
+    whole = to_16_bits(decode_all(path)).astype(int)
+    assert (info.coding, info.frames) == (coding, len(whole))
+    for first, length in spans(info.frames):
+        pcm = read_slice(content, info, first, length, pool)
+        assert pcm.sample_format == "s16"
+        assert np.abs(pcm.samples - whole[first : first + length]).max() <= 1, (first, length)
+
+
+@pytest.mark.parametrize("row", EXACT + NEAR, ids=lambda row: row[0])
+def test_the_length_is_that_of_the_command_and_so_are_the_samples(directory, pool, row):
+    """Another version of libav may round differently in its transforms."""
+    name, rate, channels, options, coding = row
+    path = make(directory, name, rate, channels, *options)
+    content, info = opened(path, pool)
+    whole = decode_by_command(path, channels)
+    assert info.frames == len(whole)
+    pcm = read_slice(content, info, 1000, 50_000, pool)
+    difference = to_16_bits(pcm.samples << 8 if info.default_format == "s24" else pcm.samples).astype(int)
+    difference -= whole[1000:51_000]
+    assert np.abs(difference).max() <= (0 if coding in ("flac", "alac", "mp3", "pcm_s16le", "pcm_s16be") else 1)
+
+
+def test_noise_substitution_of_aac_differs_only_in_the_noise(directory, pool):
+    path = make(directory, "noise.m4a", 44100, 1, "-c:a", "aac", "-b:a", "32k", "-aac_pns", "1")
+    content, info = opened(path, pool)
+    whole = decode_all(path)
+    pcm = read_slice(content, info, 100_000, 100_000, pool, "f32")
+    ours, theirs = (np.abs(np.fft.rfft(each[:, 0])) for each in (pcm.samples, whole[100_000:200_000]))
+    speech = slice(0, 3000)  # below 1.3 kHz
+    assert np.abs(ours[speech] - theirs[speech]).max() < 1e-3 * theirs[speech].max()
+    assert abs((ours**2).sum() / (theirs**2).sum() - 1) < 0.05
+
+
+PCM = {
+    "u8": ("u8.wav", ("-c:a", "pcm_u8")),
+    "s16": ("s16.wav", ("-c:a", "pcm_s16le")),
+    "s24": ("s24.wav", ("-c:a", "pcm_s24le")),
+    "s32": ("s32.wav", ("-c:a", "pcm_s32le")),
+    "f32": ("f32.wav", ("-c:a", "pcm_f32le")),
+    "f64": ("f64.wav", ("-c:a", "pcm_f64le")),
+    "rf64": ("rf64.wav", ("-c:a", "pcm_s16le", "-rf64", "always")),
+    "bext": ("bext.wav", ("-c:a", "pcm_s24le", "-write_bext", "1", "-metadata", "description=d")),
+    "extensible": ("six.wav", ("-c:a", "pcm_s24le")),
+    "w64": ("s24.w64", ("-c:a", "pcm_s24le")),
+    "w64 of floats": ("f32.w64", ("-c:a", "pcm_f32le")),
+    "alaw": ("alaw.wav", ("-c:a", "pcm_alaw")),
+    "mulaw": ("mulaw.wav", ("-c:a", "pcm_mulaw")),
+}
+
+
+@pytest.mark.parametrize("kind", PCM)
+def test_wav_of_every_format(directory, pool, kind):
+    name, options = PCM[kind]
+    channels = 6 if kind == "extensible" else 2
+    path = make(directory, name, 16000, channels, *options)
+    content, info = opened(path, pool)
+    whole = decode_all(path)
+    assert (
+        (info.rate, info.channels, info.frames) == (16000, channels, len(whole)) == (16000, channels, 16000 * SECONDS)
+    )
+    expected = whole >> 8 if info.sample_format == "s24" else whole
+    for first, length in spans(info.frames):
+        pcm = read_slice(content, info, first, length, pool, info.sample_format)
+        assert pcm.samples.dtype == expected.dtype
+        assert np.array_equal(pcm.samples, expected[first : first + length]), (first, length)
+
+
+def test_only_what_a_slice_needs_is_read(directory, pool):
+    class Counted(Memory):
+        count = 0
+
+        def read(self, offset, length):
+            self.count += length
+            return super().read(offset, length)
+
+    for name, rate, channels, options, _ in (EXACT[0], EXACT[8], EXACT[15]):
+        data = make(directory, name, rate, channels, *options).read_bytes()
+        content = Counted(data)
+        info = probe(content, pool)
+        if info.coding == "flac":
+            assert content.count < 200  # the header
+        content.count = 0
+        read_slice(content, info, info.frames // 2, rate // 10, pool)
+        assert content.count < len(data) / 10 + 80_000, name
+
+
+def test_a_flac_that_does_not_say_its_length(directory, pool):
+    path = make(directory, "a.flac", 44100, 2, "-sample_fmt", "s16")
+    data = bytearray(path.read_bytes())
+    data[21] &= 0xF0
+    data[22:26] = bytes(4)
+    content = Memory(bytes(data))
+    info = probe(content, pool)
+    whole = decode_all(path)
+    assert info.frames == len(whole)
+    pcm = read_slice(content, info, 200_000, 1000, pool)
+    assert np.array_equal(pcm.samples, whole[200_000:201_000])
+
+
+def test_tags_before_a_flac(directory, pool):
+    path = make(directory, "a.flac", 44100, 2, "-sample_fmt", "s16")
+    tag = b"ID3\x04\0\0" + bytes([0, 0, 2, 5]) + bytes(2 * 128 + 5)
+    content = Memory(tag + path.read_bytes())
+    info = probe(content, pool)
+    assert np.array_equal(read_slice(content, info, 99_999, 1000, pool).samples, decode_all(path)[99_999:100_999])
+
+
+def test_the_end_is_the_end(directory, pool):
+    path = make(directory, "a.mp3", 44100, 2)
+    content, info = opened(path, pool)
+    assert len(read_slice(content, info, info.frames - 10, 1000, pool).samples) == 10
+    assert read_slice(content, info, info.frames, 1000, pool).samples.shape == (0, 2)
+    assert read_slice(content, info, 10**12, 1, pool).samples.shape == (0, 2)
+    assert read_slice(content, info, 5, 0, pool).samples.shape == (0, 2)
+    with pytest.raises(UsageError):
+        read_slice(content, info, -1, 10, pool)
+
+
+def test_a_long_slice_is_decoded_in_parts(directory, pool, monkeypatch):
+    monkeypatch.setattr("touchfs.media.slices.read_slice._VALUES_MAX", 30_000)
+    for name, rate, channels, options, _ in (EXACT[0], EXACT[8], EXACT[15], EXACT[19]):
+        path = make(directory, name, rate, channels, *options)
+        content, info = opened(path, pool)
+        whole = to_16_bits(decode_all(path))
+        assert np.array_equal(read_slice(content, info, 1, 10**9, pool).samples, whole[1:]), name
+
+
+def test_what_is_kept_is_checked(directory, pool):
+    path = make(directory, "a.mp3", 44100, 2)
+    content, info = opened(path, pool)
+    kept = info.to_bytes()
+    assert len(kept) < 2000
+    for damaged in (b"", kept[:20], kept[:-1], kept + b"x", kept[:40] + b"!" + kept[41:], b"none" + kept[4:]):
+        with pytest.raises(FormatError, match="what is kept of a recording"):
+            MediaInfo.from_bytes(damaged, content.size)
+    with pytest.raises(FormatError, match="another version"):
+        MediaInfo.from_bytes(kept[:4] + struct.pack("<I", 999) + kept[8:], content.size)
+    with pytest.raises(FormatError, match="of a file of"):
+        MediaInfo.from_bytes(kept, content.size + 1)
+    with pytest.raises(FormatError, match="when it was looked at"):
+        read_slice(Memory(content.data + b"x"), info, 0, 1, pool)
+
+
+def test_the_sound_is_what_was_encoded(directory, pool):
+    """Not only equal to another decode: in FLAC it is the source."""
+    path = make(directory, "a.flac", 44100, 2, "-sample_fmt", "s16")
+    content, info = opened(path, pool)
+    pcm = read_slice(content, info, 44100, 44100, pool)
+    assert np.abs(pcm.samples / 32768 - sound(44100, 2)[44100:88200]).max() < 1e-4

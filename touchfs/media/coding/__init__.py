@@ -1,0 +1,1 @@
+"""How codings and containers store samples, without IO: packets, frames, pages, sample formats."""

@@ -1,0 +1,1 @@
+"""Foreign decoders in child processes, with limits on their memory and time."""

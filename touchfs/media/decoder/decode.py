@@ -1,0 +1,127 @@
+"""Decode packets to samples, in the child process. No container is opened: the caller knows where the packets are.
+
+The decoder gets the packets before the span first, as many as it needs to come to the state that a decode from the
+start would have (`slices/preroll.py`). What they decode to is dropped, and so are their errors.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer
+from touchfs.media.coding.sample_format import convert_samples, dtype
+from touchfs.media.decoder.content_file import ContentFile
+from touchfs.media.decoder.messages import Message
+
+if TYPE_CHECKING:
+    from av import AudioFrame
+    from av.audio.codeccontext import AudioCodecContext
+
+# The names of libav's decoders. No other decoder is ever opened.
+DECODERS = {
+    "aac": "aac",
+    "alac": "alac",
+    "amr_nb": "amrnb",
+    "amr_wb": "amrwb",
+    "flac": "flac",
+    "mp2": "mp2float",
+    "mp3": "mp3float",
+    "opus": "opus",
+    "vorbis": "vorbis",
+    **{
+        f"pcm_{name}": f"pcm_{name}"
+        for name in ("alaw", "mulaw", "u8", "s8", *(f"s{n}{end}" for n in (16, 24, 32) for end in ("be", "le")))
+    },
+    **{f"pcm_f{n}{end}": f"pcm_f{n}{end}" for n in (32, 64) for end in ("be", "le")},
+}
+# libav's names of our sample formats; those of planes end in "p"
+LIBAV_FORMATS = {"u8": "u8", "s16": "s16", "s32": "s32", "flt": "f32", "dbl": "f64"}
+_OPUS_PRE_SKIP = slice(10, 12)
+
+
+def decode(request: Message, _: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
+    """Decode packets and return the samples `[skip, skip + count)` of them, in the format `target`.
+
+    Values: `coding`, `rate`, `channels`, `sample_format`, `target`, `skip`, `count`. Blobs: the codec's extra data;
+    the bytes of the packets; (offset, size) of each piece in them; pieces of each packet; samples of each packet.
+    """
+    values = request.values
+    extradata, data, pieces, piece_counts, lengths = request.blobs
+    packets = _packets(data, np.frombuffer(pieces, "<u4").reshape(-1, 2).tolist(), np.frombuffer(piece_counts, "<u4"))
+    decoder = open_decoder(values["coding"], bytes(extradata), values["rate"], values["channels"])
+    skip, count = values["skip"], values["count"]
+    source, target = values["sample_format"], values["target"]
+    samples = np.empty((count, values["channels"]), dtype(source))
+    position = -skip  # of the packet's first sample, in the result
+    for packet, length in zip(packets, np.frombuffer(lengths, "<u4").tolist(), strict=True):
+        if position + length <= 0:
+            with suppress(av.FFmpegError):
+                decoder.decode(av.Packet(packet))
+        else:
+            block = decode_packet(decoder, packet, source)
+            if block.shape != (length, values["channels"]):
+                raise FormatError(f"cannot be decoded: a packet has {len(block)} samples where {length} were expected")
+            first, last = max(-position, 0), min(length, count - position)
+            samples[position + first : position + last] = block[first:last]
+        position += length
+    if position < count:
+        raise FormatError(f"cannot be decoded: {position} samples where {count} were expected")
+    return {}, [convert_samples(samples, source, target).data]
+
+
+def open_decoder(coding: str, extradata: bytes, rate: int, channels: int) -> AudioCodecContext:
+    """Open the decoder of a coding. Raises FormatError for a coding that is not in the list."""
+    if coding not in DECODERS:
+        raise FormatError(f"the coding {coding} is not supported")
+    decoder = av.CodecContext.create(DECODERS[coding], "r")
+    if not isinstance(decoder, av.AudioCodecContext):
+        raise FormatError(f"the coding {coding} is not supported")
+    if coding == "opus":  # the caller drops the samples of the pre-skip, the decoder must not
+        zeroed = bytearray(extradata)
+        zeroed[_OPUS_PRE_SKIP] = bytes(2)
+        extradata = bytes(zeroed)
+    if extradata:
+        decoder.extradata = extradata
+    if coding.startswith(("amr", "pcm")):  # others have it in their extra data or in each packet
+        decoder.sample_rate = rate
+        decoder.layout = "mono" if channels == 1 else "stereo" if channels == 2 else f"{channels}c"
+    if coding == "flac":
+        decoder.options = {"err_detect": "crccheck+explode"}
+    decoder.thread_count = 1
+    return decoder
+
+
+def decode_packet(decoder: AudioCodecContext, packet: bytes, sample_format: str) -> NDArray[Any]:
+    """Decode one packet to samples of shape (frames, channels); no samples if it has none yet."""
+    blocks = [_samples(frame, sample_format) for frame in decoder.decode(av.Packet(packet))]
+    if len(blocks) == 1:
+        return blocks[0]
+    return np.concatenate(blocks) if blocks else np.empty((0, decoder.channels), dtype(sample_format))
+
+
+def _samples(frame: AudioFrame, sample_format: str) -> NDArray[Any]:
+    """Planes are padded. `frame.to_ndarray` does the same in three times the time, and is most of it for Opus."""
+    channels = len(frame.layout.channels)
+    stored = dtype(LIBAV_FORMATS[frame.format.name.removesuffix("p")])
+    planes = [memoryview(plane) for plane in frame.planes]
+    if frame.format.is_planar:
+        columns = [np.frombuffer(plane, stored, frame.samples) for plane in planes]
+        samples = columns[0][:, None] if channels == 1 else np.stack(columns, 1)
+    else:
+        samples = np.frombuffer(planes[0], stored, frame.samples * channels).reshape(-1, channels)
+    return samples >> 8 if sample_format == "s24" else samples  # libav has 24 bits as the upper ones of 32
+
+
+def _packets(data: bytearray, pieces: list[list[int]], counts: NDArray[Any]) -> list[bytes]:
+    view = memoryview(data)
+    parts = [bytes(view[offset : offset + size]) for offset, size in pieces]
+    if len(counts) == len(parts):
+        return parts
+    ends = np.cumsum(counts).tolist()
+    return [b"".join(parts[end - count : end]) for end, count in zip(ends, counts.tolist(), strict=True)]

@@ -1,0 +1,208 @@
+"""Find the packets of a recording in a container, in the child process: where they are, and how many samples they have.
+
+The caller names the demuxer, which it chose by the file's first bytes. It opens nothing but this file: no protocol, no
+playlist, no reference to another file. Nothing is decoded but the first packets, which say what the decoder makes
+of them: an AAC header may have half the rate and channels.
+
+Samples are dropped as libav drops them: at the begin (encoder delay), at the end (padding), and in packets outside of
+an edit list. Gaps in between are an error.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import av
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer
+from touchfs.media.coding.flac_frames import parse_frame, parse_stream_info
+from touchfs.media.coding.packet_length import VorbisLength, opus_length, vorbis_headers
+from touchfs.media.decoder.content_file import ContentFile
+from touchfs.media.decoder.decode import LIBAV_FORMATS, decode_packet, open_decoder
+from touchfs.media.decoder.messages import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from av import AudioStream, Packet
+
+_SKIP_SAMPLES = struct.Struct("<II")  # at the begin, at the end
+# Until a decoder has a format, in packets
+_TRIED_PACKETS = 16
+# Matroska's blocks have a header of 4 bytes or more before the packet.
+_HEADER_MAX = 64
+# No packet of sound is larger.
+_PACKET_MAX = 1 << 24
+
+
+def demux(request: Message, file: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
+    """Return the format and the packets of the audio stream that ffmpeg would choose.
+
+    Values: `demuxer`. Blobs of the answer: extra data; offset, size and samples of each packet.
+    """
+    if not hasattr(av.Packet, "has_sidedata"):
+        return {"missing": "PyAV 16 or newer is needed for this recording: pip install -U av"}, []
+    options = {"protocol_whitelist": "", "enable_drefs": "0"}
+    demuxer = request.values["demuxer"]
+    with av.open(file, "r", format=demuxer, options=options, metadata_errors="replace", io_open=_refuse) as container:
+        stream = container.streams.best("audio")
+        if not isinstance(stream, av.AudioStream) or stream.codec_context is None:
+            raise FormatError("has no sound that can be decoded")
+        for other in container.streams:
+            if other is not stream and hasattr(other, "discard"):  # newer PyAV: pictures need not be read
+                other.discard = av.stream.Discard.all
+        return _read_packets(container.demux(stream), stream, file)
+
+
+def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
+    raise FormatError("refers to another file, and such files are not opened")
+
+
+def _read_packets(packets: Any, stream: AudioStream, file: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
+    context = stream.codec_context
+    coding = context.codec.canonical_name  # libav may have several decoders of one coding
+    extradata = bytes(context.extradata or b"")
+    trial = _Trial(coding, extradata, context.sample_rate or 0, context.channels)
+    length_of: Callable[[Packet[AudioStream]], int] | None = None
+    trim = _Trim()
+    offsets, sizes, lengths = array("q"), array("I"), array("I")
+    waiting: list[Packet[AudioStream]] = []
+    end = 0
+    for packet in packets:
+        if not packet.size:
+            continue
+        if packet.is_corrupt or packet.pos is None or packet.pos < 0 or packet.size > _PACKET_MAX:
+            raise FormatError("is damaged or cut short")
+        data = bytes(packet)
+        offset = _locate(file, data, packet.pos, end)
+        end = offset + len(data)
+        offsets.append(offset)
+        sizes.append(len(data))
+        waiting.append(packet)
+        if length_of is None and (trial.decode(data) or len(waiting) == _TRIED_PACKETS):
+            length_of = trial.length_of()
+        if length_of is not None:
+            for each in waiting:
+                lengths.append(trim.add(each, length_of(each)))
+            waiting.clear()
+    length_of = length_of or trial.length_of()
+    for each in waiting:  # a recording of few packets
+        lengths.append(trim.add(each, length_of(each)))
+    values = {
+        "coding": coding,
+        "rate": trial.rate,
+        "channels": trial.channels,
+        "sample_format": trial.sample_format,
+        "head": trim.head,
+        "frames": trim.kept,
+    }
+    return values, [extradata, offsets.tobytes(), sizes.tobytes(), lengths.tobytes()]
+
+
+def _locate(file: ContentFile, data: bytes, position: int, end: int) -> int:
+    """The offset of a packet in the file, near where libav says it is, or after the packet before."""
+    if file.read_at(position, len(data)) == data:
+        return position
+    for begin in (position, end):
+        found = file.read_at(begin, len(data) + _HEADER_MAX).find(data)
+        if found >= 0:
+            return begin + found
+    raise FormatError("its packets are not stored as they are: such a container is not supported")
+
+
+class _Trial:
+    """What the decoder makes of the first packets."""
+
+    def __init__(self, coding: str, extradata: bytes, rate: int, channels: int) -> None:
+        self.rate = rate
+        self.channels = channels
+        self.sample_format = "f32"
+        self._coding = coding
+        self._extradata = extradata
+        self._decoder = open_decoder(coding, extradata, rate, channels)
+        self._length = 0
+        self._decoded = 0
+
+    def decode(self, data: bytes) -> bool:
+        """Decode a packet. Returns True when the format is known: from the third packet on that decodes."""
+        try:
+            samples = decode_packet(self._decoder, data, self.sample_format)
+        except av.FFmpegError:
+            return False
+        if len(samples):
+            self._length = len(samples)
+            self.rate, self.channels = self._decoder.sample_rate, samples.shape[1]
+            self._decoded += 1
+        return self._decoded == 3
+
+    def length_of(self) -> Callable[[Packet[AudioStream]], int]:
+        """A function that returns the samples per channel of each packet in turn. Raises FormatError."""
+        if not self._decoded:
+            raise FormatError("cannot be decoded: it has no sound")
+        name = self._decoder.format.name.removesuffix("p")
+        self.sample_format = LIBAV_FORMATS[name]
+        if self.sample_format == "s32" and self._bits() <= 24:
+            self.sample_format = "s24"
+        match self._coding:
+            case "opus":
+                return lambda packet: opus_length(bytes(packet)[:2])
+            case "vorbis":
+                headers = vorbis_headers(self._extradata)
+                vorbis_length = VorbisLength(headers[0], headers[2])
+                return lambda packet: vorbis_length(bytes(packet)[:2])
+            case "flac":
+                return self._flac_length
+            case "alac":
+                return self._duration
+            case coding if coding.startswith("pcm"):
+                width = {"s24": 3}.get(self.sample_format, self._decoder.format.bytes)
+                width = 1 if coding in ("pcm_alaw", "pcm_mulaw") else width
+                return lambda packet: packet.size // (width * self.channels)
+        return lambda packet: self._length
+
+    def _flac_length(self, packet: Packet[AudioStream]) -> int:
+        frame = parse_frame(bytes(packet)[:16], 0, parse_stream_info(self._extradata[-34:], 0, 0), 0)
+        if frame is None:
+            raise FormatError("a FLAC frame that is damaged")
+        return frame.length
+
+    def _duration(self, packet: Packet[AudioStream]) -> int:
+        return round((packet.duration or 0) * packet.time_base * self.rate)
+
+    def _bits(self) -> int:
+        """Bits of a sample, where libav has them as the upper ones of 32."""
+        if self._coding == "flac":
+            return parse_stream_info(self._extradata[-34:], 0, 0).bits
+        if self._coding == "alac" and len(self._extradata) > 17:
+            return self._extradata[17]
+        return 24 if "24" in self._coding else 32
+
+
+class _Trim:
+    """How many samples libav drops at the begin, and how many it keeps."""
+
+    def __init__(self) -> None:
+        self.head = 0
+        self.kept = 0
+        self._skip = 0
+        self._is_over = False
+
+    def add(self, packet: Packet[AudioStream], length: int) -> int:
+        """Count the samples of the next packet, and return them."""
+        padding = 0
+        if packet.has_sidedata("skip_samples"):
+            self._skip, padding = _SKIP_SAMPLES.unpack_from(bytes(packet.get_sidedata("skip_samples")))
+        front = length if packet.is_discard else min(self._skip, length)
+        self._skip = max(self._skip - length, 0) if packet.is_discard else self._skip - front
+        back = padding if padding <= length - front else 0
+        kept = length - front - back
+        if kept and (self._is_over or (front and self.kept)):
+            raise FormatError("has gaps: an edit list of several parts is not supported")
+        if not self.kept:
+            self.head += front if kept else length
+        self.kept += kept
+        self._is_over |= self.kept > 0 and (back > 0 or (kept == 0 and length > 0))
+        return length

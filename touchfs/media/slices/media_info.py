@@ -1,0 +1,124 @@
+"""What a recording is: coding, rate, channels, sample format, exact length; and where its samples are in the file.
+
+A caller may keep it as bytes, with the key by which it knows that the file is the same: what is kept is checked
+against damage and against the size of the file, and not against other bytes of the same size.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from touchfs.errors import FormatError
+from touchfs.media.coding.sample_format import FORMATS, WIDTHS, is_float
+from touchfs.media.slices.packet_index import PacketIndex
+
+# magic, version, checksum of the rest, size of the JSON text. After it: the extra data, and the columns of the index.
+_HEAD = struct.Struct("<4sIII")
+_MAGIC, _VERSION = b"tfMI", 1
+_CHANNELS_MAX = 64
+_NAMES = ("container", "coding", "sample_format")
+_NUMBERS = ("rate", "channels", "frames", "file_size", "offset", "size")
+_LOSSLESS = ("alac", "flac", "pcm")
+
+
+@dataclass(frozen=True, slots=True)
+class MediaInfo:
+    """A recording of `frames` samples per channel at `rate` Hz. `sample_format` is what a decoder makes of it.
+
+    `coding` has libav's names (`pcm_s16le`, `flac`, `mp3`, `aac`, `opus`, …), `container` is that of `containers.py`.
+    PCM and native FLAC are in the byte range `offset`, `size`, and need no index; of others `packets` is the index.
+    `file_size` is that of the whole file.
+    """
+
+    container: str
+    coding: str
+    rate: int
+    channels: int
+    sample_format: str
+    frames: int
+    file_size: int
+    offset: int = 0
+    size: int = 0
+    extradata: bytes = b""
+    packets: PacketIndex | None = None
+
+    def __post_init__(self) -> None:
+        """Raises FormatError for values that no recording has."""
+        if not (
+            0 < self.rate < 1 << 32
+            and 0 < self.channels <= _CHANNELS_MAX
+            and self.sample_format in FORMATS
+            and 0 <= self.frames < 1 << 62
+            and self.offset >= 0
+            and self.size >= 0
+            and self.offset + self.size <= self.file_size
+        ):
+            raise FormatError(f"{self.channels} channels at {self.rate} Hz: it is damaged, or cannot be sliced")
+        if self.packets is not None:
+            self.packets.check(self.file_size, self.frames)
+
+    @property
+    def seconds(self) -> float:
+        """The duration."""
+        return self.frames / self.rate
+
+    @property
+    def is_lossless(self) -> bool:
+        """Return whether slices have all bits of the source. If not, 16 bits are enough for them."""
+        return self.coding.startswith(_LOSSLESS)
+
+    @property
+    def is_plain_pcm(self) -> bool:
+        """Return whether the bytes `offset`, `size` are the samples, as a WAV file of `sample_format` has them."""
+        name = {"u8": "pcm_u8"}.get(self.sample_format, f"pcm_{self.sample_format}le")
+        return self.packets is None and self.coding == name
+
+    @property
+    def frame_size(self) -> int:
+        """Bytes of one sample of all channels, in plain PCM."""
+        return WIDTHS[self.sample_format] * self.channels
+
+    @property
+    def default_format(self) -> str:
+        """The sample format of slices if none is requested: that of the source, and 16 bits for lossy codings."""
+        return self.sample_format if self.is_lossless or not is_float(self.sample_format) else "s16"
+
+    def to_bytes(self) -> bytes:
+        """All of it as bytes, for `from_bytes`."""
+        index = self.packets
+        columns = b"" if index is None else index.to_bytes()
+        values: dict[str, Any] = {name: getattr(self, name) for name in (*_NAMES, *_NUMBERS)}
+        values["extradata"] = len(self.extradata)
+        values["packets"] = None if index is None else [len(index), len(index.sizes), index.head]
+        text = json.dumps(values).encode()
+        rest = text + self.extradata + columns
+        return _HEAD.pack(_MAGIC, _VERSION, zlib.crc32(rest), len(text)) + rest
+
+    @classmethod
+    def from_bytes(cls, data: bytes, file_size: int) -> MediaInfo:
+        """Read what `to_bytes` returned, for a file of `file_size` bytes. Raises FormatError."""
+        if len(data) < _HEAD.size:
+            raise FormatError("what is kept of a recording is cut short: remove it")
+        magic, version, checksum, size = _HEAD.unpack_from(data)
+        rest = data[_HEAD.size :]
+        if magic != _MAGIC or version != _VERSION or zlib.crc32(rest) != checksum:
+            raise FormatError("what is kept of a recording is damaged, or of another version: remove it")
+        try:
+            values = json.loads(rest[:size])
+            total, end, counts = values["file_size"], size + int(values["extradata"]), values["packets"]
+            if total != file_size:
+                raise FormatError(f"what is kept of a recording is of a file of {total} bytes, not of {file_size}")
+            texts: dict[str, Any] = {name: str(values[name]) for name in _NAMES}
+            numbers: dict[str, Any] = {name: int(values[name]) for name in _NUMBERS}
+            return cls(
+                **texts,
+                **numbers,
+                extradata=rest[size:end],
+                packets=None if counts is None else PacketIndex.from_bytes(rest[end:], file_size, *map(int, counts)),
+            )
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise FormatError("what is kept of a recording is damaged: remove it") from error

@@ -1,0 +1,152 @@
+"""Read a span of samples of a recording: exactly the samples of a full decode, cut there (exceptions: `preroll.py`).
+
+Plain PCM is read from its bytes. For all else the packets of the span are read, with those before it that the decoder
+needs, and sent to a child process, which decodes them. So a slice costs what its length costs, however long the
+recording is. Spans of over a few megabytes are decoded in parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError, UsageError
+from touchfs.extent import Buffer, Content
+from touchfs.media.coding import flac_frames
+from touchfs.media.coding.sample_format import FORMATS, WIDTHS, convert_samples, dtype, unpack
+from touchfs.media.decoder.pool import DecodePool
+from touchfs.media.slices.media_info import MediaInfo
+from touchfs.media.slices.packet_index import PacketIndex
+from touchfs.media.slices.preroll import first_packet
+from touchfs.media.slices.reading import drive, read_exactly
+
+# Values (samples of all channels) that one request decodes: 8 MB of 32 bits, 24 s of CD. It takes up to 0.1 s.
+_VALUES_MAX = 1 << 21
+# Packets that lie this near in a file are read at once; others, between which there is a picture, are not.
+_GAP_MAX = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class PcmSlice:
+    """Decoded sound: `samples` of shape (frames, channels) in a sample format, at `rate` Hz."""
+
+    samples: NDArray[Any]
+    rate: int
+    sample_format: str
+
+
+def read_slice(
+    content: Content, info: MediaInfo, first: int, length: int, pool: DecodePool, sample_format: str | None = None
+) -> PcmSlice:
+    """Read the samples `[first, first + length)` of all channels; fewer at the end of the recording.
+
+    By default lossy codings become 16 bits, and others keep their format. `content` must be the file that `info` was
+    found for. Raises UsageError for impossible spans and formats, FormatError if the recording is damaged there, the
+    errors of `pool.request` and those of `content`.
+    """
+    target = sample_format or info.default_format
+    if first < 0 or length < 0 or target not in FORMATS:
+        raise UsageError(f"no slice begins at sample {first}, or has {length} samples of format {target!r}")
+    if content.size != info.file_size:
+        raise FormatError(f"has {content.size} bytes, and had {info.file_size} when it was looked at")
+    end = min(first + length, info.frames)
+    step = max(_VALUES_MAX // info.channels, 1)
+    blocks = [_read(content, info, start, min(step, end - start), pool, target) for start in range(first, end, step)]
+    if len(blocks) != 1:
+        blocks = [np.concatenate([np.empty((0, info.channels), dtype(target)), *blocks])]
+    return PcmSlice(blocks[0], info.rate, target)
+
+
+def _read(content: Content, info: MediaInfo, first: int, length: int, pool: DecodePool, target: str) -> NDArray[Any]:
+    if info.is_plain_pcm:
+        data = read_exactly(content, info.offset + first * info.frame_size, length * info.frame_size)
+        return convert_samples(unpack(data, info.sample_format, info.channels), info.sample_format, target)
+    packets = _packets(content, info, first, length)
+    request = {
+        "coding": info.coding,
+        "rate": info.rate,
+        "channels": info.channels,
+        "sample_format": info.sample_format,
+        "target": target,
+        "skip": packets.skip,
+        "count": length,
+    }
+    columns = (packets.pieces, packets.piece_counts, packets.lengths)
+    blobs = [info.extradata, packets.data, *(column.tobytes() for column in columns)]
+    answer = pool.request("decode", request, blobs)
+    if [len(blob) for blob in answer.blobs] != [length * info.channels * dtype(target).itemsize]:
+        raise FormatError("cannot be decoded: the decoder sends nonsense")
+    return np.frombuffer(answer.blobs[0], dtype(target)).reshape(length, info.channels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Packets:
+    """The bytes of packets, (offset, size) of their pieces in them, and which of their samples are wanted."""
+
+    data: Buffer
+    pieces: NDArray[np.uint32]
+    piece_counts: NDArray[np.uint32]
+    lengths: NDArray[np.uint32]
+    skip: int
+
+
+def _packets(content: Content, info: MediaInfo, first: int, length: int) -> _Packets:
+    if info.packets is not None:
+        return _indexed(content, info, info.packets, first, length)
+    if info.coding == "flac":
+        return _flac(content, info, first, length)
+    width = info.channels * WIDTHS["u8"]  # G.711 has a byte for each sample
+    data = read_exactly(content, info.offset + first * width, length * width)
+    return _Packets(data, _column([[0, len(data)]]), _column([1]), _column([length]), 0)
+
+
+def _flac(content: Content, info: MediaInfo, first: int, length: int) -> _Packets:
+    stream = flac_frames.parse_stream_info(info.extradata, info.offset, info.offset + info.size)
+    stream = replace(stream, frames=info.frames)  # STREAMINFO may not have it
+    frames, end, data = drive(flac_frames.find_frames(stream, first, length), content)
+    begin = frames[0].offset
+    edges = [*(frame.offset - begin for frame in frames), end - begin]
+    pieces = [[edge, after - edge] for edge, after in pairwise(edges)]
+    lengths = _column([frame.length for frame in frames])
+    return _Packets(data, _column(pieces), _column([1] * len(frames)), lengths, first - frames[0].first)
+
+
+def _indexed(content: Content, info: MediaInfo, index: PacketIndex, first: int, length: int) -> _Packets:
+    begin, end = index.head + first, index.head + first + length
+    needed = int(np.searchsorted(index.starts, begin, "right")) - 1
+    last = int(np.searchsorted(index.starts, end, "left"))
+    start = first_packet(index, info.coding, info.rate, needed)
+    chosen = slice(int(index.first_pieces[start]), int(index.first_pieces[last]))
+    offsets, sizes = index.offsets[chosen], index.sizes[chosen]
+    data, places = _read_pieces(content, offsets, sizes)
+    return _Packets(
+        data,
+        np.stack([places, sizes], 1).astype("<u4"),
+        index.piece_counts[start:last],
+        index.lengths[start:last],
+        begin - int(index.starts[start]),
+    )
+
+
+def _read_pieces(content: Content, offsets: NDArray[np.int64], sizes: NDArray[np.uint32]) -> tuple[Buffer, Any]:
+    """Read pieces of a file, near ones at once. Returns the bytes, and where in them each piece begins."""
+    ends = offsets + sizes
+    jumps = offsets[1:] - ends[:-1]
+    seams = [0, *(np.flatnonzero((jumps < 0) | (jumps > _GAP_MAX)) + 1).tolist(), len(offsets)]
+    places = np.empty(len(offsets), np.int64)
+    blocks: list[Buffer] = []
+    size = 0
+    for first, last in pairwise(seams):
+        begin, end = int(offsets[first]), int(ends[last - 1])
+        blocks.append(read_exactly(content, begin, end - begin))
+        places[first:last] = offsets[first:last] - begin + size
+        size += end - begin
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks), places
+
+
+def _column(values: list[Any]) -> NDArray[np.uint32]:
+    return np.array(values, "<u4")
