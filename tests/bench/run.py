@@ -14,6 +14,7 @@ BENCHMARKS = (
     "read_handler",
     "small_files",
     "tar_shards",
+    "slices",
     "touch_dataset",
     "loaders",
     "nodes",

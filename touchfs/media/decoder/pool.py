@@ -171,7 +171,7 @@ class _Child:
                 else:
                     send(self._connection, {"failed": True})
         except TimeoutError as error:
-            raise SourceTimeoutError(f"decoding takes over {seconds:g} s: --decode-timeout raises the limit") from error
+            raise SourceTimeoutError(f"decoding takes over {seconds:g} s, the limit") from error
         except (MessageError, OSError) as error:
             raise FormatError("cannot be decoded: the decoder crashed, or took too much memory or time") from error
         return failure or answer
