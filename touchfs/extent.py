@@ -52,6 +52,17 @@ class Content(Protocol):
         ...
 
 
+def drive(reads: Reads[T], source: Source) -> T:
+    """Perform the reads that a codec requests, and return its result. Errors of codec and source propagate."""
+    try:
+        offset, length = next(reads)
+        while True:
+            offset, length = reads.send(source.read(offset, length))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
 class Extent:
     """A content: `size` bytes of a source, starting at `offset`."""
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, NotFoundError, UsageError
+from touchfs.extent import drive
 from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import Entries, damage_text
 from touchfs.format.metainfo import parse_object
@@ -39,7 +40,6 @@ from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.touchnet import METAINFO_NAMES, fingerprints
 from touchfs.source.concat import SplitFile
 from touchfs.source.data import DATA, find_type
-from touchfs.source.drive import drive
 from touchfs.source.store import FileType, StoredFile
 
 # Large enough that sequential reading seldom waits for entries, small enough that a miss of a random read is cheap.

@@ -11,12 +11,12 @@ from lhotse.index_pack import IndexPack, IndexPackArraySpec, IndexPackCollection
 from lhotse.indexing import IndexedJsonlReader, IndexedTarReader, create_jsonl_index, create_tar_index
 from lhotse.shar.writers.tar import TarWriter
 
+from touchfs.extent import drive
 from touchfs.format import jsonl
 from touchfs.format.idx import idxpack, offsets
 from touchfs.format.idx.idxpack_build import CollectionSpec, build_pack
 from touchfs.format.tar import members as tar
 from touchfs.format.tar.header import build_header, end_of_archive, padding
-from touchfs.source.drive import drive
 from touchfs.source.local import LocalFile
 
 METADATA = json.dumps({"storage_type": "shar", "storage_path": "", "storage_key": "", "shape": [3]}).encode()

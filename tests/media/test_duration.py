@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
-from touchfs.extent import Memory
+from touchfs.extent import Memory, drive
 from touchfs.format import wav
 from touchfs.media import duration
-from touchfs.source.drive import drive
 
 
 class Short(Memory):

@@ -11,13 +11,12 @@ import pytest
 from recordings import decode_all, make, make_amr
 
 from touchfs.errors import TouchfsError
-from touchfs.extent import Memory
+from touchfs.extent import Memory, drive
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.containers import detect
 from touchfs.media.slices.media_info import MediaInfo
 from touchfs.media.slices.probe import probe
 from touchfs.media.slices.read_slice import read_slice
-from touchfs.media.slices.reading import drive
 
 FILES = {
     "a.wav": ("-c:a", "pcm_s24le"),

@@ -8,12 +8,11 @@ import soundfile
 from recordings import decode_all, ffmpeg, make, to_16_bits
 
 from touchfs.errors import UsageError
-from touchfs.extent import Memory
+from touchfs.extent import Memory, drive
 from touchfs.format import wav
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.probe import probe
 from touchfs.media.slices.render import Rendering, pcm_slice, render, renderer, slice_length, wav_size
-from touchfs.source.drive import drive
 
 FIRST, LENGTH = 30_001, 40_000
 

@@ -25,12 +25,12 @@ from touchfs import jobs
 from touchfs.bulk.annotation_lines import KEEP, AnnotationLines, digest, one_line
 from touchfs.bulk.swapped import check_replaceable, locked_parents, replacing
 from touchfs.errors import FormatError, NotFoundError, UsageError
+from touchfs.extent import drive
 from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import damage_text
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import LIMITS, Limits, too_long
 from touchfs.source.data import DATA
-from touchfs.source.drive import drive
 from touchfs.source.fingerprint import Fingerprint
 
 _BLOCK_SAMPLES = 1024

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.extent import Buffer, Memory
+from touchfs.extent import Buffer, Memory, drive
 from touchfs.format import wav
 from touchfs.media.recording import decode_recording
-from touchfs.source.drive import drive
 
 # Extensions of a sample's recording. In other fields the field's name precedes them.
 RECORDINGS = ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "aiff", "webm", "original")

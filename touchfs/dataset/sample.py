@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 
 from touchfs.dataset.recording import RECORDINGS, decode, pcm_array, to_float32, to_int16
 from touchfs.errors import FormatError, NotFoundError, UsageError
-from touchfs.extent import Content, Memory
+from touchfs.extent import Content, Memory, drive
 from touchfs.format import wav
 from touchfs.media import duration
-from touchfs.source.drive import drive
 
 # The file of a shard with the reason why a sample has no files.
 REPORT = b"ERROR.txt"

@@ -21,12 +21,12 @@ from typing import Any
 from urllib.parse import quote
 
 from touchfs.errors import FormatError
+from touchfs.extent import drive
 from touchfs.format.idx import idxpack
 from touchfs.format.tar import members as tar
 from touchfs.format.tar.grouping import Dialect, grouping, webdataset_key
 from touchfs.peers.judge import State, Verdict, counted, judge_offsets
 from touchfs.source.data import DATA, find_type
-from touchfs.source.drive import drive
 from touchfs.source.store import FileType, StoredFile
 
 SQLITE_NAME = "index.sqlite"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from touchfs.errors import FormatError, SourceError
-from touchfs.extent import Buffer
+from touchfs.extent import Buffer, drive
 from touchfs.format.tar.members import Member, MemberType, ReadAhead
 from touchfs.media import duration
-from touchfs.source.drive import drive
 
 # Decided by name, so that the data of other members is never read.
 SUFFIXES = (".wav", ".flac", ".WAV", ".FLAC")

@@ -10,12 +10,11 @@ import io
 from tempfile import NamedTemporaryFile
 
 from touchfs.errors import FormatError, MissingExtraError, TouchfsError
-from touchfs.extent import Buffer, Memory
+from touchfs.extent import Buffer, Memory, drive
 from touchfs.format import magic, wav
 from touchfs.limits import LIMITS, too_large
 from touchfs.media.audio import Arithmetic, decode
 from touchfs.media.libsndfile import load_soundfile
-from touchfs.source.drive import drive
 from touchfs.write.shar.audio import scan
 
 

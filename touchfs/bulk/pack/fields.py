@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from touchfs.errors import FormatError, MissingExtraError, NotFoundError, SourceError
-from touchfs.extent import Buffer
+from touchfs.extent import Buffer, drive
 from touchfs.format import wav
 from touchfs.format.idx import mmidx
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic, decode
 from touchfs.source.data import DATA
-from touchfs.source.drive import drive
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -14,14 +14,14 @@ from dataclasses import replace
 import numpy as np
 
 from touchfs.errors import FormatError
-from touchfs.extent import Content, Reads
+from touchfs.extent import Content, Reads, drive
 from touchfs.format import wav
 from touchfs.media.coding import flac_frames, ogg, w64
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.containers import DEMUXERS, detect
 from touchfs.media.slices.media_info import MediaInfo
 from touchfs.media.slices.packet_index import PacketIndex
-from touchfs.media.slices.reading import drive
+from touchfs.media.slices.reading import Exactly
 
 _PCM, _FLOAT, _ALAW, _MULAW = 1, 3, 6, 7  # codecs of WAV, as in mmreg.h
 # A child has a second more for so many bytes. An hour of AMR has 6 MB in 180,000 packets, and takes 2 s.
@@ -35,15 +35,15 @@ _FLAC_FRAME_MIN = 9
 def probe(content: Content, pool: DecodePool) -> MediaInfo:
     """Find out what a recording is. Raises FormatError, the errors of `pool.request`, and those of `content`."""
     size = content.size
-    container, begin = drive(detect(size), content)
+    container, begin = drive(detect(size), Exactly(content))
     match container:
         case "wav" | "w64":
-            header = drive(wav.scan(size) if container == "wav" else w64.scan(size), content)
+            header = drive(wav.scan(size) if container == "wav" else w64.scan(size), Exactly(content))
             return _pcm(header, container, size) or _demuxed(content, container, pool)
         case "flac":
-            return drive(_flac(begin, size), content)
+            return drive(_flac(begin, size), Exactly(content))
         case "ogg":
-            return _ogg(drive(ogg.scan(size), content), size)
+            return _ogg(drive(ogg.scan(size), Exactly(content)), size)
     return _demuxed(content, container, pool)
 
 

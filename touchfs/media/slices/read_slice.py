@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Buffer, Content
+from touchfs.extent import Buffer, Content, drive
 from touchfs.media.coding import flac_frames
 from touchfs.media.coding.sample_format import FORMATS, WIDTHS, convert_samples, dtype, unpack
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.media_info import MediaInfo
 from touchfs.media.slices.packet_index import PacketIndex
 from touchfs.media.slices.preroll import first_packet
-from touchfs.media.slices.reading import drive, read_exactly
+from touchfs.media.slices.reading import Exactly, read_exactly
 
 # Values (samples of all channels) that one request decodes: 8 MB of 32 bits, 24 s of CD. It takes up to 0.1 s.
 _VALUES_MAX = 1 << 21
@@ -107,7 +107,7 @@ def _packets(content: Content, info: MediaInfo, first: int, length: int) -> _Pac
 def _flac(content: Content, info: MediaInfo, first: int, length: int) -> _Packets:
     stream = flac_frames.parse_stream_info(info.extradata, info.offset, info.offset + info.size)
     stream = replace(stream, frames=info.frames)  # STREAMINFO may not have it
-    frames, end, data = drive(flac_frames.find_frames(stream, first, length), content)
+    frames, end, data = drive(flac_frames.find_frames(stream, first, length), Exactly(content))
     begin = frames[0].offset
     edges = [*(frame.offset - begin for frame in frames), end - begin]
     pieces = [[edge, after - edge] for edge, after in pairwise(edges)]

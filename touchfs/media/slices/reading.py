@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Content, Reads
-
-T = TypeVar("T")
+from touchfs.extent import Buffer, Content
 
 
 def read_exactly(content: Content, offset: int, length: int) -> Buffer:
@@ -18,12 +14,15 @@ def read_exactly(content: Content, offset: int, length: int) -> Buffer:
     return data
 
 
-def drive(reads: Reads[T], content: Content) -> T:
-    """Perform the reads that a codec requests, and return its result. Errors of codec and content propagate."""
-    try:
-        offset, length = next(reads)
-        while True:
-            offset, length = reads.send(read_exactly(content, offset, max(length, 0)))
-    except StopIteration as end:
-        result: T = end.value
-        return result
+class Exactly:
+    """A content as a source, whose reads are exact."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+
+    def read(self, offset: int, length: int) -> Buffer:
+        """See `Source.read`. Raises as `read_exactly`."""
+        return read_exactly(self._content, offset, max(length, 0))
+
+    def read_nowait(self, offset: int, length: int) -> None:
+        """See `Source.read_nowait`: this always has to wait."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 
 from touchfs.errors import FormatError
-from touchfs.extent import Extent
+from touchfs.extent import Extent, drive
 from touchfs.form.plain import BYTES
 from touchfs.form.recordings import Pcm
 from touchfs.format import magic, wav
@@ -35,7 +35,6 @@ from touchfs.shard.shar.fields import RECORDING, JsonlValues, TarValues, Values
 from touchfs.shard.shar.files import CUTS, field_names, parse_name, plain_name, shar_number
 from touchfs.shard.shar.order import CutIds
 from touchfs.source.decompressed import DecompressedFile
-from touchfs.source.drive import drive
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.store import StoredFile
 

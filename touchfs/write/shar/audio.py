@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
-from touchfs.extent import Buffer, Memory
+from touchfs.extent import Buffer, Memory, drive
 from touchfs.format import magic, wav
 from touchfs.media.libsndfile import load_soundfile
-from touchfs.source.drive import drive
 
 FORMATS = ("wav", "flac", "mp3", "opus")
 

@@ -6,9 +6,8 @@ import soundfile
 from conformance import MemorySource
 
 from touchfs.errors import FormatError, SourceError
-from touchfs.extent import Reads
+from touchfs.extent import Reads, drive
 from touchfs.format import wav
-from touchfs.source.drive import drive
 
 
 def test_a_codecs_plan_is_carried_out() -> None:
