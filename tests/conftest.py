@@ -3,10 +3,10 @@
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# How long an example takes is up to the machine: it never fails a test.
-settings.register_profile("touchfs")
+# How long an example takes, or is made, is up to the machine: it never fails a test.
+settings.register_profile("touchfs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("touchfs")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import check_reads
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from megatron import INT32, JPEG, packed, split, tokens, write_prefix
 from shown import contents, files, rows
@@ -167,7 +167,6 @@ KEYS = (
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(KEYS, st.booleans(), st.booleans()), max_size=8))
 def test_whatever_the_keys_each_sample_keeps_its_own_bytes(
     tmp_path_factory: pytest.TempPathFactory, samples: list[tuple[Any, bool, bool]]
