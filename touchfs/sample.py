@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import NamedTuple, overload
 
 from touchfs.form.base import Form
 from touchfs.form.recordings import Decoded, Pcm, piece_detail
 from touchfs.format.metainfo import Metainfo
+from touchfs.segments.segment import Segment
 
-NO_METAINFO = Metainfo(key=None, text=None, rate=None, segments=())
+NO_METAINFO = Metainfo(key=None, text=None, rate=None, fields={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,14 @@ class StoredRecording:
         return Field(self.field.name, self.field.source, offset, size, form, "wav", note, detail)
 
 
+class SampleSegments(NamedTuple):
+    """The segments of a sample, the name of the rule that found them, and the field of the sample that has them."""
+
+    field: Field
+    rule: str
+    segments: tuple[Segment, ...]
+
+
 class _WithOrigin:
     """A slot for the token that an iterator attaches to a sample. It is not a dataclass field, so it is never saved."""
 
@@ -75,7 +84,7 @@ class StoredSample(_WithOrigin):
     """A sample as it is stored in a shard.
 
     `key` is never empty: a sample without a key (`is_keyed` is False) is named by its ordinal, as `00000012`.
-    `metainfo` is parsed from the field `metainfo_field`, and is `NO_METAINFO` if there is none. `problem` describes the
+    `metainfo` is parsed from the field `metainfo_field`, and is `NO_METAINFO` if it was not. `problem` describes the
     damage of a sample in a damaged shard; its `fields` can be served nevertheless. If `recording` is None, the
     recording is the first PCM field.
     """
@@ -88,6 +97,11 @@ class StoredSample(_WithOrigin):
     metainfo_field: str = "metainfo"
     is_keyed: bool = True
     recording: StoredRecording | None = None
+
+
+def recording_in(sample: StoredSample) -> StoredRecording | None:
+    """The recording of a sample: `sample.recording`, else its first field of PCM; None if there is none."""
+    return sample.recording or next(filter(None, map(StoredRecording.of, sample.fields.values())), None)
 
 
 class StoredSamples(Sequence[StoredSample]):

@@ -29,6 +29,7 @@ from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.format import wav
 from touchfs.format.idx import offsets
+from touchfs.format.metainfo import TouchNetSegment
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import open_shard
 from touchfs.shard.options import LAST_DOT, Options
@@ -84,7 +85,8 @@ def described(source: Path, options: Options = Options()) -> list[Described]:  #
             with open(Path(path, field.source), "rb") as file:
                 file.seek(field.offset)
                 audio = file.read(field.size)
-            segments = [(Decimal(str(s.start)), Decimal(str(s.end)), s.text) for s in sample.metainfo.segments]
+            stored = map(TouchNetSegment.of, sample.metainfo.fields.get("info", {}).get("segments", ()))
+            segments = [(Decimal(str(s.start)), Decimal(str(s.end)), s.text) for s in stored]
             found.append((sample.key, sample.metainfo.rate or 0, audio, sample.metainfo.text, segments))
         shard.close()
     return found

@@ -132,14 +132,14 @@ def model(dataset):
                 files[f"shards/{shard}/{path}"] = data
                 keys[f"shards/{shard}/{path}"] = one.key
         for one, (directory,) in zip(spoken, named([one.key for one in spoken], [[""] for _ in spoken]), strict=True):
-            for number, (start, end, text) in enumerate(one.segments if one.has_rate else ()):
+            for number, (start, end, text) in enumerate(one.segments):
                 length = len(one.pcm) // 2
                 first = min(int(start * RATE), length)
                 last = length if end == -1 else int(end * RATE)
                 stem = f"segments/{shard}/{directory}/{number:04d}"
                 pcm = one.pcm[2 * first : 2 * max(last, first)]
                 segment = {"start": start, "end": end} | ({} if text is None else {"txt": text})
-                files[stem + ".wav"] = wav(pcm)
+                files |= {stem + ".wav": wav(pcm)} if one.has_rate else {}
                 files[stem + ".json"] = segment
                 files |= {} if text is None else {stem + ".txt": text.encode()}
                 keys |= {f"{stem}.{extension}": one.key for extension in ("wav", "json", "txt")}

@@ -9,7 +9,6 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from touchfs.errors import UsageError
-from touchfs.format.metainfo import TouchNetSegment, parse_metainfo
 from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, parse_plan, span_of
 from touchfs.view.segments import is_version
 
@@ -315,10 +314,6 @@ def test_keys_with_half_a_surrogate_pair() -> None:
     assert merge(plan("max=4,seed=5"), "\ud800", [(0, 1)], 1) == [[0]]
 
 
-def stored(*segments: dict[str, Any]) -> tuple[TouchNetSegment, ...]:
-    return parse_metainfo(json.dumps({"info": {"segments": segments}}).encode()).segments
-
-
 @pytest.mark.parametrize(
     ("texts", "joined"),
     [
@@ -343,18 +338,7 @@ def stored(*segments: dict[str, Any]) -> tuple[TouchNetSegment, ...]:
     ],
 )
 def test_texts_are_joined(texts: list[str], joined: str | None) -> None:
-    segments = stored(*({"txt": text} for text in texts), {"start": 0})
-    assert joined_text(plan("max=1"), segments, range(len(segments))) == joined
-
-
-def test_a_version_of_the_text_is_joined() -> None:
-    segments = stored(
-        {"txt": "a", "w,x": "b"}, {"txt": "c"}, {"txt": {"w,x": "d"}}, {"txts": {"w,x": "e"}, "text": "f", "txt": "g"}
-    )
-    assert joined_text(plan("max=1,text=w%2Cx"), segments, [0, 1, 2, 3]) == "b d e"
-    assert joined_text(plan("max=1"), segments, [3, 0, 2, 1]) == "g a c"
-    assert joined_text(plan("max=1,text=text"), segments, [0, 1, 2, 3]) == "f"
-    assert joined_text(plan("max=1,text=none"), segments, [0, 1, 2, 3]) is None
+    assert joined_text([*texts, None]) == joined
 
 
 def test_what_the_json_tells() -> None:

@@ -13,10 +13,11 @@ from touchfs.extent import Content, Extent
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
 from touchfs.form.recordings import Pcm
-from touchfs.format.metainfo import Metainfo, TouchNetSegment, parse_metainfo
+from touchfs.format.metainfo import Metainfo, parse_metainfo
 from touchfs.format.wav import build_header
 from touchfs.limits import LIMITS
-from touchfs.sample import NO_METAINFO, Field, StoredSample
+from touchfs.sample import Field, SampleSegments, StoredSample
+from touchfs.segments.json_rules import segments_of_json
 from touchfs.view import raw, segments
 from touchfs.view.file import File
 
@@ -67,8 +68,14 @@ def test_half_a_surrogate_pair_becomes_one_mark() -> None:
     assert text.field.detail == "a\ufffdb😀".encode()
 
 
+def shown(sample: StoredSample) -> list[File]:
+    """The files of the segments in the metainfo of a sample."""
+    found = segments_of_json(sample.metainfo.fields)
+    return segments.files(sample, found and SampleSegments(sample.fields["metainfo"], *found))
+
+
 def segmented(*stored: dict[str, Any], **others: Any) -> dict[str, File]:
-    files = segments.files(speech({"info": {"segments": stored}}, **others))
+    files = shown(speech({"info": {"segments": stored}}, **others))
     return {file.extension: file for file in files}
 
 
@@ -105,12 +112,22 @@ def test_a_segment_that_does_not_fit_says_so(start: Any, end: Any, first: int, l
 
 
 def test_samples_without_segments_or_audio() -> None:
-    some = {"info": {"segments": [{"start": 0, "end": 1}]}}
-    assert segments.files(speech({})) == segments.files(speech({"info": {"segments": []}})) == []
-    assert segments.files(speech(some, form=BYTES)) == []
-    metainfo = parse_metainfo(json.dumps(some).encode())
-    assert segments.files(StoredSample("x", 0, {"metainfo": field("metainfo", "json")}, metainfo)) == []
-    assert segments.files(StoredSample("x", 0, {"audio": field("audio", "wav", WAV)}, NO_METAINFO)) == []
+    assert shown(speech({})) == shown(speech({"info": {"segments": []}})) == []
+    metainfo = parse_metainfo(json.dumps({"info": {"segments": [{"start": 0, "end": 1, "txt": "a"}]}}).encode())
+    for extension, reason in (
+        (None, "the sample has no recording"),
+        ("jpg", "the sample has no recording"),
+        ("mp3", "the length of its recording, .mp3, is not known"),
+    ):
+        fields = {"metainfo": field("metainfo", "json")} | ({"data": field("data", extension)} if extension else {})
+        described, text = shown(StoredSample("x", 0, fields, metainfo))
+        assert (described.extension, text.extension, text.field.detail) == ("0000.json", "0000.txt", b"a")
+        assert json.loads(described.field.detail) == {
+            "start": 0,
+            "end": 1,
+            "txt": "a",
+            "touchfs": {"key": "x", "segment": 0, "problem": reason},
+        }
 
 
 @pytest.mark.parametrize("depth", [100, 300, 450, 700, 900])
@@ -122,9 +139,9 @@ def test_a_segment_nested_so_deep_that_it_can_be_read_but_not_written(depth: int
         "x",
         0,
         {"audio": field("audio", "wav", WAV), "metainfo": field("metainfo", "json")},
-        Metainfo(None, None, None, (TouchNetSegment(0, nest, None, {"start": 0, "end": nest}),)),
+        Metainfo(None, None, None, {"info": {"segments": [{"start": 0, "end": nest}]}}),
     )
-    _, told = segments.files(sample)
+    _, told = shown(sample)
     assert json.loads(told.field.detail)["touchfs"]["problem"]
 
 
@@ -182,10 +199,10 @@ def test_names_of_versions() -> None:
     )
 )
 def test_every_version_has_a_file_of_its_own(stored: dict[str, Any]) -> None:
-    [segment] = parse_metainfo(json.dumps({"info": {"segments": [stored]}}).encode()).segments
-    versions = segments.text_versions(segment)
-    assert versions.get("") == segment.text
-    files = segments.files(speech({"info": {"segments": [stored]}}))
+    found = segments_of_json({"info": {"segments": [stored]}})
+    assert found is not None
+    versions = {name: text for name, text in found.segments[0].texts.items() if not name or segments.is_version(name)}
+    files = shown(speech({"info": {"segments": [stored]}}))
     names = [file.extension for file in files]
     assert len(set(names)) == len(names) == 2 + len(versions)
     for name, text in zip(names[2:], versions.values(), strict=True):

@@ -26,7 +26,7 @@ from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Files, build_files, parse_files
 from touchfs.source.mapped import map_file
 
-VERSION = 4
+VERSION = 5
 ROWS_MAX = 2**32 - 1
 KINDS_MAX = 2**16 - 1
 

@@ -18,7 +18,7 @@ from touchfs.errors import NotFoundError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
-from touchfs.shard.options import FIRST_DOT, LAST_DOT, Decompress, Options
+from touchfs.shard.options import FIRST_DOT, FIRST_RULE, LAST_DOT, SEGMENT_RULES, Decompress, Options
 from touchfs.shard.other_formats import refuse_remote
 from touchfs.source.data import find_type
 from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE, parse_size
@@ -96,6 +96,15 @@ def jobs_option(*other_names: str) -> Callable[[Callable[..., Any]], Callable[..
     )
 
 
+segments_option = click.option(
+    "--segments",
+    type=click.Choice(SEGMENT_RULES),
+    default=FIRST_RULE,
+    metavar="RULE",
+    help="Where segments come from: a rule of docs/segments.md, or none. [default: the first that finds some]",
+)
+
+
 def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that opens a dataset. The command gets them as one argument, `read_options`."""
 
@@ -106,6 +115,7 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
         default=FIRST_DOT,
         help="The key of a tar member ends at its first dot (as in WebDataset) or its last (as in WeNet).",
     )
+    @segments_option
     @click.option(
         "--scratch-dir", type=click.Path(), help="Directory for decompressed shards. [default: the user's cache]"
     )
@@ -128,6 +138,7 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(
         sample_rate: int | None,
         key_rule: str,
+        segments: str,
         scratch_dir: str | None,
         scratch_size: str | None,
         no_decompress: bool,
@@ -143,7 +154,8 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
             os.environ[SIZE_VARIABLE] = str(parse_size(scratch_size))
         if trust:
             os.environ[TRUST_VARIABLE] = parse_users(trust)
-        options = Options(sample_rate, key_rule, Decompress.NEVER if no_decompress else Decompress.NOW, limits)
+        decompress = Decompress.NEVER if no_decompress else Decompress.NOW
+        options = Options(sample_rate, key_rule, decompress, limits, segments)
         return function(**others, read_options=ReadOptions(options, in_place))
 
     return command

@@ -10,8 +10,9 @@ anything that `float()` accepts. Values that cannot be used are treated as absen
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
@@ -19,24 +20,6 @@ from touchfs.extent import Buffer
 RATE_MAX = 2**31 - 1
 _SHOWN_MAX = 80
 _decode = json.JSONDecoder().decode
-
-
-class AnySegment(Protocol):
-    """A segment of a recording, with TouchNet's or Lhotse's rule for times."""
-
-    @property
-    def text(self) -> str | None:
-        """The transcript, if any."""
-        ...
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The whole stored object."""
-        ...
-
-    def span(self, rate: int, length: int) -> tuple[int, int, str | None]:
-        """Return `(offset, length, problem)` in samples, always inside a recording of `length` samples at `rate` Hz."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +75,12 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Metainfo:
-    """The fields that touchfs uses, `rate` in Hz. None means absent or invalid."""
+    """The fields that touchfs uses, `rate` in Hz, None if absent or invalid; and all `fields` as stored."""
 
     key: str | None
     text: str | None
     rate: int | None
-    segments: tuple[AnySegment, ...]
+    fields: Mapping[str, Any]
 
 
 def parse_object(data: Buffer) -> dict[str, Any]:
@@ -121,17 +104,11 @@ def parse_metainfo(data: Buffer) -> Metainfo:
     """Return the fields that touchfs uses. Raises FormatError as `parse_object` does."""
     fields = parse_object(data)
     rate = fields.get("sample_rate")
-    info = fields.get("info")
-    segments = info.get("segments") if isinstance(info, dict) else None
     return Metainfo(
         key=_key(fields.get("key")),
         text=_text(fields),
         rate=rate if type(rate) is int and 0 < rate <= RATE_MAX else None,
-        segments=tuple(
-            TouchNetSegment.of(segment)
-            for segment in (segments if isinstance(segments, list) else ())
-            if isinstance(segment, dict)
-        ),
+        fields=fields,
     )
 
 

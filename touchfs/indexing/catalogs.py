@@ -22,9 +22,11 @@ from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsE
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES, INLINE
 from touchfs.format.arrow.ipc import Column
-from touchfs.sample import Field, StoredRecording, StoredSample
+from touchfs.sample import Field, StoredRecording, StoredSample, recording_in
+from touchfs.shard.contents import FieldContents
 from touchfs.shard.open import file_paths, fingerprints, keys_are_paths, open_shard
 from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.segments import FoundSegments, SegmentFinder
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
 from touchfs.view import raw, segments
@@ -48,11 +50,12 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
         made = _Tables(keys_are_paths=are_paths)
         with progress.stage(_OPENING):
             opened = open_shard(shard_path, options, files)
-        with closing(opened) as shard:
+        with closing(opened) as shard, closing(FieldContents(shard_path, files, options.limits)) as contents:
             size, index_size = shard.size, shard.index_size
+            finder = SegmentFinder(contents, options)
             with progress.stage(_SAMPLES, of=len(shard)):
                 for sample in progress.each(shard):
-                    made.add(sample)
+                    made.add(sample, finder.find(sample))
             report = made.report(shard_path, shard.problems, shard.remarks)
         digest = ""
         with suppress(TouchfsError):  # a file that no sample needs may be unreadable
@@ -102,17 +105,20 @@ class _Tables:
     def __init__(self, *, keys_are_paths: bool = False) -> None:
         self.seconds = 0.0
         self.timed = 0
-        self.damaged = 0
         self._kinds: dict[tuple[str, str, Form, str, int], int] = {}
         self._shown_key: Callable[[str], str] = names.plain_path if keys_are_paths else str
         self._keys: list[str] = []  # as shown
-        self._problems: list[str] = []
+        self._problems, self._remarks = _Lines(), _Lines()
         tables = TableBuilder(keys_are_paths=keys_are_paths), TableBuilder(keys_are_paths=keys_are_paths)
-        self._views = _View(tables[0], raw.files, names.suffix_size), _View(tables[1], segments.files, _within_size)
+        self._views = _View(tables[0], names.suffix_size), _View(tables[1], _within_size)
 
     @property
     def samples(self) -> int:
         return len(self._keys)
+
+    @property
+    def damaged(self) -> int:
+        return self._problems.count
 
     @property
     def kinds(self) -> list[FileKind]:
@@ -123,17 +129,18 @@ class _Tables:
         shards, _ = self._views
         return endings_of(self._keys, chain.from_iterable(set(shards.extensions)))
 
-    def add(self, sample: StoredSample) -> None:
+    def add(self, sample: StoredSample, found: FoundSegments) -> None:
         self._keys.append(self._shown_key(sample.key))
         key = encode_key(sample.key) if sample.is_keyed else b""
-        recording = segments.recording_in(sample)
-        for view in self._views:
-            for file in view.show(sample):
+        recording = recording_in(sample)
+        for view, files in zip(self._views, (raw.files(sample), segments.files(sample, found.segments)), strict=True):
+            view.add_extensions(files)
+            for file in files:
                 self._add(view, file, sample.ordinal, key, recording)
         if sample.problem:
-            self.damaged += 1
-            if self.damaged <= REPORTED_MAX:
-                self._problems.append(f"sample {sample.ordinal} ({sample.key[:_KEY_SHOWN_MAX]!r}): {sample.problem}")
+            self._problems.add(sample, sample.problem)
+        for problem in found.problems:
+            self._remarks.add(sample, problem)
         if recording is not None:
             self.timed += 1
             self.seconds += recording.length / recording.rate
@@ -144,13 +151,15 @@ class _Tables:
             head = f"{self.damaged} of the {self.samples} samples of {path} are damaged; the others are served."
         elif problems:
             head = f"Not all of {path} can be shown; {self.samples} samples are served."
-        elif remarks:
+        elif remarks or self._remarks.count:
             head = f"All {self.samples} samples of {path} are served, but it may not be what it should be."
         else:
             return ""
-        left = sum(max(count - REPORTED_MAX, 0) for count in (len(problems), len(remarks), self.damaged))
+        counts = len(problems), len(remarks), self._remarks.count, self.damaged
+        left = sum(max(count - REPORTED_MAX, 0) for count in counts)
         more = [f"… and {left} more"] if left else []
-        lines = [*problems[:REPORTED_MAX], *remarks[:REPORTED_MAX], *self._problems, *more]
+        others = *self._remarks.lines, *self._problems.lines
+        lines = [*problems[:REPORTED_MAX], *remarks[:REPORTED_MAX], *others, *more]
         return "\n".join(
             [one_line(head), "", *map(one_line, lines), "", f"Repair the shard or make it again, {_THEN}", ""]
         )
@@ -198,23 +207,29 @@ class _View:
     `suffix_size` returns how many bytes an extension adds to the path of its sample.
     """
 
-    def __init__(
-        self,
-        table: TableBuilder,
-        files: Callable[[StoredSample], list[File]],
-        suffix_size: Callable[[str | None], int],
-    ) -> None:
+    def __init__(self, table: TableBuilder, suffix_size: Callable[[str | None], int]) -> None:
         self.table = table
         self.suffix_size = suffix_size
         self.extensions: list[tuple[str | None, ...]] = []
-        self._files = files
         self._known: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
 
-    def show(self, sample: StoredSample) -> list[File]:
-        files = self._files(sample)
+    def add_extensions(self, files: Iterable[File]) -> None:
+        """Add the extensions of a sample's files."""
         extensions = tuple([file.extension for file in files])
         self.extensions.append(self._known.setdefault(extensions, extensions))  # nearly all samples have the same
-        return files
+
+
+class _Lines:
+    """Lines about samples in the report: how many there are, and the first `REPORTED_MAX` of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lines: list[str] = []
+
+    def add(self, sample: StoredSample, line: str) -> None:
+        self.count += 1
+        if self.count <= REPORTED_MAX:
+            self.lines.append(f"sample {sample.ordinal} ({sample.key[:_KEY_SHOWN_MAX]!r}): {line}")
 
 
 def _beside(assigned: Iterable[tuple[bytes, list[bytes]]]) -> Iterator[tuple[bytes, bytes]]:

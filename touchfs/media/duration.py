@@ -14,17 +14,22 @@ from touchfs.format import flac, wav
 # Size of the first read. A shorter answer is enough if it has at least USUAL_SIZE bytes.
 HEAD_SIZE, USUAL_SIZE = 512, 44
 # RIFF, size, WAVE; "fmt ", 16, codec, channels, rate, bytes a second, bytes a frame, bits; data, size
-_USUAL = struct.Struct("<4s4x12s2xHI4xHH4sI")
+_USUAL = struct.Struct("<4s4x12sHHI4xHH4sI")
 _WAVE_FMT_16 = b"WAVEfmt " + struct.pack("<I", 16)
+_PCM_BITS = 16
 _SIZE_MAX = 0x7FFF0000  # larger values mean "not known yet"
 
 
 class AudioInfo(NamedTuple):
-    """The format of a recording: `rate` in Hz, and `frames`, the number of samples per channel."""
+    """The format of a recording: `rate` in Hz, and `frames`, the number of samples per channel.
+
+    `pcm` is the offset in bytes of the first sample if the recording is 16-bit PCM in a WAV, else 0.
+    """
 
     rate: int
     channels: int
     frames: int
+    pcm: int = 0
 
 
 def scan(size: int) -> Reads[AudioInfo | None]:
@@ -48,12 +53,14 @@ def scan(size: int) -> Reads[AudioInfo | None]:
     except StopIteration as end:
         found: wav.Wav = end.value
     width = found.bits // 8 * found.channels
-    return AudioInfo(found.rate, found.channels, found.data_size // width) if width else None
+    if not width:
+        return None
+    return _info(found.codec, found.rate, found.channels, found.bits, found.data_size // width, found.data_offset)
 
 
 def usual_wav(head: Buffer, size: int) -> AudioInfo | None:
     """Parse a WAV file of `size` bytes from its first `USUAL_SIZE` bytes; None if they are not the usual header."""
-    riff, wave_fmt, channels, rate, width, bits, data, length = _USUAL.unpack_from(head)
+    riff, wave_fmt, codec, channels, rate, width, bits, data, length = _USUAL.unpack_from(head)
     if (
         data == b"data"
         and riff == b"RIFF"
@@ -64,5 +71,9 @@ def usual_wav(head: Buffer, size: int) -> AudioInfo | None:
         and width
         and rate
     ):
-        return AudioInfo(rate, channels, length // width)
+        return _info(codec, rate, channels, bits, length // width, USUAL_SIZE)
     return None
+
+
+def _info(codec: int, rate: int, channels: int, bits: int, frames: int, data_offset: int) -> AudioInfo:
+    return AudioInfo(rate, channels, frames, data_offset if codec == wav.PCM and bits == _PCM_BITS else 0)

@@ -15,6 +15,7 @@ import numpy as np
 from touchfs.extent import Buffer
 from touchfs.form.plain import BYTES
 from touchfs.format.jsonl import line_offsets, value_span
+from touchfs.format.metainfo import Metainfo
 from touchfs.limits import too_long
 from touchfs.progress import reached
 from touchfs.sample import Field, StoredSample, StoredSamples
@@ -55,7 +56,10 @@ class JsonlShard(StoredSamples):
         fields = {"json": Field("json", self._name, offset, size, BYTES, "json")}
         parsed, problem = read_line(self._file, offset, size, self._limit)
         key = key_of(parsed)
-        return StoredSample(key or f"{ordinal:08d}", ordinal, fields, problem=problem, is_keyed=key is not None)
+        metainfo = Metainfo(key, None, None, parsed)
+        return StoredSample(
+            key or f"{ordinal:08d}", ordinal, fields, metainfo, problem, "json", is_keyed=key is not None
+        )
 
 
 def lines(file: StoredFile) -> np.ndarray[Any, np.dtype[np.int64]]:

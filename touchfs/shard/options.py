@@ -8,8 +8,13 @@ from enum import Enum
 from touchfs.errors import UsageError
 from touchfs.format.metainfo import RATE_MAX
 from touchfs.limits import LIMITS, Limits
+from touchfs.segments.json_rules import JSON_RULES
+from touchfs.segments.sidecar import FILE_RULES
 
 FIRST_DOT, LAST_DOT = "first-dot", "last-dot"
+# Rules for segments: the first that finds some, or none at all.
+FIRST_RULE, NO_RULE = "first", "none"
+SEGMENT_RULES = (FIRST_RULE, *JSON_RULES, *FILE_RULES, NO_RULE)
 
 
 class Decompress(Enum):
@@ -24,8 +29,8 @@ class Decompress(Enum):
 class Options:
     """How shards are read.
 
-    `sample_rate` (Hz) applies to audio without a rate of its own; `key_rule` splits the names of tar members. Raises
-    UsageError for values out of range.
+    `sample_rate` (Hz) applies to audio without a rate of its own; `key_rule` splits the names of tar members;
+    `segments` is the rule that finds the segments of samples. Raises UsageError for values out of range.
     """
 
     sample_rate: int | None = None
@@ -34,12 +39,15 @@ class Options:
         default=Decompress.NOW, repr=False
     )  # not in the name of a catalog, which is the same for all
     limits: Limits = LIMITS
+    segments: str = FIRST_RULE
 
     def __post_init__(self) -> None:
         if self.sample_rate is not None and not 0 < self.sample_rate <= RATE_MAX:
             raise UsageError(f"a sample rate of {self.sample_rate} Hz")
         if self.key_rule not in (FIRST_DOT, LAST_DOT):
             raise UsageError(f"no rule for keys {self.key_rule!r}: there are {FIRST_DOT} and {LAST_DOT}")
+        if self.segments not in SEGMENT_RULES:
+            raise UsageError(f"no rule for segments {self.segments!r}: there are {', '.join(SEGMENT_RULES)}")
 
 
 DEFAULT = Options()

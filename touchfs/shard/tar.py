@@ -20,6 +20,7 @@ from collections.abc import Mapping
 
 from touchfs.errors import FormatError
 from touchfs.form.plain import BYTES, SPARSE
+from touchfs.form.recordings import Pcm
 from touchfs.format import holes
 from touchfs.format.tar.header import BLOCK
 from touchfs.format.tar.links import link_targets
@@ -74,11 +75,15 @@ class TarShard(StoredSamples):
         return StoredSample(key, ordinal, shown, recording=self._recording(fields, shown))
 
     def _recording(self, members: Mapping[str, Member], fields: Mapping[str, Field]) -> StoredRecording | None:
-        """The first recording whose length is known."""
-        sounds = self._sounds
+        """The first recording whose length is known: 16-bit PCM as a range of its WAV, any other coding as it is."""
         for name, member in members.items():
-            if member.offset in sounds and member.name.endswith(SUFFIXES):
-                return StoredRecording(fields[name], *sounds[member.offset])
+            if (sound := self._sounds.get(member.offset)) is not None and member.name.endswith(SUFFIXES):
+                rate, channels, frames, pcm = sound
+                field = fields[name]
+                if pcm:
+                    form = Pcm(rate, channels)
+                    field = Field(name, self._name, member.offset + pcm, frames * form.frame_size, form, "wav")
+                return StoredRecording(field, rate, channels, frames)
         return None
 
     def _field(self, key: str, name: str, member: Member) -> Field:

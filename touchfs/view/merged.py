@@ -14,9 +14,8 @@ from typing import NamedTuple
 from touchfs.catalog.table import Table
 from touchfs.errors import FormatError
 from touchfs.form.recordings import extend_piece
-from touchfs.format.metainfo import TouchNetSegment
 from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, span_of
-from touchfs.view.segments import extension, text_versions
+from touchfs.view.segments import extension
 
 
 class MergedFile(NamedTuple):
@@ -49,16 +48,14 @@ def merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile
 
 def _merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile]:
     rows = {(table.part[row], table.name(row)): row for row in table.files(ordinal)}
-    segments: list[TouchNetSegment] = []
     spans: list[Span] = []
     key, rate = "", 0
-    while (row := rows.get((len(segments), b"%04d.json" % len(segments)))) is not None:
-        fields = json.loads(table.inline(row))
-        derived = fields.pop("touchfs")
-        if "sample_rate" not in derived:  # a cut without a recording
+    version = b"." + extension(plan.text).encode()
+    while (row := rows.get((len(spans), b"%04d.json" % len(spans)))) is not None:
+        derived = json.loads(table.inline(row))["touchfs"]
+        if "sample_rate" not in derived:  # no recording of known length
             return []
         key, rate = derived["key"], derived["sample_rate"]
-        segments.append(TouchNetSegment.of(fields))
         spans.append((derived["offset"], derived["length"]))
     files = []
     for number, run in enumerate(merge(plan, key, spans, rate)):
@@ -68,13 +65,12 @@ def _merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFil
         files.append(
             MergedFile(stem + b".wav", wav, run, None, *extend_piece(*first_piece, spans[first], span_of(spans, run)))
         )
-        text = joined_text(plan, segments, run)
+        named = [rows.get((part, b"%04d" % part + version)) for part in run]
+        text = joined_text(None if row is None else table.inline(row).decode() for row in named)
         description = json.dumps(as_json(plan, key, number, spans, rate, run, text), ensure_ascii=False) + "\n"
         files.append(MergedFile(stem + b".json", rows[first, b"%04d.json" % first], run, _encoded(description)))
         if text is not None:
-            part = next(part for part in run if plan.text in text_versions(segments[part]))
-            named = rows[part, b"%04d." % part + extension(plan.text).encode()]
-            files.append(MergedFile(stem + b".txt", named, run, _encoded(text)))
+            files.append(MergedFile(stem + b".txt", next(row for row in named if row is not None), run, _encoded(text)))
     return sorted(files, key=lambda file: file.name)
 
 

@@ -7,7 +7,7 @@ A plan is a list of `name=value`, separated by commas, in any order, each name o
     max     maximum length of a merged segment, in seconds; the only one that is required
     min     minimum length, in seconds; shorter merged segments are left out; default 0
     gap     longest pause that is merged over, in seconds; default 1
-    text    version of the text that is joined (`segments.text_versions`); default: the default text
+    text    version of the text that is joined (`touchfs.segments.segment`); default: the default text
     seed    draws another target length from `min` to `max` for each merged segment; default: `max` for all
     epoch   draws other lengths with the same seed; default 0
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
@@ -32,9 +32,8 @@ from math import ceil, floor
 from typing import Any
 
 from touchfs.errors import UsageError
-from touchfs.format.metainfo import TouchNetSegment
 from touchfs.names import NAME_MAX
-from touchfs.view.segments import is_version, text_versions
+from touchfs.view.segments import is_version
 
 SECONDS_MAX = 10**9
 WHOLE_MAX = 2**63 - 1
@@ -209,13 +208,13 @@ def span_of(spans: Sequence[Span], run: Sequence[int]) -> Span:
     return offset, max(sum(spans[number]) for number in run) - offset
 
 
-def joined_text(plan: MergePlan, segments: Sequence[TouchNetSegment], run: Sequence[int]) -> str | None:
-    """The texts of a run, joined in order. None if no segment of it has the plan's version of the text.
+def joined_text(texts: Iterable[str | None]) -> str | None:
+    """The texts of a run, joined in order. A segment without the plan's version of the text has None; so has a run if
+    none of its segments has that version.
 
     Texts are stripped of white space and joined by one space; by none if the characters on both sides belong to scripts
     that are written without spaces.
     """
-    texts = [text_versions(segments[number]).get(plan.text) for number in run]
     stripped = [text.strip() for text in texts if text is not None]
     joined: list[str] = []
     for text in filter(None, stripped):

@@ -1,13 +1,11 @@
 """The view `segments/`: each time segment of a recording as files of its own, `<key>/0000.wav`, `.txt`, `.json`.
 
-The `.wav` is a header and a range of the recording's PCM: nothing is decoded or copied. The `.json` is the segment as
-stored, and under `touchfs` what was derived from it. An empty segment is a valid `.wav` without samples, and its
-`.json` gives the reason. Samples without PCM at a known rate, or without segments, are not in this view; but a cut
-without a recording has the texts and the `.json` of its segments.
+The `.wav` is a header and a range of the recording's PCM, or the samples of a coded recording, decoded when they are
+read. The `.json` is the segment as stored, and under `touchfs` what was derived from it. An empty segment is a valid
+`.wav` without samples, and its `.json` gives the reason. If the sample has no recording of known length, a segment has
+no `.wav`, and its `.json` says why. Samples without segments are not in this view.
 
-Text comes in versions. The default one is `0000.txt`. Every other string field of a segment is a version,
-`0000.<field>.txt`, except fields with a known other meaning (`NO_TEXTS`); so are the strings of an object that maps
-versions to texts:
+Text comes in versions (`touchfs.segments.segment`). The default one is `0000.txt`, every other `0000.<version>.txt`:
 
     {"start": 0, "end": 1.5, "txt": "…", "paraformer": "…", "txts": {"whisper": "…"}}
         0000.txt  0000.paraformer.txt  0000.whisper.txt
@@ -19,63 +17,47 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from touchfs.format.lhotse import Supervision
-from touchfs.format.metainfo import AnySegment
+from touchfs.media.extensions import is_recording
 from touchfs.names import quote
-from touchfs.sample import StoredRecording, StoredSample
+from touchfs.sample import SampleSegments, StoredSample, recording_in
 from touchfs.view.file import File
 
 # In bytes, when quoted: a file's name has at most 255, including a number and `.txt`.
 VERSION_MAX = 200
-NO_TEXTS = frozenset({"start", "end", "id", "key", "recording_id", "speaker", "gender", "language", "lang", "type"})
 # Without details: they are in the .json, because a catalog has only a limited number of kinds of file.
-NO_RECORDING = "the cut has no recording"
 NOTE = "not all that the segment asks for: its .json says why"
+_CUTS = "supervisions"
 
 
-def files(sample: StoredSample) -> list[File]:
+def files(sample: StoredSample, found: SampleSegments | None) -> list[File]:
     """The files of all segments of a sample. `File.extension` is the whole name: `0000.wav`, …"""
-    recording = recording_in(sample) if sample.metainfo.segments else None
+    if found is None:
+        return []
+    recording = recording_in(sample)
     shown = []
-    for number, segment in enumerate(sample.metainfo.segments):
+    for number, segment in enumerate(found.segments):
         derived: dict[str, Any] = {"key": sample.key, "segment": number}
         if recording is not None:
             first, length, problem = segment.span(recording.rate, recording.length)
             derived |= {"sample_rate": recording.rate, "offset": first, "length": length}
             shown.append(File(_name(number, "wav"), recording.piece(first, length, NOTE if problem else ""), number))
-        elif isinstance(segment, Supervision):
-            problem = NO_RECORDING
         else:
-            continue
+            problem = _why_no_wav(sample, found.rule)
         if problem:
             derived["problem"] = problem
-        source = sample.fields[sample.metainfo_field]
-        shown.append(File.text(_name(number, "json"), source, _json(segment.fields, derived), number))
-        for version, text in text_versions(segment).items():
-            shown.append(File.text(_name(number, extension(version)), source, text, number))
+        shown.append(File.text(_name(number, "json"), found.field, _json(segment.fields, derived), number))
+        for version, text in segment.texts.items():
+            if not version or is_version(version):
+                shown.append(File.text(_name(number, extension(version)), found.field, text, number))
     return shown
 
 
-def recording_in(sample: StoredSample) -> StoredRecording | None:
-    """The recording of a sample: `sample.recording`, else its first field of PCM; None if there is none."""
-    return sample.recording or next(filter(None, map(StoredRecording.of, sample.fields.values())), None)
-
-
-def text_versions(segment: AnySegment) -> dict[str, str]:
-    """The texts of a segment by version. The default text has the version "".
-
-    The other versions are its string fields, then the members of its objects of texts. The first of a name counts.
-    """
-    fields = segment.fields
-    default = "txt" if isinstance(fields.get("txt"), str) else "text"
-    in_fields = [(name, text) for name, text in fields.items() if name not in NO_TEXTS and name != default]
-    objects = [fields.get(name) for name in ("txt", "text", "txts", "texts")]
-    in_objects = [each for texts in objects if isinstance(texts, dict) for each in texts.items()]
-    versions = {} if segment.text is None else {"": segment.text}
-    for version, text in in_fields + in_objects:
-        if isinstance(text, str) and is_version(version):
-            versions.setdefault(version, text)
-    return versions
+def _why_no_wav(sample: StoredSample, rule: str) -> str:
+    """The reason why the segments of a sample without a recording of known length have no `.wav`."""
+    for field in sample.fields.values():
+        if is_recording(field.extension):
+            return field.note or f"the length of its recording, .{field.extension}, is not known"
+    return "the cut has no recording" if rule == _CUTS else "the sample has no recording"
 
 
 @lru_cache

@@ -21,11 +21,9 @@ from touchfs.extent import Buffer
 from touchfs.format.lhotse import parse_cut
 from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_object
 from touchfs.limits import LIMITS, too_long
+from touchfs.media.extensions import AUDIO
 from touchfs.write.shar.manifests import is_array, is_recording
 
-AUDIO = frozenset(
-    {"aac", "aif", "aiff", "amr", "au", "caf", "flac", "m4a", "mp3", "oga", "ogg", "opus", "sph", "wav", "wma"}
-)
 JSON, TEXT = "json", "txt"
 OWN = "touchfs"  # our name in the "custom" of a cut
 # Fields with the same name in segments and supervisions. Lhotse requires strings.

@@ -18,10 +18,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from touchfs.bulk.convert.sample import AUDIO, JSON, OWN, TEXT, ParsedSample, recording_in, to_supervisions
+from touchfs.bulk.convert.sample import JSON, OWN, TEXT, ParsedSample, recording_in, to_supervisions
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.limits import LIMITS, Limits
+from touchfs.media.extensions import AUDIO
 from touchfs.write.shar.audio import FORMATS, scan
 from touchfs.write.shar.cut import CUTS
 from touchfs.write.shar.fields import check_fields

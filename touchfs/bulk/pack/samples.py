@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from touchfs.bulk.convert.audio import to_pcm
-from touchfs.bulk.convert.sample import AUDIO, JSON, TEXT
+from touchfs.bulk.convert.sample import JSON, TEXT
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.pack.fields import DATATYPES, FieldBuilder, locate, parse_row
@@ -36,6 +36,7 @@ from touchfs.format.metainfo import parse_metainfo
 from touchfs.format.tar.grouping import Dialect
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic
+from touchfs.media.extensions import AUDIO
 from touchfs.peers.write import offset_blocks
 from touchfs.progress import Progress
 from touchfs.source.data import DATA

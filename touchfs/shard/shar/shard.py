@@ -133,7 +133,7 @@ class SharShard(StoredSamples):
                         recording = self._recording(value, values, ordinal, cut.key)
             except FormatError as error:
                 problems.append(str(error))
-        metainfo = Metainfo(cut.key, cut.text, None, cut.supervisions)
+        metainfo = Metainfo(cut.key, cut.text, None, parsed)
         return StoredSample(cut.key, ordinal, fields, metainfo, "; ".join(problems), CUTS, recording=recording)
 
     def _recording(self, field: Field, values: TarValues, ordinal: int, key: str) -> StoredRecording:

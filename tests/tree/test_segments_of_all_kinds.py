@@ -1,0 +1,217 @@
+"""The same speech shows the same segments, whatever kind of shard it is in."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from touchfs.bulk.convert.job import convert
+from touchfs.bulk.convert.shar import SharTarget
+from touchfs.indexing import open_dataset
+from touchfs.limits import Limits
+from touchfs.shard.options import Options
+from touchfs.tree.tree import Tree
+from touchfs.write.touchnet import TouchNetWriter
+
+RATE = 8000
+KEYS = ["talks/monday", "talks/tuesday", "x"]
+# Times that are whole samples, so that all rules of rounding agree.
+SEGMENTS = [
+    [{"start": 0.25, "end": 0.5, "txt": "Good morning."}, {"start": 0.625, "end": 1.0, "txt": "早上好。"}],
+    [{"start": 0.0, "end": 2.0, "txt": "All of it."}],
+    [{"start": 0.125, "end": 0.25, "txt": "a"}, {"start": 0.25, "end": 0.5, "txt": "b"}, {"start": 1.5, "end": 2.0}],
+]
+PCM = [np.random.default_rng(i).integers(-(2**15), 2**15, 2 * RATE, "<i2") for i in range(len(KEYS))]
+Files = dict[str, bytes]
+
+
+def metainfo(i: int) -> bytes:
+    return json.dumps({"key": KEYS[i], "sample_rate": RATE, "info": {"segments": SEGMENTS[i]}}).encode()
+
+
+def recording(i: int, form: str, subtype: str = "PCM_16") -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, PCM[i], RATE, subtype, format=form)
+    return file.getvalue()
+
+
+def srt(i: int) -> bytes:
+    def time(seconds: float) -> str:
+        return f"00:00:{int(seconds):02d},{round(seconds % 1 * 1000):03d}"
+
+    cues = [f"{time(each['start'])} --> {time(each['end'])}\n{each.get('txt', '')}\n" for each in SEGMENTS[i]]
+    return "\n".join(cues).encode()
+
+
+def write_tar(path: Path, samples: Mapping[str, Files]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for key, files in samples.items():
+            for extension, data in files.items():
+                made = tarfile.TarInfo(f"{key}.{extension}")
+                made.size = len(data)
+                tar.addfile(made, io.BytesIO(data))
+    return path
+
+
+def touch(place: Path) -> Path:
+    with TouchNetWriter(place / "0", {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
+        for i, pcm in enumerate(PCM):
+            writer.add({"audio": pcm.tobytes(), "metainfo": metainfo(i)})
+    return place
+
+
+def tar_of(make: Callable[[int], Files]) -> Callable[[Path], Path]:
+    return lambda place: write_tar(place / "0.tar", {key: make(i) for i, key in enumerate(KEYS)})
+
+
+def shar(place: Path) -> Path:
+    source, output = place / "touch", place / "shar"
+    source.mkdir()
+    convert(str(touch(source)), str(output), SharTarget())
+    return output
+
+
+KINDS: dict[str, Callable[[Path], Path]] = {
+    "wav and json in a tar": tar_of(lambda i: {"wav": recording(i, "WAV"), "json": metainfo(i)}),
+    "flac and json in a tar": tar_of(lambda i: {"flac": recording(i, "FLAC"), "json": metainfo(i)}),
+    "wav of 24 bits in a tar": tar_of(lambda i: {"wav": recording(i, "WAV", "PCM_24"), "json": metainfo(i)}),
+    "wav and srt in a tar": tar_of(lambda i: {"wav": recording(i, "WAV"), "srt": srt(i)}),
+    "wav and NAME.json in a tar": tar_of(lambda i: {"wav": recording(i, "WAV"), "ann.json": metainfo(i)}),
+    "Shar": shar,
+}
+
+
+def tree_of(source: Path, options: Options = Options()) -> Tree:  # noqa: B008
+    dataset = open_dataset(os.fspath(source), options=options, in_memory=True)
+    return Tree(dataset, range(1, len(dataset.shards) + 1))
+
+
+def walk(tree: Tree, path: str) -> dict[str, bytes]:
+    """The files below the shards of a view."""
+    files = {}
+
+    def add(directory: int, above: str) -> None:
+        for name, entry, _ in tree.entries(directory):
+            if entry.is_directory:
+                add(entry.inode, f"{above}{name.decode()}/")
+            else:
+                content = tree.content(entry.inode)
+                assert content.size == entry.size
+                files[above + name.decode()] = bytes(content.read(0, content.size))
+
+    for _, entry, _ in tree.entries(tree.resolve(path).inode):
+        add(entry.inode, "")
+    return files
+
+
+def derived(files: Mapping[str, bytes]) -> dict[str, Any]:
+    return {name: json.loads(data)["touchfs"] for name, data in files.items() if name.endswith(".json")}
+
+
+def others(files: Mapping[str, bytes]) -> Files:
+    return {name: data for name, data in files.items() if not name.endswith(".json")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trees_are_those_of_touchnet(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    expected, tree = tree_of(touch(tmp_path / "a")), tree_of(KINDS[kind](tmp_path / "b"))
+    wanted, found = walk(expected, "segments"), walk(tree, "segments")
+    if "srt" in kind:  # a cue always has a text
+        wanted["x/0002.txt"] = b""
+    assert len(found) == 18 if "srt" in kind else 17
+    assert others(found) == others(wanted)
+    assert derived(found) == derived(wanted)
+    if "json" in kind:
+        assert found == wanted
+    wanted, found = walk(expected, "merged/max=30"), walk(tree, "merged/max=30")
+    assert found == wanted
+    assert sorted(name for name in found if name.endswith(".wav")) == [f"{key}/0000.wav" for key in KEYS]
+
+
+def test_segments_of_pcm_are_ranges_of_the_tar(tmp_path: Path) -> None:
+    path = KINDS["wav and json in a tar"](tmp_path)
+    stored = path.read_bytes()
+    for name, entry in (("0000", (0.25, 0.5)), ("0001", (0.625, 1.0))):
+        tree = tree_of(path)
+        file = tree.resolve(f"segments/0/talks/monday/{name}.wav")
+        attributes = tree.attributes(file.inode)
+        offset, size = int(attributes["offset"]), int(attributes["size"])
+        start, end = (int(seconds * RATE) for seconds in entry)
+        assert stored[offset : offset + size] == PCM[0][start:end].tobytes()
+
+
+def test_a_rule_may_be_named(tmp_path: Path) -> None:
+    other = {"segments": [{"start": 0, "end": 1, "text": "of the json"}]}
+    files = {"wav": recording(0, "WAV"), "json": json.dumps(other).encode(), "srt": srt(0)}
+    path = write_tar(tmp_path / "x.tar", {"a": files})
+
+    def texts(**options: Any) -> list[bytes]:
+        found = walk(tree_of(path, Options(**options)), "segments")
+        return [data for name, data in sorted(found.items()) if name.endswith(".txt")]
+
+    assert texts() == texts(segments="first") == texts(segments="segments") == [b"of the json"]
+    assert texts(segments="srt") == [b"Good morning.", "早上好。".encode()]
+    assert texts(segments="none") == texts(segments="words") == texts(segments="vtt") == []
+
+
+def test_what_is_damaged_is_reported_and_the_rest_is_served(tmp_path: Path) -> None:
+    wav = recording(0, "WAV")
+    samples = {
+        "a": {"wav": wav, "json": b"{", "srt": srt(0)},
+        "b": {"wav": wav, "srt": b"1\n00:00:00,000 --> soon\nx\n"},
+        "c": {"wav": wav, "json": b'{"segments": "none"}', "TextGrid": b"\xff\xfe\xff"},
+        "d": {"wav": wav, "eaf": b'<!DOCTYPE x [<!ENTITY a "b">]><x/>'},
+        "e": {"wav": wav, "json": b'{"x": "' + bytes(2000) + b'"}'},
+        "f": {"jpg": b"no recording", "json": b"{", "srt": b"-->"},
+        "g": {"wav": wav, "txt": b"a transcript"},
+        "h": {"wav": wav, "json": b"[" * 100_000},
+    }
+    tree = tree_of(write_tar(tmp_path / "x.tar", samples), Options(limits=Limits(json=1000)))
+    (report,) = (data.decode() for name, data in walk(tree, "shards").items() if name == "ERROR.txt")
+    lines = report.splitlines()
+    assert lines[0].startswith("All 8 samples of")
+    for line, words in zip(
+        lines[2:],
+        [
+            "sample 0 ('a'): no segments are read from its json: is not JSON: Expecting",
+            "sample 1 ('b'): no segments are read from its srt: line 2: ",
+            "sample 2 ('c'): no segments are read from its TextGrid: line 1: is not UTF-16",
+            "sample 3 ('d'): no segments are read from its eaf: declares a document type",
+            "sample 4 ('e'): no segments are read from its json: it has over 1,000 bytes",
+            "sample 7 ('h'): no segments are read from its json: it has over 1,000 bytes",
+            "",
+            "Repair the shard",
+        ],
+        strict=True,
+    ):
+        assert line.startswith(words)
+    assert sorted(others(walk(tree, "segments"))) == ["a/0000.txt", "a/0000.wav", "a/0001.txt", "a/0001.wav"]
+
+
+def test_without_a_known_length_there_are_texts_and_a_reason(tmp_path: Path) -> None:
+    line = json.dumps({"id": "a", "segments": [{"start": 0, "end": 1, "text": "hello"}]})
+    (tmp_path / "x.jsonl").write_text(line + "\n" + "{}\n")
+    write_tar(tmp_path / "y.tar", {"a": {"mp3": b"ID3", "json": line.encode()}, "b": {"json": line.encode()}})
+    tree = tree_of(tmp_path)
+    assert walk(tree, "merged/max=30") == {}
+    assert sorted(os.fsdecode(name) for name, _, _ in tree.entries(tree.resolve("segments/y").inode)) == ["a"]
+    for path, reason in (
+        ("segments/x/a", "the sample has no recording"),
+        ("segments/y/a", "the length of its recording, .mp3, is not known"),
+    ):
+        directory = tree.resolve(path).inode
+        files = {name: tree.content(entry.inode).read(0, 10**4) for name, entry, _ in tree.entries(directory)}
+        assert files[b"0000.txt"] == b"hello"
+        assert json.loads(files.pop(b"0000.json"))["touchfs"] == {"key": "a", "segment": 0, "problem": reason}
+        assert len(files) == 1

@@ -1,0 +1,113 @@
+"""Which segments a sample has: one rule for shards of all kinds.
+
+The rules of `touchfs.segments` are tried in order, first on the sample's JSON and then on the files beside its
+recording, and the first that finds segments wins. `Options.segments` names the only rule to try.
+
+A sample's JSON is its metainfo, its cut or its line, which its shard has parsed already; then its fields `json` and
+`NAME.json`. Fields are only read if the sample has a recording, so shards without JSON or subtitles cost no read. A
+field of over `Limits.json` bytes is not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer, Content
+from touchfs.limits import too_long
+from touchfs.media.extensions import is_recording
+from touchfs.sample import Field, SampleSegments, StoredSample, recording_in
+from touchfs.segments.json_rules import JSON_RULES, segments_of_json
+from touchfs.segments.segment import Segments
+from touchfs.segments.sidecar import FILE_RULES, parse
+from touchfs.shard.contents import FieldContents
+from touchfs.shard.options import FIRST_RULE, Options
+
+_JSON = "json"
+# The first block is enough to tell a transcript from labels.
+_FIRST_BLOCK, _BLOCK = 2**10, 2**16
+
+
+class FoundSegments(NamedTuple):
+    """The segments of a sample, None if it has none; and a line about each field that could not be parsed."""
+
+    segments: SampleSegments | None
+    problems: list[str]
+
+
+class SegmentFinder:
+    """Finds the segments of the samples of one shard."""
+
+    def __init__(self, contents: FieldContents, options: Options) -> None:
+        rule = options.segments
+        files = [_JSON, *FILE_RULES] if rule == FIRST_RULE else [_JSON if rule in JSON_RULES else rule]
+        self._places = {extension: place for place, extension in enumerate(files)}
+        self._json_rule = rule if rule in JSON_RULES else None
+        self._contents = contents
+        self._limit = options.limits.json
+
+    def find(self, sample: StoredSample) -> FoundSegments:
+        """Return the segments of a sample. Raises the errors of sources."""
+        problems = []
+        for field in self._fields(sample):
+            try:
+                found = self._parse(field, sample)
+            except FormatError as error:
+                problems.append(f"no segments are read from its {field.name}: {error.message}")
+                continue
+            if found is not None:
+                return FoundSegments(SampleSegments(field, *found), problems)
+        return FoundSegments(None, problems)
+
+    def _fields(self, sample: StoredSample) -> list[Field]:
+        """The fields that may have segments, in the order of the rules."""
+        found = []
+        for name, field in sample.fields.items():
+            extension, is_named = _last(field.extension)
+            if (place := self._places.get(extension)) is not None:
+                is_parsed = name == sample.metainfo_field
+                found.append(((not is_parsed, place, is_named), field))
+        if len(found) > 1:
+            found.sort(key=lambda each: each[0])
+        if not found or _has_recording(sample):
+            return [field for _, field in found]
+        return [field for (is_unread, _, _), field in found if not is_unread]
+
+    def _parse(self, field: Field, sample: StoredSample) -> Segments | None:
+        if field.name == sample.metainfo_field:
+            return segments_of_json(sample.metainfo.fields, self._json_rule)
+        content = self._contents.content(field)
+        if content.size > self._limit:
+            raise FormatError(too_long("it", self._limit))
+        extension, _ = _last(field.extension)
+        if extension == _JSON:
+            return segments_of_json(_decode(content.read(0, content.size)), self._json_rule)
+        return parse(extension, _blocks(content), sample.key)
+
+
+def _has_recording(sample: StoredSample) -> bool:
+    return any(is_recording(field.extension) for field in sample.fields.values()) or recording_in(sample) is not None
+
+
+@lru_cache
+def _last(extension: str | None) -> tuple[str, bool]:
+    """The last part of an extension, in lower case, and whether a name precedes it, as in `whisper.srt`."""
+    name, _, last = (extension or "").rpartition(".")
+    return last.lower(), name != ""
+
+
+def _decode(data: Buffer) -> Any:
+    try:
+        return json.loads(bytes(data))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"is not JSON: {error}") from error
+
+
+def _blocks(content: Content) -> Iterator[Buffer]:
+    offset, length = 0, _FIRST_BLOCK
+    while offset < content.size:
+        yield content.read(offset, min(length, content.size - offset))
+        offset, length = offset + length, _BLOCK
