@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,8 +15,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from touchfs.bulk.convert.job import convert
+from touchfs.bulk.convert.job import Target, convert
 from touchfs.bulk.convert.shar import SharTarget
+from touchfs.bulk.convert.tar import TarTarget
+from touchfs.bulk.convert.touchnet import TouchTarget
+from touchfs.errors import FormatError
 from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
 from touchfs.shard.options import Options
@@ -117,6 +121,10 @@ def derived(files: Mapping[str, bytes]) -> dict[str, Any]:
     return {name: json.loads(data)["touchfs"] for name, data in files.items() if name.endswith(".json")}
 
 
+def spans(files: Mapping[str, bytes]) -> dict[str, tuple[int, int]]:
+    return {name: (each["offset"], each["length"]) for name, each in derived(files).items()}
+
+
 def others(files: Mapping[str, bytes]) -> Files:
     return {name: data for name, data in files.items() if not name.endswith(".json")}
 
@@ -215,3 +223,61 @@ def test_without_a_known_length_there_are_texts_and_a_reason(tmp_path: Path) -> 
         assert files[b"0000.txt"] == b"hello"
         assert json.loads(files.pop(b"0000.json"))["touchfs"] == {"key": "a", "segment": 0, "problem": reason}
         assert len(files) == 1
+
+
+def test_segments_survive_conversions(tmp_path: Path) -> None:
+    """Also where TouchNet, which truncates times, has other samples than Lhotse, which rounds them."""
+    told = [{"start": i / 1000, "end": (i + 2) / 1000, "txt": f"{i}"} for i in range(1, 200, 3)]
+    places = [str(tmp_path / name) for name in ("touch", "tar", "shar", "back")]
+    (tmp_path / "touch").mkdir()
+    with TouchNetWriter(tmp_path / "touch" / "0", {"audio": np.dtype("<i2"), "metainfo": np.dtype("u1")}) as writer:
+        for key, rate in (("a/b", 16000), ("c", 22050), ("e", 8000)):
+            metainfo = {"key": key, "sample_rate": rate, "info": {"segments": told}}
+            writer.add({"audio": PCM[0].tobytes(), "metainfo": json.dumps(metainfo).encode()})
+    convert(places[0], places[1], TarTarget())
+    convert(places[1], places[2], SharTarget())
+    convert(places[2], places[3], TouchTarget())
+    for view in ("segments", "merged/max=30", "merged/max=0.1,gap=0.5"):
+        first, *found = (walk(tree_of(Path(place)), view) for place in places)
+        assert first == found[2]
+        assert len(first) > 2 * 3
+        assert [others(each) for each in found] == [others(first)] * 3
+        if view == "segments":
+            assert [spans(files) for files in found] == [spans(first)] * 3
+
+
+@pytest.mark.parametrize("target", [TouchTarget(), SharTarget()])
+def test_segments_of_any_rule_survive(tmp_path: Path, target: Target) -> None:
+    whisper = {"segments": [{"id": 7, "start": 0.00013, "end": 0.5, "text": " Good.", "de": "Gut.", "tokens": [1]}]}
+    words = {"words": [{"word": "good", "offset_samples": 3, "num_samples": 4000, "spk": "A", "channel": 1}]}
+    ctm = b"a 1 0.25 0.5 good 0.9\na 1 1.0 0.125 morning\n"
+    samples = {
+        "a": {"wav": recording(0, "WAV"), "srt": srt(0)},
+        "b": {"wav": recording(1, "WAV"), "json": json.dumps(whisper).encode()},
+        "c": {"wav": recording(2, "WAV"), "json": json.dumps(words).encode(), "txt": b"good"},
+        "d": {"wav": recording(0, "WAV"), "ctm": ctm},
+        "e": {"wav": recording(0, "WAV"), "txt": b"0.500000\t1.000000\tlabel\n"},
+        "f": {"wav": recording(0, "WAV"), "json": b'{"id": "f", "supervisions": []}', "srt": srt(0)},
+    }
+    path = write_tar(tmp_path / "x.tar", samples)
+    convert(str(path), str(tmp_path / "out"), target)
+    wanted, found = others(walk(tree_of(path), "segments")), others(walk(tree_of(tmp_path / "out"), "segments"))
+    if isinstance(target, SharTarget):  # a supervision has one text
+        assert wanted.pop("b/0000.de.txt") == b"Gut."
+    assert found == wanted
+    assert {name.partition("/")[0] for name in wanted} == set(samples)
+    described = json.loads(walk(tree_of(tmp_path / "out"), "segments")["c/0000.json"])
+    assert described["speaker"] == "A"
+
+
+def test_segments_that_cannot_be_stored_stop_a_conversion(tmp_path: Path) -> None:
+    for files, words in (
+        ({"mp3": b"ID3", "srt": srt(0)}, "the length of its recording is not known.*srt.*--segments none"),
+        ({"wav": recording(0, "WAV"), "srt": b"1\nx --> y\n"}, "no segments are read from its srt: line 2"),
+    ):
+        path = write_tar(tmp_path / "x.tar", {"a": files})
+        with pytest.raises(FormatError, match=words):
+            convert(str(path), str(tmp_path / "out"), TouchTarget())
+        shutil.rmtree(tmp_path / "out")
+        convert(str(path), str(tmp_path / "tars"), TarTarget())
+        shutil.rmtree(tmp_path / "tars")

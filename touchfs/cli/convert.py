@@ -12,7 +12,7 @@ from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import DATATYPES, TouchTarget
 from touchfs.bulk.data_list import is_relative_to_itself, remark
-from touchfs.cli.console import PATH, jobs_option, limit_options
+from touchfs.cli.console import PATH, jobs_option, limit_options, segments_option
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import executor, say
 from touchfs.dataset import counted
@@ -68,6 +68,7 @@ _TARGETS: dict[str, Callable[..., Target]] = {
     default=FIRST_DOT,
     help="The key of a tar member ends at its first dot (as in WebDataset) or its last (as in WeNet).",
 )
+@segments_option
 @jobs_option()
 @limit_options("json", "decoded")
 @progress_option
@@ -80,6 +81,7 @@ def command(
     skip_bad: bool,
     sample_rate: int | None,
     key_rule: str,
+    segments: str,
     processes: int,
     limits: Limits,
     **target_options: Any,
@@ -107,7 +109,7 @@ def command(
             path,
             output,
             target,
-            options=Options(sample_rate, key_rule, limits=limits),
+            options=Options(sample_rate, key_rule, limits=limits, segments=segments),
             leave_out=leave_out,
             skip_bad=skip_bad,
             executor=pool,

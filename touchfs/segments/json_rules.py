@@ -20,6 +20,8 @@ from touchfs.segments.times import Times
 _SECONDS = ("start", "start_time", "begin", "begin_time", "offset"), ("end", "end_time", "stop"), ("duration", "dur")
 _SAMPLES = ("start_sample", "start_samples", "offset_samples"), ("end_sample", "end_samples"), ("num_samples",)
 
+TIME_FIELDS = frozenset(name for names in (*_SECONDS, *_SAMPLES, ("timestamp",)) for name in names)
+
 
 def segments_of_json(value: Any, rule: str | None = None) -> Segments | None:
     """Return the segments in the decoded JSON of a sample, by the first rule that finds some, or by the named one.

@@ -31,7 +31,8 @@ _SPEAKERS = ("speaker", "speaker_id", "spk", "spk_id")
 _LANGUAGES = ("language", "lang")
 _CHANNELS = ("channel",)
 _RECORDINGS = ("recording_id",)
-_VERSIONS = ("txt", "text", "txts", "texts")
+# Names of objects that map versions to texts.
+TEXT_OBJECTS = ("txt", "text", "txts", "texts")
 
 
 class Spanned(Protocol):
@@ -81,7 +82,7 @@ class Segment:
         for name, text in self.fields.items():
             if isinstance(text, str) and name not in self.labels and name not in ("", self.text_field):
                 versions.setdefault(name, text)
-        for name in _VERSIONS:
+        for name in TEXT_OBJECTS:
             texts = self.fields.get(name)
             for version, text in texts.items() if isinstance(texts, dict) else ():
                 if isinstance(text, str) and version:

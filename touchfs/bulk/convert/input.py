@@ -11,14 +11,16 @@ from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
+from touchfs.bulk.convert.segments import with_segments
 from touchfs.errors import ChangedError, FormatError, NotFoundError, TouchfsError
 from touchfs.extent import Buffer
-from touchfs.limits import Limits, too_large
+from touchfs.limits import too_large
 from touchfs.progress import stage
-from touchfs.sample import StoredSample
+from touchfs.sample import StoredSample, recording_in
 from touchfs.shard.contents import FieldContents
 from touchfs.shard.open import ShardReader, fingerprints, open_shard
 from touchfs.shard.options import Options
+from touchfs.shard.segments import SegmentFinder
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.view import raw
 from touchfs.view.file import File
@@ -85,7 +87,7 @@ def samples(
     """The samples of a shard from `first` on, then its problems as errors."""
     try:
         shard = open_kept(read, options)
-        with closing(Files(read.path, shard, leave_out, options.limits)) as files:
+        with closing(Files(read.path, shard, leave_out, options)) as files:
             for ordinal in range(first, len(shard)):
                 yield shard.sample(ordinal), files
             for problem in shard.problems:
@@ -97,10 +99,11 @@ def samples(
 class Files:
     """The files of a shard's samples, without those of the extensions `leave_out`."""
 
-    def __init__(self, path: str, shard: ShardReader, leave_out: Collection[str], limits: Limits) -> None:
-        self._contents = FieldContents(path, shard.files, limits)
+    def __init__(self, path: str, shard: ShardReader, leave_out: Collection[str], options: Options) -> None:
+        self._contents = FieldContents(path, shard.files, options.limits)
+        self._segments = SegmentFinder(self._contents, options)
         self._leave_out = leave_out
-        self._limit = limits.decoded
+        self._limit = options.limits.decoded
 
     def close(self) -> None:
         """Close the files of the shard that were read."""
@@ -116,3 +119,16 @@ class Files:
             raise FormatError(too_large(self._limit))
         content = self._contents.content(file.field)
         return content.read(0, content.size)
+
+    def with_segments(self, sample: StoredSample, files: Mapping[str, Buffer]) -> Mapping[str, Buffer]:
+        """The files of a sample, with the segments that its other files have in its JSON.
+
+        Raises FormatError if a file with segments is damaged, and as `read`.
+        """
+        found, problems = self._segments.find(sample)
+        if problems:
+            raise FormatError("; ".join(problems))
+        if found is None:
+            return files
+        extension = next((file.label for file in self.of(sample) if file.field == found.field), None)
+        return with_segments(sample.key, files, extension, found, recording_in(sample))

@@ -40,7 +40,7 @@ from touchfs.posix.atomic import atomic_file
 from touchfs.progress import Progress, reached
 from touchfs.sample import StoredSample
 from touchfs.shard.find import find_shards
-from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.options import DEFAULT, FIRST_RULE, Options
 from touchfs.source.fingerprint import Fingerprint
 
 # The share of all work that the survey does, for progress.
@@ -87,6 +87,11 @@ class Target(Protocol):
     @property
     def needs_extensions(self) -> bool:
         """True if the extensions of all samples must be known before the first shard."""
+        ...
+
+    @property
+    def copies_files(self) -> bool:
+        """True if all files of a sample are stored as they are, and so their segments."""
         ...
 
     def mark(self, ordinal: int) -> str:
@@ -179,6 +184,8 @@ def _settings(
         **target_fields,
         "sample-rate": options.sample_rate,
         "key-rule": options.key_rule,
+        # Not in plans from before there were rules.
+        **({} if options.segments == FIRST_RULE else {"segments": options.segments}),
         "leave-out": sorted(leave_out),
         "sha256": _digest(inputs),
     }
@@ -317,7 +324,9 @@ def _add(work: _Conversion, writer: Writer, path: str, sample: StoredSample, fil
     try:
         if sample.problem:
             raise FormatError(sample.problem)
-        shown = {file.label: files.read(file) for file in files.of(sample)}
+        shown: Mapping[str, Buffer] = {file.label: files.read(file) for file in files.of(sample)}
+        if not work.target.copies_files:
+            shown = files.with_segments(sample, shown)
     except (FormatError, SourceError) as error:
         return _skip(work, path, sample, error)
     try:

@@ -18,7 +18,7 @@ from typing import Any
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
-from touchfs.format.lhotse import parse_cut
+from touchfs.format.lhotse import Supervision, parse_cut
 from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_object
 from touchfs.limits import LIMITS, too_long
 from touchfs.media.extensions import AUDIO
@@ -94,20 +94,27 @@ def segments(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def to_supervisions(
-    key: str, fields: Mapping[str, Any], text: str | None, duration: float, channel: int | list[int]
+    key: str,
+    fields: Mapping[str, Any],
+    text: str | None,
+    rate: int | None,
+    duration: float,
+    channel: int | list[int],
 ) -> list[dict[str, Any]]:
     """Lhotse's supervisions from metainfo: one a segment; without segments, one over the whole text. Times in seconds.
+
+    They have the same samples as the segments at the recording's rate in Hz; None does not look at it.
 
     Raises FormatError for a segment without a valid time span.
     """
     found = segments(fields)
     if not found and text is not None and duration > 0:
         found = [{"start": 0, "end": duration, "txt": text}]
-    return [_to_supervision(key, number, segment, duration, channel) for number, segment in enumerate(found)]
+    return [_to_supervision(key, number, each, rate, duration, channel) for number, each in enumerate(found)]
 
 
 def _to_supervision(
-    key: str, number: int, fields: dict[str, Any], duration: float, channel: int | list[int]
+    key: str, number: int, fields: dict[str, Any], rate: int | None, duration: float, channel: int | list[int]
 ) -> dict[str, Any]:
     segment = TouchNetSegment.of(fields)
     start, end = _seconds(number, segment.start), _seconds(number, segment.end)
@@ -120,8 +127,7 @@ def _to_supervision(
     supervision = {
         "id": f"{key}-{number:04d}",
         "recording_id": key,
-        "start": float(start),
-        "duration": float(end - start),
+        **_times(segment, float(start), float(end - start), rate, duration),
         "channel": channel,
     }
     if segment.text is not None:
@@ -132,6 +138,19 @@ def _to_supervision(
     return supervision | shared | ({"custom": rest} if rest else {})
 
 
+def _times(segment: TouchNetSegment, start: float, duration: float, rate: int | None, whole: float) -> dict[str, float]:
+    """Start and duration of a supervision. TouchNet truncates times and Lhotse rounds them: if that makes a difference,
+    they are those of the samples that TouchNet has.
+    """
+    times = {"start": start, "duration": duration}
+    if rate is not None:
+        length = round(whole * rate)
+        first, count, _ = segment.span(rate, length)
+        if count and Supervision(None, times, (0, whole)).span(rate, length)[:2] != (first, count):
+            return {"start": first / rate, "duration": count / rate}
+    return times
+
+
 def to_metainfo(key: str, cut: Mapping[str, Any], text: str | None) -> dict[str, Any]:
     """TouchNet's metainfo from a cut. If the cut was made from metainfo and still agrees with it, that metainfo."""
     custom = _object(cut.get("custom"))
@@ -139,7 +158,7 @@ def to_metainfo(key: str, cut: Mapping[str, Any], text: str | None) -> dict[str,
     if not isinstance(known, dict):
         known = {name: value for name, value in custom.items() if not is_recording(value) and not is_array(value)}
         known.pop(OWN, None)
-    elif cut["supervisions"] == _supervisions_of(cut, known):
+    elif cut["supervisions"] in (_supervisions_of(cut, known, rate) for rate in (_rate_of(cut), None)):
         return known
     start = _decimal(cut.get("start", 0))
     found = [_to_segment(each, start) for each in cut["supervisions"] if isinstance(each, dict)]
@@ -147,10 +166,15 @@ def to_metainfo(key: str, cut: Mapping[str, Any], text: str | None) -> dict[str,
     return {**known, "key": key, **transcript, "info": {**_object(known.get("info")), "segments": found}}
 
 
-def _supervisions_of(cut: Mapping[str, Any], metainfo: Mapping[str, Any]) -> object:
+def _rate_of(cut: Mapping[str, Any]) -> int | None:
+    rate = _object(cut.get("recording")).get("sampling_rate")
+    return rate if type(rate) is int and rate > 0 else None
+
+
+def _supervisions_of(cut: Mapping[str, Any], metainfo: Mapping[str, Any], rate: int | None) -> object:
     text = parse_metainfo(json.dumps(metainfo).encode()).text
     try:
-        return to_supervisions(cut["id"], metainfo, text, cut.get("duration", 0), cut.get("channel", 0))
+        return to_supervisions(cut["id"], metainfo, text, rate, cut.get("duration", 0), cut.get("channel", 0))
     except FormatError:
         return None
 

@@ -65,6 +65,7 @@ class SharTarget:
 
     kind: ClassVar[str] = "SharTarget"
     needs_extensions: ClassVar[bool] = True
+    copies_files: ClassVar[bool] = False
     bytes_per_shard: ClassVar[None] = None
     samples_per_shard: int = 1000
     limits: Limits = LIMITS
@@ -143,7 +144,7 @@ def _cut_from_metainfo(key: str, parsed: ParsedSample, recording: Buffer) -> dic
         "id": key,
         "duration": duration,
         "channel": channel,
-        "supervisions": to_supervisions(key, parsed.fields, parsed.text, duration, channel),
+        "supervisions": to_supervisions(key, parsed.fields, parsed.text, shape.sampling_rate, duration, channel),
         "custom": {**parsed.values, **kept},
     }
 

@@ -22,6 +22,7 @@ class TarTarget:
 
     kind: ClassVar[str] = "TarTarget"
     needs_extensions: ClassVar[bool] = False
+    copies_files: ClassVar[bool] = True
     samples_per_shard: int | None = 1000
     bytes_per_shard: int | None = None
     create_index: bool = False

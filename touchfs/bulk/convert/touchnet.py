@@ -34,6 +34,7 @@ class TouchTarget:
 
     kind: ClassVar[str] = "TouchTarget"
     needs_extensions: ClassVar[bool] = False
+    copies_files: ClassVar[bool] = False
     bytes_per_shard: ClassVar[None] = None
     samples_per_shard: int = 1000
     datatypes: str = DATATYPES[0]

@@ -1,0 +1,94 @@
+"""Segments that other formats cannot express become `info.segments` of a sample's JSON, or supervisions of its cut.
+
+A segment keeps the samples that it has in the tree: its times are computed from them. Its texts are `txt` and `txts`,
+and all other fields are in `custom`. Segments that are `info.segments` or supervisions already stay as they are. The
+file beside a recording from which segments were taken is left out, as its content is in the JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import inf, nextafter
+from typing import Any
+
+from touchfs.bulk.convert.sample import JSON, is_cut, to_supervisions
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer
+from touchfs.format.metainfo import parse_object
+from touchfs.sample import SampleSegments, StoredRecording
+from touchfs.segments.json_rules import TIME_FIELDS
+from touchfs.segments.segment import TEXT_OBJECTS, Segment
+from touchfs.segments.sidecar import FILE_RULES
+
+_OWN_RULES = ("info.segments", "supervisions")
+
+
+def with_segments(
+    key: str,
+    files: Mapping[str, Buffer],
+    extension: str | None,
+    found: SampleSegments,
+    recording: StoredRecording | None,
+) -> dict[str, Buffer]:
+    """The files of a sample with its segments in its JSON. `extension` is that of the file that has them now, None if
+    it was left out.
+
+    Raises FormatError if the segments cannot be stored.
+    """
+    if extension == JSON and (found.rule in _OWN_RULES or recording is None):
+        return dict(files)
+    if recording is None:
+        raise FormatError(
+            f"the length of its recording is not known, so segments of its {found.field.name} cannot be stored: "
+            "--segments none ignores them"
+        )
+    fields = parse_object(files[JSON]) if JSON in files else {}
+    entries = [_entry(segment, recording.rate, recording.length) for segment in found.segments]
+    if is_cut(fields):
+        duration, channel = recording.length / recording.rate, fields.get("channel", 0)
+        fields["supervisions"] = to_supervisions(key, _info(entries), None, recording.rate, duration, channel)
+    else:
+        info = fields.get("info")
+        fields |= _info(entries, info if isinstance(info, dict) else {})
+    kept = {name: data for name, data in files.items() if found.rule not in FILE_RULES or name != extension}
+    try:
+        return kept | {JSON: json.dumps(fields, ensure_ascii=False).encode()}
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"its segments cannot be written as JSON: {error}") from error
+
+
+def _info(entries: list[dict[str, Any]], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return {"info": {**(others or {}), "segments": entries}}
+
+
+def _entry(segment: Segment, rate: int, length: int) -> dict[str, Any]:
+    """A segment as TouchNet's. An empty one has equal times."""
+    first, count, _ = segment.span(rate, length)
+    texts = segment.texts
+    default = texts.pop("", None)
+    labels = {"speaker": segment.speaker, "language": segment.language}
+    custom = {
+        name: value
+        for name, value in segment.fields.items()
+        if name not in TIME_FIELDS and name != segment.text_field and not _is_version(segment, name, value)
+    }
+    return {
+        "start": _seconds(first, rate),
+        "end": _seconds(first + count, rate),
+        **({} if default is None else {"txt": default}),
+        **({"txts": texts} if texts else {}),
+        **{name: value for name, value in labels.items() if value is not None},
+        **({"custom": custom} if custom else {}),
+    }
+
+
+def _is_version(segment: Segment, name: str, value: object) -> bool:
+    """True if a field is one more text, or an object of texts."""
+    return (isinstance(value, str) and name not in segment.labels) or (isinstance(value, dict) and name in TEXT_OBJECTS)
+
+
+def _seconds(sample: int, rate: int) -> float:
+    """The time of a sample that TouchNet, which truncates, cuts there."""
+    seconds = sample / rate
+    return seconds if int(seconds * rate) == sample else nextafter(seconds, inf)
