@@ -17,6 +17,8 @@ from speech import SENTENCES, SPEECH
 from touchfs import SampleSet
 from touchfs.write.touchnet import TouchNetWriter
 
+SEGMENTS = sum(len(each["info"]["segments"]) for each in SENTENCES if "info" in each)
+
 
 def tree(path):
     return {os.fspath(p.relative_to(path)): p.read_bytes() if p.is_file() else None for p in path.rglob("*")}
@@ -201,6 +203,7 @@ class TestInfo:
             "shards": "3",
             "samples": "10",
             "hours": f"0.00 ({seconds():.1f} s)",
+            "segments": f"{SEGMENTS}",
             "data": f"{data:,} bytes",
             "keys": "10",
         }
@@ -214,6 +217,7 @@ class TestInfo:
             "shards": 3,
             "samples": 10,
             "hours": pytest.approx(seconds() / 3600, abs=0.0001),
+            "segments": SEGMENTS,
             "bytes": sum(path.stat().st_size for path in shards.glob("*/*.bin")),
             "samples_of_unknown_duration": 0,
             "by_key": 10,
@@ -248,6 +252,8 @@ class TestInfo:
         text("pack", kind, SPEECH / "speech.jsonl", "out", "--audio-format", form)
         told = json.loads(text("info", "--json", "out"))
         assert told["samples_of_unknown_duration"] == 0
+        whole = sum("info" not in each for each in SENTENCES) if kind == "shar" else 0  # cuts with one supervision
+        assert told["segments"] == SEGMENTS + whole
         for indexed in (True, False):
             durations = [sample.duration for sample in SampleSet.from_file("out", indexed=indexed)]
             assert sum(durations) == pytest.approx(seconds())

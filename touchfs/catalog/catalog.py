@@ -52,7 +52,8 @@ _NUMBERS = struct.Struct(f"{len(_NUMBER_COLUMNS)}q")
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Facts about a whole shard that its catalog stores. `size` and `index_size` are bytes; `samples` and `damaged`
-    count samples. `report` is the text of ERROR.txt, empty if the shard has no damage.
+    count samples, `segments` the segments of all samples. `report` is the text of ERROR.txt, empty if the shard has no
+    damage.
 
     `seconds` is the total duration of the recordings of `timed` samples; the duration of others is not known. With
     `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `digest` is the digest of pieces of the
@@ -70,6 +71,7 @@ class Facts:
     timed: int = 0
     digest: str = ""
     endings: Endings = NO_ENDINGS
+    segments: int = 0
 
 
 def encode_key(key: str) -> bytes:

@@ -42,6 +42,7 @@ def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -
         "shards": f"{len(dataset.shards):,}" + (f", {broken:,} with errors" if broken else ""),
         "samples": f"{dataset.samples:,}" + (f", {damaged:,} damaged" if damaged else ""),
         "hours": _hours(dataset),
+        "segments": f"{facts['segments']:,}",
         "data": f"{dataset.size:,} bytes",
         "keys": printable(str(facts["by_key"])) if isinstance(dataset.keys, str) else f"{len(dataset.keys):,}",
         "index overhead": f"{100 * dataset.overhead:.2f} %",

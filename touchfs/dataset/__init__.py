@@ -26,8 +26,8 @@ class Shard:
     """The facts about a shard that are known without opening its catalog.
 
     `name` is its unique directory name in the tree. Sizes are in bytes; `seconds` and `timed` are the total duration
-    and the number of the samples whose duration is known. `report` is the text of its ERROR.txt, "" if nothing is
-    wrong.
+    and the number of the samples whose duration is known. `segments` counts those of all samples.
+    `report` is the text of its ERROR.txt, "" if nothing is wrong.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Shard:
     report: str
     timed: int
     endings: Endings
+    segments: int
 
     @property
     def mtime_ns(self) -> int:
@@ -171,6 +172,7 @@ class Dataset:
             "samples": self.samples,
             "hours": round(self.seconds / 3600, 6) if self.timed or not self.samples else None,
             "samples_of_unknown_duration": self.samples - self.timed,
+            "segments": sum(shard.segments for shard in self.shards),
             "bytes": self.size,
             "index_overhead_percent": round(100 * self.overhead, 4),
             "by_key": f"absent: {self.keys}" if isinstance(self.keys, str) else len(self.keys),

@@ -278,6 +278,7 @@ def _shard(path: str, catalog: str, facts: Facts) -> Shard:
         report=facts.report,
         timed=facts.timed,
         endings=facts.endings,
+        segments=facts.segments,
     )
 
 

@@ -76,6 +76,7 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
         timed=made.timed,
         digest=digest,
         endings=made.endings,
+        segments=made.segments,
     )
     write_catalog(catalog_path, tables, made.kinds, facts)
     return facts
@@ -105,6 +106,7 @@ class _Tables:
     def __init__(self, *, keys_are_paths: bool = False) -> None:
         self.seconds = 0.0
         self.timed = 0
+        self.segments = 0
         self._kinds: dict[tuple[str, str, Form, str, int], int] = {}
         self._shown_key: Callable[[str], str] = names.plain_path if keys_are_paths else str
         self._keys: list[str] = []  # as shown
@@ -139,6 +141,8 @@ class _Tables:
                 self._add(view, file, sample.ordinal, key, recording)
         if sample.problem:
             self._problems.add(sample, sample.problem)
+        if found.segments is not None:
+            self.segments += len(found.segments.segments)
         for problem in found.problems:
             self._remarks.add(sample, problem)
         if recording is not None:
