@@ -24,6 +24,7 @@ from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
 from touchfs.shard.options import Options
 from touchfs.tree.tree import Tree
+from touchfs.write.shar.writer import SharWriter
 from touchfs.write.touchnet import TouchNetWriter
 
 RATE = 8000
@@ -244,6 +245,24 @@ def test_segments_survive_conversions(tmp_path: Path) -> None:
         assert [others(each) for each in found] == [others(first)] * 3
         if view == "segments":
             assert [spans(files) for files in found] == [spans(first)] * 3
+
+
+def test_supervisions_keep_their_samples_in_touchnet(tmp_path: Path) -> None:
+    with SharWriter(tmp_path / "shar", {"recording": "wav"}, compress_jsonl=False) as writer:
+        for key, rate in (("a", 16000), ("b", 22050)):
+            pairs = enumerate((i / 1000, (1 + i % 7) / 1000) for i in range(1, 200, 3))
+            supervisions = [
+                {"id": f"{key}{i}", "recording_id": key, "start": start, "duration": duration, "channel": 0}
+                for i, (start, duration) in pairs
+            ]
+            cut = {"id": key, "start": 0, "duration": len(PCM[0]) / rate, "channel": 0, "supervisions": supervisions}
+            file = io.BytesIO()
+            soundfile.write(file, PCM[0], rate, "PCM_16", format="WAV")
+            writer.write(cut, {"recording": file.getvalue()})
+    convert(str(tmp_path / "shar"), str(tmp_path / "touch"), TouchTarget())
+    wanted, found = (walk(tree_of(tmp_path / name), "segments") for name in ("shar", "touch"))
+    assert spans(found) == spans(wanted)
+    assert others(found) == others(wanted)
 
 
 @pytest.mark.parametrize("target", [TouchTarget(), SharTarget()])

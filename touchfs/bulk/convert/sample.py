@@ -13,12 +13,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from math import isfinite
+from math import inf, isfinite, nextafter
 from typing import Any
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
-from touchfs.format.lhotse import Supervision, parse_cut
+from touchfs.format.lhotse import Supervision, parse_cut, parse_recording
 from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_object
 from touchfs.limits import LIMITS, too_long
 from touchfs.media.extensions import AUDIO
@@ -158,17 +158,17 @@ def to_metainfo(key: str, cut: Mapping[str, Any], text: str | None) -> dict[str,
     if not isinstance(known, dict):
         known = {name: value for name, value in custom.items() if not is_recording(value) and not is_array(value)}
         known.pop(OWN, None)
-    elif cut["supervisions"] in (_supervisions_of(cut, known, rate) for rate in (_rate_of(cut), None)):
+    elif cut["supervisions"] in (_supervisions_of(cut, known, rate) for rate in _rates(cut)):
         return known
-    start = _decimal(cut.get("start", 0))
-    found = [_to_segment(each, start) for each in cut["supervisions"] if isinstance(each, dict)]
+    found = [_to_segment(each, cut) for each in cut["supervisions"] if isinstance(each, dict)]
     transcript = {} if text is None else {"txt": text}
     return {**known, "key": key, **transcript, "info": {**_object(known.get("info")), "segments": found}}
 
 
-def _rate_of(cut: Mapping[str, Any]) -> int | None:
-    rate = _object(cut.get("recording")).get("sampling_rate")
-    return rate if type(rate) is int and rate > 0 else None
+def _rates(cut: Mapping[str, Any]) -> list[int | None]:
+    """The rate of a cut's recording, if it is known, and None, as version 0.1 did not look at it."""
+    recording = parse_recording(_object(cut.get("recording")))
+    return [None] if recording is None else [recording[0], None]
 
 
 def _supervisions_of(cut: Mapping[str, Any], metainfo: Mapping[str, Any], rate: int | None) -> object:
@@ -179,12 +179,25 @@ def _supervisions_of(cut: Mapping[str, Any], metainfo: Mapping[str, Any], rate: 
         return None
 
 
-def _to_segment(supervision: dict[str, Any], cut_start: Decimal) -> dict[str, Any]:
-    start = _decimal(supervision.get("start")) + cut_start
+def _to_segment(supervision: dict[str, Any], cut: Mapping[str, Any]) -> dict[str, Any]:
+    start = _decimal(supervision.get("start")) + _decimal(cut.get("start", 0))
     end = start + _decimal(supervision.get("duration"))
+    times = {"start": float(start), "end": float(end)}
+    if (recording := parse_recording(_object(cut.get("recording")))) is not None:
+        rate, _, length = recording
+        window = cut.get("start", 0), cut.get("duration")
+        first, count, _ = Supervision(None, supervision, window).span(rate, length)
+        if count and TouchNetSegment.of(times).span(rate, length)[:2] != (first, count):
+            times = {"start": time_of(first, rate), "end": time_of(first + count, rate)}
     text = {"txt": supervision["text"]} if isinstance(supervision.get("text"), str) else {}
     shared = {name: supervision[name] for name in _SHARED if name in supervision}
-    return {"start": float(start), "end": float(end), **text, **shared, **_object(supervision.get("custom"))}
+    return {**times, **text, **shared, **_object(supervision.get("custom"))}
+
+
+def time_of(sample: int, rate: int) -> float:
+    """The time in seconds that TouchNet, which truncates, takes for this sample."""
+    seconds = sample / rate
+    return seconds if int(seconds * rate) == sample else nextafter(seconds, inf)
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from math import inf, nextafter
 from typing import Any
 
-from touchfs.bulk.convert.sample import JSON, is_cut, to_supervisions
+from touchfs.bulk.convert.sample import JSON, is_cut, time_of, to_supervisions
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.metainfo import parse_object
@@ -74,8 +73,8 @@ def _entry(segment: Segment, rate: int, length: int) -> dict[str, Any]:
         if name not in TIME_FIELDS and name != segment.text_field and not _is_version(segment, name, value)
     }
     return {
-        "start": _seconds(first, rate),
-        "end": _seconds(first + count, rate),
+        "start": time_of(first, rate),
+        "end": time_of(first + count, rate),
         **({} if default is None else {"txt": default}),
         **({"txts": texts} if texts else {}),
         **{name: value for name, value in labels.items() if value is not None},
@@ -86,9 +85,3 @@ def _entry(segment: Segment, rate: int, length: int) -> dict[str, Any]:
 def _is_version(segment: Segment, name: str, value: object) -> bool:
     """True if a field is one more text, or an object of texts."""
     return (isinstance(value, str) and name not in segment.labels) or (isinstance(value, dict) and name in TEXT_OBJECTS)
-
-
-def _seconds(sample: int, rate: int) -> float:
-    """The time of a sample that TouchNet, which truncates, cuts there."""
-    seconds = sample / rate
-    return seconds if int(seconds * rate) == sample else nextafter(seconds, inf)
