@@ -95,7 +95,7 @@ class TestJsonlAndTar:
             assert done.stdout == b"a.tar.idx: 3 samples; indexed now\nc.tar.idx: 3 samples; indexed now\n"
             damaged, missing = done.stderr.decode().splitlines()
             assert damaged.startswith("touchfs: b.tar: not a tar header") and damaged.endswith("(at byte 1024)")
-            assert missing == "touchfs: nosuch.tar: no such file"
+            assert missing == "touchfs: nosuch.tar: no such file or directory"
             assert not Path("b.tar.idx").exists()
 
     def test_compressed(self, here, fails):
@@ -213,5 +213,5 @@ class TestOthers:
             "touchfs: x.idxpack: stale: b.jsonl: has 54 bytes, and 27 when it was indexed"
         ]
         assert text("index", "pack", "--force", "a.jsonl", "b.jsonl", "-o", "x.idxpack") == "x.idxpack: 9 samples"
-        assert fails("pack", "nosuch.jsonl", "-o", "z.idxpack") == ["touchfs: nosuch.jsonl: no such file"]
+        assert fails("pack", "nosuch.jsonl", "-o", "z.idxpack") == ["touchfs: nosuch.jsonl: no such file or directory"]
         assert not Path("z.idxpack").exists()
