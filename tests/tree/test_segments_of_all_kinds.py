@@ -208,6 +208,25 @@ def test_what_is_damaged_is_reported_and_the_rest_is_served(tmp_path: Path) -> N
     assert sorted(others(walk(tree, "segments"))) == ["a/0000.txt", "a/0000.wav", "a/0001.txt", "a/0001.wav"]
 
 
+def test_links_to_the_same_segments_do_not_multiply_them_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "0.tar"
+    entries = json.dumps({"segments": [{"start": 0, "end": 1, "text": "a"}] * 1000}).encode()
+    with tarfile.open(path, "w") as tar:
+        for name, data in (("0.wav", recording(0, "WAV")), ("0.json", entries)):
+            made = tarfile.TarInfo(name)
+            made.size = len(data)
+            tar.addfile(made, io.BytesIO(data))
+        for i in range(1, 50):
+            for name in ("wav", "json"):
+                made = tarfile.TarInfo(f"{i}.{name}")
+                made.type, made.linkname = tarfile.LNKTYPE, f"0.{name}"
+                tar.addfile(made)
+    tree = tree_of(path)
+    assert 1 <= len({name.split("/")[0] for name in walk(tree, "segments")}) < 10
+    (report,) = (data.decode() for name, data in walk(tree, "shards").items() if name == "ERROR.txt")
+    assert "no segments are read from its json: too many links lead to it" in report
+
+
 def test_without_a_known_length_there_are_texts_and_a_reason(tmp_path: Path) -> None:
     line = json.dumps({"id": "a", "segments": [{"start": 0, "end": 1, "text": "hello"}]})
     (tmp_path / "x.jsonl").write_text(line + "\n" + "{}\n")

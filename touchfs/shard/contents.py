@@ -24,10 +24,15 @@ class FieldContents:
 
     def content(self, field: Field) -> Content:
         """The file that a field becomes. Raises FormatError; reading it raises the errors of sources."""
+        source = self.source(field)
+        return field.form.content(Extent(source, field.offset, field.size), field.detail, self._limits)
+
+    def source(self, field: Field) -> StoredFile:
+        """The file of the shard that has a field."""
         source = self._sources.get(field.source)
         if source is None:
             source = self._sources[field.source] = open_source(self._path, field.source, self._files)
-        return field.form.content(Extent(source, field.offset, field.size), field.detail, self._limits)
+        return source
 
     def close(self) -> None:
         """Close the files. A later read of a content opens its file again."""

@@ -48,6 +48,7 @@ class SegmentFinder:
         self._json_rule = rule if rule in JSON_RULES else None
         self._contents = contents
         self._limit = options.limits.json
+        self._parsed: dict[str, int] = {}  # bytes, by the file of the shard
 
     def find(self, sample: StoredSample) -> FoundSegments:
         """Return the segments of a sample. Raises the errors of sources."""
@@ -82,10 +83,17 @@ class SegmentFinder:
         content = self._contents.content(field)
         if content.size > self._limit:
             raise FormatError(too_long("it", self._limit))
+        self._count(field, content.size)
         extension, _ = _last(field.extension)
         if extension == _JSON:
             return segments_of_json(_decode(content.read(0, content.size)), self._json_rule)
         return parse(extension, _blocks(content), sample.key)
+
+    def _count(self, field: Field, size: int) -> None:
+        """Raise FormatError if more is parsed of a file than it has: a thousand links may lead to the same 16 MB."""
+        parsed = self._parsed[field.source] = self._parsed.get(field.source, 0) + size
+        if parsed > self._contents.source(field).size:
+            raise FormatError("too many links lead to it and to others: store a file for each sample")
 
 
 def _has_recording(sample: StoredSample) -> bool:
