@@ -125,6 +125,10 @@ class Database:
             self._look_at = now + _LOOK_SECONDS
             if _file_at(self.path) != self._file:
                 self._drop()
+            elif not self._is_in_transaction:
+                # SQLite goes on with the pages in its memory if another program has overwritten the file. Without them
+                # it reads pages again, and finds the damage before more steps are lost.
+                self._connection.execute("PRAGMA shrink_memory")
         if self._connection is None:
             if self._is_closed:
                 raise StateError("was closed", path=self.path)
