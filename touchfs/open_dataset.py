@@ -213,7 +213,7 @@ class OpenDataset(Generic[T]):
         raise KeyError(key)
 
     def _ordinal_at(self, shard: int, ordinal: int) -> int | None:
-        """Where among the samples a sample of a shard is, or its first segment; None if it is not there."""
+        """The position of a sample of a shard, or of its first segment; None if the set does not have it."""
         samples, chain = self._samples, []
         while isinstance(samples, Selection):
             chain.append(samples)
@@ -289,7 +289,7 @@ class OpenDataset(Generic[T]):
         return self.to_arrow(files).to_pandas()
 
     def state_dict(self) -> State:
-        """Where the iteration is, to be saved."""
+        """The position of the iteration, to be saved."""
         return collect_state_dict(self.data)
 
     def load_state_dict(self, state: State) -> None:
@@ -308,7 +308,7 @@ class OpenDataset(Generic[T]):
 
 
 def _index(positions: Any, position: int) -> int:
-    """Where a position is in an array of positions, ascending or not. Raises ValueError if it is not there."""
+    """The index of a position in an array of positions, ascending or not. Raises ValueError if it is absent."""
     if isinstance(positions, range):
         return positions.index(position)
     place = int(np.searchsorted(positions, position))

@@ -21,10 +21,11 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.bulk.convert.job import ConvertReport, Target, convert
+from touchfs.bulk.convert.job import ConvertReport, convert
 from touchfs.bulk.convert.names import Names, quote_key
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
+from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.format import wav

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from touchfs.bulk.convert.input import InputShard
-from touchfs.bulk.convert.job import ConvertReport, _digest, convert
+from touchfs.bulk.convert.job import ConvertReport, convert
+from touchfs.bulk.convert.plan import plan_digest
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.touchnet import TouchTarget
@@ -261,5 +262,5 @@ def test_the_digest_of_a_source_in_a_plan() -> None:
         InputShard("/d/it's é\udcff", {"b.idx": Fingerprint(1, 2), "b'\".bin": Fingerprint(3, 4, 5)}),
         InputShard("/d/gone", {}),
     ]
-    assert _digest(shards) == "25913ac91414569f9e3f0fd158061660f73504bc708ffeebf8a097b0e60e545c"
-    assert _digest([]) == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
+    assert plan_digest(shards) == "25913ac91414569f9e3f0fd158061660f73504bc708ffeebf8a097b0e60e545c"
+    assert plan_digest([]) == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"

@@ -43,6 +43,7 @@ CASES = [
     (["info", "s3://bucket/shards"], 2, "s3://bucket/shards: is a remote source (s3://); remote sources are not suppo"),
     (["ls", "hf://datasets/x:shards"], 2, "is a remote source (hf://); remote sources are not supported yet"),
     (["cat", "https://x.org/x.tar:shards/x"], 2, "remote sources are not supported yet"),
+    (["convert", "shards", "out"], 2, "Choose from: touch, tar, shar. Try `touchfs convert --help`."),
     (["convert", "gs://x", "out", "--to", "tar"], 2, "remote sources are not supported yet"),
     (["iterate", "s3://x"], 2, "remote sources are not supported yet"),
     (["info", ""], 2, "the path of the dataset is empty: is a variable unset?"),

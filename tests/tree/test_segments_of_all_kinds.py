@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from touchfs.bulk.convert.job import Target, convert
+from touchfs.bulk.convert.job import convert
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
+from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.errors import FormatError
 from touchfs.indexing import open_dataset

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from touchfs.bulk.convert.job import Target, convert
+from touchfs.bulk.convert.job import convert
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
+from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import DATATYPES, TouchTarget
 from touchfs.bulk.data_list import is_relative_to_itself, remark
 from touchfs.cli.console import PATH, jobs_option, limit_options, segments_option

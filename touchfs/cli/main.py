@@ -103,7 +103,8 @@ def _describe(error: click.ClickException | TouchfsError | OSError) -> tuple[str
     """The message and the exit status of an error."""
     match error:
         case click.UsageError(ctx=click.Context(command_path=path)):
-            return f"{path}: {error.format_message()} Try `{path} --help`.", error.exit_code
+            message = error.format_message().replace("\n\t", " ")  # click lists choices on lines of their own
+            return f"{path}: {message.rstrip('.')}. Try `{path} --help`.", error.exit_code
         case click.ClickException():
             return f"touchfs: {error.format_message()}", error.exit_code
         case OSError():

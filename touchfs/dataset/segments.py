@@ -8,6 +8,7 @@ microseconds a segment. A plan with a seed, or recordings that must be decoded, 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -50,9 +51,9 @@ class _Parts(Samples):
         except (IndexError, ZeroDivisionError) as error:
             raise FormatError(CATALOG_DAMAGED, path=shard.shard.path) from error
 
+    @abstractmethod
     def tally(self, shard: OpenShard, samples: int) -> NDArray[np.int64]:
         """The number of parts of each sample of a shard. Raises IndexError if its catalog is damaged."""
-        raise NotImplementedError
 
     def find(self, position: int, number: int) -> tuple[int, int]:
         """The ordinal of the sample to which a part of a shard belongs, and the number of the part in it."""

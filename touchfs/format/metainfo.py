@@ -46,29 +46,38 @@ class TouchNetSegment:
             start, end = float(self.start), float(self.end)
             first, last = int(start * rate), int(end * rate)
         except (TypeError, ValueError, OverflowError):  # no number, NaN, infinite
-            return 0, 0, f"{_shown(self.start)} to {_shown(self.end)} is not a time"
+            return 0, 0, f"{shown_time(self.start)} to {shown_time(self.end)} is not a time"
         if end == -1:
             last = length
-        if first >= length:
-            return length, 0, f"starts at {start} s, past the recording's end at {length / rate} s"
-        if last <= first:
-            reason = "shorter than one sample" if end > start else "not after its start"
-            return max(first, 0), 0, f"ends at {end} s, {reason} at {start} s"
-        if last <= 0:
-            return 0, 0, f"ends at {end} s, before the recording begins"
-        problems = []
-        if first < 0:
-            problems.append(f"starts at {start} s, before the recording: cut at 0 s")
-        if last > length:
-            problems.append(f"ends at {end} s, past the recording's end: cut at {length / rate} s")
-        first, last = max(first, 0), min(last, length)
-        return first, last - first, "; ".join(problems) or None
+        return cut_span(first, last, rate, length, start, end)
 
 
-def _shown(value: object) -> str:
+def cut_span(first: int, last: int, rate: int, length: int, start: float, end: float) -> tuple[int, int, str | None]:
+    """Return `(offset, length, problem)` of the part of `[first, last)` inside a recording of `length` samples.
+
+    `start` and `end` are the same in seconds, as the tool gives them. `problem` is one line, None if nothing was cut.
+    """
+    if first >= length:
+        return length, 0, f"starts at {start} s, past the recording's end at {length / rate} s"
+    if last <= first:
+        reason = "shorter than one sample" if end > start else "not after its start"
+        return max(first, 0), 0, f"ends at {end} s, {reason} at {start} s"
+    if last <= 0:
+        return 0, 0, f"ends at {end} s, before the recording begins"
+    problems = []
+    if first < 0:
+        problems.append(f"starts at {start} s, before the recording: cut at 0 s")
+    if last > length:
+        problems.append(f"ends at {end} s, past the recording's end: cut at {length / rate} s")
+    first, last = max(first, 0), min(last, length)
+    return first, last - first, "; ".join(problems) or None
+
+
+def shown_time(value: object) -> str:
+    """Return a stored value that should be a time, for a message on one line."""
     try:
         text = repr(value)
-    except (RecursionError, ValueError):  # nested too deep
+    except (RecursionError, ValueError):  # nested too deep, or an integer of too many digits
         text = type(value).__name__
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
 

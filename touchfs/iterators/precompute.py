@@ -1,4 +1,4 @@
-"""What a process computes while no request waits, for the request that is likely to come next.
+"""Precomputing: while no request waits, a process computes the answer to the request that is likely to come next.
 
 A program that opens a file for reading sends the read one round trip later. Meanwhile the text is computed, in a
 transaction that the read commits. After a step the next step is computed, as far as that needs no transaction. Together
@@ -19,7 +19,7 @@ from touchfs.store.opens import Opens
 
 
 class Steps(Protocol):
-    """What makes the texts of iterators."""
+    """Makes the texts of iterators."""
 
     def quick_graph(self, iterator: int) -> LiveGraph | None:
         """The graph of an iterator, if it is built and its steps take microseconds."""
@@ -35,7 +35,7 @@ class Steps(Protocol):
 
 
 class Precompute:
-    """What one process has computed for the next request. Only one thread uses it, while no other uses the iterators.
+    """The answer that one process has precomputed. Only one thread uses it, while no other uses the iterators.
 
     `is_on` is the switch, off at first. With several processes another one may get the read, and would block on the
     open transaction. So only a process that gets all requests turns it on.

@@ -1,4 +1,4 @@
-"""What SubRip and WebVTT have in common: lines of timing, `00:00:01,500 --> 00:00:03,000`, and markup in texts."""
+"""The common parts of SubRip and WebVTT: lines of timing, `00:00:01,500 --> 00:00:03,000`, and markup in texts."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from math import floor
 from typing import Any
 
+from touchfs.format.metainfo import cut_span, shown_time
+
 _DECIMALS = 8
-_SHOWN_MAX = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +44,8 @@ class Times:
                 last = max(first, length)
         except (TypeError, ValueError, OverflowError):  # no number, NaN, infinite
             until = self.duration if self.end is None else self.end
-            return 0, 0, f"{_shown(self.start)} with {_shown(until)} is not a time"
-        return _inside(first, last, rate, length)
-
-
-def _inside(first: int, last: int, rate: int, length: int) -> tuple[int, int, str | None]:
-    """Return the part of `[first, last)` that is inside a recording, and what is wrong with it."""
-    start, end, limit = first / rate, last / rate, length / rate
-    if first >= length:
-        return length, 0, f"starts at {start} s, past the recording's end at {limit} s"
-    if last <= first:
-        return max(first, 0), 0, f"ends at {end} s, less than a sample after its start at {start} s"
-    if last <= 0:
-        return 0, 0, f"ends at {end} s, before the recording begins"
-    problems = []
-    if first < 0:
-        problems.append(f"starts at {start} s, before the recording: cut at 0 s")
-    if last > length:
-        problems.append(f"ends at {end} s, past the recording's end: cut at {limit} s")
-    first, last = max(first, 0), min(last, length)
-    return first, last - first, "; ".join(problems) or None
+            return 0, 0, f"{shown_time(self.start)} with {shown_time(until)} is not a time"
+        return cut_span(first, last, rate, length, first / rate, last / rate)
 
 
 def _samples(time: Any, scale: int) -> int:
@@ -71,11 +54,3 @@ def _samples(time: Any, scale: int) -> int:
         float(time)
         return time
     return floor(round(float(time) * scale, _DECIMALS) + 0.5)
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except (RecursionError, ValueError):  # nested too deep, or an integer of too many digits
-        text = type(value).__name__
-    return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"

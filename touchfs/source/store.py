@@ -1,4 +1,4 @@
-"""What a store of data is: it lists directories, tells what is at a path, and opens files.
+"""The interface of stores of data: a store lists directories, looks at paths, and opens files.
 
 Data is what datasets consist of: shards, their native indexes, the files beside them, lists of shards, and files that
 a manifest names. All readers of data ask `touchfs.source.data`, and only that knows which kind of store a path is in.
@@ -18,7 +18,7 @@ from touchfs.source.fingerprint import Fingerprint
 
 
 class FileType(enum.Enum):
-    """What is at a path. Links are followed."""
+    """The type of a path. Links are followed."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -26,7 +26,7 @@ class FileType(enum.Enum):
 
 
 class Status(NamedTuple):
-    """What is at a path now."""
+    """The type and the fingerprint of a path, as they are now."""
 
     type: FileType
     fingerprint: Fingerprint
@@ -100,7 +100,7 @@ class Store(Protocol):
         ...
 
     def stat(self, path: str) -> Status:
-        """What is at a path."""
+        """The status of a path."""
         ...
 
     def open(self, path: str, fingerprint: Fingerprint | None = None) -> StoredFile:

@@ -159,7 +159,7 @@ class ControlDirectory:
 
     @property
     def precompute(self) -> Precompute | None:
-        """What this worker computes for the next request; None without iterators."""
+        """The precomputing of this worker; None without iterators."""
         return None if self._iterators is None else self._iterators.precompute
 
     def close(self) -> None:

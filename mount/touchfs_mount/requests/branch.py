@@ -1,4 +1,4 @@
-"""What the data and the control directory have in common for `operations`: each answers for its own inodes."""
+"""The interface of the data tree and of the control directory. Each answers the requests for its own inodes."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _CRC8 = _crc8_table()
 
 @dataclass(frozen=True, slots=True)
 class FlacStream:
-    """What STREAMINFO says, and the byte range `[offset, end)` of the frames. `frames` is 0 if not known."""
+    """The fields of STREAMINFO, and the byte range `[offset, end)` of the frames. `frames` is 0 if not known."""
 
     rate: int
     channels: int

@@ -114,7 +114,7 @@ def _locate(file: ContentFile, data: bytes, position: int, end: int) -> int:
 
 
 class _Trial:
-    """What the decoder makes of the first packets."""
+    """The format of the samples that the decoder gives for the first packets."""
 
     def __init__(self, coding: str, extradata: bytes, rate: int, channels: int) -> None:
         self.rate = rate

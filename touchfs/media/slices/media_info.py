@@ -1,4 +1,4 @@
-"""What a recording is: coding, rate, channels, sample format, exact length; and where its samples are in the file.
+"""The description of a recording: coding, rate, channels, sample format, exact length, and the place of its samples.
 
 A caller may keep it as bytes, with the key by which it knows that the file is the same: what is kept is checked
 against damage and against the size of the file, and not against other bytes of the same size.
