@@ -111,12 +111,16 @@ class OpenShard:
         A plain range is read directly: making a content takes as long as reading it.
         """
         kind, length = table.kind[row] - 1, table.length[row]
-        source = self._source(kind) if kind >= 0 else None
-        if source is None or not length or self.forms[kind] is not BYTES:
-            content = self.content(table, row)
-            return bytes(content.read(0, content.size))
-        offset = table.offset[row]
-        self._check(kind, source, offset, length)
+        try:  # as in `content`, without calls
+            source = self._sources[kind] if kind >= 0 else None
+            if source is None or not length or self.forms[kind] is not BYTES:
+                content = self.content(table, row)
+                return bytes(content.read(0, content.size))
+            offset, size = table.offset[row], self._sizes[kind]
+        except IndexError:
+            raise self._damaged() from None
+        if not (offset >= 0 and 0 <= length <= size - offset):
+            self._check(kind, source, offset, length)  # also where the size is not known yet
         return bytes(source.read(offset, length))
 
     def read_many(self, table: Table, rows: NDArray[np.int64]) -> list[bytes]:
