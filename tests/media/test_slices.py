@@ -124,12 +124,12 @@ def near_a_full_decode(path: Path, pool: DecodePool, coding: str) -> None:
 
 @pytest.mark.parametrize("row", EXACT + NEAR, ids=lambda row: row[0])
 def test_the_length_is_that_of_the_command_and_so_are_the_samples(directory, pool, row):
-    """Another version of libav may round differently in its transforms."""
+    """Another version of libav may round differently in its transforms, and know from an edit list where sound ends."""
     name, rate, channels, options, coding = row
     path = make(directory, name, rate, channels, *options)
     content, info = opened(path, pool)
     whole = decode_by_command(path, channels)
-    assert info.frames == len(whole)
+    assert info.frames == len(whole) or (info.container == "mov" and info.frames == SECONDS * rate)
     pcm = read_slice(content, info, 1000, 50_000, pool)
     difference = to_16_bits(pcm.samples << 8 if info.default_format == "s24" else pcm.samples).astype(int)
     difference -= whole[1000:51_000]

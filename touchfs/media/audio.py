@@ -49,6 +49,8 @@ def decode(path: str, rate: int, arithmetic: Arithmetic = "s16", limit: int = LI
     """
     try:
         import av
+
+        from touchfs.media.libav import open_media
     except ImportError as error:
         raise MissingExtraError(
             f"only PCM of 16 bits, 1 channel, {rate} Hz in a WAV file is read without PyAV ({error}): "
@@ -57,8 +59,8 @@ def decode(path: str, rate: int, arithmetic: Arithmetic = "s16", limit: int = LI
         ) from error
     pcm = bytearray()
     try:
-        # The prefix file: keeps a colon in a name from being a protocol. Tags are not used, so need not be UTF-8.
-        with av.open(f"file:{path}", metadata_errors="replace") as container:
+        # The prefix file: keeps a colon in a name from being a protocol.
+        with open_media(f"file:{path}") as container:
             stream = _choose(container.streams.audio, path)
             start = container.start_time or 0
             _seek(container, start)

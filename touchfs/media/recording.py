@@ -40,12 +40,14 @@ def decode_recording(data: bytes, limit: int = LIMITS.decoded) -> tuple[NDArray[
 def _by_libav(data: bytes, limit: int) -> tuple[NDArray[np.float32], int]:
     try:
         import av
+
+        from touchfs.media.libav import open_media
     except ImportError as error:
         raise MissingExtraError(_EXTRA) from error
     blocks: list[NDArray[np.float32]] = []
     size, rate = 0, 0
     try:
-        with av.open(io.BytesIO(data), "r", metadata_errors="replace") as container:
+        with open_media(io.BytesIO(data)) as container:
             if not container.streams.audio:
                 raise FormatError("cannot be decoded: it has no audio")
             resampler = av.AudioResampler(format="fltp")

@@ -23,6 +23,7 @@ from touchfs.media.coding.packet_length import VorbisLength, opus_length, vorbis
 from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.decode import LIBAV_FORMATS, decode_packet, open_decoder
 from touchfs.media.decoder.messages import Message
+from touchfs.media.libav import open_media
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ def demux(request: Message, file: ContentFile) -> tuple[dict[str, Any], list[Buf
         return {"missing": "PyAV 16 or newer is needed for this recording: pip install -U av"}, []
     options = {"protocol_whitelist": "", "enable_drefs": "0"}
     demuxer = request.values["demuxer"]
-    with av.open(file, "r", format=demuxer, options=options, metadata_errors="replace", io_open=_refuse) as container:
+    with open_media(file, format=demuxer, options=options, io_open=_refuse) as container:
         stream = container.streams.best("audio")
         if not isinstance(stream, av.AudioStream) or stream.codec_context is None:
             raise FormatError("has no sound that can be decoded")
