@@ -23,8 +23,6 @@ callers that must not wait: they ask a thread instead.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class TouchfsError(Exception):
@@ -112,13 +110,26 @@ class WouldWaitError(Exception):
     """The operation would wait for a transaction of another thread or process, or for the disk."""
 
 
-@contextmanager
-def map_os_errors(path: str, problem: str = "") -> Iterator[None]:
-    """Raise the `os_error` of an OSError in the block. A `with` costs 0.7 µs, so the hottest reads do without."""
-    try:
-        yield
-    except OSError as error:
-        raise os_error(error, path, problem) from error
+class map_os_errors:
+    """Raise the `os_error` of an OSError in the block.
+
+    Not a generator: from Python 3.13 on, an error and the frame of a generator that raised from it keep each other, and
+    all that the callers hold, until the garbage collector comes. A `with` costs 0.4 µs, so the hottest reads do
+    without.
+    """
+
+    __slots__ = ("_path", "_problem")
+
+    def __init__(self, path: str, problem: str = "") -> None:
+        self._path = path
+        self._problem = problem
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError):
+            raise os_error(error, self._path, self._problem) from error
 
 
 def os_error(error: OSError, path: str, problem: str = "", *, offset: int | None = None) -> NotFoundError | SourceError:
