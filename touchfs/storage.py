@@ -1,7 +1,7 @@
 """The files that touchfs keeps on this machine beside the data: indexes, decompressed shards, states and logs.
 
-Indexes and decompressed shards can be made again, so they may be removed to save space. A state holds positions, which
-cannot, so it is removed only if its data are gone. A file that a mount uses is never removed.
+Indexes, decompressed shards and rendered slices can be made again, so they may be removed to save space. A state holds
+positions, which cannot, so it is removed only if its data are gone. A file that a mount uses is never removed.
 
 Only files with names that touchfs gives are listed, in touchfs's own directories. Nothing outside is ever removed.
 """
@@ -28,9 +28,10 @@ from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.source.decompressed import scratch_name
 from touchfs.source.fingerprint import parse_files
 from touchfs.source.scratch import Scratch
+from touchfs.source.scratch_space import is_used
 from touchfs.store.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
 
-INDEX, SCRATCH, STATE, LOG, WHERE = "index", "scratch", "state", "log", "where"
+INDEX, SCRATCH, VALUES, STATE, LOG, WHERE = "index", "scratch", "values", "state", "log", "where"
 # An index file that no dataset file names is a leftover once it is older than this; before, it may be in the making.
 _LEFT_OVER_SECONDS = 3600
 _DATASET_FILE_MAX = 256 << 20
@@ -39,11 +40,11 @@ _OURS = re.compile(r"[0-9a-f]{32}\..+")
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """An index, decompressed shard, state or log.
+    """An index, decompressed shard, state or log, or all small values of the scratch store.
 
-    `kind` is one of `INDEX`, `SCRATCH`, `STATE`, `LOG`. `about` is the dataset, shard or mount point that it belongs
-    to, or None if unknown. `size` is in bytes. `used` is the time of the last write or read, in seconds since 1970.
-    `is_gone`: its data no longer exist. `is_used`: a mount or another process uses it.
+    `kind` is one of `INDEX`, `SCRATCH`, `VALUES`, `STATE`, `LOG`, `WHERE`. `about` is the dataset, shard or mount point
+    that it belongs to, a text for values, or None if unknown. `size` is in bytes. `used` is the time of the last write
+    or read, in seconds since 1970. `is_gone`: its data no longer exist. `is_used`: a mount or another process uses it.
     """
 
     kind: str
@@ -63,6 +64,7 @@ def list_storage(state_dir: str | None = None) -> list[StoredItem]:
     items = [
         *_indexes(datasets, sources),
         *_scratch(datasets),
+        *_values(),
         *_states(state_dir, datasets, sources),
         *_filter_results(state_dir),
         *_logs(state_directory(state_dir), {log_path(mount.point, state_dir) for mount in mounted}),
@@ -87,6 +89,9 @@ def items_to_prune(items: Iterable[StoredItem], keep: int | None = None) -> list
 
 def remove(item: StoredItem) -> None:
     """Remove the files of an item. A file that is missing already is no error. Raises OSError."""
+    if item.kind in (SCRATCH, VALUES):
+        Scratch.configured().remove(item.files)
+        return
     for path in item.files:
         with suppress(FileNotFoundError):
             os.unlink(path)
@@ -142,7 +147,13 @@ def _scratch(datasets: list[_Dataset]) -> Iterator[StoredItem]:
     about = {store.path(name): path for name, path in _decompressed(datasets)}
     for path in store.stored():
         source = about.get(path)
-        yield _item(SCRATCH, source, [path], source is not None and _is_gone(source), store.is_used(path))
+        yield _item(SCRATCH, source, [path], source is not None and _is_gone(source), is_used(path))
+
+
+def _values() -> Iterator[StoredItem]:
+    """One item for all: there may be hundreds of thousands. The scratch store itself evicts single ones."""
+    if files := Scratch.configured().values():
+        yield _item(VALUES, f"{len(files):,} rendered slices and other small files", files, False, False)
 
 
 def _decompressed(datasets: list[_Dataset]) -> Iterator[tuple[str, str]]:

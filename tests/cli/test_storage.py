@@ -11,6 +11,7 @@ import pytest
 from speech import COMMAND
 
 import touchfs
+from touchfs.source.scratch import Scratch
 
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
 
@@ -69,6 +70,20 @@ def test_results_of_filters_are_listed_and_can_be_removed(home):
     assert places == {str(home / "state" / "touchfs"), str(home / "cache" / "touchfs")}
     run("storage", "prune", "--keep", "0")
     assert listed("where") == []
+
+
+def test_small_files_of_the_scratch_store_are_one_item(home):
+    store = Scratch(str(home / "cache" / "touchfs" / "scratch"))
+    for number in range(1200):
+        store.keep(f"{number:032x}", bytes(100))
+    (item,) = listed("values")
+    assert (len(item["files"]), item["size"]) == (1200, 1200 * 116)
+    shown = [line for line in run("storage", "ls").splitlines() if " values " in line]
+    assert len(shown) == 1 and "1,200 rendered slices and other small files" in shown[0]
+    run("storage", "prune", "--keep", "0")
+    assert listed("values") == listed("scratch") == []
+    store.keep(f"{0:032x}", b"again")
+    assert store.kept(f"{0:032x}") == b"again"
 
 
 def test_prune_removes_what_is_about_data_that_are_gone(home):

@@ -21,7 +21,7 @@ from touchfs.storage import StoredItem, items_to_prune, list_storage, remove
 def command() -> None:
     """List and remove indexes, states and logs.
 
-    touchfs keeps them for each dataset and mount, and also decompressed shards.
+    touchfs keeps them for each dataset and mount, and also decompressed shards and rendered slices.
 
     \b
     Example:

@@ -1,53 +1,49 @@
-"""The scratch store: a directory for files that can be made again, such as decompressed shards.
+"""The scratch store: a directory for files that can be made again, such as decompressed shards and rendered slices.
 
-    <32 hex digits>.scratch                complete and immutable: its name is a hash that identifies its content
-    .touchfs-tmp-<32 hex digits>.scratch   being written; its size includes the space reserved for it
-    .touchfs-scratch.lock                  locked while a process counts and removes files
+    <32 hex digits>.scratch          a file: complete and immutable, named by a hash that identifies its content
+    <32 hex digits>.value            a small value: a header with a checksum, and the bytes
+    .touchfs-tmp-<either of these>   being written; its size includes the space reserved for it
+    .touchfs-scratch.lock            locked while a process reserves room or removes files; holds the account
 
-Any number of processes share the store. Its only state is file locks, which end with the process that holds them. A
-writer holds an exclusive lock (flock) on its file, so an unfinished file that can be locked was left by a killed
-process, and the next writer removes it. A reader holds a shared lock, as a `ScratchFile`.
+Any number of processes share the store. File locks end with the process that holds them. A writer holds an exclusive
+lock (flock) on its file, so an unfinished file that can be locked was left by a killed process. The next writer removes
+it, or, if it had reserved no room yet, the next count. A reader of a file holds a shared lock, as a `ScratchFile`. A
+value is read whole and verified, so it needs no lock, and no flush to the disk when it is written.
 
-One limit applies to the total size of all files. A file that would exceed it evicts unlocked files, the least recently
-used first (opening a file sets its access time). If that does not free enough, nothing is evicted and the new file is
-refused. Other files in the directory are neither counted nor changed.
+One limit applies to the total size of all files. The account (`scratch_account.py`) says how much is used, so a new
+file costs no look at the others. Only if the account is lost, or says that the limit would be exceeded, all files are
+counted (`scratch_space.py`). Then unlocked files are evicted, the least recently used first (opening a file sets its
+access time), until a tenth of what may be evicted is free, so that the next count is far away. If that does not free
+enough, nothing is evicted and the new file is refused. Other files in the directory are neither counted nor changed.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
+import struct
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+import zlib
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import platformdirs
 
 from touchfs.errors import SourceError, UntrustedError, UsageError
 from touchfs.extent import Buffer
-from touchfs.posix.atomic import TEMPORARY_PREFIX
-from touchfs.posix.trust import (
-    check_trusted_directory,
-    check_trusted_file,
-    make_directory,
-    open_for_update,
-    open_trusted_unique,
-)
+from touchfs.posix.trust import open_trusted_unique
+from touchfs.source.scratch_space import Space, converted_errors
 
 DIRECTORY_VARIABLE, SIZE_VARIABLE = "TOUCHFS_SCRATCH_DIR", "TOUCHFS_SCRATCH_SIZE"
-# Default limit in bytes; never more than half of the disk space available to the store.
-SIZE_DEFAULT = 50 * 10**9
-# Space reserved beyond what is needed, if there is room: otherwise each written block would need its own reservation.
+# Space reserved at most beyond what is needed and an eighth: otherwise each written block would need a reservation.
 AHEAD_SIZE = 1 << 20
 
-_SUFFIX = ".scratch"
-_OURS = re.compile(rf"({re.escape(TEMPORARY_PREFIX)})?[0-9a-f]{{32}}{re.escape(_SUFFIX)}")
-_LOCK = ".touchfs-scratch.lock"
-_POLL_SECONDS = 0.05
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FILE, _VALUE = ".scratch", ".value"
+# Header of a value: magic, crc32 of its bytes, their number.
+_HEADER = struct.Struct("<4sIQ")
+_MAGIC = b"tfsv"
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)B?", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -85,18 +81,8 @@ class ScratchFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
-    path: str
-    stat: os.stat_result
-
-    @property
-    def is_complete(self) -> bool:
-        return not os.path.basename(self.path).startswith(TEMPORARY_PREFIX)
-
-
-@dataclass(frozen=True, slots=True)
 class Scratch:
-    """The store in a directory. A file's name is 32 hexadecimal digits: a hash of all inputs of its content."""
+    """The store in a directory. A name is 32 hexadecimal digits: a hash of all inputs of the content."""
 
     directory: str
     limit: int | None = None
@@ -108,36 +94,24 @@ class Scratch:
         directory = directory or os.path.join(platformdirs.user_cache_dir("touchfs"), "scratch")
         return cls(os.path.abspath(directory), parse_size(size) if size else None)
 
+    @property
+    def _space(self) -> Space:
+        return Space(self.directory, self.limit)
+
     def path(self, name: str) -> str:
         """Return the path of the complete file of this name."""
-        return os.path.join(self.directory, name + _SUFFIX)
+        return self._space.path(name + _FILE)
 
     def find(self, name: str) -> ScratchFile | None:
         """Return the locked file of this name, or None if it does not exist or is not trusted. Raises SourceError."""
-        try:
-            file = ScratchFile(self.path(name), open_trusted_unique(self.path(name), os.O_RDWR))
-            # An exclusive holder is about to unlink it, so this wait is short.
-            fcntl.flock(file._descriptor, fcntl.LOCK_SH)
-            if not file.exists:
+        with converted_errors(self.directory):
+            descriptor = _open(self.path(name))
+            if descriptor is None:
                 return None
-            os.utime(file._descriptor, ns=(time.time_ns(), os.fstat(file._descriptor).st_mtime_ns))
-        except (FileNotFoundError, UntrustedError):
-            return None
-        except OSError as error:
-            raise self._convert_error(error) from error
-        return file
-
-    def stored(self) -> list[str]:
-        """Return the paths of all complete files, sorted."""
-        try:
-            return sorted(file.path for file in self._files() if file.is_complete)
-        except FileNotFoundError:
-            return []
-
-    def is_used(self, path: str) -> bool:
-        """Return whether a process holds a lock on this file."""
-        with ExitStack() as stack:
-            return not _try_lock_path(path, stack)
+            file = ScratchFile(self.path(name), descriptor)
+            # An exclusive holder is about to unlink it, so this wait is short.
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            return file if file.exists else None
 
     def make(self, name: str, pieces: Iterable[Buffer], at_least: int = 0) -> ScratchFile:
         """Return the locked file of this name. If it is missing, write it from `pieces`, of at least `at_least` bytes.
@@ -145,53 +119,81 @@ class Scratch:
         Waits if another process is writing it. Raises SourceError if there is no room. Then, and after an error of
         `pieces`, the partial file is removed.
         """
-        try:
-            make_directory(self.directory)
-            check_trusted_directory(self.directory)
-            while (file := self.find(name)) is None:
-                with self._unfinished_file(name) as descriptor:
-                    if descriptor is None:
-                        time.sleep(_POLL_SECONDS)
-                    elif (file := self.find(name)) is None:  # another process may have made it since the last look
-                        return self._write(descriptor, name, pieces, at_least)
-        except UntrustedError as error:
-            message = f"{error.message}: correct that, or name another --scratch-dir"
-            raise SourceError(message, path=error.path) from error
-        except OSError as error:
-            raise self._convert_error(error) from error
-        return file
+        with converted_errors(self.directory):
+            if (file := self.find(name)) is None:
+                with self._space.unfinished_file(name + _FILE) as descriptor:
+                    if (file := self.find(name)) is None:  # another process may have made it since the last look
+                        file = self._write(descriptor, name, pieces, at_least)
+            return file
 
-    @contextmanager
-    def _unfinished_file(self, name: str) -> Iterator[int | None]:
-        """Open the unfinished file of this name, locked, and remove it at the end if it was not completed. Yields None
-        if another process is writing it.
+    def kept(self, name: str) -> bytes | None:
+        """Return the value of this name, or None if it does not exist, is damaged or is not trusted.
+
+        Raises SourceError.
         """
-        path = self._unfinished(name)
-        descriptor = open_for_update(path, os.O_RDWR)
-        try:
-            if not _try_lock(descriptor) or not _is_at(descriptor, path):
-                yield None
-                return
-            try:
-                yield descriptor
-            finally:
-                if _is_at(descriptor, path):
-                    os.unlink(path)
-        finally:
-            os.close(descriptor)
+        with converted_errors(self.directory):
+            descriptor = _open(self._space.path(name + _VALUE))
+            if descriptor is None:
+                return None
+            with open(descriptor, "rb", 0) as file:
+                header, value = file.read(_HEADER.size), file.readall()
+        return value if header == _header(value) else None
+
+    def keep(self, name: str, value: Buffer) -> None:
+        """Keep a small value, of kilobytes to megabytes, that can be made again, unless it is kept already.
+
+        It appears complete or not at all. A power failure may damage it, and then it counts as missing. Raises
+        SourceError if there is no room.
+        """
+        with converted_errors(self.directory), self._space.unfinished_file(name + _VALUE) as descriptor:
+            if self.kept(name) is None:
+                self._write_value(descriptor, name, value)
+
+    def kept_or_made(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """Return the value of this name. If it is missing, make it and keep it.
+
+        Waits if another process or thread is making it, so it is made once. If the store has no room or cannot be used,
+        the value is made and not kept. Raises what `make` raises.
+        """
+        with ExitStack() as stack:
+            descriptor = None
+            with suppress(SourceError), converted_errors(self.directory):
+                if (value := self.kept(name)) is not None:
+                    return value
+                descriptor = stack.enter_context(self._space.unfinished_file(name + _VALUE))
+                if (value := self.kept(name)) is not None:
+                    return value
+            value = make()
+            if descriptor is not None:
+                with suppress(SourceError), converted_errors(self.directory):
+                    self._write_value(descriptor, name, value)
+            return value
+
+    def stored(self) -> list[str]:
+        """Return the paths of all complete files, sorted."""
+        return self._paths(_FILE)
+
+    def values(self) -> list[str]:
+        """Return the paths of all values, sorted."""
+        return self._paths(_VALUE)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove files and values, even those in use. One that is missing already is no error. Raises OSError."""
+        self._space.remove(paths)
 
     def _write(self, descriptor: int, name: str, pieces: Iterable[Buffer], at_least: int) -> ScratchFile:
+        space, file_name = self._space, name + _FILE
         os.ftruncate(descriptor, 0)  # a killed process may have left data
-        room, size = self._reserve(descriptor, at_least), 0
+        room, size = space.reserve(descriptor, file_name, at_least, _ahead(at_least)), 0
         with open(descriptor, "wb", AHEAD_SIZE, closefd=False) as file:
             for piece in pieces:
                 size += len(piece)
                 if size > room:
-                    room = self._reserve(descriptor, size)
+                    room = space.reserve(descriptor, file_name, size, _ahead(size))
                 file.write(piece)
         os.ftruncate(descriptor, size)
         os.fsync(descriptor)
-        os.rename(self._unfinished(name), self.path(name))
+        space.complete(descriptor, file_name)
         scratch_file = ScratchFile(self.path(name), os.dup(descriptor))
         fcntl.flock(descriptor, fcntl.LOCK_SH)  # both descriptors share one open file, so they share its lock
         if not scratch_file.exists:
@@ -199,89 +201,34 @@ class Scratch:
             raise SourceError(message, path=scratch_file.path)
         return scratch_file
 
-    def _reserve(self, descriptor: int, needed: int) -> int:
-        """Reserve room for an unfinished file of at least `needed` bytes. Returns the size that it may have."""
-        with self._exclusive(), ExitStack() as locks:
-            own = os.fstat(descriptor)
-            files = list(self._files())
-            others = [file for file in files if file.stat.st_ino != own.st_ino]
-            others.sort(key=lambda file: (file.is_complete, file.stat.st_atime_ns))
-            used = sum(file.stat.st_size for file in others)
-            limit = self._limit(files)
-            evicted = []
-            for file in others if needed <= limit else []:
-                if file.is_complete and used + needed <= limit:
-                    break
-                if _try_lock_path(file.path, locks):
-                    evicted.append(file.path)
-                    used -= file.stat.st_size
-            if used + needed > limit:
-                taken = f", of which {used:,} are in use" if needed <= limit else ""
-                raise SourceError(
-                    f"takes {needed:,} bytes or more in the scratch store {self.directory}, and the limit of that is "
-                    f"{limit:,}{taken}: --scratch-size raises it"
-                )
-            for path in evicted:
-                os.unlink(path)
-            room = max(needed, min(needed + needed // 8 + AHEAD_SIZE, limit - used))
-            os.ftruncate(descriptor, room)
-            return room
+    def _write_value(self, descriptor: int, name: str, value: Buffer) -> None:
+        self._space.reserve(descriptor, name + _VALUE, _HEADER.size + len(value))
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(_header(value))
+            file.write(value)
+        self._space.complete(descriptor, name + _VALUE)
 
-    def _limit(self, files: Iterable[_File]) -> int:
-        if self.limit is not None:
-            return self.limit
-        disk = os.statvfs(self.directory)
-        stored = sum(file.stat.st_blocks for file in files) * 512
-        return min(SIZE_DEFAULT, (disk.f_bavail * disk.f_frsize + stored) // 2)
-
-    def _files(self) -> Iterator[_File]:
-        with os.scandir(self.directory) as entries:
-            for entry in entries:
-                if _OURS.fullmatch(entry.name):
-                    with suppress(FileNotFoundError, UntrustedError):
-                        yield _File(entry.path, check_trusted_file(entry.path))
-
-    @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        descriptor = open_for_update(os.path.join(self.directory, _LOCK), os.O_RDWR)
+    def _paths(self, suffix: str) -> list[str]:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _unfinished(self, name: str) -> str:
-        return os.path.join(self.directory, TEMPORARY_PREFIX + name + _SUFFIX)
-
-    def _convert_error(self, error: OSError) -> SourceError:
-        advice = "--scratch-dir names another place"
-        if error.errno in _FULL:
-            advice = f"free some space there, or {advice}"
-        return SourceError(f"the scratch store cannot be used: {error.strerror}; {advice}", path=self.directory)
+            names = [name for name, _ in self._space.files() if name.endswith(suffix) and not name.startswith(".")]
+        except FileNotFoundError:
+            return []
+        return [self._space.path(name) for name in sorted(names)]
 
 
-def _try_lock(descriptor: int) -> bool:
-    """Take an exclusive lock if the file is not locked; return whether it succeeded."""
+def _open(path: str) -> int | None:
+    """Open a complete file and set its access time; None if it does not exist or is not trusted."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        descriptor = open_trusted_unique(path, os.O_RDWR)
+    except (FileNotFoundError, UntrustedError):
+        return None
+    os.utime(descriptor, ns=(time.time_ns(), os.fstat(descriptor).st_mtime_ns))
+    return descriptor
 
 
-def _try_lock_path(path: str, stack: ExitStack) -> bool:
-    """Take an exclusive lock on a file until `stack` closes, if it is not locked; return whether it succeeded."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False
-    stack.callback(os.close, descriptor)
-    return _try_lock(descriptor) and _is_at(descriptor, path)
+def _ahead(size: int) -> int:
+    return size // 8 + min(size, AHEAD_SIZE)
 
 
-def _is_at(descriptor: int, path: str) -> bool:
-    """Return whether a path still names an open file."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False
+def _header(value: Buffer) -> bytes:
+    return _HEADER.pack(_MAGIC, zlib.crc32(value), len(value))
