@@ -1,4 +1,5 @@
-"""Limits of the memory that reading untrusted data may take.
+"""Limits of what untrusted data may make us do: the memory and the time that reading it takes, and the files that it
+may name.
 
 Ranges of files are read piece by piece and need no limit. Data that must be in memory as a whole is limited:
 
@@ -6,36 +7,49 @@ Ranges of files are read piece by piece and need no limit. Data that must be in 
     decoded  a recording or matrix that can only be decoded as a whole
     window   the part decoded at a time of a recording that is decoded in parts
 
+Recordings are decoded in child processes. One that takes over `decode_seconds` for a request is killed.
+
 A JSON text takes up to 25 times its size when it is parsed (`[],[],…`), and 2 to 5 times if it is mostly strings. An
 hour of speech with a time for each word has about 1 MB of it.
+
+    audio_root  the directory below which lie all files that data may name beside their shards; None: they name none
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from touchfs.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits in bytes; UsageError if one is not positive. `window` is not in the `repr`, as no index depends on it."""
+    """Limits in bytes and seconds; UsageError if one is not positive. `audio_root` is an absolute path.
+
+    `window`, `decode_seconds` and `audio_root` are not in the `repr`: no index depends on the first two, and
+    `Options.hashed` has the third.
+    """
 
     json: int = 16 * 10**6
     decoded: int = 10**9
     window: int = field(default=4 * 10**6, repr=False)
+    decode_seconds: float = field(default=5.0, repr=False)
+    audio_root: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if min(self.json, self.decoded, self.window) < 1:
             raise UsageError(f"limits are positive numbers of bytes, not {self.json}, {self.decoded}, {self.window}")
+        if not 0 < self.decode_seconds < inf:
+            raise UsageError(f"a time limit is a positive number of seconds, not {self.decode_seconds}")
 
 
 LIMITS = Limits()
 
 
-def too_long(text: str, limit: int) -> str:
-    """Return the message about a JSON text over the limit, where `text` names it."""
-    return f"{text} has over {limit:,} bytes, and longer JSON is not parsed: --max-json raises the limit"
+def too_long(text: str, limit: int, kind: str = "JSON") -> str:
+    """Return the message about a text over the limit of JSON: `text` names it, and `kind` says what else it is."""
+    return f"{text} has over {limit:,} bytes, and longer {kind} is not parsed: --max-json raises the limit"
 
 
 def too_large(limit: int) -> str:

@@ -1,8 +1,10 @@
 """Every form: its string in catalogs, its size, which is known without a read, and its content."""
 
 import io
+import os
 import struct
 import wave
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +15,42 @@ from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent
+from touchfs.form.beside import WHOLE, pcm_of, piece_of, span_of, whole_file
+from touchfs.form.recordings import Decoded, Pcm
 from touchfs.form.table import FORMS, parse_form
+from touchfs.form.unmeasured import Unmeasured, span_detail
 from touchfs.format import holes
-from touchfs.limits import LIMITS
+from touchfs.format.wav import build_header
+from touchfs.limits import LIMITS, Limits
+from touchfs.source.fingerprint import Fingerprint
 
-RANGES = ["bytes", "wav/8000", "wav/16000/2", "wav/2147483647", "npy/<i2", "npy/<f8", "npy/<u2", "npy/|i1", "npy/<i8"]
+RANGES = [
+    "bytes",
+    "wav/8000",
+    "wav/16000/2",
+    "wav/2147483647",
+    "wav/8000/1/s24",
+    "wav/8000/2/f64",
+    "npy/<i2",
+    "npy/<f8",
+    "npy/<u2",
+    "npy/|i1",
+    "npy/<i8",
+]
+# Of 50 samples
+FILE, DECODED = whole_file("a.wav", Fingerprint(44 + 100, 5)), Decoded(8000, 1)
+PCM_BESIDE, FILE_OF_PCM = pcm_of(Pcm(8000), FILE, 44)
 DETAILS = {
     "inline": b"text",
     "sparse": holes.pack(20, [(4, 8)]),
     "decoded/8000/2": struct.pack("<qq", 3, 5),
+    "decoded/8000/2/s24": struct.pack("<qq", 3, 5),
+    "unmeasured": struct.pack("<dd", 0.5, 1),
     "lilcom/2/3": b"",
+    "beside/bytes": FILE,
+    "beside/wav/8000": piece_of(PCM_BESIDE, DECODED, FILE_OF_PCM, 3, 5)[1],
+    "beside/decoded/8000/1": piece_of(WHOLE, DECODED, FILE, 3, 5)[1],
+    "beside/unmeasured": span_of(Unmeasured(), FILE, span_detail(3 / 8000, 8 / 8000))[1],
 }
 PCM = np.arange(-4000, 4000, dtype="<i2")
 
@@ -57,7 +85,9 @@ def test_a_form_of_a_later_version(form: str) -> None:
         *("bytes/", "bytes/1", "inline/x", "sparse/1", "wav", "wav/", "wav/x", "wav/0", "wav/-1", "wav/+8", "wav/08"),
         *("wav/8_000", "wav/ 8", "wav/8000/1", "wav/8000/0", "wav/8000/65536", "wav/4294967296", "wav/8000/2/2"),
         *("npy/", "npy/O", "npy/|O", "npy/x", "npy/i2", "npy/<i3", "npy/<V0", "npy/<i2,<i2", "npy/(2,f", "npy/<i2/1"),
-        *("decoded/8000", "decoded/0/1", "decoded/8000/0", "decoded/8000/1/1", "decoded/x/y"),
+        *("decoded/8000", "decoded/0/1", "decoded/8000/0", "decoded/8000/1/1", "decoded/x/y", "decoded/8000/1/s16"),
+        *("wav/8000/1/s16", "wav/8000/s24", "wav/8000/1/s20", "wav/8000/1/s24/x", "unmeasured/", "unmeasured/8000"),
+        *("beside", "beside/", "beside/x", "beside/inline", "beside/beside/bytes", "beside/wav/0", "beside/bytes/"),
         *("lilcom", "lilcom/", "lilcom/x", "lilcom/-1", "lilcom/1/", f"wav/{'9' * 5000}"),
     ],
 )
@@ -66,7 +96,7 @@ def test_a_form_that_no_writer_writes(form: str) -> None:
         parse_form(form)
 
 
-@pytest.mark.parametrize("form", ["sparse", "decoded/8000/1"])
+@pytest.mark.parametrize("form", ["sparse", "decoded/8000/1", "unmeasured"])
 @pytest.mark.parametrize("detail", [b"", b"x", bytes(15), b"\xff" * 16, bytes(17), b"\xff" * 40])
 def test_damaged_details(form: str, detail: bytes) -> None:
     with pytest.raises(FormatError, match="index with --force"):
@@ -95,13 +125,41 @@ def test_files_that_have_details() -> None:
     assert shown("lilcom/2/3", b"").size == parse_form("lilcom/2/3").size(1, b"") == 128 + 4 * 6
 
 
+def test_files_beside_the_shard(tmp_path: Path) -> None:
+    samples = PCM[:50]
+    soundfile.write(tmp_path / "a.wav", samples, 8000, "PCM_16")
+    os.utime(tmp_path / "a.wav", ns=(5, 5))
+    stored = (tmp_path / "a.wav").read_bytes()
+    limits = Limits(audio_root=str(tmp_path))
+    for form, data in (
+        ("beside/bytes", stored),
+        ("beside/wav/8000", build_header(10, 8000) + samples[3:8].tobytes()),
+        ("beside/decoded/8000/1", build_header(10, 8000) + samples[3:8].tobytes()),
+        ("beside/unmeasured", build_header(10, 8000) + samples[3:8].tobytes()),
+    ):
+        made = parse_form(form).content(Extent(MemorySource(b""), 0, 0), DETAILS[form], limits)
+        check_reads(made, data)
+        assert parse_form(form).size(0, DETAILS[form]) == (None if "unmeasured" in form else len(data))
+        assert parse_form(form).known_size(Extent(MemorySource(b""), 0, 0), DETAILS[form], limits) == len(data)
+        with pytest.raises(FormatError, match="--audio-root"):
+            shown(form, b"", DETAILS[form])
+        for damaged in (b"", DETAILS[form][:40], b"\xff" * 48 + b"a.wav"):
+            with pytest.raises(FormatError, match="damaged"):
+                parse_form(form).size(0, damaged)
+
+
 def test_only_recordings_have_a_duration() -> None:
     timings = {form: parse_form(form).timing(40, DETAILS.get(form, b"")) for form in [*RANGES, *DETAILS]}
-    assert {form: timing for form, timing in timings.items() if timing is not None} == {
+    assert {form: timing[:2] for form, timing in timings.items() if timing is not None} == {
         "wav/8000": (20, 8000),
         "wav/16000/2": (10, 16000),
         "wav/2147483647": (20, 2147483647),
+        "wav/8000/1/s24": (13, 8000),
+        "wav/8000/2/f64": (2, 8000),
         "decoded/8000/2": (5, 8000),
+        "decoded/8000/2/s24": (5, 8000),
+        "beside/wav/8000": (5, 8000),
+        "beside/decoded/8000/1": (5, 8000),
     }
 
 

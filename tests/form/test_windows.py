@@ -1,19 +1,22 @@
 """Recordings that are decoded in windows: any range of them is what a decode of all of it gives."""
 
 import io
-import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 from conformance import MemorySource, check_reads
+from recordings import decode_all, to_16_bits
 
 from touchfs.errors import FormatError, MissingExtraError, SourceError
 from touchfs.extent import Buffer, Content, Extent
 from touchfs.form.computed import KEPT_BYTES, ComputedContent
 from touchfs.form.recordings import Decoded, piece_detail
 from touchfs.limits import Limits
+from touchfs.media.decoder import shared
+from touchfs.media.decoder.pool import DecodePool
 
 RATE = 16000
 
@@ -40,7 +43,7 @@ def shown(data: bytes, channels: int, first: int, length: int, window: int) -> C
 def test_any_range_is_that_of_all_of_it(kind: str, channels: int, window: int) -> None:
     data = coded(kind, channels)
     first, length = (29_000, 1000) if window == 1 else (1000, 28_000)
-    whole = soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)[0][first : first + length]
+    whole = to_16_bits(decode_all(io.BytesIO(data)))[first : first + length]
     made = shown(data, channels, first, length, window)
     header = bytes(made.read(0, 44))
     if window == 1:  # a window a frame
@@ -52,15 +55,20 @@ def test_any_range_is_that_of_all_of_it(kind: str, channels: int, window: int) -
 def test_the_header_needs_no_decoding() -> None:
     made = shown(b"no recording", 1, 0, 2**20, 1000)
     assert soundfile.info(io.BytesIO(bytes(made.read(0, 44)) + bytes(8))).samplerate == RATE
-    with pytest.raises(FormatError, match="cannot be decoded"):
+    with pytest.raises(FormatError, match="not a recording"):
         made.read(44, 1)
 
 
-def test_what_is_missing_without_soundfile(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = shown(coded("FLAC", 1), 1, 0, 1000, 1000)
-    monkeypatch.setitem(sys.modules, "soundfile", None)
-    with pytest.raises(MissingExtraError, match=r"decoded with soundfile .*touchfs\[media\]"):
-        made.read(44, 1)
+def test_what_is_missing_without_pyav(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Coded recordings need it. PCM does not."""
+    (tmp_path / "av.py").write_text("raise ImportError('no PyAV here')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with DecodePool() as pool:
+        monkeypatch.setattr(shared, "shared_pool", lambda timeout: pool)
+        with pytest.raises(MissingExtraError, match=r"needs the media extra \(no PyAV here.*touchfs\[media\]"):
+            shown(coded("FLAC", 1), 1, 0, 1000, 1000).read(44, 1)
+        wav = coded("WAV", 1)
+        assert bytes(shown(wav, 1, 0, 1000, 1000).read(0, 2044)[44:]) == wav[44:2044]
 
 
 def test_only_windows_that_are_read_are_computed() -> None:

@@ -16,6 +16,7 @@ from touchfs.errors import FormatError
 from touchfs.extent import Memory, drive
 from touchfs.format import wav
 from touchfs.media import duration
+from touchfs.write.shar import audio
 
 
 class Short(Memory):
@@ -64,8 +65,11 @@ def test_lengths_are_those_that_soundfile_tells(
     source = Short(data, first)
     found = drive(duration.scan(len(data)), source)
     assert found[:3] == (rate, channels, frames)
-    is_pcm = form != "FLAC" and subtype in ("PCM_16", None)
-    assert found.pcm == (len(data) - 2 * channels * frames if is_pcm else 0)
+    assert found.sample_format == {"PCM_24": "s24", "FLOAT": "f32"}.get(subtype, "s16")
+    if form == "FLAC" or subtype == "ULAW":
+        assert found.pcm == 0
+    else:
+        assert data[found.pcm - 8 : found.pcm - 4] == b"data"
     if subtype == "PCM_16" and frames:
         assert source.reads == 1
 
@@ -83,14 +87,26 @@ FORMAT = chunk(b"fmt ", struct.pack("<HHIIHH", 1, 1, 8000, 16000, 2, 16))
 
 def test_what_comes_before_the_data_is_passed_over() -> None:
     data = riff(chunk(b"JUNK", bytes(10_001)), FORMAT, chunk(b"LIST", bytes(3)), chunk(b"data", bytes(100)))
-    assert drive(duration.scan(len(data)), Short(data, 512)) == (8000, 1, 50, len(data) - 100)
+    assert drive(duration.scan(len(data)), Short(data, 512)) == (8000, 1, 50, "s16", len(data) - 100)
 
 
 def test_a_length_that_was_never_filled_in_is_that_of_the_rest() -> None:
     for size in (0, 2**32 - 1, 0x7FFFF000):
         data = bytearray(riff(FORMAT, chunk(b"data", bytes(100))))
         data[4:8] = data[40:44] = struct.pack("<I", size)
-        assert drive(duration.scan(len(data)), Short(bytes(data), 512)) == (8000, 1, 50, len(data) - 100)
+        assert drive(duration.scan(len(data)), Short(bytes(data), 512)) == (8000, 1, 50, "s16", len(data) - 100)
+
+
+@pytest.mark.parametrize("bits", [8, 12, 16, 20, 24, 32])
+def test_samples_of_any_width_take_whole_bytes(bits: int) -> None:
+    """Also for the writer of Shar, which needs the length of a recording for its manifest."""
+    width = (bits + 7) // 8 * 2
+    fmt = struct.pack("<HHIIHH", wav.PCM, 2, 16000, 16000 * width, width, bits)
+    data = b"WAVEfmt " + struct.pack("<I", len(fmt)) + fmt + b"data" + struct.pack("<I", 1000 * width)
+    data = b"RIFF" + struct.pack("<I", len(data) + 1000 * width) + data + bytes(1000 * width)
+    found = drive(duration.scan(len(data)), Memory(data))
+    assert found is not None
+    assert found.frames == soundfile.info(io.BytesIO(data)).frames == audio.scan(data).num_samples == 1000
 
 
 def test_a_coding_whose_frames_are_not_bytes_does_not_tell() -> None:
@@ -123,10 +139,13 @@ def test_the_short_way_says_what_the_long_one_does(changes: list[tuple[int, int]
     except FormatError:
         found = None
     if data[:4] != b"fLaC":
-        width = told.bits // 8 * told.channels if told else 0
-        if told and width:
-            pcm = told.data_offset if (told.codec, told.bits) == (wav.PCM, 16) else 0
-            assert found == (told.rate, told.channels, told.data_size // width, pcm)
+        width = (told.bits + 7) // 8 if told else 0
+        is_pcm = told and told.bits >= 8 and (told.codec, width) in {*((1, n) for n in (1, 2, 3, 4)), (3, 4), (3, 8)}
+        if told and (is_pcm or (told.codec in (6, 7) and told.bits == 8)):
+            assert (*found[:3], found.pcm) == (
+                *(told.rate, told.channels, told.data_size // (width * told.channels)),
+                told.data_offset if is_pcm else 0,
+            )
         else:
             assert found is None
 

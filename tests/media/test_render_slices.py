@@ -10,11 +10,19 @@ from recordings import decode_all, ffmpeg, make, to_16_bits
 from touchfs.errors import UsageError
 from touchfs.extent import Memory, drive
 from touchfs.format import wav
+from touchfs.media.coding.sample_format import WIDTHS
 from touchfs.media.decoder.pool import DecodePool
+from touchfs.media.slices.media_info import MediaInfo
 from touchfs.media.slices.probe import probe
-from touchfs.media.slices.render import Rendering, pcm_slice, render, renderer, slice_length, wav_size
+from touchfs.media.slices.render import pcm_slice, render, renderer
+from touchfs.media.slices.rendering import Rendering
 
 FIRST, LENGTH = 30_001, 40_000
+
+
+def wav_size(info: MediaInfo, length: int, rendering: Rendering) -> int:
+    width = WIDTHS[rendering.format_of(info.channels, info.default_format)] * rendering.channels_of(info.channels)
+    return 44 + rendering.length_of(length, info.rate) * width
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +92,7 @@ def test_a_slice_is_cut_first_and_then_resampled(directory, pool, kind, rate):
     rendering = Rendering(rate=rate, channels="mono")
     data = render(content, info, FIRST, LENGTH, pool, rendering)
     count = math.ceil(LENGTH * rate / 44100)
-    assert slice_length(info, LENGTH, rendering) == count
+    assert rendering.length_of(LENGTH, info.rate) == count
     assert len(data) == wav_size(info, LENGTH, rendering)
     assert data == render(content, info, FIRST, LENGTH, pool, rendering)
     header = drive(wav.scan(len(data)), Memory(data))
@@ -137,7 +145,7 @@ def test_what_a_rendering_cannot_be(directory, pool):
 
 
 def test_a_long_slice_keeps_its_rate(directory, pool, monkeypatch):
-    monkeypatch.setattr("touchfs.media.slices.render._CONVERTED_MAX", 100_000)
+    monkeypatch.setattr("touchfs.media.slices.render.SAMPLES_MAX", 100_000)
     content = Memory(made(directory, "s16").read_bytes())
     info = probe(content, pool)
     for rendering in (Rendering(rate=16000), Rendering(file="flac")):

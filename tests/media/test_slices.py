@@ -241,6 +241,15 @@ def test_a_long_slice_is_decoded_in_parts(directory, pool, monkeypatch):
         assert np.array_equal(read_slice(content, info, 1, 10**9, pool).samples, whole[1:]), name
 
 
+def test_a_recording_cut_off_after_its_headers_is_empty(directory, pool):
+    data = make(directory, "headers.ogg", 16000, 1, "-c:a", "libvorbis").read_bytes()
+    content = Memory(b"OggS".join(data.split(b"OggS")[:3]))
+    kept = probe(content, pool).to_bytes()
+    info = MediaInfo.from_bytes(kept, content.size)
+    assert (info.frames, info.packets is not None and len(info.packets)) == (0, 0)
+    assert read_slice(content, info, 0, 100, pool).samples.shape == (0, 1)
+
+
 def test_what_is_kept_is_checked(directory, pool):
     path = make(directory, "a.mp3", 44100, 2)
     content, info = opened(path, pool)
@@ -263,3 +272,13 @@ def test_the_sound_is_what_was_encoded(directory, pool):
     content, info = opened(path, pool)
     pcm = read_slice(content, info, 44100, 44100, pool)
     assert np.abs(pcm.samples / 32768 - sound(44100, 2)[44100:88200]).max() < 1e-4
+
+
+@pytest.mark.parametrize("junk", [b"\0", bytes(1000), b"\xff", b"\xff\xfb", random.Random(1).randbytes(3000)], ids=len)
+def test_what_comes_after_the_last_frame_of_an_mp3_is_no_sound(tmp_path, pool, junk):
+    path = make(tmp_path, "a.mp3", 44100, 2)
+    whole = decode_all(path)
+    path.write_bytes(path.read_bytes() + junk)
+    content, info = opened(path, pool)
+    assert info.frames == len(whole)
+    assert np.array_equal(read_slice(content, info, 0, info.frames, pool, "f32").samples, whole)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent
 from touchfs.limits import Limits
+from touchfs.source.store import StoredFile
+
+if TYPE_CHECKING:
+    from touchfs.media.slices.read_slice import PcmSlice
 
 
 class Timing(NamedTuple):
-    """The length of a recording: `frames` samples per channel at `rate` Hz."""
+    """The length of a recording: `frames` samples per channel at `rate` Hz.
+
+    `channels` and `sample_format` are those of its WAV file, or None if that is another file.
+    """
 
     frames: int
     rate: int
+    channels: int | None = None
+    sample_format: str | None = None
 
 
 class Form(ABC):
@@ -25,17 +35,41 @@ class Form(ABC):
 
     __slots__ = ()
 
-    # False if the file is made from `detail` alone: the shard's file need not exist, and `content` ignores the extent.
+    # False if the file is made from `detail`, or from a file beside the shard that it names: the shard's file need not
+    # exist, and `content` ignores the extent.
     reads_shard: ClassVar[bool] = True
 
     @abstractmethod
-    def size(self, length: int, detail: bytes) -> int:
-        """Size in bytes of the file that `length` stored bytes become. Reads nothing, so `stat` costs nothing."""
+    def size(self, length: int, detail: bytes) -> int | None:
+        """Size in bytes of the file that `length` stored bytes become; None if it cannot be known without reading them.
+
+        Reads nothing, so `stat` costs nothing.
+        """
 
     @abstractmethod
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
         """The content of the file that is stored in an extent. Reads nothing of it yet."""
 
+    def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
+        """As `size`, also from what this process has read of the extent before. Never waits."""
+        return self.size(extent.size, detail)
+
+    def beside(self, detail: bytes, limits: Limits) -> StoredFile | None:
+        """The file beside the shard that has the bytes; None if there is none. Accesses nothing."""
+        return None
+
     def timing(self, length: int, detail: bytes) -> Timing | None:
         """The length of the recording that `length` stored bytes become; None if the form does not tell it."""
         return None
+
+    def known_timing(self, extent: Extent, detail: bytes) -> Timing | None:
+        """As `timing`, also from what this process has read of the extent before. Never waits."""
+        return self.timing(extent.size, detail)
+
+    def measured(self, extent: Extent, detail: bytes, limits: Limits) -> Timing | None:
+        """As `timing`. Blocks while the recording is read, if nothing else tells its length."""
+        return self.timing(extent.size, detail)
+
+    def samples(self, extent: Extent, detail: bytes, limits: Limits) -> PcmSlice:
+        """The samples of the recording, as they are decoded: those of a lossy coding are not rounded to 16 bits yet."""
+        raise FormatError("is no recording")

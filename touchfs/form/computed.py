@@ -1,7 +1,8 @@
 """Content that is computed in windows: its size is known in advance, and a window is computed when it is first read.
 
 The last `KEPT_BYTES` of windows are cached per process; older ones are computed again. So however large a content is,
-at most `KEPT_BYTES` and one window per reader are in memory.
+at most `KEPT_BYTES` and one window per reader are in memory. Contents of the same name share their windows: a file that
+is opened again is not computed again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 from touchfs.errors import FormatError
 
@@ -19,14 +20,19 @@ KEPT_BYTES = 1 << 26
 class ComputedContent:
     """Content of `size` bytes. `render(offset, length)` returns one window; `offset` is a multiple of `window`.
 
+    `name` identifies the bytes and their windows; by default no other content has the same.
+
     Reading raises whatever `render` raises. Readers of one content wait for each other, as they mostly need the same
     window.
     """
 
-    __slots__ = ("_lock", "_render", "_window", "size")
+    __slots__ = ("_lock", "_name", "_render", "_window", "size")
 
-    def __init__(self, size: int, window: int, render: Callable[[int, int], bytes]) -> None:
+    def __init__(
+        self, size: int, window: int, render: Callable[[int, int], bytes], name: Hashable | None = None
+    ) -> None:
         self.size = size
+        self._name: Hashable = object() if name is None else name
         self._window = window
         self._render = render
         self._lock = threading.Lock()
@@ -40,7 +46,7 @@ class ComputedContent:
         """Read a range if all its windows are cached; else None."""
         pieces = []
         for number, first, last in self._pieces(offset, length):
-            data = _windows.get((self, number))
+            data = _windows.get((self._name, number))
             if data is None:
                 return None
             pieces.append(data[first:last])
@@ -56,13 +62,13 @@ class ComputedContent:
             offset += last - first
 
     def _at(self, number: int) -> bytes:
-        data = _windows.get((self, number))
+        data = _windows.get((self._name, number))
         if data is None:
             with self._lock:
-                data = _windows.get((self, number))
+                data = _windows.get((self._name, number))
                 if data is None:
                     data = self._compute(number)
-                    _windows.add((self, number), data)
+                    _windows.add((self._name, number), data)
         return data
 
     def _compute(self, number: int) -> bytes:
@@ -76,7 +82,7 @@ class ComputedContent:
 
 class _WindowCache:
     def __init__(self) -> None:
-        self._data: OrderedDict[tuple[ComputedContent, int], bytes] = OrderedDict()
+        self._data: OrderedDict[tuple[Hashable, int], bytes] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._after_fork)
@@ -84,10 +90,10 @@ class _WindowCache:
     def _after_fork(self) -> None:
         self._lock = threading.Lock()  # another thread may have held it at the fork
 
-    def get(self, window: tuple[ComputedContent, int]) -> bytes | None:
+    def get(self, window: tuple[Hashable, int]) -> bytes | None:
         return self._data.get(window)
 
-    def add(self, window: tuple[ComputedContent, int], data: bytes) -> None:
+    def add(self, window: tuple[Hashable, int], data: bytes) -> None:
         with self._lock:
             if window not in self._data:
                 self._size += len(data)

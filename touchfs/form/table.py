@@ -5,8 +5,12 @@
     sparse                   pieces of a file with holes, end to end
     npy/DTYPE                elements of a NumPy dtype, one-dimensional
     lilcom/N[/M…]            an array of this shape compressed by lilcom; the file is its .npy of 32-bit floats
-    wav/RATE[/CHANNELS]      headerless PCM, 16-bit little-endian, mono by default
-    decoded/RATE/CHANNELS    a recording in any coding; the file is a WAV of some of its samples
+    wav/RATE[/CHANNELS[/FORMAT]]
+                             headerless PCM, mono and s16 by default (little-endian; touchfs.media.coding.sample_format)
+    decoded/RATE/CHANNELS[/FORMAT]
+                             a recording in any coding; the file is a WAV of some of its samples, s16 by default
+    unmeasured               a recording of unknown rate and length; the file is a WAV of some seconds of it
+    beside/FORM              a file below the audio root, or a piece of it in a form of recordings
 
 A new form is a class and a row of this table. Nothing else names forms but the reader of the shards that have it.
 """
@@ -18,8 +22,10 @@ from collections.abc import Callable, Mapping
 from touchfs.errors import FormatError
 from touchfs.form.arrays import Lilcom, Npy
 from touchfs.form.base import Form
+from touchfs.form.beside import WHOLE, Beside
 from touchfs.form.plain import BYTES, INLINE, SPARSE
 from touchfs.form.recordings import Decoded, Pcm
+from touchfs.form.unmeasured import Unmeasured
 
 # The functions that make a form from its parameters, which are strings.
 FORMS: Mapping[str, Callable[..., Form]] = {
@@ -28,8 +34,10 @@ FORMS: Mapping[str, Callable[..., Form]] = {
     "sparse": lambda: SPARSE,
     "npy": Npy,
     "lilcom": lambda *shape: Lilcom(tuple(map(int, shape))),
-    "wav": lambda rate, channels=1: Pcm(int(rate), int(channels)),
-    "decoded": lambda rate, channels: Decoded(int(rate), int(channels)),
+    "wav": lambda rate, channels=1, *sample_format: Pcm(int(rate), int(channels), *sample_format),
+    "decoded": lambda rate, channels, *sample_format: Decoded(int(rate), int(channels), *sample_format),
+    "unmeasured": Unmeasured,
+    "beside": lambda *form: _beside(parse_form("/".join(form))),
 }
 
 
@@ -46,6 +54,12 @@ def parse_form(text: str) -> Form:
     if str(form) != text:  # as `wav/+8000`
         raise _damaged(text)
     return form
+
+
+def _beside(form: Form) -> Form:
+    if form is not BYTES and not isinstance(form, Pcm | Decoded | Unmeasured):
+        raise FormatError(f"no file beside a shard has the form {form}")
+    return WHOLE if form is BYTES else Beside(form)
 
 
 def _damaged(text: str) -> FormatError:

@@ -20,10 +20,13 @@ _LAST_BLOCK, _BLOCK_SIZE = 1 << 31, 34
 
 
 class StreamInfo(NamedTuple):
-    """The format of a FLAC file: `rate` in Hz, and `frames`, the samples per channel; 0 if the writer did not know."""
+    """The format of a FLAC file: `rate` in Hz, `bits` of a sample, and `frames`, the samples per channel; 0 if the
+    writer did not know.
+    """
 
     rate: int
     channels: int
+    bits: int
     frames: int
 
 
@@ -37,4 +40,4 @@ def parse_stream_info(head: Buffer) -> StreamInfo:
     rate = numbers >> 44
     if not rate:
         raise FormatError("a FLAC file without a sample rate", offset=0)
-    return StreamInfo(rate, (numbers >> 41 & 7) + 1, numbers & (1 << 36) - 1)
+    return StreamInfo(rate, (numbers >> 41 & 7) + 1, (numbers >> 36 & 31) + 1, numbers & (1 << 36) - 1)

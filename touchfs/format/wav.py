@@ -19,6 +19,8 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Reads
 
 PCM = 1
+FLOAT = 3
+ALAW, MULAW = 6, 7
 EXTENSIBLE = 0xFFFE
 
 # RIFF or RF64, size of all that follows these 8 bytes, WAVE
@@ -66,8 +68,8 @@ def header_size(data_size: int) -> int:
     return _BEFORE_DATA_RF64 if _needs_rf64(data_size) else _BEFORE_DATA
 
 
-def build_header(data_size: int, rate: int, channels: int = 1, bits: int = 16) -> bytes:
-    """Return the header of a PCM file with `data_size` bytes of data. Raises FormatError for impossible values."""
+def build_header(data_size: int, rate: int, channels: int = 1, bits: int = 16, codec: int = PCM) -> bytes:
+    """Return the header of a file with `data_size` bytes of PCM or floats. Raises FormatError for impossible values."""
     frame_size = channels * bits // 8
     if not (
         0 <= data_size < 2**63
@@ -80,7 +82,7 @@ def build_header(data_size: int, rate: int, channels: int = 1, bits: int = 16) -
         raise FormatError(
             f"no WAV header can describe {data_size} bytes, {channels} channels of {bits} bits at {rate} Hz", offset=0
         )
-    fmt = _CHUNK.pack(b"fmt ", _FMT.size) + _FMT.pack(PCM, channels, rate, rate * frame_size, frame_size, bits)
+    fmt = _CHUNK.pack(b"fmt ", _FMT.size) + _FMT.pack(codec, channels, rate, rate * frame_size, frame_size, bits)
     riff_size = header_size(data_size) - _CHUNK.size + data_size
     if not _needs_rf64(data_size):
         return _RIFF.pack(b"RIFF", riff_size, b"WAVE") + fmt + _CHUNK.pack(b"data", data_size)

@@ -10,25 +10,27 @@ from typing import NamedTuple
 
 from touchfs.extent import Buffer, Reads
 from touchfs.format import flac, wav
+from touchfs.media.coding.sample_format import WIDTHS, format_of_bits, format_of_wav
 
 # Size of the first read. A shorter answer is enough if it has at least USUAL_SIZE bytes.
 HEAD_SIZE, USUAL_SIZE = 512, 44
 # RIFF, size, WAVE; "fmt ", 16, codec, channels, rate, bytes a second, bytes a frame, bits; data, size
 _USUAL = struct.Struct("<4s4x12sHHI4xHH4sI")
 _WAVE_FMT_16 = b"WAVEfmt " + struct.pack("<I", 16)
-_PCM_BITS = 16
 _SIZE_MAX = 0x7FFF0000  # larger values mean "not known yet"
 
 
 class AudioInfo(NamedTuple):
     """The format of a recording: `rate` in Hz, and `frames`, the number of samples per channel.
 
-    `pcm` is the offset in bytes of the first sample if the recording is 16-bit PCM in a WAV, else 0.
+    `sample_format` is what it decodes to (`touchfs.media.coding.sample_format`). `pcm` is the offset in bytes of the
+    first sample if the data of a WAV are such samples, else 0.
     """
 
     rate: int
     channels: int
     frames: int
+    sample_format: str = "s16"
     pcm: int = 0
 
 
@@ -43,7 +45,7 @@ def scan(size: int) -> Reads[AudioInfo | None]:
         return usual
     if head[: len(flac.MAGIC)] == flac.MAGIC:
         info = flac.parse_stream_info(head)
-        return AudioInfo(*info) if info.frames else None
+        return AudioInfo(info.rate, info.channels, info.frames, format_of_bits(info.bits)) if info.frames else None
     reads = wav.scan(size)
     next(reads)
     try:
@@ -52,10 +54,7 @@ def scan(size: int) -> Reads[AudioInfo | None]:
             request = reads.send((yield request))
     except StopIteration as end:
         found: wav.Wav = end.value
-    width = found.bits // 8 * found.channels
-    if not width:
-        return None
-    return _info(found.codec, found.rate, found.channels, found.bits, found.data_size // width, found.data_offset)
+    return _info(found.codec, found.rate, found.channels, found.bits, found.data_size, found.data_offset)
 
 
 def usual_wav(head: Buffer, size: int) -> AudioInfo | None:
@@ -71,9 +70,13 @@ def usual_wav(head: Buffer, size: int) -> AudioInfo | None:
         and width
         and rate
     ):
-        return _info(codec, rate, channels, bits, length // width, USUAL_SIZE)
+        return _info(codec, rate, channels, bits, length, USUAL_SIZE)
     return None
 
 
-def _info(codec: int, rate: int, channels: int, bits: int, frames: int, data_offset: int) -> AudioInfo:
-    return AudioInfo(rate, channels, frames, data_offset if codec == wav.PCM and bits == _PCM_BITS else 0)
+def _info(codec: int, rate: int, channels: int, bits: int, size: int, data_offset: int) -> AudioInfo | None:
+    """The format of a WAV with `size` bytes of data; None for codings whose packets have to be counted."""
+    sample_format = format_of_wav(codec, bits)
+    if sample_format is not None:
+        return AudioInfo(rate, channels, size // (WIDTHS[sample_format] * channels), sample_format, data_offset)
+    return AudioInfo(rate, channels, size // channels) if codec in (wav.ALAW, wav.MULAW) and bits == 8 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 AUDIO = frozenset(
@@ -10,10 +11,39 @@ AUDIO = frozenset(
 VIDEO = frozenset({"avi", "mkv", "mov", "mp4", "webm"})
 # Headerless, so of unknown rate.
 _PCM = "pcm"
+_NOT_CUT = frozenset({"au", "avi", "caf", "sph", "wma"})
+# Their headers have rate, channels and length.
+_HEADED = frozenset({"wav", "flac"})
 
 
 @lru_cache
 def is_recording(extension: str | None) -> bool:
     """True if a field of this extension, such as `flac` or `left.flac`, is a recording."""
-    last = (extension or "").rpartition(".")[2].lower()
+    last = coding_of(extension)
     return last in AUDIO or last in VIDEO or last == _PCM
+
+
+@lru_cache
+def can_be_cut(extension: str | None) -> bool:
+    """True if a field of this extension is a recording of which `touchfs.media.slices` reads parts."""
+    last = coding_of(extension)
+    return (last in AUDIO or last in VIDEO) and last not in _NOT_CUT
+
+
+def coding_of(extension: str | None) -> str:
+    """The last part of an extension in lower case: `flac` of `left.FLAC`."""
+    return (extension or "").rpartition(".")[2].lower()
+
+
+def has_header(extension: str) -> bool:
+    """True if a recording of this extension has a header with rate, channels and length."""
+    return coding_of(extension) in _HEADED
+
+
+def recordings_among(extensions: Iterable[str]) -> list[str]:
+    """The extensions of a sample's files that can be decoded, in order of preference: the first is its recording.
+
+    WAV and FLAC precede other audio, which precedes video. Among these the order of `extensions` counts.
+    """
+    found = [extension for extension in extensions if coding_of(extension) in AUDIO | VIDEO]
+    return sorted(found, key=lambda each: (not has_header(each), coding_of(each) in VIDEO))

@@ -32,6 +32,12 @@ class SplitFile:
         """None: each piece has its own."""
         return None
 
+    @property
+    def identity(self) -> str | None:
+        """Those of all pieces."""
+        identities = [piece.identity for piece in self._pieces]
+        return None if None in identities else "\0".join(map(str, identities))
+
     def open(self) -> None:
         """Open and verify all pieces now. Raises ChangedError, NotFoundError or SourceError."""
         for piece in self._pieces:

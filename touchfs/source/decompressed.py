@@ -216,6 +216,11 @@ class DecompressedFile(LocalFile):
         self._compressed = compressed
         self._compressed_fingerprint = fingerprint
 
+    @property
+    def identity(self) -> str | None:
+        """That of the compressed file: its decompressed form may be evicted and made again."""
+        return f"{os.path.abspath(self._compressed)}\0{self._compressed_fingerprint.hashed}"
+
     def open(self) -> None:
         """Open and verify now. Raises ChangedError if the compressed file changed, and SourceError."""
         try:

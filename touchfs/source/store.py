@@ -68,6 +68,14 @@ class StoredFile(Source, Protocol):
         ...
 
     @property
+    def identity(self) -> str | None:
+        """A text that no other bytes have, and no other version of them: what is made from them is kept under it.
+
+        None if the version is not known; after the first read it is.
+        """
+        ...
+
+    @property
     def is_verified(self) -> bool:
         """True if it was verified within the last second, so that `read` need not verify it again."""
         ...
@@ -107,6 +115,13 @@ class Store(Protocol):
         """The file at a path, which must match the fingerprint; by default, the one at its first read.
 
         This accesses nothing, so it never waits.
+        """
+        ...
+
+    def open_beneath(self, root: str, path: str, fingerprint: Fingerprint | None = None) -> StoredFile:
+        """As `open`, for a regular file by its path relative to a directory, which neither the path nor links leave.
+
+        This accesses nothing, either: opening the file raises SourceError if the path leads out of the root.
         """
         ...
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.extent import Buffer
+from touchfs.format import wav
 
 # The type of an array, and the value of full scale. Integers are scaled by powers of 2.
 _FORMATS: dict[str, tuple[str, int]] = {
@@ -26,6 +27,22 @@ FORMATS = tuple(_FORMATS)
 # Bytes of a sample in a file
 WIDTHS = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4, "f64": 8}
 
+# The formats of the data of a WAV file, by its codec and the bytes of a sample
+_OF_WAV = {
+    **{(wav.PCM, width): name for name, width in WIDTHS.items() if name[0] in "us"},
+    **{(wav.FLOAT, width): name for name, width in WIDTHS.items() if name[0] == "f"},
+}
+
+
+def format_of_wav(codec: int, bits: int) -> str | None:
+    """The format of the data of a WAV file, whose samples take whole bytes; None if the data have to be decoded."""
+    return _OF_WAV.get((codec, (bits + 7) // 8)) if bits >= 8 else None
+
+
+def format_of_bits(bits: int) -> str:
+    """The format that has room for lossless samples of so many bits."""
+    return "s16" if bits <= 16 else "s24" if bits <= 24 else "s32"
+
 
 def dtype(sample_format: str) -> np.dtype[Any]:
     """The type of the array that holds samples of a format."""
@@ -35,6 +52,12 @@ def dtype(sample_format: str) -> np.dtype[Any]:
 def is_float(sample_format: str) -> bool:
     """Return whether the samples are floats, with full scale 1."""
     return sample_format in ("f32", "f64")
+
+
+def wav_header(data_size: int, rate: int, channels: int, sample_format: str) -> bytes:
+    """The header of a WAV file. Raises FormatError for values that no header can describe."""
+    codec = wav.FLOAT if is_float(sample_format) else wav.PCM
+    return wav.build_header(data_size, rate, channels, 8 * WIDTHS[sample_format], codec)
 
 
 def convert_samples(samples: NDArray[Any], source: str, target: str) -> NDArray[Any]:

@@ -68,9 +68,17 @@ def _operations() -> dict[str, Operation] | str:
         from touchfs.media.decoder.convert import convert
         from touchfs.media.decoder.decode import decode
         from touchfs.media.decoder.demux import demux
+        from touchfs.media.decoder.demux_video import demux_video
+        from touchfs.media.decoder.render_frames import render_frames
     except (ImportError, OSError) as error:  # OSError: the module is installed, its library is not
         return f"decoding recordings needs the media extra ({error}): pip install 'touchfs[media]'"
-    return {"convert": convert, "decode": decode, "demux": demux}
+    return {
+        "convert": convert,
+        "decode": decode,
+        "demux": demux,
+        "demux_video": demux_video,
+        "render_frames": render_frames,
+    }
 
 
 def _import_all(package: str) -> None:

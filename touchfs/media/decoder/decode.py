@@ -18,6 +18,7 @@ from touchfs.extent import Buffer
 from touchfs.media.coding.sample_format import convert_samples, dtype
 from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.messages import Message
+from touchfs.media.decoder.packet import make_packet
 
 if TYPE_CHECKING:
     from av import AudioFrame
@@ -62,7 +63,7 @@ def decode(request: Message, _: ContentFile) -> tuple[dict[str, Any], list[Buffe
     for packet, length in zip(packets, np.frombuffer(lengths, "<u4").tolist(), strict=True):
         if position + length <= 0:
             with suppress(av.FFmpegError):
-                decoder.decode(av.Packet(packet))
+                decoder.decode(make_packet(packet))
         else:
             block = decode_packet(decoder, packet, source)
             if block.shape != (length, values["channels"]):
@@ -99,7 +100,7 @@ def open_decoder(coding: str, extradata: bytes, rate: int, channels: int) -> Aud
 
 def decode_packet(decoder: AudioCodecContext, packet: bytes, sample_format: str) -> NDArray[Any]:
     """Decode one packet to samples of shape (frames, channels); no samples if it has none yet."""
-    blocks = [_samples(frame, sample_format) for frame in decoder.decode(av.Packet(packet))]
+    blocks = [_samples(frame, sample_format) for frame in decoder.decode(make_packet(packet))]
     if len(blocks) == 1:
         return blocks[0]
     return np.concatenate(blocks) if blocks else np.empty((0, decoder.channels), dtype(sample_format))

@@ -19,6 +19,7 @@ import av
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.media.coding.flac_frames import parse_frame, parse_stream_info
+from touchfs.media.coding.mpeg import is_frame_header
 from touchfs.media.coding.packet_length import VorbisLength, opus_length, vorbis_headers
 from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.decode import LIBAV_FORMATS, decode_packet, open_decoder
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from av import AudioStream, Packet
+    from av.container import InputContainer
 
 _SKIP_SAMPLES = struct.Struct("<II")  # at the begin, at the end
 # Until a decoder has a format, in packets
 _TRIED_PACKETS = 16
+_MPEG = ("mp1", "mp2", "mp3")
 # Matroska's blocks have a header of 4 bytes or more before the packet.
 _HEADER_MAX = 64
 # No packet of sound is larger.
@@ -46,9 +49,7 @@ def demux(request: Message, file: ContentFile) -> tuple[dict[str, Any], list[Buf
     """
     if not hasattr(av.Packet, "has_sidedata"):
         return {"missing": "PyAV 16 or newer is needed for this recording: pip install -U av"}, []
-    options = {"protocol_whitelist": "", "enable_drefs": "0"}
-    demuxer = request.values["demuxer"]
-    with open_media(file, format=demuxer, options=options, io_open=_refuse) as container:
+    with open_container(request.values["demuxer"], file) as container:
         stream = container.streams.best("audio")
         if not isinstance(stream, av.AudioStream) or stream.codec_context is None:
             raise FormatError("has no sound that can be decoded")
@@ -56,6 +57,12 @@ def demux(request: Message, file: ContentFile) -> tuple[dict[str, Any], list[Buf
             if other is not stream and hasattr(other, "discard"):  # newer PyAV: pictures need not be read
                 other.discard = av.stream.Discard.all
         return _read_packets(container.demux(stream), stream, file)
+
+
+def open_container(demuxer: str, file: ContentFile) -> InputContainer:
+    """Open a file with a demuxer, so that it opens nothing else. Raises av.FFmpegError."""
+    options = {"protocol_whitelist": "", "enable_drefs": "0"}
+    return open_media(file, format=demuxer, options=options, io_open=_refuse)
 
 
 def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
@@ -78,7 +85,9 @@ def _read_packets(packets: Any, stream: AudioStream, file: ContentFile) -> tuple
         if packet.is_corrupt or packet.pos is None or packet.pos < 0 or packet.size > _PACKET_MAX:
             raise FormatError("is damaged or cut short")
         data = bytes(packet)
-        offset = _locate(file, data, packet.pos, end)
+        if coding in _MPEG and not is_frame_header(data):
+            continue  # no frame, such as zeros after the last one: decoders pass over it
+        offset = locate(file, data, packet.pos, end)
         end = offset + len(data)
         offsets.append(offset)
         sizes.append(len(data))
@@ -103,7 +112,7 @@ def _read_packets(packets: Any, stream: AudioStream, file: ContentFile) -> tuple
     return values, [extradata, offsets.tobytes(), sizes.tobytes(), lengths.tobytes()]
 
 
-def _locate(file: ContentFile, data: bytes, position: int, end: int) -> int:
+def locate(file: ContentFile, data: bytes, position: int, end: int) -> int:
     """The offset of a packet in the file, near where libav says it is, or after the packet before."""
     if file.read_at(position, len(data)) == data:
         return position

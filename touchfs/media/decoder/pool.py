@@ -20,11 +20,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from touchfs.errors import FormatError, MissingExtraError, SourceError, SourceTimeoutError, TouchfsError
+from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
 from touchfs.extent import Buffer, Content
+from touchfs.limits import LIMITS
 from touchfs.media.decoder.messages import Message, MessageError, connect, receive, send
 
-TIMEOUT_SECONDS = 5.0
 # Address space of a child besides what Python and the libraries take when it starts, which is about 200 MB.
 MEMORY = 512 << 20
 
@@ -43,7 +43,7 @@ class DecodePool:
     when it is first needed. A process that forks does not share its children: the copy starts its own.
     """
 
-    def __init__(self, children: int = 2, timeout: float = TIMEOUT_SECONDS, memory: int = MEMORY) -> None:
+    def __init__(self, children: int = 2, timeout: float = LIMITS.decode_seconds, memory: int = MEMORY) -> None:
         self.timeout = timeout
         self._children = children
         self._memory = memory
@@ -59,9 +59,9 @@ class DecodePool:
     ) -> Message:
         """Run an operation of `child.py` and return its answer. The child may read ranges of `content`.
 
-        Raises FormatError if the recording cannot be decoded, needs too much memory or crashes the decoder;
-        SourceTimeoutError if that takes over `timeout` + `extra_seconds`, without the time of reading `content`;
-        MissingExtraError without the libraries; SourceError if no process can be started; the errors of `content`.
+        Raises FormatError if the recording cannot be decoded, crashes the decoder, or needs too much memory, or more
+        time than `timeout` + `extra_seconds`, without that of reading `content`; MissingExtraError without the
+        libraries; SourceError if no process can be started; the errors of `content`.
         """
         if self._pid != os.getpid():
             self._reset()
@@ -94,9 +94,9 @@ class DecodePool:
 
     def _reset(self) -> None:
         """Begin without children. After a fork those of the parent process are dropped, and go on for the parent."""
-        self._pid = os.getpid()
         self._slots = threading.BoundedSemaphore(self._children)
         self._idle: deque[_Child] = deque()
+        self._pid = os.getpid()  # last, as a thread that reads it goes on with the new ones
 
     def _take(self) -> _Child:
         while self._idle:
@@ -171,7 +171,7 @@ class _Child:
                 else:
                     send(self._connection, {"failed": True})
         except TimeoutError as error:
-            raise SourceTimeoutError(f"decoding takes over {seconds:g} s, the limit") from error
+            raise FormatError(f"decoding takes over {seconds:g} s, the limit: --decode-timeout raises it") from error
         except (MessageError, OSError) as error:
             raise FormatError("cannot be decoded: the decoder crashed, or took too much memory or time") from error
         return failure or answer

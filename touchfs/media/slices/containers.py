@@ -9,12 +9,14 @@ from __future__ import annotations
 from touchfs.errors import FormatError
 from touchfs.extent import Reads
 from touchfs.media.coding import w64
+from touchfs.media.coding.mpeg import is_frame_header
 
 # libav's demuxer of each container that is not read by touchfs itself
 DEMUXERS = {
     "aac": "aac",
     "aiff": "aiff",
     "amr": "amr",
+    "avi": "avi",
     "matroska": "matroska",
     "mov": "mov",
     "mp3": "mp3",
@@ -44,6 +46,8 @@ def detect(size: int) -> Reads[tuple[str, int]]:
 def _by_magic(head: bytes) -> str:
     if head[:4] in (b"RIFF", b"RF64", b"BW64") and head[8:12] == b"WAVE":
         return "wav"
+    if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
+        return "avi"
     if head.startswith(w64.MAGIC):
         return "w64"
     if head.startswith(b"fLaC"):
@@ -61,6 +65,6 @@ def _by_magic(head: bytes) -> str:
     if len(head) > 3 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
         if head[1] & 0xF6 == 0xF0:
             return "aac"
-        if head[1] & 0x06 and head[2] & 0xF0 != 0xF0 and head[2] & 0x0C != 0x0C:
+        if is_frame_header(head):
             return "mp3"
     raise FormatError(f"not a recording that can be sliced: it begins with {head[:12]!r}", offset=0)

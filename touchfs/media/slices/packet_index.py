@@ -63,6 +63,12 @@ class PacketIndex:
         ):
             raise FormatError("its packets do not fit in the file: it is damaged")
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes in memory."""
+        columns = (self.offsets, self.sizes, self.piece_counts, self.lengths, self.starts, self.first_pieces)
+        return sum(column.nbytes for column in columns)
+
     def to_bytes(self) -> bytes:
         """The columns as bytes, compressed. The caller keeps their numbers of entries and `head`."""
         ends = self.offsets[:-1] + self.sizes[:-1]
@@ -84,9 +90,10 @@ class PacketIndex:
             raise FormatError(_DAMAGED)
         columns = []
         for dtype, count in (("<i8", pieces), ("<u4", pieces), ("<u4", packets), ("<u4", packets)):
-            width = np.dtype(dtype).itemsize * count
-            columns.append(np.frombuffer(raw[:width], np.uint8).reshape(-1, count).T.copy().view(dtype)[:, 0])
-            raw = raw[width:]
+            width = np.dtype(dtype).itemsize
+            planes = np.frombuffer(raw[: width * count], np.uint8).reshape(width, count)
+            columns.append(planes.T.copy().view(dtype)[:, 0])
+            raw = raw[width * count :]
         gaps, sizes, piece_counts, lengths = columns
         offsets = np.cumsum(gaps + np.concatenate([np.zeros(1, np.int64), sizes])[:-1]) if pieces else gaps
         return cls(offsets.astype(np.int64), sizes, piece_counts, lengths, head)
@@ -100,4 +107,4 @@ def _sums(values: Counts) -> Offsets:
 
 def _planes(column: NDArray[np.generic]) -> bytes:
     """First the lowest byte of each value, then the next: equal bytes lie together, which compresses better."""
-    return column.view(np.uint8).reshape(len(column), -1).T.tobytes()
+    return column.view(np.uint8).reshape(len(column), column.itemsize).T.tobytes()

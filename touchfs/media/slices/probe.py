@@ -17,13 +17,15 @@ from touchfs.errors import FormatError
 from touchfs.extent import Content, Reads, drive
 from touchfs.format import wav
 from touchfs.media.coding import flac_frames, ogg, w64
+from touchfs.media.coding.sample_format import format_of_bits, format_of_wav
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.containers import DEMUXERS, detect
 from touchfs.media.slices.media_info import MediaInfo
 from touchfs.media.slices.packet_index import PacketIndex
 from touchfs.media.slices.reading import Exactly
 
-_PCM, _FLOAT, _ALAW, _MULAW = 1, 3, 6, 7  # codecs of WAV, as in mmreg.h
+# libav's names by codec of a WAV and bytes of a sample
+_G711 = {(wav.ALAW, 1): "pcm_alaw", (wav.MULAW, 1): "pcm_mulaw"}
 # A child has a second more for so many bytes. An hour of AMR has 6 MB in 180,000 packets, and takes 2 s.
 _BYTES_A_SECOND = 2e6
 # type and size of a block of metadata; the last one has bit 7 set
@@ -49,17 +51,13 @@ def probe(content: Content, pool: DecodePool) -> MediaInfo:
 
 def _pcm(header: wav.Wav, container: str, size: int) -> MediaInfo | None:
     """The recording of a WAV of PCM, floats or G.711; None for other codings."""
-    width = (header.bits + 7) // 8
-    formats = {
-        (_PCM, 1): ("pcm_u8", "u8"),
-        **{(_PCM, n): (f"pcm_s{8 * n}le", f"s{8 * n}") for n in (2, 3, 4)},
-        **{(_FLOAT, n): (f"pcm_f{8 * n}le", f"f{8 * n}") for n in (4, 8)},
-        (_ALAW, 1): ("pcm_alaw", "s16"),
-        (_MULAW, 1): ("pcm_mulaw", "s16"),
-    }
-    if (header.codec, width) not in formats:
+    width, found = (header.bits + 7) // 8, format_of_wav(header.codec, header.bits)
+    if found is not None:
+        coding, sample_format = "pcm_u8" if found == "u8" else f"pcm_{found}le", found
+    elif (header.codec, width) in _G711:
+        coding, sample_format = _G711[header.codec, width], "s16"
+    else:
         return None
-    coding, sample_format = formats[header.codec, width]
     return MediaInfo(
         container=container,
         coding=coding,
@@ -98,18 +96,13 @@ def _flac(begin: int, size: int) -> Reads[MediaInfo]:
         coding="flac",
         rate=stream.rate,
         channels=stream.channels,
-        sample_format=_format_of(stream.bits),
+        sample_format=format_of_bits(stream.bits),
         frames=frames,
         file_size=size,
         offset=offset,
         size=size - offset,
         extradata=stream_info,
     )
-
-
-def _format_of(bits: int) -> str:
-    """The format of lossless samples of so many bits."""
-    return "s16" if bits <= 16 else "s24" if bits <= 24 else "s32"
 
 
 def _ogg(audio: ogg.OggAudio, size: int) -> MediaInfo:
@@ -128,7 +121,7 @@ def _ogg(audio: ogg.OggAudio, size: int) -> MediaInfo:
         coding=audio.coding,
         rate=audio.rate,
         channels=audio.channels,
-        sample_format=_format_of(audio.bits) if audio.coding == "flac" else "f32",
+        sample_format=format_of_bits(audio.bits) if audio.coding == "flac" else "f32",
         frames=frames,
         file_size=size,
         extradata=audio.extradata,

@@ -22,12 +22,10 @@ from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.media_info import MediaInfo
 from touchfs.media.slices.packet_index import PacketIndex
 from touchfs.media.slices.preroll import first_packet
-from touchfs.media.slices.reading import Exactly, read_exactly
+from touchfs.media.slices.reading import Exactly, read_exactly, read_pieces
 
 # Values (samples of all channels) that one request decodes: 8 MB of 32 bits, 24 s of CD. It takes up to 0.1 s.
 _VALUES_MAX = 1 << 21
-# Packets that lie this near in a file are read at once; others, between which there is a picture, are not.
-_GAP_MAX = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ def _indexed(content: Content, info: MediaInfo, index: PacketIndex, first: int, 
     start = first_packet(index, info.coding, info.rate, needed)
     chosen = slice(int(index.first_pieces[start]), int(index.first_pieces[last]))
     offsets, sizes = index.offsets[chosen], index.sizes[chosen]
-    data, places = _read_pieces(content, offsets, sizes)
+    data, places = read_pieces(content, offsets, sizes)
     return _Packets(
         data,
         np.stack([places, sizes], 1).astype("<u4"),
@@ -130,22 +128,6 @@ def _indexed(content: Content, info: MediaInfo, index: PacketIndex, first: int, 
         index.lengths[start:last],
         begin - int(index.starts[start]),
     )
-
-
-def _read_pieces(content: Content, offsets: NDArray[np.int64], sizes: NDArray[np.uint32]) -> tuple[Buffer, Any]:
-    """Read pieces of a file, near ones at once. Returns the bytes, and where in them each piece begins."""
-    ends = offsets + sizes
-    jumps = offsets[1:] - ends[:-1]
-    seams = [0, *(np.flatnonzero((jumps < 0) | (jumps > _GAP_MAX)) + 1).tolist(), len(offsets)]
-    places = np.empty(len(offsets), np.int64)
-    blocks: list[Buffer] = []
-    size = 0
-    for first, last in pairwise(seams):
-        begin, end = int(offsets[first]), int(ends[last - 1])
-        blocks.append(read_exactly(content, begin, end - begin))
-        places[first:last] = offsets[first:last] - begin + size
-        size += end - begin
-    return blocks[0] if len(blocks) == 1 else b"".join(blocks), places
 
 
 def _column(values: list[Any]) -> NDArray[np.uint32]:

@@ -4,13 +4,14 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 import av
 import numpy as np
 import soundfile
 
 SECONDS = 9
-AMR = Path(__file__).parent.parent / "data/media/speech.amr"
+AMR = Path(__file__).parent / "data/media/speech.amr"
 
 
 @cache
@@ -44,10 +45,10 @@ def make_amr(directory: Path) -> Path:
     return Path(shutil.copy(AMR, directory / "a.amr"))
 
 
-def decode_all(path: Path) -> np.ndarray:
+def decode_all(path: Path | BinaryIO) -> np.ndarray:
     """Decode from the start with PyAV, whose libav is the same as that of slices."""
     blocks = []
-    with av.open(str(path)) as container:
+    with av.open(str(path) if isinstance(path, Path) else path) as container:
         for frame in container.decode(container.streams.best("audio")):
             values = frame.to_ndarray()
             blocks.append(values.T if frame.format.is_planar else values.reshape(-1, len(frame.layout.channels)))
