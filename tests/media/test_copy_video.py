@@ -1,0 +1,197 @@
+import random
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+from videos import VIDEOS, ffmpeg, hashes, make, turned, variable
+
+from touchfs.errors import FormatError, UsageError
+from touchfs.extent import Memory
+from touchfs.media.decoder.pool import DecodePool
+from touchfs.media.video.frames import frames_in
+from touchfs.media.video.probe_video import probe_video
+from touchfs.media.video.remux import remux
+from touchfs.media.video.render_frames import render_frames
+
+SPANS = 10
+SOURCES = [*VIDEOS, "variable.mp4", "turned-90.mp4"]
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with DecodePool(timeout=60) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("videos")
+
+
+def source(directory, name):
+    if name == "variable.mp4":
+        return variable(directory)
+    return turned(directory, 90) if name.startswith("turned") else make(directory, name)
+
+
+def copied(path, start, end, pool):
+    content = Memory(path.read_bytes())
+    return remux(content, probe_video(content, pool), start, end)
+
+
+class Counted(Memory):
+    """A content that counts the bytes that are read."""
+
+    count = 0
+
+    def read(self, offset, length):
+        self.count += length
+        return super().read(offset, length)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_copy_shows_what_ffmpeg_shows_of_the_span(directory, tmp_path, pool, name):
+    path = source(directory, name)
+    content = Memory(path.read_bytes())
+    info = probe_video(content, pool)
+    chooser = random.Random(name)
+    every = ("-vsync", "passthrough")
+    whole = hashes("-i", str(path), *every)
+    frames = frames_in(info, 0, 100)
+    assert len(frames) == len(whole)
+    for _ in range(SPANS):
+        first = chooser.randrange(len(frames) - 1)
+        last = chooser.randrange(first + 1, min(first + 80, len(frames)))
+        start, end = info.to_seconds(int(frames[first])), info.to_seconds(int(frames[last]))
+        copy = tmp_path / "0000.mp4"
+        copy.write_bytes(remux(content, info, start, end))
+        assert hashes("-i", str(copy)) == whole[first:last]
+        if name != "fragmented.mp4":  # where ffmpeg goes to the next key frame for the last frame before it
+            seek = ("-ss", f"{start:.6f}", "-to", f"{end:.6f}", "-i", str(path), *every)
+            assert hashes(*seek) == whole[first:last]
+
+
+@pytest.mark.parametrize("name", ["h264.mp4", "vp9.webm", "mpeg4.avi", "mjpeg.mov"])
+def test_the_same_span_has_the_same_bytes(directory, pool, name):
+    path = source(directory, name)
+    assert copied(path, 3.21, 4.56, pool) == copied(path, 3.21, 4.56, pool)
+
+
+@pytest.mark.parametrize("name", ["mjpeg.mov", "mpeg4.avi", "prores.mov"])
+def test_pcm_is_cut_to_the_sample(directory, tmp_path, pool, name):
+    path = source(directory, name)
+    decode = ("-map", "0:a", "-f", "s16le", "-c:a", "pcm_s16le", "-")
+    whole = np.frombuffer(ffmpeg("-i", str(path), *decode), "<i2")
+    for start, end in ((0.0, 1.0), (3.2, 5.52), (10.04, 12.0)):
+        copy = tmp_path / "0000.mp4"
+        copy.write_bytes(copied(path, start, end, pool))
+        samples = np.frombuffer(ffmpeg("-i", str(copy), *decode), "<i2")
+        first = round(start * 44100)
+        assert abs(len(samples) - (end - start) * 44100) <= 44100 / 25
+        assert np.array_equal(samples, whole[first : first + len(samples)])
+
+
+@pytest.mark.parametrize("name", ["h264.mp4", "h264.mkv", "vp9.webm", "reordered.avi", "hevc.mkv", "mpeg2.mkv"])
+def test_sound_is_where_the_pictures_are(directory, tmp_path, pool, name):
+    path = source(directory, name)
+    copy = tmp_path / "0000.mp4"
+    for start in (4.0, 7.76):
+        copy.write_bytes(copied(path, start, start + 2, pool))
+        part = sound_from(copy, 0.2, 1.5)
+        whole = sound_from(path, start + 0.19, 1.52)
+        scores = [float(part @ whole[begin : begin + len(part)]) for begin in range(882)]
+        assert abs(int(np.argmax(scores)) - 441) <= 44  # 1 ms, which are the ticks of Matroska
+
+
+def sound_from(path, start: float, seconds: float) -> np.ndarray:
+    """The sound from a time on, by the times of libav's frames: one channel at 44.1 kHz."""
+    result = np.zeros(int(seconds * 44100), np.float32)
+    with av.open(str(path)) as container:
+        resampler = av.AudioResampler("fltp", "mono", 44100)
+        for frame in container.decode(audio=0):
+            begin = round((frame.pts * frame.time_base - start) * 44100)
+            for block in resampler.resample(frame):
+                values = block.to_ndarray()[0]
+                first, last = max(begin, 0), min(begin + len(values), len(result))
+                if first < last:
+                    result[first:last] = values[first - begin : last - begin]
+    return result
+
+
+def test_a_span_may_begin_before_the_pictures(directory, tmp_path, pool):
+    path = directory / "late.mkv"
+    options = ("-itsoffset", "1", "-i", str(make(directory, "h264.mp4")), "-i", str(make(directory, "mjpeg.mov")))
+    ffmpeg(*options, "-map", "0:v", "-map", "1:a", "-c", "copy", str(path))
+    copy = tmp_path / "0000.mp4"
+    copy.write_bytes(copied(path, 0.5, 2.0, pool))
+    assert hashes("-i", str(copy)) == hashes("-i", str(path))[:25]
+    times = ffmpeg("-i", str(copy), "-map", "0:v:0", "-f", "framemd5", "-").decode().splitlines()
+    assert Fraction(times[-25].split(",")[2]) in (12, 13)  # half a second of sound comes first
+
+
+def test_little_is_read_of_a_video_of_an_hour(directory, pool):
+    path = directory / "long.mp4"
+    ffmpeg("-stream_loop", "299", "-i", str(make(directory, "h264.mp4")), "-c", "copy", str(path))
+    content = Counted(path.read_bytes())
+    info = probe_video(content, pool)
+    assert content.count < 1.1 * content.size + 1_000_000
+    kept = info.to_bytes()
+    assert len(kept) < content.size / 20
+    content.count = 0
+    copy = remux(content, info, 1800, 1805)
+    assert content.count < 0.01 * content.size
+    assert len(copy) < 0.01 * content.size
+
+
+def test_what_has_no_pictures_is_an_error(directory, pool):
+    for name, options in (("sound.mp4", ("-vn", "-c:a", "aac")), ("sound.mkv", ("-vn", "-c:a", "flac"))):
+        with pytest.raises(FormatError, match="no pictures"):
+            probe_video(Memory(make(directory, name, *options).read_bytes()), pool)
+    for name, options in (("sound.wav", ("-vn",)), ("sound.mp3", ("-vn",))):
+        with pytest.raises(FormatError, match="no video"):
+            probe_video(Memory(make(directory, name, *options).read_bytes()), pool)
+
+
+def test_a_cover_is_no_video(directory, pool):
+    make(directory, "sound.m4a", "-vn", "-c:a", "aac")
+    picture, sound = directory / "cover.png", directory / "sound.m4a"
+    ffmpeg("-i", str(make(directory, "h264.mp4")), "-frames:v", "1", str(picture))
+    inputs = ("-i", str(sound), "-i", str(picture), "-map", "0", "-map", "1", "-c", "copy")
+    ffmpeg(*inputs, "-disposition:v", "attached_pic", str(directory / "covered.m4a"))
+    with pytest.raises(FormatError, match="no pictures"):
+        probe_video((Memory((directory / "covered.m4a").read_bytes())), pool)
+
+
+def test_an_avi_whose_order_nobody_knows_is_an_error(directory, pool):
+    packed = make(directory, "packed.avi", "-c:v", "libxvid", "-bf", "2", "-an")
+    h264 = make(directory, "h264.avi", "-c:v", "libx264", "-bf", "2", "-an")
+    for path in (packed, h264):
+        with pytest.raises(FormatError, match="does not say how to seek"):
+            probe_video(Memory(path.read_bytes()), pool)
+
+
+def test_impossible_spans(directory, pool):
+    path = make(directory, "h264.mp4")
+    for start, end in ((5, 5), (6, 5), (100, 200), (-2, -1)):
+        with pytest.raises(UsageError, match="no frames"):
+            copied(path, start, end, pool)
+    for start in (float("nan"), float("inf"), -1e300):
+        with pytest.raises(UsageError, match="no video has a time"):
+            copied(path, start, 5, pool)
+    content = Memory(path.read_bytes())
+    with pytest.raises(FormatError, match="when it was looked at"):
+        remux(Memory(b"short"), probe_video(content, pool), 0, 1)
+
+
+def test_streams_that_an_mp4_stores_in_another_form_are_not_copied(directory, pool):
+    """H.264 of transport streams has no lengths of its parts, and AAC of them has headers."""
+    annex_b = make(directory, "annex-b.avi", "-c:v", "libx264", "-bf", "0", "-an")
+    adts = directory / "adts.avi"
+    ffmpeg("-i", str(make(directory, "aac.ts", "-c:v", "mpeg2video", "-c:a", "aac")), "-c", "copy", str(adts))
+    for path in (annex_b, adts):
+        content = Memory(path.read_bytes())
+        info = probe_video(content, pool)
+        with pytest.raises(FormatError, match="does not fit in an MP4"):
+            remux(content, info, 1, 2)
+        assert len(list(render_frames(content, info, frames_in(info, 1, 2), pool))) == 25

@@ -1,0 +1,73 @@
+"""Videos in many codings, made by ffmpeg, and what ffmpeg shows of them."""
+
+import subprocess
+from pathlib import Path
+
+SECONDS = 12
+RATE = 25
+X264 = ("-c:v", "libx264", "-g", "50", "-bf", "3")
+AAC = ("-c:a", "aac", "-aac_pns", "0")  # without noise, which no two decodes share
+VP9 = ("-c:v", "libvpx-vp9", "-b:v", "200k", "-cpu-used", "8", "-deadline", "realtime", "-g", "60")
+VP8 = ("-c:v", "libvpx", "-b:v", "200k", "-cpu-used", "8", "-auto-alt-ref", "1", "-lag-in-frames", "16", "-g", "60")
+# name and options of ffmpeg; those of the sound last
+VIDEOS = {
+    "h264.mp4": (*X264, *AAC),
+    "fragmented.mp4": (*X264, *AAC, "-movflags", "+frag_keyframe+empty_moov"),
+    "open.mp4": (*X264, "-x264-params", "open-gop=1", "-an"),
+    "h264.mkv": (*X264, "-c:a", "libvorbis"),
+    "hevc.mkv": ("-c:v", "libx265", "-x265-params", "log-level=none", "-g", "50", "-c:a", "flac"),
+    "vp9.webm": (*VP9, "-c:a", "libopus"),
+    "vp8.webm": (*VP8, "-c:a", "libvorbis"),
+    "av1.mkv": ("-c:v", "libaom-av1", "-cpu-used", "8", "-usage", "realtime", "-g", "50", "-c:a", "libopus"),
+    "mpeg4.avi": ("-c:v", "mpeg4", "-g", "30", "-c:a", "pcm_s16le"),
+    "reordered.avi": ("-c:v", "mpeg4", "-bf", "2", "-g", "30", "-c:a", "libmp3lame"),
+    "mpeg2.mkv": ("-c:v", "mpeg2video", "-bf", "2", "-g", "25", "-c:a", "mp2"),
+    "mjpeg.mov": ("-c:v", "mjpeg", "-c:a", "pcm_s16le"),
+    "mjpeg.avi": ("-c:v", "mjpeg", "-an"),
+    "theora.mkv": ("-c:v", "libtheora", "-c:a", "libvorbis"),
+    "ffv1.mkv": ("-c:v", "ffv1", "-c:a", "flac"),
+    "prores.mov": ("-c:v", "prores", "-c:a", "pcm_s24le"),
+    "ntsc.mp4": (*X264, "-r", "30000/1001", *AAC),
+}
+
+
+def make(
+    directory: Path, name: str, *options: str, size: str = "160x120", rate: float = RATE, seconds: int = SECONDS
+) -> Path:
+    target = directory / name
+    if not target.exists():
+        inputs = ("-f", "lavfi", "-i", f"testsrc2=duration={seconds}:size={size}:rate={rate}")
+        sound = ("-f", "lavfi", "-i", f"aevalsrc=sin(2*PI*t*(300+40*t))/2:s=44100:d={seconds}")
+        ffmpeg(*inputs, *sound, *(options or VIDEOS[name]), "-threads", "1", str(target))
+    return target
+
+
+def variable(directory: Path) -> Path:
+    """Frames of two lengths."""
+    options = ("-vf", r"select=not(lt(mod(n\,7)\,2))", "-vsync", "vfr", *X264, *AAC)
+    return make(directory, "variable.mp4", *options)
+
+
+def turned(directory: Path, degrees: int) -> Path:
+    target = directory / f"turned-{degrees}.mp4"
+    source = make(directory, "h264.mp4")
+    if not target.exists():
+        ffmpeg("-i", str(source), "-c", "copy", "-metadata:s:v", f"rotate={degrees}", str(target))
+    return target
+
+
+def ffmpeg(*arguments: str) -> bytes:
+    return subprocess.run(["ffmpeg", "-v", "error", "-y", *arguments], capture_output=True, check=True).stdout
+
+
+def hashes(*arguments: str) -> list[str]:
+    """The hashes of the frames that ffmpeg shows."""
+    text = ffmpeg(*arguments, "-map", "0:v:0", "-f", "framemd5", "-").decode()
+    return [line.split(",")[-1].strip() for line in text.splitlines() if not line.startswith("#")]
+
+
+def frame_times(path: Path) -> list[float]:
+    """The times of frames, as ffprobe decodes them."""
+    entries = ("-select_streams", "v:0", "-show_entries", "frame=best_effort_timestamp_time", "-of", "csv=p=0")
+    text = subprocess.run(["ffprobe", "-v", "error", *entries, path], capture_output=True, check=True, text=True).stdout
+    return sorted(float(line.strip(",")) for line in text.split())
