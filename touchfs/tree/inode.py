@@ -2,7 +2,7 @@
 
 So inodes need no table, have the same number in every process and after a remount, and a number is never reused for
 another file: a shard that changes gets a new id. In view 0 the rows are the fixed entries, row 1 is the root. Shard id
-0 is a view's own directory.
+0 is a view's own directory. Only in the view `slices` the row is another number, which holds until the mount ends.
 """
 
 from __future__ import annotations
