@@ -54,13 +54,13 @@ def speaker_id(speaker: str) -> str:
     return _quote(_QUOTED_IN_SPEAKER, speaker)
 
 
-def utterance_ids(key: str, number: int, speaker: str | None) -> tuple[str, str]:
-    """Return the id of a segment, `[<speaker>-]<key>-<segment>`, and the id of its speaker.
+def utterance_ids(recording: str, number: int, speaker: str | None) -> tuple[str, str]:
+    """Return the id of a segment, `[<speaker>-]<recording>-<segment>`, and the id of its speaker.
 
-    Without a speaker, both are the same, as is the custom in Kaldi. Where only some segments of a data set have a
-    speaker, pass the key as the speaker of the others: only then are all in Kaldi's order.
+    `recording` is an id. Without a speaker, both are the same, as is the custom in Kaldi. Where only some segments of a
+    data set have a speaker, pass the recording as the speaker of the others: only then are all in Kaldi's order.
     """
-    name = f"{recording_id(key)}-{number:04d}"
+    name = f"{recording}-{number:04d}"
     if not speaker:
         return name, name
     return f"{speaker_id(speaker)}-{name}", speaker_id(speaker)

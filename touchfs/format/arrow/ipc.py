@@ -3,7 +3,9 @@
 A file has a magic, a stream of messages (the schema, then batches of rows, each a metadata flatbuffer and a body of
 buffers), and a footer that repeats the schema and has the position of each batch. Columns are integers or `binary`,
 uncompressed and without nulls. Any Arrow library reads the files written here, and files of others within these limits
-are read here.
+are read here. Columns of `utf8` and of floats of 64 bits are only written.
+
+A file can also be written in parts: `build_head`, any number of `build_batch`, and `build_end`.
 
 Parsing validates everything but reads no body: it costs the same for a hundred rows and a hundred million, and every
 column is a view into the file. So only the first and last offset of a binary column are checked, and the offsets of
@@ -15,7 +17,7 @@ Source: arrow.apache.org/docs/format/Columnar.html, and format/{File,Message,Sch
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate
@@ -69,6 +71,7 @@ _Type = IntEnum(
 _TYPE_NAMES = {kind.value: kind.name.lower() for kind in _Type}
 _DTYPES = {(8 * width, sign == "i"): np.dtype(f"<{sign}{width}") for sign in "iu" for width in (1, 2, 4, 8)}
 _OFFSET = np.dtype("<i4")
+_FLOAT, _DOUBLE = np.dtype("<f8"), 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +105,9 @@ class BinaryColumn:
 
 
 Column = Integers | BinaryColumn
-# "binary", or an integer dtype or its name
+# Floats are only written.
+WrittenColumn = Column | NDArray[np.float64]
+# "binary", or an integer dtype or its name; for writing also "utf8" and "float64"
 ColumnType = str | np.dtype[Any]
 
 
@@ -249,64 +254,95 @@ class _Body(NamedTuple):
 
 
 def build_file(
-    columns: Mapping[str, ColumnType], batches: Iterable[Mapping[str, Column]], metadata: Mapping[str, str]
+    columns: Mapping[str, ColumnType], batches: Iterable[Mapping[str, WrittenColumn]], metadata: Mapping[str, str]
 ) -> Iterator[Buffer]:
     """Yield the bytes of a file in pieces. Each batch is released once it is written.
 
     Raises FormatError if a batch does not have these columns.
     """
-    dtypes = {name: _dtype(name, kind) for name, kind in columns.items()}
-    schema: Fields = {
-        _SCHEMA_FIELDS: [_build_field(name, dtype) for name, dtype in dtypes.items()],
-        _SCHEMA_METADATA: [{_PAIR_KEY: key, _PAIR_VALUE: value} for key, value in metadata.items()],
-    }
-    yield _HEAD
-    message = _build_message(_MESSAGE_SCHEMA, schema, 0, len(_HEAD))
-    yield message
-    position = len(_HEAD) + len(message)
+    head = build_head(columns, metadata)
+    yield head
     blocks = []
     for batch in batches:
-        rows, buffers = _flatten(batch, dtypes)
-        offsets = list(accumulate((_padded(len(buffer)) for buffer in buffers), initial=0))
-        header: Fields = {
-            _BATCH_ROWS: Scalar(I64, rows),
-            _BATCH_NODES: Structs(_NODE, [(rows, 0)] * len(columns)),
-            _BATCH_BUFFERS: Structs(_BUFFER, [(o, len(b)) for o, b in zip(offsets, buffers, strict=False)]),
-        }
-        message = _build_message(_MESSAGE_BATCH, header, offsets[-1], position)
-        blocks.append((position, len(message), offsets[-1]))
+        message, buffers = build_batch(columns, batch)
+        body = sum(padded_size(len(buffer)) for buffer in buffers)
+        blocks.append((len(message), body))
         yield message
         for buffer in buffers:
             yield buffer
-            yield bytes(_padded(len(buffer)) - len(buffer))
-        position += len(message) + offsets[-1]
-    yield _END_OF_STREAM
+            yield bytes(padded_size(len(buffer)) - len(buffer))
+    yield build_end(columns, metadata, blocks)
+
+
+def build_head(columns: Mapping[str, ColumnType], metadata: Mapping[str, str]) -> bytes:
+    """Return what is before the batches of a file."""
+    return _HEAD + _build_message(_MESSAGE_SCHEMA, _build_schema(columns, metadata), 0, len(_HEAD))
+
+
+def build_batch(columns: Mapping[str, ColumnType], batch: Mapping[str, WrittenColumn]) -> tuple[bytes, list[Buffer]]:
+    """Return the message of a batch, and its buffers, each of which is padded to `padded_size`.
+
+    Raises FormatError if it does not have these columns.
+    """
+    rows, buffers = _flatten(batch, {name: _dtype(name, kind) for name, kind in columns.items()})
+    return build_batch_message(len(columns), rows, [len(buffer) for buffer in buffers]), buffers
+
+
+def build_batch_message(columns: int, rows: int, sizes: Sequence[int]) -> bytes:
+    """Return the message of a batch whose buffers have these sizes. All such messages of a file are equally long."""
+    offsets = list(accumulate(map(padded_size, sizes), initial=0))
+    header: Fields = {
+        _BATCH_ROWS: Scalar(I64, rows),
+        _BATCH_NODES: Structs(_NODE, [(rows, 0)] * columns),
+        _BATCH_BUFFERS: Structs(_BUFFER, list(zip(offsets, sizes, strict=False))),
+    }
+    return _build_message(_MESSAGE_BATCH, header, offsets[-1], 0)
+
+
+def build_end(
+    columns: Mapping[str, ColumnType], metadata: Mapping[str, str], blocks: Iterable[tuple[int, int]]
+) -> bytes:
+    """Return what is after the batches of a file, where `blocks` has the size of each one's message and body."""
+    position, places = len(build_head(columns, metadata)), []
+    for message, body in blocks:
+        places.append((position, message, body))
+        position += message + body
     footer = flatbuffers.build(
         {
             _FOOTER_VERSION: Scalar(I16, _VERSION5),
-            _FOOTER_SCHEMA: schema,
+            _FOOTER_SCHEMA: _build_schema(columns, metadata),
             _FOOTER_DICTIONARIES: [],
-            _FOOTER_BATCHES: Structs(_BLOCK, blocks),
+            _FOOTER_BATCHES: Structs(_BLOCK, places),
         }
     )
-    yield footer
-    yield _TAIL.pack(len(footer), MAGIC)
+    return _END_OF_STREAM + footer + _TAIL.pack(len(footer), MAGIC)
+
+
+def _build_schema(columns: Mapping[str, ColumnType], metadata: Mapping[str, str]) -> Fields:
+    return {
+        _SCHEMA_FIELDS: [_build_field(name, kind) for name, kind in columns.items()],
+        _SCHEMA_METADATA: [{_PAIR_KEY: key, _PAIR_VALUE: value} for key, value in metadata.items()],
+    }
 
 
 def _dtype(name: str, kind: ColumnType) -> np.dtype[Any] | None:
-    """None for binary."""
-    if kind == "binary":
+    """None for binary and utf8."""
+    if kind in ("binary", "utf8"):
         return None
     dtype = np.dtype(kind)
-    if dtype not in _DTYPES.values():
-        raise FormatError(f"column {name!r} would be of {dtype.str}, only integers and binary are written", offset=0)
+    if dtype not in _DTYPES.values() and dtype != _FLOAT:
+        raise FormatError(f"column {name!r} would be of {dtype.str}, which is not written", offset=0)
     return dtype
 
 
-def _build_field(name: str, dtype: np.dtype[Any] | None) -> Fields:
+def _build_field(name: str, kind: ColumnType) -> Fields:
+    dtype = _dtype(name, kind)
     described: Fields = {_FIELD_NAME: name, _FIELD_CHILDREN: []}
     if dtype is None:
-        return {**described, _FIELD_KIND: Scalar(U8, _Type.BINARY), _FIELD_TYPE: {}}
+        text = _Type.UTF8 if kind == "utf8" else _Type.BINARY
+        return {**described, _FIELD_KIND: Scalar(U8, text), _FIELD_TYPE: {}}
+    if dtype == _FLOAT:
+        return {**described, _FIELD_KIND: Scalar(U8, _Type.FLOAT), _FIELD_TYPE: {0: Scalar(I16, _DOUBLE)}}
     integer = {_INT_BITS: Scalar(I32, 8 * dtype.itemsize), _INT_SIGNED: Scalar(U8, dtype.kind == "i")}
     return {**described, _FIELD_KIND: Scalar(U8, _Type.INT), _FIELD_TYPE: integer}
 
@@ -322,11 +358,13 @@ def _build_message(kind: int, header: Fields, body_size: int, position: int) -> 
         }
     )
     start = position + _PREFIX.size
-    length = _padded(start + len(metadata)) - start
+    length = padded_size(start + len(metadata)) - start
     return _PREFIX.pack(_CONTINUATION, length) + metadata.ljust(length, b"\0")
 
 
-def _flatten(batch: Mapping[str, Column], dtypes: Mapping[str, np.dtype[Any] | None]) -> tuple[int, list[Buffer]]:
+def _flatten(
+    batch: Mapping[str, WrittenColumn], dtypes: Mapping[str, np.dtype[Any] | None]
+) -> tuple[int, list[Buffer]]:
     """Return the number of rows of a batch, and its buffers in the format's order."""
     if batch.keys() != dtypes.keys() or len({len(column) for column in batch.values()}) > 1:
         sizes = ", ".join(f"{name} ({len(column)})" for name, column in batch.items())
@@ -353,5 +391,6 @@ def _bytes_of(array: NDArray[Any], dtype: np.dtype[Any]) -> memoryview:
     return np.ascontiguousarray(array, dtype).view(np.uint8).data
 
 
-def _padded(size: int) -> int:
+def padded_size(size: int) -> int:
+    """Return the size of a buffer in a file with the zeros after it."""
     return size + -size % _ALIGNMENT

@@ -1,0 +1,82 @@
+"""touchfs manifest: the lists of manifests/, without a mount."""
+
+import csv
+import io
+import json
+import os
+import tarfile
+
+import pytest
+
+
+@pytest.fixture
+def raw(touchfs):
+    """What a command that must succeed writes."""
+
+    def run(*arguments):
+        done = touchfs(*arguments)
+        assert (done.returncode, done.stderr) == (0, b"")
+        return done.stdout
+
+    return run
+
+
+KINDS = {"kaldi": 7, "lhotse": 3}
+FILES = {
+    "nemo": "nemo_manifest.jsonl",
+    "hf": "hf/metadata.csv",
+    "wenet": "wenet/data.list",
+    "filelist": "filelist.txt",
+    "catalog": "catalog.arrow",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lists_in_a_directory_are_those_of_the_tree(raw, shards, tmp_path, kind):
+    raw("manifest", shards, tmp_path / "a" / "b", "--kind", kind)
+    files = sorted((tmp_path / "a" / "b").iterdir())
+    assert len(files) == KINDS[kind]
+    for file in files:
+        assert file.read_bytes() == raw("cat", f"{shards}:manifests/{kind}/{file.name}")
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_list_in_a_file_or_on_stdout(raw, shards, tmp_path, kind):
+    raw("manifest", shards, "--kind", kind, tmp_path / "list")
+    stored = (tmp_path / "list").read_bytes()
+    assert stored == raw("manifest", "--kind", kind, shards) == raw("cat", f"{shards}:manifests/{FILES[kind]}")
+
+
+def test_paths_begin_with_the_prefix(raw, shards):
+    for prefix in ("/mnt/a b", "/mnt/a b/"):
+        lines = raw("manifest", shards, "--kind", "nemo", "--path-prefix", prefix).splitlines()
+        assert json.loads(lines[0])["audio_filepath"].startswith("/mnt/a b/shards/0")
+    assert raw("manifest", shards, "--kind", "filelist").startswith(b"shards/0")
+
+
+def test_a_prefix_that_a_csv_quotes(raw, shards):
+    rows = list(csv.DictReader(io.StringIO(raw("manifest", shards, "--kind", "hf", "--path-prefix", '/a,"b').decode())))
+    assert rows
+    assert all(row["file_name"].startswith('/a,"b/s') for row in rows)
+
+
+def test_what_is_left_out_is_said(touchfs, tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        made = tarfile.TarInfo("a.flac")
+        made.size = 4
+        tar.addfile(made, io.BytesIO(b"fLaC"))
+    done = touchfs("manifest", tmp_path / "x.tar", "--kind", "filelist")
+    assert (done.returncode, done.stdout) == (0, b"")
+    command = f"`touchfs cat {tmp_path}/x.tar:manifests/left_out.txt` says why"
+    assert done.stderr.decode() == f"1 file not in all lists: {command}\n"
+    assert touchfs("cat", f"{tmp_path}/x.tar:manifests/left_out.txt").stdout.startswith(b"shards/x/a.flac\t")
+
+
+def test_several_lists_need_a_directory(touchfs, shards, tmp_path):
+    done = touchfs("manifest", shards, "--kind", "kaldi")
+    assert done.returncode == 2
+    assert b"name a directory" in done.stderr
+    (tmp_path / "file").touch()
+    done = touchfs("manifest", shards, tmp_path / "file", "--kind", "kaldi")
+    assert done.returncode == 1
+    assert os.fsencode(tmp_path / "file") in done.stderr

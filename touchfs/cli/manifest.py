@@ -1,0 +1,72 @@
+"""touchfs manifest"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.progress import SAMPLES, progress_bar
+from touchfs.cli.terminal import printable
+from touchfs.dataset import counted
+from touchfs.errors import UsageError, map_os_errors
+from touchfs.lists.content import list_pieces
+from touchfs.lists.kinds import CATALOG, LEFT_OUT, NAMES
+from touchfs.lists.stored import open_lists
+from touchfs.posix.atomic import atomic_file
+
+# The lists of each kind. The first part of a name is not repeated in OUT.
+_KINDS = {
+    "kaldi": [name for name in NAMES if name.startswith("kaldi/")],
+    "nemo": ["nemo_manifest.jsonl"],
+    "lhotse": [name for name in NAMES if name.startswith("lhotse/")],
+    "hf": ["hf/metadata.csv"],
+    "wenet": ["wenet/data.list"],
+    "filelist": ["filelist.txt"],
+    "catalog": [CATALOG],
+}
+
+
+@click.command("manifest")
+@click.argument("path", metavar="DATASET", type=PATH)
+@click.argument("out", type=click.Path(), required=False)
+@click.option("--kind", type=click.Choice(list(_KINDS)), required=True, help="The tool that reads the lists.")
+@click.option(
+    "--path-prefix", metavar="DIR", default="", help="Directory that paths begin with: the mount point. [default: none]"
+)
+@dataset_options
+def command(path: str, out: str | None, kind: str, path_prefix: str, read_options: ReadOptions) -> None:
+    """Write lists of a dataset for other tools.
+
+    They are the files of manifests/ in a mount, and name files of a mount, which need not exist yet. OUT is a directory
+    for kaldi and lhotse, which have several lists, else a file; without it a list goes to stdout.
+
+    \b
+    Example:
+      touchfs manifest shards/ data/train --kind kaldi --path-prefix /mnt/speech
+      touchfs manifest shards/ --kind nemo --path-prefix /mnt/speech > train.jsonl
+    """
+    names = _KINDS[kind]
+    is_directory = len(names) > 1
+    if is_directory and out is None:
+        raise UsageError(f"{kind} has several lists: name a directory for them, as in --help")
+    dataset = open_indexed(path, read_options)
+    with progress_bar("reading", SAMPLES) as progress:
+        lists = open_lists(dataset, progress)
+    if is_directory and out is not None:
+        with map_os_errors(out):
+            os.makedirs(out, exist_ok=True)
+    for name in names:
+        pieces = list_pieces(lists, name, os.path.join(path_prefix, ""))
+        if out is None:
+            sys.stdout.buffer.writelines(pieces)
+            continue
+        with atomic_file(os.path.join(out, os.path.basename(name)) if is_directory else out) as file:
+            file.writelines(pieces)
+    if left := lists.count(LEFT_OUT):
+        click.echo(
+            printable(f"{counted(left, 'file')} not in all lists: `touchfs cat {path}:manifests/{LEFT_OUT}` says why"),
+            err=True,
+        )
