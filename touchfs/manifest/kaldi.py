@@ -81,14 +81,19 @@ def _number(samples: int, rate: int) -> str:
 def parse_wav_scp(blocks: Iterable[Buffer]) -> Iterator[Reference]:
     """Yield the recordings of a `wav.scp`. Raises FormatError, also for a command."""
     for number, line in fields(blocks, "", 2):
-        if len(line) < 2:
-            raise at_line(number, "has an id, but no path")
-        name, path = line
         try:
-            path = checked_path(path)
+            name, path = parse_recording(" ".join(line))
         except FormatError as error:
             raise at_line(number, error.message) from error
         yield Reference(path, name, Segment(Times(0), {"id": name}, None))
+
+
+def parse_recording(line: str) -> tuple[str, str]:
+    """Return the id and the path in a line of a `wav.scp`. Raises FormatError, also for a command."""
+    found = line.split(None, 1)
+    if len(found) < 2:
+        raise FormatError("has an id, but no path")
+    return found[0], checked_path(found[1].rstrip())
 
 
 def parse_segments(
@@ -111,6 +116,8 @@ def parse_segments(
             if value is not None:
                 segment[field] = value
         yield Segment.of(segment)
+    for values in (texts, speakers):
+        values.close()
 
 
 class _Values:
@@ -129,6 +136,11 @@ class _Values:
         if self._current is None or self._current[0] != name:
             return None
         return "".join(self._current[2])
+
+    def close(self) -> None:
+        """Read the rest. Raises FormatError if it is not in order: an id of it may have been looked up in vain."""
+        for _ in self._lines:
+            pass
 
 
 def _sorted(file: str, blocks: Iterable[Buffer], limit: int) -> Iterator[tuple[str, int, list[str]]]:

@@ -30,9 +30,14 @@ def guard() -> None:
     os.environ[_VARIABLE] = "1"
 
 
+def is_guarding() -> bool:
+    """True after `guard`, in this process or the one that started it."""
+    return _VARIABLE in os.environ
+
+
 def open_data(path: str, flags: int) -> int:
     """Open a data file and return its descriptor. Raises OSError, with EACCES if a link's owner may not read it."""
-    if _VARIABLE not in os.environ:
+    if not is_guarding():
         return os.open(path, flags)
     target, owners = _resolve(path)
     descriptor = os.open(target, flags | os.O_NOFOLLOW) if not owners else -1
@@ -49,7 +54,7 @@ def open_data(path: str, flags: int) -> int:
 
 def check_links(path: str) -> None:
     """Check that `open_data` would open a file or directory for reading. Raises OSError otherwise."""
-    if _VARIABLE in os.environ and _resolve(path)[1]:
+    if is_guarding() and _resolve(path)[1]:
         os.close(open_data(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK))
 
 

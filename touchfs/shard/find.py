@@ -7,6 +7,7 @@
                     with files that are shards: each of them, in name order (a tar; a JSONL file; a pair `PREFIX.idx`
                     and `.bin` with any other name is a shard of Megatron-LM)
                     and the shards of its subdirectories, one level down
+                    with `wav.scp`, a data directory of Kaldi's, if there is an audio root: this one shard
     PREFIX.idx      or `PREFIX.bin` or `PREFIX`, if no other file has that name: the one shard
     a .tar, .jsonl  the one shard, also if it is compressed (.tar.gz, .jsonl.zst, …)
     another file    a `data.list`, if it looks like one; else an error says what it is (`touchfs.shard.other_formats`)
@@ -23,11 +24,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, map_os_errors
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
+from touchfs.shard.lists.wav_scp import RECORDINGS
 from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.other_formats import READS, describe, describe_name, read_head, refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
@@ -64,10 +66,13 @@ def candidates(source: str, store: Store = DATA) -> list[str]:
     return [place for path in _lines(listing) for place in _places(path, listing)]
 
 
-def find_shards(source: str, silent: Collection[str] = (), store: Store = DATA) -> list[str]:
+def find_shards(
+    source: str, silent: Collection[str] = (), store: Store = DATA, *, audio_root: str | None = None
+) -> list[str]:
     """The paths of the shards of a source, in dataset order, also listed ones that are missing.
 
-    Those of the `candidates` that are `silent` are returned as shards without being accessed.
+    Those of the `candidates` that are `silent` are returned as shards without being accessed. With an `audio_root`,
+    directories of Kaldi's are shards.
 
     Raises UsageError for a remote source, FormatError for a file that is not a dataset, NotFoundError and SourceError.
     """
@@ -76,11 +81,13 @@ def find_shards(source: str, silent: Collection[str] = (), store: Store = DATA) 
         kind = store.stat(source).type
     except NotFoundError:
         kind = None
+    if kind is FileType.FILE and audio_root is not None and os.path.basename(source) == RECORDINGS:
+        return [source]
     if kind is not FileType.DIRECTORY:
         return _of_file(source, kind, silent, store)
     entries = store.list(source)
-    if is_touchnet_shard(entries):
-        return [source]
+    if (shard := _directory_shard(source, entries, audio_root)) is not None:
+        return [shard]
     listing = os.path.join(source, LIST_NAME)
     if find_type(listing, store) is FileType.FILE:
         return _listed(listing, silent, store)
@@ -90,7 +97,7 @@ def find_shards(source: str, silent: Collection[str] = (), store: Store = DATA) 
         if path in silent:
             shards.append(path)
         elif not paths[path].name.startswith(".") and paths[path].is_dir():
-            shards += _below(path, store)
+            shards += _below(path, store, audio_root)
     if not shards:
         expected = "expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list"
         kinds = {what: name for name in reversed(_names(entries)) if (what := describe_name(name))}
@@ -123,13 +130,23 @@ def _names(entries: Iterable[StoredEntry]) -> list[str]:
     return sorted(entry.name for entry in entries if not entry.name.startswith("."))
 
 
-def _below(path: str, store: Store) -> list[str]:
+def _directory_shard(path: str, entries: Sequence[StoredEntry], audio_root: str | None) -> str | None:
+    """The path of the one shard that a directory is, or None."""
+    if is_touchnet_shard(entries):
+        return path
+    if audio_root is not None and any(each.name == RECORDINGS and each.is_file() for each in entries):
+        return os.path.join(path, RECORDINGS)
+    return None
+
+
+def _below(path: str, store: Store, audio_root: str | None) -> list[str]:
     """The shards in a subdirectory, or that one shard; none if we may not look into it."""
     try:
         entries = store.list(path)
     except (NotFoundError, SourceError):
         return []
-    return [path] if is_touchnet_shard(entries) else _in_directory(path, entries)
+    shard = _directory_shard(path, entries, audio_root)
+    return _in_directory(path, entries) if shard is None else [shard]
 
 
 def _in_directory(path: str, entries: Iterable[StoredEntry]) -> list[str]:

@@ -2,6 +2,8 @@
 
 The key is the first of `id`, `key` and `cut_id` that is a string or an integer. Blank lines are not samples. A line
 that is not a JSON object, or is too long to parse, is served all the same, under its number, and reported as a problem.
+
+With `Limits.audio_root`, the audio that a line names is a file of its sample, too (`touchfs.shard.lists`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.form.plain import BYTES
 from touchfs.format.jsonl import line_offsets, value_span
@@ -19,6 +22,8 @@ from touchfs.format.metainfo import Metainfo
 from touchfs.limits import too_long
 from touchfs.progress import reached
 from touchfs.sample import Field, StoredSample, StoredSamples
+from touchfs.shard.lists.audio import AudioRoot
+from touchfs.shard.lists.json_line import NO_AUDIO, find_audio
 from touchfs.shard.options import Options
 from touchfs.shard.single import open_source
 from touchfs.source.fingerprint import Files
@@ -42,6 +47,8 @@ class JsonlShard(StoredSamples):
         self._file = open_source(path, self._name, self.files)
         self._lines = lines(self._file)
         self._limit = options.limits.json
+        root = options.limits.audio_root
+        self._audio = None if root is None else AudioRoot(root, self._name)
 
     def close(self) -> None:
         """Close the file."""
@@ -53,12 +60,25 @@ class JsonlShard(StoredSamples):
     def sample(self, ordinal: int) -> StoredSample:
         """The sample at an ordinal. Reads and parses its line for the key."""
         offset, size = self._lines[ordinal].tolist()
-        fields = {"json": Field("json", self._name, offset, size, BYTES, "json")}
+        line = Field("json", self._name, offset, size, BYTES, "json")
         parsed, problem = read_line(self._file, offset, size, self._limit)
+        audio = NO_AUDIO
+        if self._audio is not None:
+            try:
+                audio = find_audio(line, parsed, self._audio)
+            except FormatError as error:
+                problem = error.message
         key = key_of(parsed)
-        metainfo = Metainfo(key, None, None, parsed)
         return StoredSample(
-            key or f"{ordinal:08d}", ordinal, fields, metainfo, problem, "json", is_keyed=key is not None
+            key or f"{ordinal:08d}",
+            ordinal,
+            {**audio.fields, "json": line},
+            Metainfo(key, None, None, parsed),
+            problem,
+            "json",
+            is_keyed=key is not None,
+            recording=audio.recording,
+            listed=audio.segments,
         )
 
 

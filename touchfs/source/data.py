@@ -33,6 +33,10 @@ class _AllData:
         """See `Store.open`."""
         return store_of(path).open(path, fingerprint)
 
+    def open_beneath(self, root: str, path: str, fingerprint: Fingerprint | None = None) -> StoredFile:
+        """See `Store.open_beneath`."""
+        return store_of(root).open_beneath(root, path, fingerprint)
+
     def stream(self, path: str) -> BinaryIO:
         """See `Store.stream`."""
         return store_of(path).stream(path)

@@ -150,6 +150,14 @@ class LocalFile:
         """See `StoredFile.fingerprint`."""
         return self._fingerprint
 
+    @property
+    def identity(self) -> str | None:
+        """See `StoredFile.identity`."""
+        fingerprint = self._fingerprint
+        if fingerprint is None or fingerprint.inode is None:
+            return None
+        return f"{os.path.abspath(self.path)}\0{fingerprint.hashed}"
+
     def open(self) -> None:
         """See `StoredFile.open`."""
         self._verify_at = 0.0
@@ -223,7 +231,7 @@ class LocalFile:
                 stat = os.fstat(descriptor.number)
                 self._nowait = 0 if _is_in_memory(stat.st_dev) else _NOWAIT
             else:
-                stat = os.stat(self.path)
+                stat = self._stat()
         except OSError as error:
             raise self._convert_error(error, 0) from error
         found = Fingerprint.of(stat)
@@ -240,6 +248,10 @@ class LocalFile:
     def _open(self) -> int:
         # O_NONBLOCK: if the path is a pipe by now, opening it must not wait for a writer.
         return open_data(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+
+    def _stat(self) -> os.stat_result:
+        """The status of what is at the path now."""
+        return os.stat(self.path)
 
     def _truncated_error(self, end: int) -> SourceError | ChangedError:
         self._verify_at = 0.0

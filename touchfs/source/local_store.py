@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from touchfs.errors import NotFoundError, map_os_errors
 from touchfs.posix.links import check_links, open_data
+from touchfs.source.beneath import FileBeneath
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.local import LocalFile
 from touchfs.source.store import FileType, Status, Store, StoredEntry
@@ -62,6 +63,10 @@ class LocalStore:
     def open(self, path: str, fingerprint: Fingerprint | None = None) -> LocalFile:
         """See `Store.open`."""
         return LocalFile(path, fingerprint)
+
+    def open_beneath(self, root: str, path: str, fingerprint: Fingerprint | None = None) -> FileBeneath:
+        """See `Store.open_beneath`."""
+        return FileBeneath(root, path, fingerprint)
 
     def stream(self, path: str) -> BinaryIO:
         """See `Store.stream`. It may be a pipe."""
