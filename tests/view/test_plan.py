@@ -21,7 +21,7 @@ RATES = st.sampled_from([1, 3, 10, 16])
 
 @st.composite
 def plans(draw: st.DrawFn) -> MergePlan:
-    longest = draw(SECONDS.filter(lambda seconds: seconds > 0))
+    longest = draw(SECONDS)
     seed = draw(st.none() | st.integers(0, 2**63 - 1))
     text = draw(VERSIONS)
     assume(not text or is_version(text))
@@ -33,6 +33,9 @@ def plans(draw: st.DrawFn) -> MergePlan:
             text,
             seed,
             0 if seed is None else draw(st.integers(0, 9) | st.integers(0, 2**63 - 1)),
+            draw(st.none() | st.integers(1, 1_000_000)),
+            draw(st.sampled_from([None, "mono", "0", "7"])),
+            draw(st.sampled_from(["wav", "f32", "flac"])),
         )
     except UsageError as error:
         assert "bytes" in str(error)
@@ -72,6 +75,12 @@ def test_a_plan_is_its_name(made: MergePlan, random: Any) -> None:
         ("max=9,text=a%2cb%2F%25%41", "max=9,text=a%2Cb%2F%25A"),
         ("max=9,text=%E4%BD%A0é", "max=9,text=你é"),
         ("max=9,text=\n", "max=9,text=%0A"),
+        ("max=0.0", "max=0"),
+        ("max=0,min=2", "max=0,min=2"),
+        ("max=30,rate=8000", "max=30,rate=8000"),
+        ("format=flac,channels=mono,rate=08000,max=30,gap=1", "max=30,rate=8000,channels=mono,format=flac"),
+        ("max=30,channels=01,format=wav,seed=1", "max=30,seed=1,channels=1"),
+        ("max=30,format=f32", "max=30,format=f32"),
     ],
 )
 def test_canonical_names(given: str, canonical: str) -> None:
@@ -93,8 +102,6 @@ def test_canonical_names(given: str, canonical: str) -> None:
         ("max=30, gap=1", "' gap=1' is none of"),
         ("max=30,speed=2", "'speed=2' is none of"),
         ("max=30,__class__=2", "is none of"),
-        ("max=0", "max is 0"),
-        ("max=0.000000", "max is 0"),
         ("max=1,5", "'5' is none of"),
         ("max= 1", "not seconds"),
         ("max=1\n", "not seconds"),
@@ -118,6 +125,14 @@ def test_canonical_names(given: str, canonical: str) -> None:
         ("max=30,text=%FF", "not UTF-8"),
         ("max=30,text=\udcff", "not UTF-8"),
         ("max=30,text=%ED%A0%80", "not UTF-8"),
+        ("max=30,rate=8k", "rate is '8k', not a whole number"),
+        ("max=30,rate=0", "1 to 1,000,000 Hz"),
+        ("max=30,rate=1000001", "1 to 1,000,000 Hz"),
+        ("max=30,channels=left", "channels is 'left', neither mono nor the number of a channel"),
+        ("max=30,channels=-1", "neither mono nor"),
+        ("max=30,channels=100", "it is mono, or the number of a channel"),
+        ("max=30,format=mp3", "format=mp3: it is wav, flac or f32"),
+        ("max=30,format=", "it is wav, flac or f32"),
         ("max=30,text=" + "a" * 201, "no version of a text"),
         ("max=30,text=" + "a" * 260, "over 255 bytes"),
         ("max=30,text=" + "\x01" * 100, "no version of a text"),
@@ -160,11 +175,13 @@ def test_any_name(name: str) -> None:
         {"max": Decimal("Infinity")},
         {"max": Decimal(-1)},
         {"max": Decimal("0.0000001")},
-        {"max": Decimal(0)},
         {"max": Decimal(1), "min": Decimal(2)},
         {"max": Decimal(1), "seed": -1},
         {"max": Decimal(1), "epoch": 1},
         {"max": Decimal(1), "text": "\ud800"},
+        {"max": Decimal(1), "rate": 0},
+        {"max": Decimal(1), "channels": "00"},
+        {"max": Decimal(1), "format": "WAV"},
         {"max": Decimal("100000000.000001"), "gap": Decimal("100000000.000001"), "text": "%" * 66, "seed": 2**62},
     ],
 )
@@ -256,6 +273,14 @@ def test_lengths() -> None:
     assert merge(plan("max=20"), "k", [(9, 0), (9, -1)], 1) == merge(plan("max=20"), "k", [], 1) == []
 
 
+@given(SPANS, RATES, st.sampled_from(["max=0", "max=0,gap=9", "max=0,seed=3"]))
+def test_each_segment_is_a_run_of_its_own_without_a_maximum(spans: list[Span], rate: int, name: str) -> None:
+    in_order = sorted(range(len(spans)), key=lambda number: spans[number][0])
+    assert merge(plan(name), "k", spans, rate) == [[number] for number in in_order if spans[number][1]]
+    long = [[number] for number in in_order if spans[number][1] >= 2 * rate]
+    assert merge(plan("max=0,min=2"), "k", spans, rate) == long
+
+
 def test_latest_end_of_overlapping_segments() -> None:
     spans = [(0, 20), (5, 5), (21, 4)]
     assert merge(plan("max=25"), "k", spans, 1) == [[0, 1, 2]], "the pause is that to the latest end"
@@ -342,9 +367,12 @@ def test_texts_are_joined(texts: list[str], joined: str | None) -> None:
 
 
 def test_what_the_json_tells() -> None:
-    spans = [(0, 9), (8000, 4000), (14000, 2000)]
-    made = plan("gap=0.5,max=30")
-    told = as_json(made, "talks/é", 1, spans, 8000, [1, 2], "a b")
+    made, times = (
+        plan("gap=0.5,max=30"),
+        {"sample_rate": 8000, "offset": 8000, "length": 8000, "start": 1.0, "end": 2.0},
+    )
+    parts = [{"segment": 1, "offset": 8000, "length": 4000}, {"segment": 2, "offset": 14000, "length": 2000}]
+    told = as_json(made, "talks/é", 1, times, parts, "a b")
     assert json.loads(json.dumps(told)) == {
         "key": "talks/é",
         "plan": "max=30,gap=0.5",
@@ -366,3 +394,17 @@ def test_many_segments() -> None:
     spans = [(i * 11, 10) for i in range(100_000)]
     runs = merge(plan("max=30,seed=3"), "k", spans, 10)
     assert [number for run in runs for number in run] == list(range(100_000))
+
+
+def test_json_says_what_a_rendering_is() -> None:
+    """The times stay those of the recording."""
+    times = {"sample_rate": 44100, "offset": 7, "length": 44101, "start": 7 / 44100, "end": 44108 / 44100}
+    plain = as_json(plan("max=30"), "k", 0, times, [], None)
+    assert "rendering" not in plain
+    made = as_json(plan("max=30,rate=8000,channels=mono,format=flac"), "k", 0, times, [], None)
+    assert made["rendering"] == {"format": "flac", "channels": "mono", "sample_rate": 8000, "length": 8001}
+    assert {name: made[name] for name in times} == times
+    made = as_json(plan("max=30,channels=1"), "k", 0, times, [], None)
+    assert made["rendering"] == {"format": "wav", "channels": "1", "sample_rate": 44100, "length": 44101}
+    made = as_json(plan("max=30,format=f32,rate=8000"), "k", 0, {"start": 0.0, "end": None}, [], None)
+    assert made["rendering"] == {"format": "f32", "sample_rate": 8000}

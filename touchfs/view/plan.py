@@ -4,12 +4,15 @@
 
 A plan is a list of `name=value`, separated by commas, in any order, each name once:
 
-    max     maximum length of a merged segment, in seconds; the only one that is required
-    min     minimum length, in seconds; shorter merged segments are left out; default 0
-    gap     longest pause that is merged over, in seconds; default 1
-    text    version of the text that is joined (`touchfs.segments.segment`); default: the default text
-    seed    draws another target length from `min` to `max` for each merged segment; default: `max` for all
-    epoch   draws other lengths with the same seed; default 0
+    max       maximum length of a merged segment, in seconds; the only one that is required; 0: nothing is merged
+    min       minimum length, in seconds; shorter merged segments are left out; default 0
+    gap       longest pause that is merged over, in seconds; default 1
+    text      version of the text that is joined (`touchfs.segments.segment`); default: the default text
+    seed      draws another target length from `min` to `max` for each merged segment; default: `max` for all
+    epoch     draws other lengths with the same seed; default 0
+    rate      sampling rate in Hz; default: that of the recording
+    channels  `mono`, the mean of all channels, or the number of one, counted from 0; default: all
+    format    `wav`, `f32` (a WAV of floats) or `flac`; default `wav`
 
 The audio between two segments was not transcribed, but may be speech that was left out for its quality. A gap of over a
 second is more than a breath, so merging over it must be requested; `gap` as large as `max` merges over everything.
@@ -29,9 +32,10 @@ from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor
-from typing import Any
+from typing import Any, cast
 
 from touchfs.errors import UsageError
+from touchfs.media.slices.rendering import MONO, Rendering
 from touchfs.names import NAME_MAX
 from touchfs.view.segments import is_version
 
@@ -62,6 +66,9 @@ class MergePlan:
     text: str = ""
     seed: int | None = None
     epoch: int = 0
+    rate: int | None = None
+    channels: str | None = None
+    format: str = "wav"
 
     def __post_init__(self) -> None:
         for name in ("max", "min", "gap"):
@@ -69,20 +76,30 @@ class MergePlan:
         for name, whole in (("seed", self.seed), ("epoch", self.epoch)):
             if whole is not None:
                 _parse_whole(name, str(whole))
-        if self.max == 0:
-            raise UsageError("max is 0: a merged segment needs some seconds, such as max=30")
-        if self.min > self.max:
+        if self.min > self.max > 0:
             raise UsageError(f"min is {_decimal(self.min)}, more than max, {_decimal(self.max)}")
         if self.epoch and self.seed is None:
             raise UsageError("epoch needs a seed: without one nothing is drawn")
         if self.text and not is_version(self.text):
             raise UsageError(f"no version of a text can be called {self.text[:80]!r}")
+        _rendering(self.rate, self.channels, self.format)
         if len(str(self).encode()) > NAME_MAX:
             raise UsageError(f"a plan's name is over {NAME_MAX} bytes: that of its text is too long")
+
+    @property
+    def rendering(self) -> Rendering | None:
+        """How merged segments are shown; None: as they are."""
+        rendering = _rendering(self.rate, self.channels, self.format)
+        return None if rendering == Rendering() else rendering
 
     def __str__(self) -> str:
         values = [(each.name, getattr(self, each.name), each.default) for each in fields(self)]
         return ",".join(f"{name}={_build_value(value)}" for name, value, default in values if value != default)
+
+
+def _rendering(rate: int | None, channels: str | None, format: str) -> Rendering:
+    """Raises UsageError for values that no rendering has."""
+    return Rendering(rate, channels, "f32") if format == "f32" else Rendering(rate, channels, None, cast(Any, format))
 
 
 def _build_value(value: Decimal | str | int) -> str:
@@ -134,6 +151,16 @@ def _parse_whole(name: str, value: str) -> int:
     return int(value)
 
 
+def _parse_channels(name: str, value: str) -> str:
+    if value != MONO and not _WHOLE.fullmatch(value):
+        raise UsageError(f"{name} is {value!r}, neither {MONO} nor the number of a channel")
+    return value if value == MONO else str(int(value))
+
+
+def _parse_format(name: str, value: str) -> str:
+    return value
+
+
 def _parse_text(name: str, value: str) -> str:
     if not value:
         raise UsageError(f"{name} names no version: leave it out for the default text")
@@ -154,6 +181,9 @@ _PARSERS: dict[str, Callable[[str, str], Decimal | int | str]] = {
     "text": _parse_text,
     "seed": _parse_whole,
     "epoch": _parse_whole,
+    "rate": _parse_whole,
+    "channels": _parse_channels,
+    "format": _parse_format,
 }
 
 
@@ -239,19 +269,22 @@ def _is_unspaced(character: str) -> bool:
 
 
 def as_json(
-    plan: MergePlan, key: str, number: int, spans: Sequence[Span], rate: int, run: Sequence[int], text: str | None
+    plan: MergePlan, key: str, number: int, times: dict[str, Any], parts: list[dict[str, Any]], text: str | None
 ) -> dict[str, Any]:
-    """The content of a merged segment's `.json`: offsets and lengths in samples, `start` and `end` in seconds."""
-    offset, length = span_of(spans, run)
-    return {
-        "key": key,
-        "plan": str(plan),
-        "number": number,
-        "sample_rate": rate,
-        "offset": offset,
-        "length": length,
-        "start": offset / rate,
-        "end": (offset + length) / rate,
-        "parts": [{"segment": part, "offset": spans[part][0], "length": spans[part][1]} for part in run],
-        "text": text,
-    }
+    """The content of a merged segment's `.json`: its times and its parts, in samples or in seconds, and its text.
+
+    They are those in the recording. A plan with a rendering adds what that is.
+    """
+    description = {"key": key, "plan": str(plan), "number": number, **times, "parts": parts, "text": text}
+    rendering = plan.rendering
+    if rendering is not None:
+        shown: dict[str, Any] = {"format": plan.format}
+        if plan.channels is not None:
+            shown["channels"] = plan.channels
+        if "sample_rate" in times:
+            rate = times["sample_rate"]
+            shown |= {"sample_rate": plan.rate or rate, "length": rendering.length_of(times["length"], rate)}
+        elif plan.rate is not None:
+            shown["sample_rate"] = plan.rate
+        description["rendering"] = shown
+    return description

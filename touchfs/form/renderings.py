@@ -1,0 +1,149 @@
+"""Recordings of other forms, rendered: at another rate, with other channels, or as another kind of file.
+
+A recording is rendered as a whole, and the result is kept in the scratch store. The size of a WAV is known before; that
+of a FLAC is known when it is rendered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from touchfs.errors import FormatError, UsageError
+from touchfs.extent import Buffer, Content, Extent, Memory, Rope
+from touchfs.form.base import Form, Timing
+from touchfs.form.computed import ComputedContent
+from touchfs.form.kept import identity_of, kept_or_made
+from touchfs.form.samples import wav_size
+from touchfs.limits import Limits
+from touchfs.media.coding.sample_format import WIDTHS, wav_header
+
+if TYPE_CHECKING:
+    from touchfs.media.slices.rendering import Rendering
+
+# Sizes of files that this process has rendered, by what they are and by the identities of their bytes: 50 MB.
+_SIZES_KEPT = 100_000
+_sizes: dict[tuple[str, str], int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered(Form):
+    """A recording of another form, rendered. A plan names it, so it is in no catalog."""
+
+    form: Form
+    rendering: Rendering
+
+    def size(self, length: int, detail: bytes) -> int | None:
+        return _wav_size(self.timing(length, detail))
+
+    def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
+        size = _wav_size(self.known_timing(extent, detail))
+        return _sizes.get((self._name(detail), identity_of(extent) or "")) if size is None else size
+
+    def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        wav = self.wav(self.form.timing(extent.size, detail), extent, detail, limits)
+        return _RenderedContent(self, extent, detail, limits) if wav is None else wav
+
+    def timing(self, length: int, detail: bytes) -> Timing | None:
+        return self._shown(self.form.timing(length, detail))
+
+    def known_timing(self, extent: Extent, detail: bytes) -> Timing | None:
+        return self._shown(self.form.known_timing(extent, detail))
+
+    def wav(self, timing: Timing | None, extent: Extent, detail: bytes, limits: Limits) -> Content | None:
+        """The content of a recording of this length, if it is a WAV. Reads nothing. None if only its bytes tell its
+        size.
+        """
+        shown = self._shown(timing)
+        if shown is None or shown.channels is None or shown.sample_format is None:
+            return None
+        if shown == timing:
+            return self.form.content(extent, detail, limits)
+        data_size = shown.frames * shown.channels * WIDTHS[shown.sample_format]
+        header = wav_header(data_size, shown.rate, shown.channels, shown.sample_format)
+        data = ComputedContent(
+            data_size, data_size, lambda offset, length: self.render(extent, detail, limits)[len(header) :]
+        )
+        return Rope((Memory(header), data))
+
+    def render(self, extent: Extent, detail: bytes, limits: Limits) -> bytes:
+        """The bytes of the file. Blocks. Raises FormatError if the recording cannot be rendered so."""
+        if extent.size:
+            extent.read(0, 1)  # opens and verifies the file: its version is known from now on
+        name, identity = self._name(detail), identity_of(extent)
+        data = kept_or_made(extent, name, lambda: self._render(extent, detail, limits))
+        if identity is not None:
+            if len(_sizes) >= _SIZES_KEPT:
+                _sizes.clear()
+            _sizes[name, identity] = len(data)
+        return data
+
+    def _render(self, extent: Extent, detail: bytes, limits: Limits) -> bytes:
+        from touchfs.media.decoder.shared import shared_pool
+        from touchfs.media.slices.render import render_samples
+
+        pcm, timing = self.form.samples(extent, detail, limits), self.form.measured(extent, detail, limits)
+        usual_format = pcm.sample_format if timing is None else timing.sample_format or pcm.sample_format
+        try:
+            return render_samples(pcm, usual_format, shared_pool(limits.decode_seconds), self.rendering)
+        except UsageError as error:
+            raise FormatError(error.message) from error
+
+    def _shown(self, timing: Timing | None) -> Timing | None:
+        """The length of what is shown of a recording; None if that is not known, or it cannot be shown."""
+        if timing is None or timing.channels is None or timing.sample_format is None:
+            return None
+        rendering = self.rendering
+        try:
+            channels = rendering.channels_of(timing.channels)
+            sample_format = rendering.format_of(timing.channels, timing.sample_format)
+        except UsageError:  # a read says why
+            return None
+        frames, rate = rendering.length_of(timing.frames, timing.rate), rendering.rate or timing.rate
+        return Timing(frames, rate, channels, sample_format) if rendering.file == "wav" else Timing(frames, rate)
+
+    def _name(self, detail: bytes) -> str:
+        """What is rendered of an extent, under which it is kept."""
+        return f"rendering\0{self.form}\0{detail.hex()}\0{self.rendering}"
+
+
+class _RenderedContent:
+    """A rendered file of a size that only the recording or its bytes tell. `size` and `read` block."""
+
+    __slots__ = ("_content", "_detail", "_extent", "_form", "_limits")
+
+    def __init__(self, form: Rendered, extent: Extent, detail: bytes, limits: Limits) -> None:
+        self._form = form
+        self._extent = extent
+        self._detail = detail
+        self._limits = limits
+        self._content: Content | None = None
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return self._measured().size
+
+    def read(self, offset: int, length: int) -> Buffer:
+        """See `Content.read`."""
+        return self._measured().read(offset, length)
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Content.read_nowait`."""
+        return None if self._content is None else self._content.read_nowait(offset, length)
+
+    def _measured(self) -> Content:
+        if self._content is None:
+            place = self._extent, self._detail, self._limits
+            content = self._form.wav(self._form.form.measured(*place), *place)
+            if content is None:
+                size = len(self._form.render(*place))
+                content = ComputedContent(size, size, lambda offset, length: self._form.render(*place))
+            self._content = content
+        return self._content
+
+
+def _wav_size(timing: Timing | None) -> int | None:
+    if timing is None or timing.channels is None or timing.sample_format is None:
+        return None
+    return wav_size(timing.frames, timing.channels, timing.sample_format)
