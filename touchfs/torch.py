@@ -33,7 +33,6 @@ from touchfs.node.core.foreign import begin, count_ordinals, maker, resume_root
 from touchfs.node.core.iteration import Iteration, Pair, TrackedPairs
 from touchfs.node.core.iterator_node import (
     IteratorNode,
-    children_of,
     kind_of,
     resolve_iterator_source,
     supports_graph_restore,
@@ -43,7 +42,7 @@ from touchfs.node.core.saved import Saved
 from touchfs.node.core.scope import Track
 from touchfs.node.core.seed import DrawnSeed
 from touchfs.node.graph.description import drawing_nodes, refuse_drawn_seeds
-from touchfs.node.graph.share import is_partitioned, share_of
+from touchfs.node.graph.share import is_partitioned, is_restored, share_of
 from touchfs.node.graph.state import VERSION, graph_of, resume
 from touchfs.node.leaf.dataloading import is_split, rank_of_environment, rank_of_process
 from touchfs.posix.memory import IS_SUPPORTED, Sender
@@ -296,13 +295,6 @@ def _iteration(given: Any, share: Any, epoch: int, state: State | None = None) -
     if epoch != UNBEGUN:
         return begin(share, epoch)
     if not isinstance(given, PairNode):
-        return resume_root(share, Saved(given.state_dict())) if _is_restored(given) else begin(share, 0)
+        return resume_root(share, Saved(given.state_dict())) if is_restored(given) else begin(share, 0)
     next_epoch, loaded = given.next_start()
     return begin(share, next_epoch) if loaded is None else resume_root(share, Saved(loaded))
-
-
-def _is_restored(node: Any) -> bool:
-    """Return True if a state was loaded at or below this node, and no iteration has begun since."""
-    if isinstance(node, PairNode):
-        return node.next_start()[1] is not None
-    return any(map(_is_restored, children_of(node)))

@@ -359,9 +359,8 @@ def test_samples_that_cannot_be_mixed_say_why(tmp_path: Path) -> None:
         writer.add("a", {"wav": b"RIFF", "flac": b"fLaC"})
         writer.add("b", {"wav": b"RIFF....WAVE"})
         writer.add("c", {"flac": b"fLaC"})
-    first, *broken = LazyIndexedManifestIterator(two)
-    with pytest.raises(UsageError, match="a sample with recordings wav and flac cannot be mixed"):
-        next(iter(LazyCutMixer([first], noise())))
+    broken = list(LazyIndexedManifestIterator(two))
+    assert broken[0].coding == "wav"
     for sample in broken:
         with pytest.raises(FormatError, match=f"sample '{sample.key}'"):
             next(iter(LazyCutMixer([sample], noise())))

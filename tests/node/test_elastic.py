@@ -29,6 +29,7 @@ from touchfs.node import (
     get_graph_origin,
     merge_states,
     restore_state_dict,
+    share_of,
 )
 from touchfs.node.core.iteration import Pair
 from touchfs.node.core.saved import Saved
@@ -465,3 +466,28 @@ def test_of_ranks_in_different_repeats_nothing_is_made() -> None:
     for taken, why in (([2, 7], "has already begun epoch 1"), ([2, 15], "more than one epoch apart")):
         with pytest.raises(UsageError, match=why):
             merge_states(go(make, None, [*taken])[1])
+
+
+@pytest.mark.parametrize("taken", [0, 1, 7, 20])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_shares_of_a_restored_graph_are_those_of_what_is_left(shuffle: bool, taken: int) -> None:
+    def make() -> LazyMapper:
+        return LazyMapper(LazyMapper(numbers(0, 20, 0, 1, shuffle=shuffle), str), str)
+
+    node = make()
+    seen = list(islice(node, taken))
+    state = collect_state_dict(node)
+    for workers in (1, 2, 3):
+        restored = make()
+        restore_state_dict(restored, state)
+        left = [item for worker in range(workers) for item in share_of(restored, worker, workers)]
+        assert sorted(seen + left) == sorted(make())
+
+
+def test_shares_of_what_cannot_be_merged_are_refused() -> None:
+    node = LazyShuffler(numbers(0, 20, 0, 1), 3)
+    next(iter(node))
+    restored = LazyShuffler(numbers(0, 20, 0, 1), 3)
+    restore_state_dict(restored, collect_state_dict(node))
+    with pytest.raises(UsageError, match="a LazyShuffler cannot resume with another number of ranks"):
+        share_of(restored, 0, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from shlex import quote
 
@@ -11,9 +12,11 @@ import click
 from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import Dataset, counted
+from touchfs.dataset.recording_formats import recording_formats
 from touchfs.indexing.serving import first_reason, why_unservable
 
 ERRORS_SHOWN = 10
+VALUES_SHOWN = 8
 
 
 @click.command("info")
@@ -32,9 +35,9 @@ def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -
     """
     dataset = open_indexed(path, read_options)
     status = 1 if why_unservable(dataset, strict=strict) else 0
-    facts = dataset.facts()
+    facts, formats = dataset.facts(), recording_formats(dataset)
     if as_json:
-        say(json.dumps(facts))
+        say(json.dumps(facts | formats.facts()))
         return status
     damaged, broken = facts["damaged_samples"], sum(bool(shard.report) for shard in dataset.shards)
     lines = {
@@ -42,13 +45,18 @@ def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -
         "shards": f"{len(dataset.shards):,}" + (f", {broken:,} with errors" if broken else ""),
         "samples": f"{dataset.samples:,}" + (f", {damaged:,} damaged" if damaged else ""),
         "hours": _hours(dataset),
+        "recordings": f"{formats.count:,}",
+        "rates": _counts(formats.rates, " Hz"),
+        "channels": _counts(formats.channels),
+        "codings": _counts(formats.codings),
         "segments": f"{facts['segments']:,}",
         "data": f"{dataset.size:,} bytes",
         "keys": printable(str(facts["by_key"])) if isinstance(dataset.keys, str) else f"{len(dataset.keys):,}",
         "index overhead": f"{100 * dataset.overhead:.2f} %",
     }
     for name, value in lines.items():
-        say(f"{name + ':':<15} {value}")
+        if value:
+            say(f"{name + ':':<15} {value}")
     if dataset.moved_from:
         moved_from = printable(dataset.moved_from)
         say(f"{'moved from:':<15} {moved_from}; its index is used here, positions of iterators stay with that path")
@@ -63,6 +71,16 @@ def _hours(dataset: Dataset) -> str:
     untimed = dataset.samples - dataset.timed
     left = f", and {counted(untimed, 'sample')} of unknown duration" if untimed else ""
     return f"{dataset.seconds / 3600:,.2f} ({dataset.seconds:,.1f} s{left})"
+
+
+def _counts(counts: Counter[int | None] | Counter[str], unit: str = "") -> str:
+    """The values that most recordings have, with the number of these: `16000 Hz (12), unknown (3)`."""
+    shown = [
+        f"unknown ({count:,})" if value is None else f"{value}{unit} ({count:,})"
+        for value, count in counts.most_common(VALUES_SHOWN)
+    ]
+    more = len(counts) - len(shown)
+    return ", ".join(shown + ([f"and {more:,} more"] if more else []))
 
 
 def error_lines(path: str, dataset: Dataset) -> Iterator[str]:

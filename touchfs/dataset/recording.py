@@ -11,8 +11,6 @@ from touchfs.extent import Buffer, Memory, drive
 from touchfs.format import wav
 from touchfs.media.recording import decode_recording
 
-# Extensions of a sample's recording. In other fields the field's name precedes them.
-RECORDINGS = ("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "aiff", "webm", "original")
 _FULL_SCALE = 1 << 15
 
 

@@ -11,6 +11,7 @@ from touchfs.control_characters import has_control
 from touchfs.dataset.sample import Sample
 from touchfs.errors import UsageError
 from touchfs.iterators.live_graph import LiveGraph
+from touchfs.select.selection import source_of
 
 # From the view as specs name it, the shard, the ordinal and the segment of a sample to its token.
 ItemToken = Callable[[str, str, int, int], str]
@@ -45,12 +46,11 @@ def _key(sample: Sample) -> str:
 
 
 def _json(sample: Sample, item_token: ItemToken) -> str:
-    view = "samples" if sample.view == "shards" else sample.view
     line = {
         "key": sample.key,
         "shard": sample.shard,
         "ordinal": sample.ordinal,
         "files": {extension: sample.path(extension) for extension in sample},
-        "token": json.loads(item_token(view, sample.shard, sample.ordinal, sample.number)),
+        "token": json.loads(item_token(source_of(sample.view), sample.shard, sample.ordinal, sample.number)),
     }
     return json.dumps(line)

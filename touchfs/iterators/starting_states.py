@@ -8,7 +8,7 @@ from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, UsageError
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.spec import check_name
-from touchfs.select.selection import AnySamples, position_at
+from touchfs.select.selection import AnySamples, position_at, source_of
 from touchfs.token import State, from_json, to_json
 
 _ITEM = {"fingerprint": str, "source": str, "shard": str, "ordinal": int, "segment": int}
@@ -33,9 +33,8 @@ def state_at_item(graph: LiveGraph, item: dict[str, Any], dataset: Dataset, fing
 
 
 def _position(samples: AnySamples, item: dict[str, Any], dataset: Dataset) -> int:
-    view = "samples" if samples.view == "shards" else samples.view
-    if view != item["source"]:
-        raise UsageError(f"the token is of {item['source']!r:.80}, the iterator goes over {view}")
+    if (source := source_of(samples.view)) != item["source"]:
+        raise UsageError(f"the token is of {item['source']!r:.80}, the iterator goes over {source}")
     shard = dataset.by_name.get(item["shard"].encode(errors="surrogateescape"), -1)
     expected = item["shard"], item["ordinal"], item["segment"]
     position = position_at(samples, (shard, item["ordinal"], item["segment"]))

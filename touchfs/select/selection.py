@@ -5,10 +5,15 @@ An expression can use these facts:
 
     key, shard, ordinal, segment (its number in its sample)
     size.EXT     the size in bytes of the file with this extension
-    duration     seconds of the .wav
+    duration     seconds of the recording
     text         the text of the .txt
 
-and every other field of the sample's .json (`lang`, `info.speaker`). Only facts that the expression uses are read.
+and every other field of the sample's .json (`lang`, `info.speaker`). Only facts that the expression uses are read. What
+a recording is follows from the catalog, else from its header. The .json has it where these do not, and these where the
+.json has no such field:
+
+    duration                 by the recording, else by the .json
+    rate, channels, coding   by the .json, else by the recording: Hz, a number, and the extension, such as `flac`
 """
 
 from __future__ import annotations
@@ -163,7 +168,13 @@ class Selector:
         return Selection(samples, positions, f"below {path.strip('/')}")
 
 
+def source_of(view: str) -> str:
+    """Return how specs and item tokens name a view: `samples` is the view `shards`."""
+    return "samples" if view == "shards" else view
+
+
 _CACHE_SIZE = 64
+_DURATION = "duration"
 _VIEWS: Mapping[str, Callable[[Dataset], Samples]] = {
     "samples": DatasetSamples,
     "shards": DatasetSamples,
@@ -208,6 +219,7 @@ class _SampleFacts:
         self._limit = samples.dataset.limits.json
         facts: dict[str, Callable[[Sample], Any]] = {**_FACTS, "text": partial(_text, limit=self._limit)}
         self._facts = [(name, fact) for name, fact in facts.items() if name in names]
+        self._defaults = [(name, fact) for name, fact in _OF_RECORDINGS.items() if name in names]
         self._others = names - facts.keys()
         self.identity = samples.identity
 
@@ -220,17 +232,23 @@ class _SampleFacts:
             record = _metainfo(sample, self._limit) if self._others else {}
             for name, fact in self._facts:
                 value = fact(sample)
+                if value is None and name == _DURATION:
+                    value = _metainfo(sample, self._limit).get(name)
                 if value is None:
                     record.pop(name, None)
                 else:
                     record[name] = value
+            for name, fact in self._defaults:
+                if name not in record and (value := fact(sample)) is not None:
+                    record[name] = value
             yield record
 
 
-def _duration(sample: Sample) -> float | None:
+def _size(sample: Sample, extension: str) -> int | None:
+    """Return the size of a file of a sample, or None if it depends on a recording that cannot be decoded."""
     try:
-        return sample.duration
-    except (AttributeError, FormatError):
+        return sample.content(extension).size
+    except FormatError:
         return None
 
 
@@ -260,6 +278,12 @@ _FACTS: Mapping[str, Callable[[Sample], Any]] = {
     "shard": lambda sample: sample.shard,
     "ordinal": lambda sample: sample.ordinal,
     "segment": lambda sample: sample.number,
-    "size": lambda sample: {extension: sample.content(extension).size for extension in sample},
-    "duration": _duration,
+    "size": lambda sample: {name: size for name in sample if (size := _size(sample, name)) is not None},
+    _DURATION: lambda sample: sample.known_duration,
+}
+# What a sample's .json says about these counts first: it is what such an expression has always meant.
+_OF_RECORDINGS: Mapping[str, Callable[[Sample], Any]] = {
+    "rate": lambda sample: sample.rate,
+    "channels": lambda sample: sample.channels,
+    "coding": lambda sample: sample.coding,
 }

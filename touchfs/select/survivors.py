@@ -46,7 +46,8 @@ Positions: TypeAlias = NDArray[np.uint32] | NDArray[np.int64]
 
 HEADER = struct.Struct("<8sIIQQ16s16s")
 MAGIC = b"TOUCHSRV"
-VERSION = 1
+# 1 had other facts: the rate of a sample was only that in its JSON.
+VERSION = 2
 SUFFIX = ".survivors"
 _COUNT = np.dtype("<u8")
 _SMALL, _LARGE = np.dtype("<u4"), np.dtype("<i8")

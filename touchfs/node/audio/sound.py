@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from touchfs.dataset.recording import RECORDINGS, decode, to_float32
+from touchfs.dataset.recording import to_float32
 from touchfs.dataset.sample import Sample
-from touchfs.errors import FormatError, UsageError
+from touchfs.errors import UsageError
 from touchfs.node.audio.mixing import Audio
 
 
@@ -91,17 +91,12 @@ def as_cut(item: Any) -> Cut:
 
 
 def _decoded(sample: Sample) -> tuple[Audio, int]:
-    names = [name for name in RECORDINGS if name in sample]
-    if len(names) != 1:
-        found = f"recordings {' and '.join(names)}" if names else "no recording"
+    if sample.coding is None:
         raise UsageError(
-            f"a sample with {found} cannot be mixed: map it to an object with id, audio and sampling_rate",
+            "a sample with no recording cannot be mixed: map it to an object with id, audio and sampling_rate",
             key=sample.key,
         )
-    try:
-        frames, rate = decode(sample[names[0]])
-    except FormatError as error:
-        raise FormatError(error.message, offset=error.offset, key=sample.key) from error
+    frames, rate = sample.decoded()
     return _by_channel(to_float32(frames)), rate
 
 

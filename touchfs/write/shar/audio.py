@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Memory, drive
 from touchfs.format import magic, wav
+from touchfs.media import duration
 from touchfs.media.libsndfile import load_soundfile
 
 FORMATS = ("wav", "flac", "mp3", "opus")
@@ -68,11 +69,10 @@ def encode(samples: NDArray[Any], sampling_rate: int, name: str) -> bytes:
 
 def scan(data: Buffer) -> Shape:
     """The shape of an encoded recording. Raises FormatError or MissingExtraError."""
-    if magic.extension(data) == "wav":
-        found = drive(wav.scan(len(data)), Memory(bytes(data)))
-        if found.bits < 8:
-            raise FormatError(f"a WAV file of {found.bits} bits")
-        return Shape(found.rate, found.channels, found.data_size * 8 // (found.channels * found.bits))
+    if magic.extension(data) in ("wav", "flac"):
+        found = drive(duration.scan(len(data)), Memory(bytes(data)))
+        if found is not None:
+            return Shape(found.rate, found.channels, found.frames)
     soundfile = load_soundfile("a recording without a manifest is understood")
     try:
         info = soundfile.info(io.BytesIO(data))
