@@ -27,6 +27,7 @@ from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.dataset.tables import arrow_table
 from touchfs.errors import MissingExtraError, UsageError
 from touchfs.indexing import open_dataset
+from touchfs.limits import Limits
 from touchfs.node.batch.batcher import LazyBatcher
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
@@ -35,6 +36,7 @@ from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.mapper import LazyMapper
 from touchfs.select.selection import AnySamples, Selection, Selector, position_at
 from touchfs.select.survivors import survivors_directory
+from touchfs.shard.options import Options
 from touchfs.token import State
 from touchfs.view.plan import parse_plan
 
@@ -46,13 +48,17 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-def open(path: str | os.PathLike[str]) -> OpenDataset[Sample]:
+def open(path: str | os.PathLike[str], *, audio_root: str | os.PathLike[str] | None = None) -> OpenDataset[Sample]:
     """Open the dataset at `path`: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
+
+    `audio_root` is the directory of the audio that JSON lines and Kaldi's directories name. No file outside is opened.
 
     Raises UsageError, NotFoundError or FormatError for a source that is no dataset, and SourceError where no index can
     be written.
     """
-    return OpenDataset(DatasetSamples(open_dataset(os.fspath(path))))
+    root = None if audio_root is None else os.path.abspath(os.fspath(audio_root))
+    options = Options(limits=Limits(audio_root=root))
+    return OpenDataset(DatasetSamples(open_dataset(os.fspath(path), options=options)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,20 @@ A field holds no bytes, only their location (`source`, a file of the shard; `off
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, overload
 
 from touchfs.form.base import Form
+from touchfs.form.beside import WHOLE, Beside, pcm_of, piece_of, span_of
+from touchfs.form.plain import BYTES
 from touchfs.form.recordings import Decoded, Pcm, piece_detail
+from touchfs.form.unmeasured import Unmeasured
 from touchfs.format.metainfo import Metainfo
-from touchfs.segments.segment import Segment
+from touchfs.media.duration import AudioInfo
+from touchfs.media.extensions import can_be_cut, recordings_among
+from touchfs.segments.packed_times import pack_times, seconds_of
+from touchfs.segments.segment import Segment, Spanned
 
 NO_METAINFO = Metainfo(key=None, text=None, rate=None, fields={})
 
@@ -38,14 +44,28 @@ class Field:
     detail: bytes = b""
 
 
+class SegmentAudio(NamedTuple):
+    """A part of a recording: the field that shows it as a WAV, what its `.json` says about it, and the `problem` of its
+    times, None if there is none.
+    """
+
+    field: Field
+    facts: dict[str, Any]
+    problem: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class StoredRecording:
-    """The recording that segments are cut from: `length` samples per channel at `rate` Hz, PCM or coded."""
+    """The recording that segments are cut from: `length` samples per channel at `rate` Hz, PCM or coded.
+
+    `sample_format` is that of the files of its pieces: that of PCM and FLAC, s16 for lossy codings.
+    """
 
     field: Field
     rate: int
     channels: int
     length: int
+    sample_format: str = "s16"
 
     @classmethod
     def of(cls, field: Field) -> StoredRecording | None:
@@ -53,16 +73,67 @@ class StoredRecording:
         form = field.form
         if not isinstance(form, Pcm):
             return None
-        return cls(field, form.rate, form.channels, field.size // form.frame_size)
+        return cls(field, form.rate, form.channels, field.size // form.frame_size, form.sample_format)
+
+    @classmethod
+    def measured(cls, field: Field, audio: AudioInfo) -> StoredRecording:
+        """A field whose bytes are a recording of this format."""
+        if audio.pcm:
+            form = Pcm(audio.rate, audio.channels, audio.sample_format)
+            start, size = field.offset + audio.pcm, audio.frames * form.frame_size
+            own, detail = pcm_of(form, field.detail, audio.pcm) if field.form is WHOLE else (form, b"")
+            field = replace(field, offset=start, size=size, form=own, extension="wav", detail=detail)
+        return cls(field, audio.rate, audio.channels, audio.frames, audio.sample_format)
 
     def piece(self, first: int, length: int, note: str = "") -> Field:
         """A field with `length` samples of the recording, beginning at sample `first`, as a WAV."""
         form, offset, size, detail = self.field.form, self.field.offset, self.field.size, b""
-        if isinstance(form, Pcm):
+        if isinstance(form, Beside):
+            form, detail = piece_of(form, self._decoded, self.field.detail, first, length)
+            _, _, offset, size, _ = form.place(detail)
+        elif isinstance(form, Pcm):
             offset, size = offset + first * form.frame_size, length * form.frame_size
         else:
-            form, detail = Decoded(self.rate, self.channels), piece_detail(first, length)
+            form, detail = self._decoded, piece_detail(first, length)
         return Field(self.field.name, self.field.source, offset, size, form, "wav", note, detail)
+
+    @property
+    def _decoded(self) -> Decoded:
+        return Decoded(self.rate, self.channels, self.sample_format)
+
+    def cut(self, times: Spanned, note: str) -> SegmentAudio:
+        """The samples of a segment with these times."""
+        first, length, problem = times.span(self.rate, self.length)
+        facts = {"sample_rate": self.rate, "offset": first, "length": length}
+        return SegmentAudio(self.piece(first, length, note if problem else ""), facts, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class UnmeasuredRecording:
+    """The recording that segments are cut from, if neither its header nor its shard has its rate and length.
+
+    They are found when a piece is read.
+    """
+
+    field: Field
+
+    @classmethod
+    def first(cls, fields: Iterable[Field]) -> UnmeasuredRecording | None:
+        """The field that is the recording by its extension, of those whose coding can be cut."""
+        can = [each for each in fields if each.form in (BYTES, WHOLE) and can_be_cut(each.extension)]
+        found = {each.extension or "": each for each in can}
+        return next((cls(found[extension]) for extension in recordings_among(found)), None)
+
+    def cut(self, times: Spanned, note: str) -> SegmentAudio:
+        """The part of the recording of a segment with these times."""
+        facts, problem = seconds_of(times)
+        form, detail = Unmeasured(), pack_times(times)
+        own, detail = span_of(form, self.field.detail, detail) if self.field.form is WHOLE else (form, detail)
+        field = replace(self.field, form=own, extension="wav", note=note if problem else "", detail=detail)
+        return SegmentAudio(field, facts, problem)
+
+
+Recording = StoredRecording | UnmeasuredRecording
 
 
 class SampleSegments(NamedTuple):
@@ -86,7 +157,7 @@ class StoredSample(_WithOrigin):
     `key` is never empty: a sample without a key (`is_keyed` is False) is named by its ordinal, as `00000012`.
     `metainfo` is parsed from the field `metainfo_field`, and is `NO_METAINFO` if it was not. `problem` describes the
     damage of a sample in a damaged shard; its `fields` can be served nevertheless. If `recording` is None, the
-    recording is the first PCM field.
+    recording is the first PCM field. `listed` are the segments that a list gives the sample, if nothing else has some.
     """
 
     key: str
@@ -96,10 +167,11 @@ class StoredSample(_WithOrigin):
     problem: str = ""
     metainfo_field: str = "metainfo"
     is_keyed: bool = True
-    recording: StoredRecording | None = None
+    recording: Recording | None = None
+    listed: SampleSegments | None = None
 
 
-def recording_in(sample: StoredSample) -> StoredRecording | None:
+def recording_in(sample: StoredSample) -> Recording | None:
     """The recording of a sample: `sample.recording`, else its first field of PCM; None if there is none."""
     return sample.recording or next(filter(None, map(StoredRecording.of, sample.fields.values())), None)
 

@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from touchfs.errors import FormatError
 from touchfs.format.arrow import flatbuffers
 from touchfs.format.arrow.flatbuffers import I16, Scalar
-from touchfs.format.arrow.ipc import ArrowFile, BinaryColumn, build_file, parse_file
+from touchfs.format.arrow.ipc import (
+    ArrowFile,
+    BinaryColumn,
+    build_batch,
+    build_batch_message,
+    build_end,
+    build_file,
+    build_head,
+    padded_size,
+    parse_file,
+)
 
 INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
 
@@ -293,7 +303,24 @@ def test_batches_that_are_not_written(batch: Mapping[str, Any]) -> None:
 
 
 def test_columns_that_are_not_written() -> None:
-    with pytest.raises(FormatError, match="would be of <f8"):
-        list(build_file({"x": np.dtype("float64")}, [], {}))
+    with pytest.raises(FormatError, match="would be of <f4"):
+        list(build_file({"x": np.dtype("float32")}, [], {}))
     with pytest.raises(FormatError, match="not a text"):
         list(build_file({"x\udc80": "int8"}, [], {}))
+
+
+def test_texts_and_floats_are_written() -> None:
+    batch = {"t": BinaryColumn.of(["é".encode(), b""]), "x": np.array([1.5, -0.0])}
+    columns = {"t": "utf8", "x": "float64"}
+    data = b"".join(map(bytes, build_file(columns, [batch, batch], {"a": "b"})))
+    table = pa.ipc.open_file(data).read_all()
+    table.validate(full=True)
+    assert table.to_pydict() == {"t": ["é", ""] * 2, "x": [1.5, -0.0] * 2}
+    assert [field.type for field in table.schema] == [pa.string(), pa.float64()]
+    # In parts it is the same file.
+    message, buffers = build_batch(columns, batch)
+    body = b"".join(bytes(each).ljust(padded_size(len(each)), b"\0") for each in buffers)
+    parts = [message, body] * 2
+    end = build_end(columns, {"a": "b"}, [(len(message), len(body))] * 2)
+    assert b"".join([build_head(columns, {"a": "b"}), *parts, end]) == data
+    assert len(build_batch_message(2, 1 << 40, [1 << 40] * 5)) == len(message)

@@ -24,7 +24,7 @@ def test_ids_are_one_word_and_injective(one: str, other: str) -> None:
 @given(st.lists(st.tuples(NAMES, st.integers(0, 99999), NAMES), unique=True, max_size=8))
 @example([("x", 0, "a"), ("y", 0, "a-b"), ("z", 0, "a+b"), ("a", 0, "a=")])
 def test_utterances_that_are_sorted_by_id_are_sorted_by_speaker(segments: list[tuple[str, int, str]]) -> None:
-    ids = [utterance_ids(*segment) for segment in segments]
+    ids = [utterance_ids(recording_id(key), *others) for key, *others in segments]
     assert len(set(ids)) == len({name for name, _ in ids}) == len(ids)
     by_id = sorted(ids)
     assert by_id == sorted(ids, key=lambda each: each[1] + " " + each[0])
@@ -32,7 +32,7 @@ def test_utterances_that_are_sorted_by_id_are_sorted_by_speaker(segments: list[t
 
 
 def test_what_ids_look_like() -> None:
-    assert utterance_ids("talks/monday 1", 7, None) == ("talks/monday=201-0007", "talks/monday=201-0007")
+    assert utterance_ids("talks/monday=201", 7, None) == ("talks/monday=201-0007", "talks/monday=201-0007")
     assert utterance_ids("talks/monday-1", 12345, "Ann-Lee") == ("Ann=2DLee-talks/monday-1-12345", "Ann=2DLee")
     assert recording_id("你好\u3000=") == "你好=E3=80=80=3D"
 

@@ -70,7 +70,7 @@ def test_a_directory_is_in_the_order_of_sort(tmp_path: Path) -> None:
     """As utils/validate_data_dir.sh compares it, where some speakers and keys are the beginnings of others."""
     keys = ["a", "a-b", "a b", "a+b", "a/b", "é", "你", "=", "a-0000"]
     speakers = ["a", "a-b", "a+b", "a b", "a-", "-", "é"]
-    ids = sorted(utterance_ids(key, 0, speaker) for key in keys for speaker in speakers)
+    ids = sorted(utterance_ids(recording_id(key), 0, speaker) for key in keys for speaker in speakers)
     utterances = [UTTERANCE._replace(id=name, speaker_id=speaker) for name, speaker in ids]
     (tmp_path / "utt2spk").write_text("".join(map(build_utt2spk, utterances)))
     by_speaker = [(speaker, [name for name, each in ids if each == speaker]) for speaker in sorted({s for _, s in ids})]
@@ -93,7 +93,7 @@ def test_a_directory_is_in_the_order_of_sort(tmp_path: Path) -> None:
 def test_what_is_built_is_parsed(samples: list[tuple[str, str, str]]) -> None:
     utterances = []
     for number, (key, text, speaker) in enumerate(samples):
-        name, speaker_name = utterance_ids(key, number, speaker)
+        name, speaker_name = utterance_ids(recording_id(key), number, speaker)
         recording = MONDAY._replace(id=recording_id(key))
         utterances.append(Utterance(name, recording, number * 7919, number + 1, speaker_name, text))
     utterances.sort(key=lambda each: each.id)

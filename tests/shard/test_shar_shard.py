@@ -708,8 +708,8 @@ def test_lilcom_that_is_none(tmp_path: Path) -> None:
         ("wav", "WAV", "PCM_16", 1, f"wav/{RATE}"),
         ("wav", "WAV", "PCM_16", 2, f"wav/{RATE}/2"),
         ("original", "WAV", "PCM_16", 3, f"wav/{RATE}/3"),
-        ("wav", "WAV", "PCM_24", 1, "bytes"),
-        ("wav", "WAV", "FLOAT", 2, "bytes"),
+        ("wav", "WAV", "PCM_24", 1, f"wav/{RATE}/1/s24"),
+        ("wav", "WAV", "FLOAT", 2, f"wav/{RATE}/2/f32"),
         ("flac", "FLAC", None, 2, "bytes"),
         ("original", "FLAC", None, 1, "bytes"),
         ("original", "OGG", "OPUS", 1, "bytes"),
@@ -729,8 +729,8 @@ def test_recordings(tmp_path: Path, extension: str, kind: str, subtype: str | No
     assert (sample.recording.rate, sample.recording.channels, sample.recording.length) == (RATE, channels, RATE)
     shown_as = "opus" if subtype == "OPUS" else kind.lower()
     assert shown(path)[f"a.{shown_as}"] == made.getvalue()
-    piece, _ = soundfile.read(io.BytesIO(shown(path, "segments")["a/0000.wav"]), dtype="int16", always_2d=True)
-    whole, _ = soundfile.read(io.BytesIO(made.getvalue()), dtype="int16", always_2d=True)
+    piece, _ = soundfile.read(io.BytesIO(shown(path, "segments")["a/0000.wav"]), always_2d=True)
+    whole, _ = soundfile.read(io.BytesIO(made.getvalue()), always_2d=True)
     if kind == "MP3" or subtype == "OPUS":
         assert piece.shape == (RATE // 2, channels)
     else:

@@ -11,10 +11,13 @@ from touchfs.errors import SourceError, UntrustedError
 from touchfs.source.decompressed import DecompressedFile, decompressed
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.scratch import DIRECTORY_VARIABLE, Scratch
+from touchfs.source.scratch_account import Account
 
 ATTACKER = 65534
 NAME = f"{7:032x}"
-NAMES = (f"{NAME}.scratch", f".touchfs-tmp-{NAME}.scratch", ".touchfs-scratch.lock")
+LOCK = ".touchfs-scratch.lock"
+NAMES = (f"{NAME}.scratch", f".touchfs-tmp-{NAME}.scratch", LOCK)
+VALUE_NAMES = (f"{NAME}.value", f".touchfs-tmp-{NAME}.value", LOCK)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="to make files of other users takes root")
 
@@ -73,6 +76,28 @@ def test_is_made_anew(store: Scratch, victim: Path, planted: str, way: Callable[
     again = store.find(NAME)
     assert again is not None
     again.close()
+    held.close()
+
+
+@pytest.mark.parametrize("planted", VALUE_NAMES)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_value_is_made_anew(store: Scratch, victim: Path, planted: str, way: Callable[[Path, Path], None]) -> None:
+    way(Path(store.directory, planted), victim)
+    assert store.kept(NAME) is None
+    store.keep(NAME, b"ours")
+    assert store.kept(NAME) == b"ours"
+    assert victim.read_bytes() == b"precious"
+    assert not victim.with_name("nothing").exists()
+
+
+def test_a_planted_account_is_not_believed(store: Scratch) -> None:
+    """It says that no byte is in use."""
+    held = store.make(NAME, [bytes(900_000)])
+    with open(Path(store.directory, LOCK), "w+b") as lock:
+        Account().save(lock.fileno())
+    os.chown(Path(store.directory, LOCK), ATTACKER, ATTACKER)
+    with pytest.raises(SourceError, match="900,000 are in use"):
+        store.make(f"{8:032x}", [bytes(200_000)])
     held.close()
 
 

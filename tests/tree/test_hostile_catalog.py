@@ -78,6 +78,10 @@ def walk(dataset: Dataset) -> Iterator[bytes]:
 
     def below(inode: int, depth: int = 0) -> Iterator[bytes]:
         assert depth < 20
+        if not tree.entry(inode).is_directory:
+            content = tree.content(inode)
+            yield bytes(content.read(0, min(content.size, 1 << 20)))
+            return
         for name, entry, _ in tree.entries(inode):
             tree.find(inode, name)
             if entry.is_directory:
@@ -90,10 +94,12 @@ def walk(dataset: Dataset) -> Iterator[bytes]:
                 yield bytes(content.read(0, min(content.size, 1 << 20)))
 
     tree.find(tree.resolve("merged").inode, b"max=1")
+    for path in ("slices/all", *(f"slices/1s-9s/000000000/d{i // 3}/utt{i}.wav" for i in range(8))):
+        yield from attempts(lambda path=path: below(tree.resolve(path).inode))
     for inode in [entry.inode for _, entry, _ in tree.entries(1)]:
         yield from attempts(lambda inode=inode: below(inode))
     for row in range(40):
-        for view in (1, 2, 3, 1025):
+        for view in (1, 2, 3, 7, 1025):
             yield from attempts(lambda view=view, row=row: [str(tree.entry(view << 52 | 1 << 32 | row)).encode()])
     for make in (DatasetSamples, SegmentSamples, lambda dataset: MergedSamples(dataset, parse_plan("max=1"))):
         yield from attempts(lambda make=make: paths(make(dataset)))

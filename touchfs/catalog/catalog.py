@@ -26,7 +26,7 @@ from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Files, build_files, parse_files
 from touchfs.source.mapped import map_file
 
-VERSION = 5
+VERSION = 6
 ROWS_MAX = 2**32 - 1
 KINDS_MAX = 2**16 - 1
 
@@ -55,7 +55,8 @@ class Facts:
     count samples, `segments` the segments of all samples. `report` is the text of ERROR.txt, empty if the shard has no
     damage.
 
-    `seconds` is the total duration of the recordings of `timed` samples; the duration of others is not known. With
+    `seconds` is the total duration of the recordings of `timed` samples; the duration of others is not known. Those of
+    `unmeasured` samples can be found: indexing looked at no more than their headers. With
     `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `digest` is the digest of pieces of the
     files (`touchfs.catalog.ends`), or empty.
     """
@@ -72,6 +73,7 @@ class Facts:
     digest: str = ""
     endings: Endings = NO_ENDINGS
     segments: int = 0
+    unmeasured: int = 0
 
 
 def encode_key(key: str) -> bytes:

@@ -192,14 +192,14 @@ class Table:
         try:
             if isinstance(self.ordinal, range):  # as in `files`
                 rows = np.minimum(ordinals, self._samples - 1) - self.ordinal.start
-                return np.where(self._have_extension(rows, extension) & (ordinals < self._samples), rows, -1)
+                return np.where(self.have_extension(rows, extension) & (ordinals < self._samples), rows, -1)
             left, places = np.arange(len(ordinals)), self._first_places(ordinals)
             while len(left):
                 rows = take(self.order, np.minimum(places, self._files - 1))
                 is_own = (places < self._files) & (take(self.ordinal, rows) == ordinals[left])
                 left, places, rows = left[is_own], places[is_own] + 1, rows[is_own]
                 if len(left):
-                    has_it = self._have_extension(rows, extension)
+                    has_it = self.have_extension(rows, extension)
                     found[left[has_it]] = rows[has_it]
             return found
         except IndexError as error:
@@ -214,7 +214,8 @@ class Table:
             places[i] = bisect_left(self.order, int(ordinals[i]), hi=self._files, key=self.ordinal.__getitem__)
         return places
 
-    def _have_extension(self, rows: NDArray[np.int64], extension: bytes) -> NDArray[np.bool_]:
+    def have_extension(self, rows: NDArray[np.int64], extension: bytes) -> NDArray[np.bool_]:
+        """Return for each row of a file whether it has an extension; shape `rows.shape`."""
         size, sizes = len(extension), take(self.suffix, rows)
         if not size:
             return sizes <= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from shlex import quote
 from typing import Any
@@ -55,10 +55,18 @@ def _limit(name: str, default: int, description: str) -> Callable[[Callable[...,
     return click.option(name, type=Size(), default=f"{default // 10**6}M", show_default=True, help=description)
 
 
-_LIMITS = {
+_LIMITS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "json": _limit("--max-json", LIMITS.json, "Maximum size of a JSON line or a sample's metainfo."),
     "decoded": _limit("--max-decoded", LIMITS.decoded, "Maximum decoded size of data that is decoded as a whole."),
     "window": _limit("--decode-window", LIMITS.window, "Amount of a recording to decode at a time."),
+    "decode_seconds": click.option(
+        "--decode-timeout",
+        type=click.FloatRange(0, min_open=True),
+        default=LIMITS.decode_seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time after which a part of a recording counts as impossible to decode.",
+    ),
 }
 
 
@@ -71,9 +79,10 @@ def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
             max_json: int = LIMITS.json,
             max_decoded: int = LIMITS.decoded,
             decode_window: int = LIMITS.window,
+            decode_timeout: float = LIMITS.decode_seconds,
             **others: Any,
         ) -> Any:
-            return function(**others, limits=Limits(max_json, max_decoded, decode_window))
+            return function(**others, limits=Limits(max_json, max_decoded, decode_window, decode_timeout))
 
         decorated: Callable[..., Any] = command
         for name in reversed(names):
@@ -105,6 +114,15 @@ segments_option = click.option(
 )
 
 
+audio_root_option = click.option(
+    "--audio-root",
+    type=click.Path(exists=True, file_okay=False),
+    callback=lambda context, parameter, path: None if path is None else os.path.abspath(path),
+    metavar="DIR",
+    help="Directory of audio that JSON lines and Kaldi's directories name. No file outside is opened.",
+)
+
+
 def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that opens a dataset. The command gets them as one argument, `read_options`."""
 
@@ -116,8 +134,11 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="The key of a tar member ends at its first dot (as in WebDataset) or its last (as in WeNet).",
     )
     @segments_option
+    @audio_root_option
     @click.option(
-        "--scratch-dir", type=click.Path(), help="Directory for decompressed shards. [default: the user's cache]"
+        "--scratch-dir",
+        type=click.Path(),
+        help="Directory for decompressed shards and decoded recordings. [default: the user's cache]",
     )
     @click.option(
         "--scratch-size",
@@ -132,13 +153,14 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         help="Also trust indexes and states that USER wrote. [default: root, you; with --in-place the data's owner]",
     )
-    @limit_options("json", "decoded", "window")
+    @limit_options("json", "decoded", "window", "decode_seconds")
     @progress_option
     @wraps(function)
     def command(
         sample_rate: int | None,
         key_rule: str,
         segments: str,
+        audio_root: str | None,
         scratch_dir: str | None,
         scratch_size: str | None,
         no_decompress: bool,
@@ -155,7 +177,7 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
         if trust:
             os.environ[TRUST_VARIABLE] = parse_users(trust)
         decompress = Decompress.NEVER if no_decompress else Decompress.NOW
-        options = Options(sample_rate, key_rule, decompress, limits, segments)
+        options = Options(sample_rate, key_rule, decompress, replace(limits, audio_root=audio_root), segments)
         return function(**others, read_options=ReadOptions(options, in_place))
 
     return command

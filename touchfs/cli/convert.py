@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import DATATYPES, TouchTarget
 from touchfs.bulk.data_list import is_relative_to_itself, remark
-from touchfs.cli.console import PATH, jobs_option, limit_options, segments_option
+from touchfs.cli.console import PATH, audio_root_option, jobs_option, limit_options, segments_option
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import executor, say
 from touchfs.dataset import counted
@@ -70,6 +71,7 @@ _TARGETS: dict[str, Callable[..., Target]] = {
     help="The key of a tar member ends at its first dot (as in WebDataset) or its last (as in WeNet).",
 )
 @segments_option
+@audio_root_option
 @jobs_option()
 @limit_options("json", "decoded")
 @progress_option
@@ -83,6 +85,7 @@ def command(
     sample_rate: int | None,
     key_rule: str,
     segments: str,
+    audio_root: str | None,
     processes: int,
     limits: Limits,
     **target_options: Any,
@@ -110,7 +113,7 @@ def command(
             path,
             output,
             target,
-            options=Options(sample_rate, key_rule, limits=limits, segments=segments),
+            options=Options(sample_rate, key_rule, limits=replace(limits, audio_root=audio_root), segments=segments),
             leave_out=leave_out,
             skip_bad=skip_bad,
             executor=pool,

@@ -49,10 +49,15 @@ class _Index(click.Group):
 @click.argument("paths", metavar="DATASET…", nargs=-1, required=True, type=PATH)
 @jobs_option()
 @click.option("--force", is_flag=True, help="Index again even if nothing has changed.")
+@click.option("--full", is_flag=True, help="Read recordings whose length no header has, such as MP3 and Opus.")
 @click.option("--check", is_flag=True, help="Check indexes of other tools in DATASET; exit status 1 if one is wrong.")
 @dataset_options
-def catalogs(paths: tuple[str, ...], processes: int, force: bool, check: bool, read_options: ReadOptions) -> int:
+def catalogs(
+    paths: tuple[str, ...], processes: int, force: bool, full: bool, check: bool, read_options: ReadOptions
+) -> int:
     """Index datasets, so that mounting them takes no time. Unchanged shards are not indexed again.
+
+    Without --full, the length of an MP3 and the like is found when one of its segments is needed.
 
     \b
     Example:
@@ -72,6 +77,7 @@ def catalogs(paths: tuple[str, ...], processes: int, force: bool, check: bool, r
                 options=read_options.options,
                 in_place=read_options.in_place,
                 force=force,
+                full=full,
                 executor=pool,
                 progress=progress,
                 preparing=progress,

@@ -8,7 +8,7 @@ import sys
 import click
 
 from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_tree
-from touchfs.cli.stat import format_time
+from touchfs.cli.stat import format_size, format_time
 
 
 @click.command("ls")
@@ -25,5 +25,7 @@ def command(location: str, long: bool, read_options: ReadOptions) -> None:
     tree, entry, path = open_tree(location, read_options)
     listed = tree.entries(entry.inode) if entry.is_directory else [(os.fsencode(os.path.basename(path)), entry, 0)]
     for name, child, _ in listed:
-        before = f"{child.size:>12} {format_time(child.mtime_ns)} ".encode() if long else b""
+        if long and child.size is None:  # a recording must be read to know it
+            child = tree.entry(child.inode)
+        before = f"{format_size(child.size):>12} {format_time(child.mtime_ns)} ".encode() if long else b""
         sys.stdout.buffer.write(before + name + (b"/" if child.is_directory else b"") + b"\n")

@@ -25,6 +25,7 @@ COMMANDS = (
     "iterate",
     "iterator",
     "ls",
+    "manifest",
     "meta",
     "mount",
     "pack",

@@ -24,12 +24,17 @@ def command(location: str, read_options: ReadOptions) -> None:
     lines = {
         "path": "/" + path,
         "type": "directory" if entry.is_directory else "file",
-        "size": str(entry.size),
+        "size": format_size(entry.size),
         "modified": format_time(entry.mtime_ns),
     }
     attributes = {f"user.touchfs.{name}": value for name, value in tree.attributes(entry.inode).items()}
     for name, value in (lines | attributes).items():
         say(f"{name + ':':<22} {printable(value)}")
+
+
+def format_size(size: int | None) -> str:
+    """A size in bytes, `?` if the recording that it depends on cannot be read."""
+    return "?" if size is None else str(size)
 
 
 def format_time(time_ns: int) -> str:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from touchfs.catalog.catalog import Catalog, encode_key
 from touchfs.catalog.key_endings import Endings, may_clash
@@ -26,7 +27,8 @@ class Shard:
     """The facts about a shard that are known without opening its catalog.
 
     `name` is its unique directory name in the tree. Sizes are in bytes; `seconds` and `timed` are the total duration
-    and the number of the samples whose duration is known. `segments` counts those of all samples.
+    and the number of the samples whose duration is known. `segments` counts those of all samples, `unmeasured` the
+    samples whose recording has to be read to know its length.
     `report` is the text of its ERROR.txt, "" if nothing is wrong.
     """
 
@@ -44,6 +46,7 @@ class Shard:
     timed: int
     endings: Endings
     segments: int
+    unmeasured: int
 
     @property
     def mtime_ns(self) -> int:
@@ -54,10 +57,12 @@ class Shard:
     def identity(self) -> str:
         """A hash that changes when a file of the shard or a row of its catalog changes. Shard ids are assigned by it.
 
-        Rows also depend on everything in the catalog's name: the options, and the version of catalogs.
+        Rows also depend on everything in the catalog's name: the options, and the version of catalogs; and on whether
+        all recordings were read.
         """
         listed = [f"{name}\0{fingerprint.hashed}" for name, fingerprint in self.files.items()]
-        message = "\0".join([*listed, os.path.basename(self.catalog)])
+        unmeasured = [f"unmeasured {self.unmeasured}"] if self.unmeasured else []
+        message = "\0".join([*listed, os.path.basename(self.catalog), *unmeasured])
         return hex_digest(message.encode(errors="surrogateescape"))
 
     def source(self, name: str) -> StoredFile:
@@ -97,7 +102,7 @@ class Dataset:
         """
         shard = self.shards[position]
         catalog = Catalog(shard.catalog, shard.path)
-        if dict(catalog.facts.files) != shard.files:
+        if dict(catalog.facts.files) != shard.files or catalog.facts.unmeasured != shard.unmeasured:
             raise ChangedError("its catalog was made anew: `touchfs reload`, or mount again", path=shard.path)
         return catalog
 
@@ -127,6 +132,9 @@ class Dataset:
             if len(self._tables) > _TABLES_KEPT:
                 del self._tables[next(iter(self._tables))]
         return table
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_tables": {}}
 
     def __str__(self) -> str:
         return f"{counted(len(self.shards), 'shard')}, {counted(self.samples, 'sample')}"

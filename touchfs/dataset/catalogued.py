@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from touchfs.catalog.table import Table
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.sample import Sample, SampleFile
+from touchfs.errors import FormatError
 from touchfs.extent import Content
+from touchfs.form.base import Timing
 
 
 class CataloguedSample(Sample):
@@ -58,13 +60,25 @@ class CataloguedSample(Sample):
     def duration(self) -> float:
         """Seconds of its first recording, by the catalog, else by its header.
 
-        Raises AttributeError if neither has it.
+        Raises AttributeError if neither has it, as of an MP3 before `touchfs index --full`. A segment of such a
+        recording has a duration: the recording is read for that.
         """
-        for row in self._rows:
-            seconds = self._shard.seconds(self._table, row)
-            if seconds is not None:
-                return seconds
-        return super().duration
+        timing = self._timing()
+        return super().duration if timing is None else timing.frames / timing.rate
+
+    @property
+    def rate(self) -> int | None:
+        """Sampling rate of its first recording in Hz, by the catalog, else by its header; None if neither has it."""
+        try:
+            timing = self._timing()
+        except FormatError:  # a segment of a recording that cannot be decoded
+            return None
+        return super().rate if timing is None else timing.rate
+
+    def _timing(self) -> Timing | None:
+        """Length and rate of its first recording by the catalog."""
+        timings = (self._shard.timing(self._table, row) for row in self._rows)
+        return next((timing for timing in timings if timing is not None), None)
 
     def extension(self, row: int) -> str:
         """The extension of the file at a row, as a key of this mapping."""

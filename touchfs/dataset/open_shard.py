@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,14 +14,41 @@ from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Content, Extent, Memory
-from touchfs.form.plain import BYTES
+from touchfs.form.base import Form, Timing
+from touchfs.form.beside import WHOLE, Beside
+from touchfs.form.lengths import info_of, known_info
+from touchfs.form.plain import BYTES, INLINE
+from touchfs.form.recordings import Pcm
+from touchfs.form.renderings import Rendered
 from touchfs.form.table import parse_form
+from touchfs.media.duration import AudioInfo
+from touchfs.media.extensions import can_be_cut
+from touchfs.media.slices.rendering import Rendering
+from touchfs.sample import Field, StoredRecording
 from touchfs.source.ranges import read_ranges
 from touchfs.source.store import StoredFile
+
+if TYPE_CHECKING:
+    from touchfs.media.slices.media_info import MediaInfo
 
 # Each open shard is a memory mapping, and a process may have at most 65,530 (vm.max_map_count).
 SHARDS_KEPT = 8192
 _NOTHING = Extent(Memory(b""), 0, 0)
+
+
+class StoredBytes(NamedTuple):
+    """A range of the source of a kind of file, what its form needs besides, and how the recording is rendered."""
+
+    kind: int
+    offset: int
+    length: int
+    detail: bytes
+    rendering: Rendering | None = None
+
+
+def stored_at(table: Table, row: int) -> StoredBytes:
+    """The stored bytes of the file at a row."""
+    return StoredBytes(table.kind[row] - 1, table.offset[row], table.length[row], table.inline(row))
 
 
 class OpenShard:
@@ -50,16 +80,13 @@ class OpenShard:
 
         Raises ChangedError, NotFoundError or SourceError.
         """
-        kind = table.kind[row]
-        source = None if kind == DIRECTORY else self._source(kind - 1)
-        if source is not None:
-            source.open()
+        if (file := self._file(table, row)) is not None:
+            file.open()
 
     def is_verified(self, table: Table, row: int) -> bool:
         """True if the file behind a row was verified within the last second, so `verify` would do nothing."""
-        kind = table.kind[row]
-        source = None if kind == DIRECTORY else self._source(kind - 1)
-        return source is None or source.is_verified
+        file = self._file(table, row)
+        return file is None or file.is_verified
 
     def content(self, table: Table, row: int) -> Content:
         """The content of the file at a row.
@@ -83,22 +110,52 @@ class OpenShard:
             error.at(self.shard.path)
             raise
 
-    def present(self, kind: int, offset: int, length: int, detail: bytes) -> Content:
+    def present(self, stored: StoredBytes) -> Content:
         """The content made from a range of the source of a kind, in its form. Raises FormatError."""
-        source, extent = self._source(kind), _NOTHING
-        if source is not None:
-            self._check(kind, source, offset, length)
-            extent = Extent(source, offset, length)
         try:
-            return self.forms[kind].content(extent, detail, self._limits)
+            form, extent, detail = self._resolved(stored)
+            return form.content(extent, detail, self._limits)
         except FormatError as error:
             error.at(self.shard.path)
             raise
 
-    def size(self, kind: int, length: int, detail: bytes) -> int:
-        """The size in bytes of what `present` makes. Raises FormatError."""
+    def known_size(self, stored: StoredBytes) -> int | None:
+        """The size in bytes of what `present` makes, if this process knows the recording behind it. Never waits.
+
+        Raises FormatError.
+        """
         try:
-            return self.forms[kind].size(length, detail)
+            form, extent, detail = self._resolved(stored)
+            return form.known_size(extent, detail, self._limits)
+        except FormatError as error:
+            error.at(self.shard.path)
+            raise
+
+    def _resolved(self, stored: StoredBytes) -> tuple[Form, Extent, bytes]:
+        """The form, the bytes and the detail of a file, also if they are beside the shard."""
+        form, detail = self._rendered(stored), stored.detail
+        outer = form.form if isinstance(form, Rendered) else form
+        if not isinstance(outer, Beside):
+            return form, self._extent(stored), detail
+        form = outer.form if stored.rendering is None else Rendered(outer.form, stored.rendering)
+        return form, outer.extent(detail, self._limits), outer.place(detail).detail
+
+    def _rendered(self, stored: StoredBytes) -> Form:
+        form = self.forms[stored.kind]
+        return form if stored.rendering is None else Rendered(form, stored.rendering)
+
+    def _extent(self, stored: StoredBytes) -> Extent:
+        kind, offset, length = stored.kind, stored.offset, stored.length
+        source = self._source(kind)
+        if source is None:
+            return _NOTHING
+        self._check(kind, source, offset, length)
+        return Extent(source, offset, length)
+
+    def size(self, stored: StoredBytes) -> int | None:
+        """The size in bytes of what `present` makes; None if it cannot be known without reading. Raises FormatError."""
+        try:
+            return self._rendered(stored).size(stored.length, stored.detail)
         except IndexError:
             raise self._damaged() from None
         except FormatError as error:
@@ -137,8 +194,18 @@ class OpenShard:
             self._check(kind, source, int(offsets[place]), int(lengths[place]))
         return read_ranges(source, offsets, lengths)
 
+    def _file(self, table: Table, row: int) -> StoredFile | None:
+        """The file behind a row, of the shard or beside it; None if there is none."""
+        kind = table.kind[row]
+        if kind == DIRECTORY:
+            return None
+        source, form = self._source(kind - 1), self.forms[kind - 1]
+        if source is not None or form is INLINE:
+            return source
+        return form.beside(table.inline(row), self._limits)
+
     def _source(self, kind: int) -> StoredFile | None:
-        """The file of which files of a kind are ranges; None if their bytes are in the catalog."""
+        """The file of the shard of which files of a kind are ranges; None if their bytes are elsewhere."""
         try:
             return self._sources[kind]
         except IndexError:
@@ -154,13 +221,17 @@ class OpenShard:
     def _damaged(self) -> FormatError:
         return FormatError("its catalog is damaged: index with --force", path=self.shard.path)
 
-    def seconds(self, table: Table, row: int) -> float | None:
-        """The duration of a recording by the catalog, in seconds; None if the catalog does not have it."""
+    def timing(self, table: Table, row: int) -> Timing | None:
+        """The length and rate of a recording; None if the catalog does not have them.
+
+        A segment of a recording whose length the catalog does not have is measured. That raises FormatError, and the
+        errors of sources.
+        """
         kind = self.kind_of(table, row)
         if kind.rate:
-            return table.frames[row] / kind.rate
-        timing = self.forms[table.kind[row] - 1].timing(table.length[row], table.inline(row))
-        return None if timing is None else timing.frames / timing.rate
+            return Timing(table.frames[row], kind.rate)
+        form, extent, detail = self._resolved(stored_at(table, row))
+        return form.measured(extent, detail, self._limits)
 
     def kind_of(self, table: Table, row: int) -> FileKind:
         """The kind of the file at a row, which is not a directory. Raises FormatError if the catalog is damaged."""
@@ -168,3 +239,68 @@ class OpenShard:
             return self.kinds[table.kind[row] - 1]
         except IndexError:
             raise self._damaged() from None
+
+    def recording_row(self, ordinal: int) -> int | None:
+        """The row of a sample's recording in the table `shards`, the one that its segments are cut from; None if it has
+        none. It is the first whose kind has a rate, else the first of PCM, else the first of a coding that can be cut.
+        """
+        table = self.tables["shards"]
+        rows = [row for row in table.files(ordinal) if self.may_be_recording(table, row)]
+        return min(
+            rows, key=lambda row: (not self.kind_of(table, row).rate, not self._is_pcm(table, row)), default=None
+        )
+
+    def may_be_recording(self, table: Table, row: int) -> bool:
+        """True if the catalog has the rate and length of the file at a row, or it is of a coding that can be cut."""
+        if self.kind_of(table, row).rate or self._is_pcm(table, row):
+            return True
+        return self._form(table, row) in (BYTES, WHOLE) and can_be_cut(table.extension(row))
+
+    def _is_pcm(self, table: Table, row: int) -> bool:
+        return isinstance(self._form(table, row), Pcm)
+
+    def recording(self, table: Table, row: int) -> StoredRecording:
+        """The recording at a row. Blocks while its bytes are read to know what it is. Raises as `info_of`."""
+        known = self.known_recording(table, row)
+        try:
+            return known or self._described(table, row, info_of(self._bytes(table, row), self._limits))
+        except FormatError as error:
+            error.at(self.shard.path)
+            raise
+
+    def known_recording(self, table: Table, row: int) -> StoredRecording | None:
+        """The recording at a row, if this process knows without reading what it is. Never waits."""
+        if self._is_pcm(table, row):
+            return StoredRecording.of(self._field(table, row))
+        info = known_info(self._bytes(table, row))
+        return None if info is None else self._described(table, row, info)
+
+    def _described(self, table: Table, row: int, info: MediaInfo) -> StoredRecording:
+        """A recording of this description. Its segments have the rate and length of the catalog, and so do slices."""
+        recording, rate = StoredRecording.measured(self._field(table, row), _audio(info)), self.kind_of(table, row).rate
+        is_pcm = isinstance(recording.field.form, Pcm)
+        return recording if is_pcm or not rate else replace(recording, rate=rate, length=table.frames[row])
+
+    def piece(self, table: Table, row: int, piece: Field) -> Content:
+        """The content of a piece of the recording at a row. Raises FormatError."""
+        extent = self._extent(StoredBytes(table.kind[row] - 1, piece.offset, piece.size, piece.detail))
+        return piece.form.content(extent, piece.detail, self._limits)
+
+    def _bytes(self, table: Table, row: int) -> Extent:
+        return self._resolved(stored_at(table, row))[1]
+
+    def _form(self, table: Table, row: int) -> Form:
+        try:
+            return self.forms[table.kind[row] - 1]
+        except IndexError:
+            raise self._damaged() from None
+
+    def _field(self, table: Table, row: int) -> Field:
+        kind, extension = self.kind_of(table, row), table.extension(row)
+        form, detail = self._form(table, row), table.inline(row)
+        return Field(kind.field, kind.source, table.offset[row], table.length[row], form, extension, detail=detail)
+
+
+def _audio(info: MediaInfo) -> AudioInfo:
+    pcm = info.offset if info.is_plain_pcm else 0
+    return AudioInfo(info.rate, info.channels, info.frames, info.default_format, pcm)

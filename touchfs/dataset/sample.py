@@ -24,11 +24,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.dataset.recording import RECORDINGS, decode, pcm_array, to_float32, to_int16
+from touchfs.dataset.recording import decode, pcm_array, to_float32, to_int16
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.extent import Content, Memory, drive
 from touchfs.format import wav
-from touchfs.media import duration
+from touchfs.media.duration import AudioInfo, scan
+from touchfs.media.extensions import coding_of, has_header, recordings_among
 
 # The file of a shard with the reason why a sample has no files.
 REPORT = b"ERROR.txt"
@@ -128,13 +129,10 @@ class Sample(Mapping[str, bytes]):
     @property
     def duration(self) -> float:
         """Seconds of its `.wav` or `.flac`, by the header. Raises AttributeError if there is none with a duration."""
-        for extension in self:
-            if extension.rpartition(".")[2].lower() in ("wav", "flac"):
-                content = self.content(extension)
-                sound = drive(duration.scan(content.size), content)
-                if sound is not None:
-                    return sound.frames / sound.rate
-        raise AttributeError(f"sample {self.key!r} has no recording whose header contains its length")
+        header = self._header()
+        if header is None:
+            raise AttributeError(f"sample {self.key!r} has no recording whose header contains its length")
+        return header.frames / header.rate
 
     @property
     def known_duration(self) -> float | None:
@@ -142,6 +140,38 @@ class Sample(Mapping[str, bytes]):
         try:
             return self.duration
         except (AttributeError, FormatError):
+            return None
+
+    @property
+    def rate(self) -> int | None:
+        """Sampling rate of its recording in Hz, or None if it has none or no header has the rate."""
+        header = self._known_header()
+        return None if header is None else header.rate
+
+    @property
+    def channels(self) -> int | None:
+        """Number of channels of its recording, or None if it has none or no header has the number."""
+        header = self._known_header()
+        return None if header is None else header.channels
+
+    @property
+    def coding(self) -> str | None:
+        """The extension of its recording without names and in lower case, such as `flac`; None if it has none."""
+        extension = next(iter(recordings_among(self)), None)
+        return None if extension is None else coding_of(extension)
+
+    def _header(self) -> AudioInfo | None:
+        """The first header of a recording that has its length. Raises FormatError if one before it is damaged."""
+        for extension in filter(has_header, recordings_among(self)):
+            content = self.content(extension)
+            if (found := drive(scan(content.size), content)) is not None:
+                return found
+        return None
+
+    def _known_header(self) -> AudioInfo | None:
+        try:
+            return self._header()
+        except FormatError:
             return None
 
     @property
@@ -166,17 +196,22 @@ class Sample(Mapping[str, bytes]):
         Raises NotFoundError if it has no recording, FormatError if that cannot be decoded, and MissingExtraError if
         the decoder that it needs is not installed. PCM in a WAV needs none.
         """
-        extension = next((name for name in self if name.rpartition(".")[2].lower() in RECORDINGS), None)
-        if extension is None:
-            raise NotFoundError("it has no recording", key=self.key)
-        content = self.content(extension)
-        data = bytes(content.read(0, content.size))
-        try:
-            samples, rate = decode(data)
-        except FormatError as error:
-            raise FormatError(error.message, offset=error.offset, key=self.key) from error
+        samples, rate = self.decoded()
         samples = to_int16(samples) if dtype == "int16" else to_float32(samples)
         return (samples[:, 0] if samples.shape[1] == 1 else samples), rate
+
+    def decoded(self) -> tuple[NDArray[Any], int]:
+        """Its recording as an array of shape (frames, channels), and the sampling rate in Hz.
+
+        The elements are int16 if it is a WAV of 16-bit PCM, else float32 within -1 and 1. Raises as `audio`.
+        """
+        extension = next(iter(recordings_among(self)), None)
+        if extension is None:
+            raise NotFoundError("it has no recording", key=self.key)
+        try:
+            return decode(self[extension])
+        except FormatError as error:
+            raise FormatError(error.message, offset=error.offset, key=self.key) from error
 
     def array(self, extension: str) -> NDArray[Any]:
         """The elements of the file with this `extension`, a `.npy` or the PCM of a `.wav`.

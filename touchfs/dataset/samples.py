@@ -31,6 +31,7 @@ from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
 from touchfs.dataset.sample import REPORT, Sample
 from touchfs.errors import FormatError
 from touchfs.names import hex_digest
+from touchfs.shard.kaldi import without_lists
 
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 
@@ -82,12 +83,13 @@ class Samples(Sequence[Sample]):
     def fingerprint(self) -> str:
         """A hash that does not depend on where data and index are, but on which samples are at the positions.
 
-        It covers the view, and for each shard its name, its number of samples, and the names and sizes of its files.
+        It covers the view, and for each shard its name, its number of samples, and the names and sizes of its files,
+        but not Kaldi's lists beside it: what these change is the number of its segments.
         A copy changes times and inodes, and hashing the bytes would read all of them: so files that were rewritten
         with the same sizes have the same fingerprint.
         """
         facts = [
-            (shard.name, count, sorted((name, file.size) for name, file in shard.files.items()))
+            (shard.name, count, sorted((name, file.size) for name, file in without_lists(shard.files).items()))
             for shard, count in zip(self.dataset.shards, self._counts(), strict=True)
         ]
         return hex_digest(json.dumps([self.view, facts]).encode())

@@ -24,12 +24,13 @@ from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample, path_of
-from touchfs.dataset.open_shard import OpenShard
+from touchfs.dataset.open_shard import OpenShard, StoredBytes
 from touchfs.dataset.sample import MadeFile, MadeSample, Sample, SampleFile
 from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSamples, Samples
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Memory
 from touchfs.form.base import Form
+from touchfs.form.plain import INLINE
 from touchfs.form.recordings import Pcm
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import MergePlan, merge
@@ -117,7 +118,7 @@ class MergedSamples(_Parts):
         table = shard.tables["segments"]
         stem = b"%04d." % part
         shown = [file for file in self._merged(table, position, ordinal) if file.name.startswith(stem)]
-        shown.sort(key=lambda file: file.data is not None)  # the .wav first, as for segments
+        shown.sort(key=lambda file: file.data is not None)  # the audio first, as for segments
         files = {_extension(file.name): self._file(shard, table, file) for file in shown}
         return MadeSample(self.view, shard.shard.name, ordinal, part, table.key(shown[0].row), files)
 
@@ -136,7 +137,9 @@ class MergedSamples(_Parts):
         if file.data is not None:
             content = partial(Memory, file.data)
         else:
-            content = partial(shard.present, table.kind[file.row] - 1, file.offset, file.length, file.detail)
+            kind = table.kind[file.row] - 1
+            stored = StoredBytes(kind, file.offset, file.length, file.detail, self.plan.rendering)
+            content = partial(shard.present, stored)
         path = partial(_path_beside, self.view, shard.shard.name, table, file.row, file.name.decode())
         return MadeFile(shard.kind_of(table, file.row).field, path, content)
 
@@ -146,7 +149,7 @@ class MergedSamples(_Parts):
 
 def _wavs(shard: OpenShard) -> NDArray[np.int64]:
     """The rows of the segments' .wav files: the only files that are not stored in the catalog itself."""
-    is_wav = np.array([False, *(form.reads_shard for form in shard.forms)])
+    is_wav = np.array([False, *(form is not INLINE for form in shard.forms)])
     return np.flatnonzero(is_wav[np.asarray(shard.tables["segments"].kind)])
 
 
@@ -161,7 +164,7 @@ def _count_runs(plan: MergePlan, shard: OpenShard) -> Iterator[tuple[int, int]]:
     if plan.seed is not None or not all(pcm[kind][0] for kind in np.unique(kinds).tolist()):
         for ordinal in np.unique(ordinals).tolist():
             files = merged_files(plan, table, ordinal)
-            yield ordinal, sum(file.name.endswith(b".wav") for file in files)
+            yield ordinal, sum(file.data is None for file in files)
         return
     in_order = np.lexsort((np.asarray(table.part)[wavs], ordinals))
     wavs, ordinals, kinds = wavs[in_order], ordinals[in_order], kinds[in_order]

@@ -58,11 +58,12 @@ from touchfs.names import assign, hex_digest
 from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
 from touchfs.shard.find import candidates, find_shards
-from touchfs.shard.open import fingerprints, shard_name
+from touchfs.shard.open import fingerprints_with_lists, shard_name
 from touchfs.shard.options import DEFAULT, Decompress, Options
 from touchfs.shard.other_formats import refuse_remote
-from touchfs.source.data import Look
+from touchfs.source.data import Look, find_type
 from touchfs.source.fingerprint import Files
+from touchfs.source.store import FileType
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ def open_dataset(
     in_place: bool = False,
     in_memory: bool = False,
     force: bool = False,
+    full: bool = False,
     executor: Executor | None = None,
     progress: Progress = lambda done, total: None,
     preparing: Progress = lambda done, total: None,
@@ -82,6 +84,7 @@ def open_dataset(
 ) -> Dataset:
     """Open a dataset, and index the shards that are not indexed yet, or all with `force`.
 
+    With `full`, recordings are read whose length no header has, also those of shards that are indexed without.
     `progress` is called with the bytes of shards that are indexed and their total; before that, `preparing` with the
     bytes of compressed shards that are decompressed and their total. `indexed_now` is called with the path of each
     shard that is indexed. Raises UsageError, NotFoundError or FormatError for the source as a whole, and SourceError if
@@ -94,12 +97,15 @@ def open_dataset(
     if not source:
         raise UsageError("the path of the dataset is empty: is a variable unset?")
     refuse_remote(source)
+    root = options.limits.audio_root
+    if root is not None and find_type(root) is not FileType.DIRECTORY:
+        raise NotFoundError("no such directory of audio", path=root)
     source = os.path.abspath(source)
     place = index_place(source, in_place=in_place)
     look, silent = Look(), frozenset[str]()
     if patience_seconds is not None:
         silent = silent_paths(candidates(source, look), patience_seconds, look)
-    work = _Work(source, options, force, executor, progress, preparing, indexed_now, silent, look)
+    work = _Work(source, options, force, full, executor, progress, preparing, indexed_now, silent, look)
     try:
         if not in_memory:
             check_place(place, source)
@@ -115,6 +121,7 @@ class _Work(NamedTuple):
     source: str
     options: Options
     force: bool
+    full: bool
     executor: Executor | None
     progress: Progress
     preparing: Progress
@@ -125,14 +132,14 @@ class _Work(NamedTuple):
 
 def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     """Open a dataset whose index is in the directory `place`, or will be made there."""
-    source, options, force, executor, progress, preparing, indexed_now, silent, look = work
-    paths = [os.path.abspath(path) for path in find_shards(source, silent, look)]
+    source, options, force, full, executor, progress, preparing, indexed_now, silent, look = work
+    paths = [os.path.abspath(path) for path in find_shards(source, silent, look, audio_root=options.limits.audio_root)]
     distrusted: list[str] = []
 
     def index_path(path: str, suffix: str) -> str:
         """The path of an index file for a shard or source."""
         name = os.path.relpath(path, place) if in_place else path
-        return os.path.join(place, _digest(f"{VERSION}\0{options}\0{name}") + suffix)
+        return os.path.join(place, _digest(f"{VERSION}\0{options.hashed}\0{name}") + suffix)
 
     dataset_file = index_path(source, DATASET_SUFFIX)
     before = DatasetFile(source) if force else load_dataset_file(dataset_file, source, distrusted)
@@ -145,6 +152,7 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
         if (shard := known.get(path)) is not None
         and os.path.dirname(shard.catalog) == place
         and (path in unseen or _is_current(shard, seen[path], options))
+        and not (full and shard.unmeasured)
         and _has_catalog(shard, distrusted)
     }
     for path in unseen - shards.keys():
@@ -174,7 +182,7 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
         )
         moved_from = next(iter(moved.values()), moved_from)
     tasks = [
-        _Task(path, index_path(path, CATALOG_SUFFIX), options, force, seen[path])
+        _Task(path, index_path(path, CATALOG_SUFFIX), options, force, full, seen[path])
         for path in dict.fromkeys(paths)
         if path not in shards
     ]
@@ -247,6 +255,7 @@ class _Task:
     catalog: str
     options: Options
     force: bool
+    full: bool
     files: Files | None
 
 
@@ -259,7 +268,7 @@ def _index(task: _Task) -> tuple[Shard, str]:
         problem = str(error)
     if facts is None:
         make_place(os.path.dirname(task.catalog))
-        facts = make_catalog(task.path, task.catalog, task.options)
+        facts = make_catalog(task.path, task.catalog, task.options, full=task.full)
     return _shard(task.path, task.catalog, facts), problem
 
 
@@ -279,6 +288,7 @@ def _shard(path: str, catalog: str, facts: Facts) -> Shard:
         timed=facts.timed,
         endings=facts.endings,
         segments=facts.segments,
+        unmeasured=facts.unmeasured,
     )
 
 
@@ -290,7 +300,7 @@ def _known_facts(task: _Task) -> Facts | None:
         raise
     except TouchfsError:
         return None
-    return facts if facts.files == task.files else None
+    return facts if facts.files == task.files and not (task.full and facts.unmeasured) else None
 
 
 def _is_current(shard: Shard, files: Files | None, options: Options) -> bool:
@@ -312,7 +322,7 @@ def _has_catalog(shard: Shard, distrusted: list[str]) -> bool:
 def _files(path: str, look: Look) -> Files | None:
     """Fingerprints of a shard's files: empty if it does not exist, None if that is unknown."""
     try:
-        return fingerprints(path, look)
+        return fingerprints_with_lists(path, look)
     except NotFoundError:
         return {}
     except TouchfsError:

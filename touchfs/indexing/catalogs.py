@@ -19,13 +19,15 @@ from touchfs.catalog.key_endings import Endings, endings_of
 from touchfs.catalog.table import NO_SAMPLE
 from touchfs.control_characters import one_line
 from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
+from touchfs.form import beside
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES, INLINE
 from touchfs.format.arrow.ipc import Column
-from touchfs.sample import Field, StoredRecording, StoredSample, recording_in
+from touchfs.indexing.measured import measure
+from touchfs.sample import Field, Recording, SampleSegments, StoredRecording, StoredSample, recording_in
 from touchfs.shard.contents import FieldContents
-from touchfs.shard.open import file_paths, fingerprints, keys_are_paths, open_shard
-from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.open import file_paths, fingerprints_with_lists, keys_are_paths, open_shard
+from touchfs.shard.options import DEFAULT, LINE_RULE, Options
 from touchfs.shard.segments import FoundSegments, SegmentFinder
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
@@ -38,14 +40,19 @@ REPORTED_MAX = 1000
 _KEY_SHOWN_MAX = 80
 # Shares of the time to index a shard; the rest is for writing the tables.
 _OPENING, _SAMPLES, _NAMES = 0.25, 0.4, 0.25
+# Forms of recordings as they are stored, whose rate and length are in the catalog.
+_WHOLE = (BYTES, beside.WHOLE)
 _THEN = "then `touchfs reload`, or mount again."
 
 
-def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT) -> Facts:
-    """Index one shard. A damaged shard raises no error: its catalog reports the damage."""
+def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT, *, full: bool = False) -> Facts:
+    """Index one shard; with `full`, also the lengths of recordings that no header has.
+
+    A damaged shard raises no error: its catalog reports the damage.
+    """
     files: Files = {}
     try:
-        files = fingerprints(shard_path, Look())
+        files = fingerprints_with_lists(shard_path, Look())
         are_paths = keys_are_paths(shard_path, files)
         made = _Tables(keys_are_paths=are_paths)
         with progress.stage(_OPENING):
@@ -55,8 +62,9 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
             finder = SegmentFinder(contents, options)
             with progress.stage(_SAMPLES, of=len(shard)):
                 for sample in progress.each(shard):
-                    made.add(sample, finder.find(sample))
-            report = made.report(shard_path, shard.problems, shard.remarks)
+                    sample, problem = measure(sample, contents) if full else (sample, "")
+                    made.add(sample, finder.find(sample), problem)
+            report = made.report(shard_path, shard.problems, [*shard.remarks, *finder.remarks])
         digest = ""
         with suppress(TouchfsError):  # a file that no sample needs may be unreadable
             digest = digest_ends(file_paths(shard_path, files))
@@ -77,6 +85,7 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT)
         digest=digest,
         endings=made.endings,
         segments=made.segments,
+        unmeasured=made.unmeasured,
     )
     write_catalog(catalog_path, tables, made.kinds, facts)
     return facts
@@ -107,6 +116,7 @@ class _Tables:
         self.seconds = 0.0
         self.timed = 0
         self.segments = 0
+        self.unmeasured = 0
         self._kinds: dict[tuple[str, str, Form, str, int], int] = {}
         self._shown_key: Callable[[str], str] = names.plain_path if keys_are_paths else str
         self._keys: list[str] = []  # as shown
@@ -131,7 +141,8 @@ class _Tables:
         shards, _ = self._views
         return endings_of(self._keys, chain.from_iterable(set(shards.extensions)))
 
-    def add(self, sample: StoredSample, found: FoundSegments) -> None:
+    def add(self, sample: StoredSample, found: FoundSegments, problem: str) -> None:
+        """Add a sample. `problem` is that of its recording, "" if it has none."""
         self._keys.append(self._shown_key(sample.key))
         key = encode_key(sample.key) if sample.is_keyed else b""
         recording = recording_in(sample)
@@ -143,11 +154,13 @@ class _Tables:
             self._problems.add(sample, sample.problem)
         if found.segments is not None:
             self.segments += len(found.segments.segments)
-        for problem in found.problems:
-            self._remarks.add(sample, problem)
-        if recording is not None:
+        for line in (*found.problems, *([problem] if problem else ())):
+            self._remarks.add(sample, line)
+        if isinstance(recording, StoredRecording):
             self.timed += 1
-            self.seconds += recording.length / recording.rate
+            self.seconds += _length(recording, sample.listed) / recording.rate
+        elif recording is not None:
+            self.unmeasured += 1
 
     def report(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> str:
         """The text of ERROR.txt from the problems and remarks of the shard; "" if nothing is wrong."""
@@ -191,9 +204,9 @@ class _Tables:
         )
         return dict(zip(VIEWS, tables, strict=True))
 
-    def _add(self, view: _View, file: File, ordinal: int, key: bytes, recording: StoredRecording | None = None) -> None:
+    def _add(self, view: _View, file: File, ordinal: int, key: bytes, recording: Recording | None = None) -> None:
         field, rate, frames = file.field, 0, 0
-        if recording is not None and recording.field.name == field.name and field.form is BYTES:
+        if isinstance(recording, StoredRecording) and recording.field.name == field.name and field.form in _WHOLE:
             rate, frames = recording.rate, recording.length
         kind_key = (field.name, field.source, field.form, field.note, rate)
         kind = self._kinds.get(kind_key)
@@ -203,6 +216,13 @@ class _Tables:
                 raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
         suffix = view.suffix_size(file.extension)
         view.table.add(kind, ordinal, file.part, field.offset, field.size, file.size, suffix, key, field.detail, frames)
+
+
+def _length(recording: StoredRecording, listed: SampleSegments | None) -> int:
+    """The samples of a recording that its sample is about: lines of a list may share a file."""
+    if listed is None or listed.rule != LINE_RULE:
+        return recording.length
+    return sum(segment.span(recording.rate, recording.length)[1] for segment in listed.segments)
 
 
 class _View:

@@ -75,15 +75,17 @@ class Segment:
     def texts(self) -> dict[str, str]:
         """The texts by version. The default text has the version "".
 
-        The other versions are the string fields that are no labels, then the members of objects of texts. The first of
-        a name counts.
+        The other versions are the string fields that are no labels, then the members of objects of texts, both also of
+        the object `custom`, in which Lhotse keeps fields that it does not know. The first of a name counts.
         """
         versions = {} if self.text is None else {"": self.text}
-        for name, text in self.fields.items():
-            if isinstance(text, str) and name not in self.labels and name not in ("", self.text_field):
-                versions.setdefault(name, text)
-        for name in TEXT_OBJECTS:
-            texts = self.fields.get(name)
+        custom = self.fields.get("custom")
+        others = custom if isinstance(custom, dict) else {}
+        for fields, no_texts in ((self.fields, self.labels | {self.text_field}), (others, LABELS)):
+            for name, text in fields.items():
+                if isinstance(text, str) and name and name not in no_texts:
+                    versions.setdefault(name, text)
+        for texts in (fields.get(name) for fields in (self.fields, others) for name in TEXT_OBJECTS):
             for version, text in texts.items() if isinstance(texts, dict) else ():
                 if isinstance(text, str) and version:
                     versions.setdefault(version, text)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from touchfs.extent import Content, Extent
+from touchfs.form.beside import Beside
+from touchfs.form.lengths import info_of
 from touchfs.limits import Limits
 from touchfs.sample import Field
 from touchfs.shard.open import open_source
 from touchfs.source.fingerprint import Files
 from touchfs.source.store import StoredFile
+
+if TYPE_CHECKING:
+    from touchfs.media.slices.media_info import MediaInfo
 
 
 class FieldContents:
@@ -17,8 +24,8 @@ class FieldContents:
     """
 
     def __init__(self, path: str, files: Files, limits: Limits) -> None:
-        self._path = path
-        self._files = files
+        self.path = path
+        self.files = files
         self._limits = limits
         self._sources: dict[str, StoredFile] = {}
 
@@ -27,11 +34,17 @@ class FieldContents:
         source = self.source(field)
         return field.form.content(Extent(source, field.offset, field.size), field.detail, self._limits)
 
+    def info(self, field: Field) -> MediaInfo:
+        """What the recording of a field is. Raises as `info_of`."""
+        if isinstance(field.form, Beside):
+            return info_of(field.form.extent(field.detail, self._limits), self._limits)
+        return info_of(Extent(self.source(field), field.offset, field.size), self._limits)
+
     def source(self, field: Field) -> StoredFile:
         """The file of the shard that has a field."""
         source = self._sources.get(field.source)
         if source is None:
-            source = self._sources[field.source] = open_source(self._path, field.source, self._files)
+            source = self._sources[field.source] = open_source(self.path, field.source, self.files)
         return source
 
     def close(self) -> None:

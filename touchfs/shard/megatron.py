@@ -35,7 +35,7 @@ from touchfs.form.plain import BYTES
 from touchfs.format import magic
 from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import Entries, damage_text
-from touchfs.sample import Field, StoredSample, StoredSamples
+from touchfs.sample import Field, StoredSample, StoredSamples, UnmeasuredRecording
 from touchfs.shard.options import Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
 from touchfs.source.concat import SplitFile
@@ -190,7 +190,8 @@ class MegatronShard(StoredSamples):
             problem = damage_text(damage, self.data_name.removesuffix(DATA_SUFFIX))
             return StoredSample(self._key(ordinal), ordinal, {}, problem=problem, is_keyed=False)
         field = self._field(ordinal)
-        return StoredSample(self._key(ordinal), ordinal, {field.name: field}, is_keyed=False)
+        recording = UnmeasuredRecording.first([field])
+        return StoredSample(self._key(ordinal), ordinal, {field.name: field}, is_keyed=False, recording=recording)
 
     def _key(self, ordinal: int) -> str:
         starts = self._starts

@@ -6,6 +6,7 @@
     NAME.tar.gz     and the like, one of these two, compressed: `touchfs.shard.compressed`
     cuts.*.jsonl    Lhotse Shar, with the files of its fields beside it: `touchfs.shard.shar.shard`;
                     `cuts.jsonl` only if it has fields
+    wav.scp         a data directory of Kaldi's: `touchfs.shard.lists.wav_scp`
     a directory     TouchNet: `touchfs.shard.touchnet`, also if the path does not exist
 
 `touchfs.shard.find` finds the shards of a dataset; from there on a shard is its path.
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from touchfs.errors import NotFoundError, SourceError
 from touchfs.sample import StoredSample
-from touchfs.shard import compressed, jsonl, megatron, single, tar, touchnet
+from touchfs.shard import compressed, jsonl, kaldi, megatron, single, tar, touchnet
+from touchfs.shard.lists import wav_scp
 from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.pair import INDEX_SUFFIX
 from touchfs.shard.shar import files as shar_files
 from touchfs.shard.shar import shard as shar
 from touchfs.source.data import DATA
@@ -89,6 +92,7 @@ def _compressed(name: str, keys_are_paths: bool = False) -> Container:
 
 _DIRECTORY = Container("TouchDataset (.bin/.idx)", touchnet.TouchNetShard, touchnet.fingerprints, touchnet.open_source)
 _SHAR = Container("Lhotse Shar", shar.SharShard, shar_files.fingerprints, shar.open_source, shar.compressed_files)
+_KALDI = Container("Kaldi data directory", wav_scp.KaldiShard, wav_scp.fingerprints, single.open_source)
 _BY_SUFFIX = {
     ".idx": Container("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprints, megatron.open_source),
     ".tar": Container("tar", tar.TarShard, single.fingerprints, single.open_source, keys_are_paths=True),
@@ -105,7 +109,7 @@ def open_shard(path: str, options: Options = DEFAULT, files: Files | None = None
     """
     files = fingerprints(path) if files is None else files
     container = _container(path, files) if files else _DIRECTORY  # only a directory can have none
-    return container.open(path, options, files)
+    return container.open(path, options, kaldi.without_lists(files))
 
 
 def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
@@ -119,6 +123,13 @@ def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
         return container.fingerprints(path, store)
     except NotFoundError as error:
         raise NotFoundError("no such shard", path=path) from error
+
+
+def fingerprints_with_lists(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
+    """Fingerprints of a shard's files and of Kaldi's lists beside it, which may have segments. Raises as above."""
+    files = fingerprints(path, store)
+    is_beside = os.path.basename(path) in files and not path.endswith(INDEX_SUFFIX)
+    return files | (kaldi.fingerprints(path, store) if is_beside else {})
 
 
 # The functions below know a shard by its path and fingerprints, and do not ask its store, which may not answer.
@@ -151,14 +162,18 @@ def kind_name(path: str, files: Files) -> str:
 
 
 def shard_name(path: str, files: Files) -> str:
-    """The name of a shard: the last component of its path, without the suffix of its container format."""
+    """The name of a shard: the last component of its path, without the suffix of its container format; of a file that
+    stands for its directory, that of the directory.
+    """
+    if _container(path, files) is _KALDI:
+        path = os.path.dirname(path)
     name = os.path.basename(path)
     return name if _container(path, files) is _DIRECTORY else name.removesuffix(_suffix(path))
 
 
 def _container(path: str, files: Files) -> Container:
     """The container of a shard with these files; by its name, if it has none, because it is missing."""
-    name = os.path.basename(path)
+    name, files = os.path.basename(path), kaldi.without_lists(files)
     if files and name not in files:
         return _DIRECTORY  # the names in it, not its own
     # Cuts without a number are a Shar only with fields.
@@ -167,6 +182,8 @@ def _container(path: str, files: Files) -> Container:
 
 
 def _container_by_suffix(path: str) -> Container:
+    if os.path.basename(path) == wav_scp.RECORDINGS:
+        return _KALDI
     return _BY_SUFFIX.get(_suffix(path), _DIRECTORY)
 
 
@@ -181,6 +198,7 @@ if TYPE_CHECKING:
         megatron.MegatronShard,
         tar.TarShard,
         jsonl.JsonlShard,
+        wav_scp.KaldiShard,
         shar.SharShard,
     ]
     __: type[ShardReader] = compressed.CompressedShard

@@ -14,7 +14,9 @@ from touchfs.segments.sidecar import FILE_RULES
 FIRST_DOT, LAST_DOT = "first-dot", "last-dot"
 # Rules for segments: the first that finds some, or none at all.
 FIRST_RULE, NO_RULE = "first", "none"
-SEGMENT_RULES = (FIRST_RULE, *JSON_RULES, *FILE_RULES, NO_RULE)
+# Segments that a list has: Kaldi's `segments` beside the shard, and the span of the line that names the audio.
+KALDI_RULE, LINE_RULE = "kaldi", "line"
+SEGMENT_RULES = (FIRST_RULE, *JSON_RULES, *FILE_RULES, KALDI_RULE, LINE_RULE, NO_RULE)
 
 
 class Decompress(Enum):
@@ -48,6 +50,12 @@ class Options:
             raise UsageError(f"no rule for keys {self.key_rule!r}: there are {FIRST_DOT} and {LAST_DOT}")
         if self.segments not in SEGMENT_RULES:
             raise UsageError(f"no rule for segments {self.segments!r}: there are {', '.join(SEGMENT_RULES)}")
+
+    @property
+    def hashed(self) -> str:
+        """The text that is hashed for the names of catalogs, so it never changes for the same options."""
+        root = self.limits.audio_root
+        return str(self) if root is None else f"{self}\0audio_root={root}"
 
 
 DEFAULT = Options()

@@ -1,7 +1,9 @@
 """Which segments a sample has: one rule for shards of all kinds.
 
-The rules of `touchfs.segments` are tried in order, first on the sample's JSON and then on the files beside its
-recording, and the first that finds segments wins. `Options.segments` names the only rule to try.
+The rules of `touchfs.segments` are tried in order, first on the sample's JSON, then on the files beside its recording,
+and then on Kaldi's lists beside the shard (`touchfs.shard.kaldi`), and the first that finds segments wins. The line of
+a list that names the recording (`touchfs.shard.lists`) comes last.
+`Options.segments` names the only rule to try.
 
 A sample's JSON is its metainfo, its cut or its line, which its shard has parsed already; then its fields `json` and
 `NAME.json`. Fields are only read if the sample has a recording, so shards without JSON or subtitles cost no read. A
@@ -12,11 +14,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Content
+from touchfs.form.plain import INLINE
 from touchfs.limits import too_long
 from touchfs.media.extensions import is_recording
 from touchfs.sample import Field, SampleSegments, StoredSample, recording_in
@@ -24,9 +27,12 @@ from touchfs.segments.json_rules import JSON_RULES, segments_of_json
 from touchfs.segments.segment import Segments
 from touchfs.segments.sidecar import FILE_RULES, parse
 from touchfs.shard.contents import FieldContents
-from touchfs.shard.options import FIRST_RULE, Options
+from touchfs.shard.kaldi import SEGMENTS, KaldiLists, lists_beside
+from touchfs.shard.options import FIRST_RULE, KALDI_RULE, LINE_RULE, Options
 
 _JSON = "json"
+# Names the segments of Kaldi's lists, which no field of the sample has.
+_LISTED = Field(SEGMENTS, "", 0, 0, INLINE, None)
 # The first block is enough to tell a transcript from labels.
 _FIRST_BLOCK, _BLOCK = 2**10, 2**16
 
@@ -49,6 +55,22 @@ class SegmentFinder:
         self._contents = contents
         self._limit = options.limits.json
         self._parsed: dict[str, int] = {}  # bytes, by the file of the shard
+        self._reads_lists = rule in (FIRST_RULE, KALDI_RULE)
+        self._reads_line = rule in (FIRST_RULE, LINE_RULE)
+
+    @property
+    def has_lists(self) -> bool:
+        """True if Kaldi's lists are beside the shard, and may have segments of its samples."""
+        return self._lists is not None
+
+    @property
+    def remarks(self) -> list[str]:
+        """Lines about segments that no sample of the shard has. Raises the errors of sources."""
+        return [self._lists.problem] if self._lists is not None and self._lists.problem else []
+
+    @cached_property
+    def _lists(self) -> KaldiLists | None:
+        return lists_beside(self._contents.path, self._contents.files) if self._reads_lists else None
 
     def find(self, sample: StoredSample) -> FoundSegments:
         """Return the segments of a sample. Raises the errors of sources."""
@@ -61,7 +83,13 @@ class SegmentFinder:
                 continue
             if found is not None:
                 return FoundSegments(SampleSegments(field, *found), problems)
-        return FoundSegments(None, problems)
+        if self._lists is not None and _has_recording(sample):
+            try:
+                if listed := self._lists.find(sample.key):
+                    return FoundSegments(SampleSegments(_LISTED, KALDI_RULE, listed), problems)
+            except FormatError as error:
+                problems.append(error.message)
+        return FoundSegments(sample.listed if self._reads_line else None, problems)
 
     def _fields(self, sample: StoredSample) -> list[Field]:
         """The fields that may have segments, in the order of the rules."""
@@ -81,10 +109,10 @@ class SegmentFinder:
         if field.name == sample.metainfo_field:
             return segments_of_json(sample.metainfo.fields, self._json_rule)
         content = self._contents.content(field)
-        if content.size > self._limit:
-            raise FormatError(too_long("it", self._limit))
-        self._count(field, content.size)
         extension, _ = _last(field.extension)
+        if content.size > self._limit:
+            raise FormatError(too_long("it", self._limit, "JSON" if extension == _JSON else f".{extension}"))
+        self._count(field, content.size)
         if extension == _JSON:
             return segments_of_json(_decode(content.read(0, content.size)), self._json_rule)
         return parse(extension, _blocks(content), sample.key)

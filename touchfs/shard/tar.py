@@ -20,14 +20,13 @@ from collections.abc import Mapping
 
 from touchfs.errors import FormatError
 from touchfs.form.plain import BYTES, SPARSE
-from touchfs.form.recordings import Pcm
 from touchfs.format import holes
 from touchfs.format.tar.header import BLOCK
 from touchfs.format.tar.links import link_targets
 from touchfs.format.tar.members import Member, MemberType, ReadAhead, scan
 from touchfs.media.duration import AudioInfo
 from touchfs.progress import reached
-from touchfs.sample import Field, StoredRecording, StoredSample, StoredSamples
+from touchfs.sample import Field, Recording, StoredRecording, StoredSample, StoredSamples, UnmeasuredRecording
 from touchfs.shard.options import FIRST_DOT, Options
 from touchfs.shard.single import open_source
 from touchfs.shard.tar_sound import SUFFIXES, measure
@@ -74,17 +73,12 @@ class TarShard(StoredSamples):
         shown = {name: self._field(key, name, member) for name, member in fields.items()}
         return StoredSample(key, ordinal, shown, recording=self._recording(fields, shown))
 
-    def _recording(self, members: Mapping[str, Member], fields: Mapping[str, Field]) -> StoredRecording | None:
-        """The first recording whose length is known: 16-bit PCM as a range of its WAV, any other coding as it is."""
+    def _recording(self, members: Mapping[str, Member], fields: Mapping[str, Field]) -> Recording | None:
+        """The first recording whose header has its length, else the first one."""
         for name, member in members.items():
             if (sound := self._sounds.get(member.offset)) is not None and member.name.endswith(SUFFIXES):
-                rate, channels, frames, pcm = sound
-                field = fields[name]
-                if pcm:
-                    form = Pcm(rate, channels)
-                    field = Field(name, self._name, member.offset + pcm, frames * form.frame_size, form, "wav")
-                return StoredRecording(field, rate, channels, frames)
-        return None
+                return StoredRecording.measured(fields[name], sound)
+        return UnmeasuredRecording.first(fields.values())
 
     def _field(self, key: str, name: str, member: Member) -> Field:
         extension = None if member.name == key else name

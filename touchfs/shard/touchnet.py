@@ -26,7 +26,7 @@ from touchfs.format import magic
 from touchfs.format.idx.mmidx_entries import damage_text
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import too_long
-from touchfs.sample import NO_METAINFO, Field, StoredSample, StoredSamples
+from touchfs.sample import NO_METAINFO, Field, StoredSample, StoredSamples, UnmeasuredRecording
 from touchfs.shard.options import Options
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX, lonely_data, read_index
 from touchfs.shard.single import fingerprint_of
@@ -92,6 +92,7 @@ class TouchNetShard(StoredSamples):
             unequal = ", ".join(f"{column.modality} has {len(column)}" for column in self._columns)
             raise FormatError(f"the modalities have unequal numbers of samples: {unequal}", path=path)
         self.problems = [problem for column in self._columns if (problem := column.problem)]
+        self._has_pcm = any(column.is_audio for column in self._columns)
         self._metainfo = next((column for column in self._columns if column.is_metainfo), None)
 
     @property
@@ -137,6 +138,7 @@ class TouchNetShard(StoredSamples):
             "; ".join(problems),
             source.modality if source is not None else "",
             is_keyed=metainfo.key is not None,
+            recording=None if self._has_pcm else UnmeasuredRecording.first(fields.values()),
         )
 
 
@@ -158,7 +160,7 @@ class _Column:
         self.damage = index.entries.damage.data
         self.problem = lonely_data(self.source, data_size) if data_size and not len(index) else ""
         self.is_metainfo = modality in METAINFO_NAMES and index.dtype.str == "|u1"
-        self._is_audio = modality in AUDIO_NAMES and index.dtype.str == "<i2"
+        self.is_audio = modality in AUDIO_NAMES and index.dtype.str == "<i2"
         self._dtype = index.dtype.str
         self._sample_rate = sample_rate
 
@@ -168,7 +170,7 @@ class _Column:
     def field(self, ordinal: int, rate: int | None) -> Field:
         form: Form
         offset, size, note = self.offsets[ordinal], self.sizes[ordinal], ""
-        if self._is_audio:
+        if self.is_audio:
             rate = rate or self._sample_rate
             if rate is not None:
                 form, extension = Pcm(rate), "wav"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 
 from touchfs.catalog.table import DIRECTORY, Table
-from touchfs.errors import ChangedError, UsageError
+from touchfs.dataset.open_shard import stored_at
+from touchfs.errors import ChangedError, TouchfsError, UsageError
 from touchfs.extent import Content
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
@@ -31,13 +33,25 @@ class CatalogView:
         return shard, table, row
 
     def _entry(self, shard: TreeShard, table: Table, row: int) -> Entry:
+        """The entry of a row as the catalog has it: the size is None if a recording must be read to know it."""
         inode = pack(self._number, shard.shard_id, row)
         if table.kind[row] == DIRECTORY:
             return Entry(inode, stat.S_IFDIR, 0, shard.mtime_ns)
-        return Entry(inode, stat.S_IFREG, table.size[row], shard.mtime_ns)
+        size: int | None = table.size[row]
+        if not size:  # nearly no file is empty
+            size = shard.size(stored_at(table, row))
+        return Entry(inode, stat.S_IFREG, size, shard.mtime_ns)
+
+    def _measured(self, shard: TreeShard, table: Table, row: int) -> Entry:
+        """The entry of a row. Reads a recording if the size cannot be known otherwise."""
+        entry = self._entry(shard, table, row)
+        if entry.size is None:
+            with suppress(TouchfsError):
+                return entry._replace(size=self._shards.measure(shard, stored_at(table, row)))
+        return entry
 
     def entry(self, inode: int) -> Entry:
-        return self._entry(*self._row(inode)) if inode != pack(self._number, 0, 0) else self._root()
+        return self._measured(*self._row(inode)) if inode != pack(self._number, 0, 0) else self._root()
 
     def _root(self) -> Entry:
         return Entry(pack(self._number, 0, 0), stat.S_IFDIR, 0, self._shards.mtime_ns)
@@ -47,7 +61,7 @@ class CatalogView:
             return self._shards.find(self._number, name)
         shard, table, row = self._row(directory)
         found = table.find(row, name) if table.kind[row] == DIRECTORY else None
-        return None if found is None else self._entry(shard, table, found)
+        return None if found is None else self._measured(shard, table, found)
 
     def entries(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
         if directory == pack(self._number, 0, 0):
@@ -72,6 +86,8 @@ class CatalogView:
             raise UsageError("is a directory")
         shard, table, row = self._row(inode)
         self._shards.verify(shard, table, row)
+        if not table.size[row] and self._entry(shard, table, row).size is None:
+            self._shards.measure(shard, stored_at(table, row))  # the reason why it cannot be read is that of the open
         return shard.content(table, row)
 
     def attributes(self, inode: int) -> dict[str, str]:

@@ -12,12 +12,13 @@ from touchfs.extent import Content
 class Entry(NamedTuple):
     """The attributes of a file or directory, as for `stat`: size in bytes, time in ns since 1970.
 
+    The size is None in a listing if a recording must be read to know it, and elsewhere if the recording cannot be read.
     `kind` is `stat.S_IFREG` for a file, `S_IFDIR` for a directory, `S_IFLNK` for a symbolic link.
     """
 
     inode: int
     kind: int
-    size: int
+    size: int | None
     mtime_ns: int
 
     @property

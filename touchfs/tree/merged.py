@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from touchfs.catalog.table import DIRECTORY, Table
-from touchfs.errors import ChangedError, UsageError
+from touchfs.dataset.open_shard import StoredBytes
+from touchfs.errors import ChangedError, TouchfsError, UsageError
 from touchfs.extent import Content, Memory
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
@@ -152,13 +154,23 @@ class Merged:
         location = self._location(inode)
         if location.is_directory:
             return Entry(inode, stat.S_IFDIR, 0, location.shard.mtime_ns)
-        return self._file_entry(location, self._file(location))
+        return self._measured(location, self._file(location))
+
+    def _measured(self, location: _Location, file: MergedFile) -> Entry:
+        """The entry of a file. Reads a recording if the size cannot be known otherwise."""
+        entry = self._file_entry(location, file)
+        if entry.size is None:
+            with suppress(TouchfsError):
+                return entry._replace(size=self._shards.measure(location.shard, _stored(location, file)))
+        return entry
 
     def _file_entry(self, location: _Location, file: MergedFile) -> Entry:
+        """The entry of a file, with the size None if a recording must be read to know it."""
+        size: int | None
         if file.data is not None:
             size = len(file.data)
         else:
-            size = location.shard.size(location.table.kind[file.row] - 1, file.length, file.detail)
+            size = location.shard.size(_stored(location, file))
         return Entry(location.inode(file.row), stat.S_IFREG, size, location.shard.mtime_ns)
 
     def _file(self, location: _Location) -> MergedFile:
@@ -192,7 +204,7 @@ class Merged:
             return Entry(location.inode(row), stat.S_IFDIR, 0, location.shard.mtime_ns)
         for file in self._own_files(location):
             if file.name == name:
-                return self._file_entry(location, file)
+                return self._measured(location, file)
         return None
 
     def find_plan(self, name: str, *, is_guest: bool = False) -> Entry | None:
@@ -261,7 +273,10 @@ class Merged:
         if file.data is not None:
             return Memory(file.data)
         self._shards.verify(location.shard, location.table, file.row)
-        return location.shard.present(location.table.kind[file.row] - 1, file.offset, file.length, file.detail)
+        stored = _stored(location, file)
+        if self._file_entry(location, file).size is None:
+            self._shards.measure(location.shard, stored)
+        return location.shard.present(stored)
 
     def attributes(self, inode: int) -> dict[str, str]:
         if self._plan_entry(inode) is not None:
@@ -280,3 +295,8 @@ class Merged:
         if not self.entry(inode).is_link:
             raise UsageError("not a symbolic link")
         return str(self._plan(inode)).encode()
+
+
+def _stored(location: _Location, file: MergedFile) -> StoredBytes:
+    kind = location.table.kind[file.row] - 1
+    return StoredBytes(kind, file.offset, file.length, file.detail, location.plan.rendering)

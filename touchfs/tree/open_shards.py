@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.dataset import Dataset, open_shard
-from touchfs.dataset.open_shard import SHARDS_KEPT
+from touchfs.dataset.open_shard import SHARDS_KEPT, StoredBytes
 from touchfs.errors import ChangedError, UsageError
+from touchfs.sample import StoredRecording
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import SHARD_IDS_MAX, pack
 
@@ -98,6 +99,18 @@ class OpenShards:
         if not shard.is_verified(table, row):
             shard.verify(table, row)
 
+    def recording(self, shard: TreeShard, table: Table, row: int) -> StoredRecording:
+        """The recording at a row, which may have to be read to know what it is. Raises as `OpenShard.recording`."""
+        return shard.recording(table, row)
+
+    def measure(self, shard: TreeShard, stored: StoredBytes) -> int:
+        """The size of a file that depends on the recording behind it, which is read unless this process knows it.
+
+        Raises FormatError if it cannot be read, and the errors of sources.
+        """
+        size = shard.known_size(stored)
+        return shard.present(stored).size if size is None else size
+
     def entry(self, view: int, shard_id: int) -> Entry:
         """The entry of a shard's directory in a view, which is row 0. Does not open the catalog."""
         position = self._positions.get(shard_id)
@@ -131,3 +144,15 @@ class NonblockingShards(OpenShards):
     def verify(self, shard: TreeShard, table: Table, row: int) -> None:
         if not shard.is_verified(table, row):
             raise WouldBlockError
+
+    def recording(self, shard: TreeShard, table: Table, row: int) -> StoredRecording:
+        recording = shard.known_recording(table, row)
+        if recording is None:
+            raise WouldBlockError
+        return recording
+
+    def measure(self, shard: TreeShard, stored: StoredBytes) -> int:
+        size = shard.known_size(stored)
+        if size is None:
+            raise WouldBlockError
+        return size

@@ -4,6 +4,8 @@
     /shards/ /segments/       a view: its shards, in each the rows of its table (`catalog_view`)
     /by-key/                  symbolic links to all samples that have a key (`by_key`)
     /merged/                  segments merged by a plan that the path names (`merged`)
+    /slices/                  spans of recordings that the path names, and whole recordings as WAV (`slices`)
+    /manifests/               lists of the dataset for other tools (`manifests`)
 
 A tree keeps no data per inode. It is safe for any number of threads; one that must not block uses `Tree.nonblocking`.
 """
@@ -24,22 +26,30 @@ from touchfs.tree.by_key import ByKey
 from touchfs.tree.catalog_view import CatalogView
 from touchfs.tree.entry import Entry, Subtree
 from touchfs.tree.inode import ROOT, pack, unpack
+from touchfs.tree.manifests import NAME as MANIFESTS
+from touchfs.tree.manifests import Manifests
 from touchfs.tree.merged import FIRST_PLAN, LocalPlans, Merged, Plans
 from touchfs.tree.merged import NAME as MERGED
 from touchfs.tree.open_shards import NonblockingShards, OpenShards
+from touchfs.tree.slice_numbers import LocalNumbers, Numbers
+from touchfs.tree.slices import NAME as SLICES
+from touchfs.tree.slices import WHOLE, Slices
 from touchfs.view.plan import parse_plan
+from touchfs.view.slice_span import parse_span
 
 __all__ = ["Entry", "Tree"]
 
 # View numbers are a part of inode numbers, so they must never change.
-_NUMBERS = {name: number for number, name in enumerate((*VIEWS, BY_KEY, MERGED), 1)}
+_NUMBERS = {name: number for number, name in enumerate((*VIEWS, BY_KEY, MERGED, SLICES, MANIFESTS, WHOLE), 1)}
 
 
 class Tree:
     """The tree of `dataset`. `shard_ids` are the ids of its shards, in the same order: from 1 on, all different.
 
-    `plans` is the registry of plans under `merged/`, needed if several processes serve one tree. Without `list_by_key`
-    a listing of `by-key/` is empty, but lookups still find every link.
+    `plans` and `numbers` are the registries of plans under `merged/` and of what is looked up in `slices/`, needed if
+    several processes serve one tree. Without `list_by_key` a listing of `by-key/` is empty, but lookups still find
+    every link. The lists in `manifests/` name files by paths that begin with the directory `prefix`; by default they
+    are relative to the root.
     """
 
     def __init__(
@@ -47,30 +57,45 @@ class Tree:
         dataset: Dataset,
         shard_ids: Sequence[int],
         plans: Plans | None = None,
+        numbers: Numbers | None = None,
         *,
         list_by_key: bool = True,
+        prefix: str = "",
     ) -> None:
         shards = OpenShards(dataset, shard_ids)
-        self._initialize(shards, Merged(shards, plans or LocalPlans(), _NUMBERS[MERGED]), list_by_key)
+        merged = Merged(shards, plans or LocalPlans(), _NUMBERS[MERGED])
+        slices = Slices(shards, numbers or LocalNumbers(), _NUMBERS[SLICES], _NUMBERS[WHOLE])
+        manifests = Manifests(shards, os.path.join(prefix, ""), _NUMBERS[MANIFESTS])
+        self._initialize(shards, merged, slices, manifests, list_by_key)
 
-    def _initialize(self, shards: OpenShards, merged: Merged, list_by_key: bool) -> None:
+    def _initialize(
+        self, shards: OpenShards, merged: Merged, slices: Slices, manifests: Manifests, list_by_key: bool
+    ) -> None:
         self.dataset = dataset = shards.dataset
         self._list_by_key = list_by_key
+        self._manifests = manifests
         self._shards = shards
         self._merged = merged
+        self._slices = slices
         self._root = Entry(ROOT, stat.S_IFDIR, 0, shards.mtime_ns)
         subtrees: dict[str, Subtree] = {name: CatalogView(shards, name, _NUMBERS[name]) for name in VIEWS}
         if isinstance(dataset.keys, Keys):
             subtrees[BY_KEY] = ByKey(shards, dataset.keys, _NUMBERS[BY_KEY], listed=list_by_key)
         subtrees[MERGED] = merged
+        if slices.exists:
+            subtrees[SLICES] = slices
+        subtrees[MANIFESTS] = manifests
         self._subtrees = {_NUMBERS[name]: subtree for name, subtree in subtrees.items()} | {FIRST_PLAN: merged}
+        if slices.exists:
+            self._subtrees[_NUMBERS[WHOLE]] = slices
         self._inodes = {name.encode(): pack(_NUMBERS[name], 0, 0) for name in sorted(subtrees)}
 
     @property
     def nonblocking(self) -> Tree:
         """The same tree for one thread that must not block: a call that would block raises WouldBlockError."""
         shards, tree = NonblockingShards(self._shards), Tree.__new__(Tree)
-        tree._initialize(shards, self._merged.nonblocking(shards), self._list_by_key)
+        merged, slices = self._merged.nonblocking(shards), self._slices.nonblocking(shards)
+        tree._initialize(shards, merged, slices, self._manifests.nonblocking(), self._list_by_key)
         return tree
 
     def _subtree(self, inode: int) -> Subtree:
@@ -87,10 +112,13 @@ class Tree:
     def find(self, directory: int, name: bytes, is_guest: bool = False) -> Entry | None:
         """The entry of this name in a directory, or None.
 
-        A guest (`Plans`) can register only a limited number of plans; beyond that it raises FullError.
+        A guest (`Plans`, `Numbers`) can register only a limited number of plans and slices; beyond that it raises
+        FullError.
         """
-        if is_guest and self.lookup_may_block(directory):
+        if is_guest and directory == self._inodes[MERGED.encode()]:
             return self._merged.find_plan(os.fsdecode(name), is_guest=True)
+        if is_guest and unpack(directory)[0] == _NUMBERS[SLICES]:
+            return self._slices.find(directory, name, is_guest=True)
         if directory != ROOT:
             return self._subtree(directory).find(directory, name)
         inode = self._inodes.get(name)
@@ -110,10 +138,12 @@ class Tree:
         return ROOT if directory == ROOT else self._subtree(directory).parent(directory)
 
     def path(self, inode: int) -> str:
-        """A path for error messages: of the file itself in `shards/` and `segments/`, elsewhere of its shard."""
+        """A path for error messages: of the file in `shards/`, `segments/` and `slices/`, elsewhere of its shard."""
         view, shard_id, row = unpack(inode)
         if inode == ROOT:
             return ""
+        if self._subtrees.get(view) is self._slices:
+            return self._slices.path(inode)
         name = next((name.decode() for name, root in self._inodes.items() if unpack(root)[0] == view), MERGED)
         if not shard_id:
             return name
@@ -139,12 +169,11 @@ class Tree:
         return self._subtree(inode).link(inode)
 
     def is_cacheable(self, directory: int) -> bool:
-        """True if a directory's entries never change. In `by-key/` a new shard can change the target of a name."""
-        return directory != self._inodes.get(BY_KEY.encode())
-
-    def lookup_may_block(self, directory: int) -> bool:
-        """True if a lookup in a directory may wait for another process: it may register a plan."""
-        return directory == self._inodes[MERGED.encode()]
+        """True if a directory's entries never change. In `by-key/` a new shard can change the target of a name, and in
+        `manifests/` each list; below spans no listing tells of new shards.
+        """
+        is_changed = unpack(directory)[0] in (_NUMBERS[BY_KEY], _NUMBERS[MANIFESTS])
+        return not is_changed and not self._slices.is_span(directory)
 
     def use_plan(self, name: str) -> None:
         """Register a plan if it is new, without the limit for guests. Raises FullError."""
@@ -158,19 +187,20 @@ class Tree:
                 raise NotFoundError(f"{above} is a file", path=path)
             found = self.find(entry.inode, os.fsencode(component))
             if found is None:
-                if self.lookup_may_block(entry.inode):
-                    raise NotFoundError(_problem_of(component), path=path)
-                raise NotFoundError(f"there is no {component!r} in {above or '/'}", path=path)
+                problem = self._problem_of(entry.inode, component)
+                raise NotFoundError(problem or f"there is no {component!r} in {above or '/'}", path=path)
             entry, above = found, f"{above}/{component}"
             if entry.is_link:
                 # No link of this tree leads above the root or back to itself.
                 entry = self.resolve(os.path.normpath(os.path.join(above, "..", os.fsdecode(self.link(entry.inode)))))
         return entry
 
-
-def _problem_of(plan: str) -> str:
-    try:
-        parse_plan(plan)
-    except UsageError as error:
-        return error.message
-    return f"there is no plan {plan!r}"
+    def _problem_of(self, directory: int, name: str) -> str:
+        """The reason why a name is none of a plan or a span, in the directory of either; else ""."""
+        parsers = {self._inodes[MERGED.encode()]: parse_plan, self._inodes.get(SLICES.encode()): parse_span}
+        try:
+            if (parse := parsers.get(directory)) is not None:
+                parse(name)
+        except UsageError as error:
+            return error.message
+        return ""

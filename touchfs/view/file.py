@@ -36,5 +36,5 @@ class File(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the content."""
-        return self.field.form.size(self.field.size, self.field.detail)
+        """Bytes of the content; 0 if that is not known without reading the shard."""
+        return self.field.form.size(self.field.size, self.field.detail) or 0

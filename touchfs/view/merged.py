@@ -1,28 +1,35 @@
 """The view `merged/<plan>/`: the segments of a sample merged by a plan, as `<key>/0000.wav`, `.json` and `.txt`.
 
 Everything comes from the catalog's table of segments: the range of each segment's `.wav` and the content of its
-`.json`. So no audio and no metainfo is read, and a new plan needs no new index. Each file is identified by the row of a
-file of one of its parts, so it has an inode number without a table: `.wav` and `.json` by those of the first part of
-the run, `.txt` by that of the first part that has the text.
+`.json`. So no audio and no metainfo is read, and a new plan needs no new index. If the length of a recording is found
+only when it is needed, runs are found in microseconds, and a segment that leaves the recording counts in full. Each
+file is identified by the row of a file of one of its parts, so it has an inode number without a table: `.wav` and
+`.json` by those of the first part of the run, `.txt` by that of the first part that has the text. The plan may show the
+audio as a `.flac` instead of a `.wav`.
 """
 
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from touchfs.catalog.table import Table
 from touchfs.errors import FormatError
 from touchfs.form.recordings import extend_piece
+from touchfs.segments.packed_times import CLOCK_RATE, ENDLESS, join_times
 from touchfs.view.plan import MergePlan, Span, as_json, joined_text, merge, span_of
 from touchfs.view.segments import extension
+
+# Offset and length in the source, and the detail of a form
+_Bytes: TypeAlias = tuple[int, int, bytes]
 
 
 class MergedFile(NamedTuple):
     """A file, and the row of the table of segments that identifies it.
 
-    Its bytes are `data`. If that is None, they are made from `length` bytes at `offset` of the source of the row's
-    kind, with this `detail`.
+    Its bytes are `data`. If that is None, it is the audio: made from `length` bytes at `offset` of the source of the
+    row's kind, with this `detail`, and rendered as the plan says.
     """
 
     name: bytes
@@ -48,30 +55,81 @@ def merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile
 
 def _merged_files(plan: MergePlan, table: Table, ordinal: int) -> list[MergedFile]:
     rows = {(table.part[row], table.name(row)): row for row in table.files(ordinal)}
-    spans: list[Span] = []
-    key, rate = "", 0
     version = b"." + extension(plan.text).encode()
-    while (row := rows.get((len(spans), b"%04d.json" % len(spans)))) is not None:
-        derived = json.loads(table.inline(row))["touchfs"]
-        if "sample_rate" not in derived:  # no recording of known length
-            return []
-        key, rate = derived["key"], derived["sample_rate"]
-        spans.append((derived["offset"], derived["length"]))
-    files = []
-    for number, run in enumerate(merge(plan, key, spans, rate)):
+    stored: list[dict[str, Any]] = []
+    while (row := rows.get((len(stored), b"%04d.json" % len(stored)))) is not None:
+        stored.append(json.loads(table.inline(row))["touchfs"])
+    if not stored or not all("start" in each or "sample_rate" in each for each in stored):
+        return []  # there is no recording, or its segments have times in samples of an unknown rate
+    key, clock = stored[0]["key"], _clock_of(stored[0])
+    spans = [clock.span(each) for each in stored]
+    files, audio = [], b".flac" if plan.format == "flac" else b".wav"
+    for number, run in enumerate(merge(plan, key, spans, clock.rate)):
         first, stem = run[0], b"%04d" % number
-        wav = rows[first, b"%04d.wav" % first]
-        first_piece = table.offset[wav], table.length[wav], table.inline(wav)
-        files.append(
-            MergedFile(stem + b".wav", wav, run, None, *extend_piece(*first_piece, spans[first], span_of(spans, run)))
-        )
+        wavs = [rows[part, b"%04d.wav" % part] for part in run]
+        files.append(MergedFile(stem + audio, wavs[0], run, None, *clock.joined(table, wavs, spans, run)))
         named = [rows.get((part, b"%04d" % part + version)) for part in run]
         text = joined_text(None if row is None else table.inline(row).decode() for row in named)
-        description = json.dumps(as_json(plan, key, number, spans, rate, run, text), ensure_ascii=False) + "\n"
+        times, parts = clock.times(span_of(spans, run)), [{"segment": part} | clock.part(spans[part]) for part in run]
+        description = json.dumps(as_json(plan, key, number, times, parts, text), ensure_ascii=False) + "\n"
         files.append(MergedFile(stem + b".json", rows[first, b"%04d.json" % first], run, _encoded(description)))
         if text is not None:
             files.append(MergedFile(stem + b".txt", next(row for row in named if row is not None), run, _encoded(text)))
     return sorted(files, key=lambda file: file.name)
+
+
+def _clock_of(stored: dict[str, Any]) -> _Samples | _Microseconds:
+    return _Samples(stored["sample_rate"]) if "sample_rate" in stored else _Microseconds()
+
+
+class _Samples(NamedTuple):
+    """Spans of a recording of known length, in samples."""
+
+    rate: int
+
+    def span(self, stored: dict[str, Any]) -> Span:
+        """The span that the `.json` of a segment has."""
+        return stored["offset"], stored["length"]
+
+    def joined(self, table: Table, wavs: Sequence[int], spans: Sequence[Span], run: Sequence[int]) -> _Bytes:
+        """Offset, length and detail of the `.wav` of a run, whose segments have the rows `wavs`."""
+        first = table.offset[wavs[0]], table.length[wavs[0]], table.inline(wavs[0])
+        return extend_piece(*first, spans[run[0]], span_of(spans, run))
+
+    def times(self, span: Span) -> dict[str, Any]:
+        """What the `.json` of a run has of its span."""
+        offset, length = span
+        return {
+            "sample_rate": self.rate,
+            "offset": offset,
+            "length": length,
+            "start": offset / self.rate,
+            "end": (offset + length) / self.rate,
+        }
+
+    def part(self, span: Span) -> dict[str, Any]:
+        """What the `.json` of a run has of the span of a part."""
+        return {"offset": span[0], "length": span[1]}
+
+
+class _Microseconds:
+    """Spans of a recording whose rate and length are not known yet."""
+
+    rate = CLOCK_RATE
+
+    def span(self, stored: dict[str, Any]) -> Span:
+        start, end = stored["start"], stored["end"]
+        first = round(start * CLOCK_RATE)
+        return first, (ENDLESS if end is None else round(end * CLOCK_RATE)) - first
+
+    def joined(self, table: Table, wavs: Sequence[int], spans: Sequence[Span], run: Sequence[int]) -> _Bytes:
+        return table.offset[wavs[0]], table.length[wavs[0]], join_times(map(table.inline, wavs))
+
+    def times(self, span: Span) -> dict[str, Any]:
+        offset, end = span[0], sum(span)
+        return {"start": offset / CLOCK_RATE, "end": None if end >= ENDLESS else end / CLOCK_RATE}
+
+    part = times
 
 
 def _encoded(text: str) -> bytes:

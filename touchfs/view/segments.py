@@ -1,9 +1,10 @@
 """The view `segments/`: each time segment of a recording as files of its own, `<key>/0000.wav`, `.txt`, `.json`.
 
 The `.wav` is a header and a range of the recording's PCM, or the samples of a coded recording, decoded when they are
-read. The `.json` is the segment as stored, and under `touchfs` what was derived from it. An empty segment is a valid
-`.wav` without samples, and its `.json` gives the reason. If the sample has no recording of known length, a segment has
-no `.wav`, and its `.json` says why. Samples without segments are not in this view.
+read. The `.json` is the segment as stored, and under `touchfs` what was derived from it: the span in samples, or in
+seconds if the recording's length is found only when the `.wav` is needed. An empty segment is a valid `.wav` without
+samples, and its `.json` gives the reason. If the sample has no recording that can be cut, a segment has no `.wav`, and
+its `.json` says why. Samples without segments are not in this view.
 
 Text comes in versions (`touchfs.segments.segment`). The default one is `0000.txt`, every other `0000.<version>.txt`:
 
@@ -38,9 +39,9 @@ def files(sample: StoredSample, found: SampleSegments | None) -> list[File]:
     for number, segment in enumerate(found.segments):
         derived: dict[str, Any] = {"key": sample.key, "segment": number}
         if recording is not None:
-            first, length, problem = segment.span(recording.rate, recording.length)
-            derived |= {"sample_rate": recording.rate, "offset": first, "length": length}
-            shown.append(File(_name(number, "wav"), recording.piece(first, length, NOTE if problem else ""), number))
+            field, facts, problem = recording.cut(segment.times, NOTE)
+            derived |= facts
+            shown.append(File(_name(number, "wav"), field, number))
         else:
             problem = _why_no_wav(sample, found.rule)
         if problem:
@@ -53,10 +54,10 @@ def files(sample: StoredSample, found: SampleSegments | None) -> list[File]:
 
 
 def _why_no_wav(sample: StoredSample, rule: str) -> str:
-    """The reason why the segments of a sample without a recording of known length have no `.wav`."""
+    """The reason why the segments of a sample without a recording that can be cut have no `.wav`."""
     for field in sample.fields.values():
         if is_recording(field.extension):
-            return field.note or f"the length of its recording, .{field.extension}, is not known"
+            return field.note or f"no parts can be cut out of its recording, .{field.extension}"
     return "the cut has no recording" if rule == _CUTS else "the sample has no recording"
 
 

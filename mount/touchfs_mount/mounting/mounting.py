@@ -23,6 +23,7 @@ from touchfs.store.patience import Patience, with_patience
 from touchfs.store.place import STATE_SUFFIX, log_path, state_path
 from touchfs.store.plans import SharedPlans
 from touchfs.store.problem import SharedProblem
+from touchfs.store.shared_numbers import SharedNumbers
 from touchfs.store.store import StateStore
 from touchfs.tree.tree import Tree
 from touchfs_mount.control.facts import DEFAULT, ControlOptions, MountFacts, StorePlace
@@ -219,13 +220,16 @@ def _operations(
 
 
 class _Generations:
-    """The trees of a mount, one for each generation of its dataset. Shard ids and plans are common to all."""
+    """The trees of a mount, one for each generation of its dataset. Shard ids, plans and numbers of slices are common
+    to all.
+    """
 
     def __init__(self, request: MountRequest, store: StorePlace | None) -> None:
         self._request = request
         self._store = store
         self._ids = ShardIds(has_store=store is not None)
         self._plans = SharedPlans()
+        self._numbers = SharedNumbers()
 
     def first(self, dataset: Dataset) -> tuple[Tree, Modes]:
         """The first tree, and the modes of its entries."""
@@ -254,10 +258,11 @@ class _Generations:
         """A tree, and the modes of its entries."""
         ids = self._ids.of(_identities(dataset), stored)
         modes = self._request.modes if access is None else access.modes(ids)
-        list_by_key = self._request.control.list_by_key
+        list_by_key, prefix = self._request.control.list_by_key, self._request.control.path_prefix
         if list_by_key and isinstance(dataset.keys, Keys):
             dataset.keys.repeated  # noqa: B018  compute it now: all workers need it, and listings must not wait
-        return Tree(dataset, ids, self._plans, list_by_key=list_by_key), modes
+        prefix = self._request.options.path if prefix is None else prefix
+        return Tree(dataset, ids, self._plans, self._numbers, list_by_key=list_by_key, prefix=prefix), modes
 
     def _access(self, dataset: Dataset) -> SourceModes | None:
         """The modes of the source's files, if the mount shows them."""

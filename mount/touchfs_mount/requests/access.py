@@ -3,7 +3,8 @@
 A file shows the owner, the group and the read bits of the shard's files that it comes from. If these differ, it shows
 the strictest combination: a user with access to it may read each of them, and search each directory on the way from
 DATASET to it. The directories of a shard are readable for the users who may read its files, because names in them are
-keys. The root of the mount is readable for the users who can search DATASET and each directory above it.
+keys. The root of the mount is readable for the users who can search DATASET and each directory above it. With an audio
+root, users must also be able to search that; the files below are not looked at one by one.
 
 Only modes and groups are used. Permissions that an access control list adds are ignored, so fewer users get access.
 """
@@ -82,10 +83,10 @@ class Modes:
         return self.root if inode == ROOT else self.shards.get(unpack(inode)[1], self.others)
 
     def of_keys(self) -> Ownership:
-        """The ownership of a directory with keys of all shards. If shards are hidden, others can look up a name in it
-        but not list it.
+        """The ownership of files and directories with keys of all shards. If shards are hidden, others can look up a
+        name in such a directory, but read neither it nor a file.
         """
-        modes = {**self.others.modes, stat.S_IFDIR: self.others.modes[stat.S_IFDIR] & ~(_GROUP | _OTHERS)}
+        modes = {kind: mode & ~(_GROUP | _OTHERS) for kind, mode in self.others.modes.items()}
         return self.others._replace(modes=modes) if self.hides else self.others
 
 
@@ -117,16 +118,21 @@ def read_source_modes(dataset: Dataset) -> SourceModes:
     """
     source = os.path.realpath(dataset.source)
     path_to_source = [*_ancestors(source), *([source] if os.path.isdir(source) else [])]
+    # Fingerprints have neither modes nor lists of access. Directories, and lists of Kaldi's, belong to many shards.
     search_access = cache(lambda directory: _access_at(directory, 0o111))
+    read_access = cache(lambda path: _access_at(path, _ALL))
     known: dict[Access, Ownership] = {}
     shards = []
+    audio_root = dataset.limits.audio_root
+    to_audio = set() if audio_root is None else {(real := os.path.realpath(audio_root)), *_ancestors(real)}
     for shard in dataset.shards:
         if shard.path in dataset.unseen:  # a stat of it might block for ever
             shards.append(known.setdefault(_OWNER_ONLY, ownership_of(_OWNER_ONLY)))
             continue
         files = [_real(path) for path in file_paths(shard.path, shard.files)]
         between = {each for directory in map(os.path.dirname, files) for each in (directory, *_ancestors(directory))}
-        found = [_access_at(path, _ALL) for path in files]
+        between |= to_audio
+        found = list(map(read_access, files))
         access = strictest([*found, *map(search_access, sorted(between.difference(path_to_source), key=len))])
         if access is None:  # all users may read: the owner and the group are only displayed
             access = found[0] if len({each[:2] for each in found}) == 1 else _WORLD_READABLE

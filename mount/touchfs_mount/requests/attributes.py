@@ -15,14 +15,23 @@ BLOCK_SIZE = 512
 PREFERRED_READ = 1 << 17
 # The kernel caches what never changes for an hour, and what may change for a second.
 FOREVER_SECONDS, BRIEF_SECONDS = 3600.0, 1.0
+# As the size in an entry of a listing: the kernel takes the name and the type but no attributes (since Linux 5.5), and
+# looks the name up when somebody needs them. A size of 0, cached for no time, would do for `stat`; but it would cut a
+# file that another program has mapped.
+NO_ATTRIBUTES = -1
 
 
 def attributes_of(entry: Entry, seconds: float, ownership: Ownership) -> pyfuse3.EntryAttributes:
-    """The attributes of an entry of the tree. The kernel may cache them for `seconds`."""
+    """The attributes of an entry of the tree. The kernel may cache them for `seconds`.
+
+    A file whose size cannot be found out has the size 0, and nothing of it is cached.
+    """
     inode, kind, size, mtime_ns = entry
     attributes = pyfuse3.EntryAttributes()
     attributes.st_ino = inode
     attributes.st_mode = ownership.modes[kind]
+    if size is None:
+        size = seconds = 0
     attributes.st_size = size
     attributes.st_blocks = -(-size // BLOCK_SIZE)
     attributes.st_blksize = PREFERRED_READ

@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TypeVar
 import pyfuse3
 from pyfuse3 import FUSEError
 
+from touchfs.errors import TouchfsError
 from touchfs.extent import Buffer
 from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.names import NAME_MAX
@@ -29,7 +30,14 @@ from touchfs.tree.inode import unpack
 from touchfs.tree.open_shards import WouldBlockError
 from touchfs.tree.tree import Tree
 from touchfs_mount.requests.access import Modes
-from touchfs_mount.requests.attributes import BLOCK_SIZE, BRIEF_SECONDS, FOREVER_SECONDS, attributes_of, missing
+from touchfs_mount.requests.attributes import (
+    BLOCK_SIZE,
+    BRIEF_SECONDS,
+    FOREVER_SECONDS,
+    NO_ATTRIBUTES,
+    attributes_of,
+    missing,
+)
 from touchfs_mount.requests.branch import DOTS, Readable
 
 CONTENTS_KEPT = 4096
@@ -85,12 +93,12 @@ class DataTree:
         seconds, cookie = self._seconds(directory), after
         try:
             for name, entry, cookie in self._nonblocking_tree.entries(directory, after):
-                if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), cookie + DOTS):
+                if not pyfuse3.readdir_reply(token, name, self._listed(entry, seconds), cookie + DOTS):
                     return False
         except WouldBlockError:
             entries = await self._in_thread(directory, _list_entries, self._tree, directory, cookie)
             for name, entry, cookie in entries:
-                if not pyfuse3.readdir_reply(token, name, self._attributes(entry, seconds), cookie + DOTS):
+                if not pyfuse3.readdir_reply(token, name, self._listed(entry, seconds), cookie + DOTS):
                     return False
         return True
 
@@ -159,9 +167,23 @@ class DataTree:
             pass
         return await self._in_thread(inode, method, self._tree, *arguments)
 
-    def _in_thread(self, inode: int, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
-        """Run a function in a thread that may block on the inode's shard."""
-        return self._offload(unpack(inode)[1], function, *arguments)
+    async def _in_thread(self, inode: int, function: Callable[..., T], *arguments: Any) -> T:
+        """Run a function in a thread that may block on the inode's shard; without one, on its part of the tree."""
+        view, shard_id, _ = unpack(inode)
+        try:
+            result: T = await self._offload(shard_id or -view, function, *arguments)
+        except TouchfsError as error:
+            if error.path is None:  # decoders know no files
+                error.at(self._tree.path(inode))
+            raise
+        return result
+
+    def _listed(self, entry: Entry, seconds: float) -> pyfuse3.EntryAttributes:
+        """The attributes of an entry of a listing, which reads no recordings."""
+        attributes = self._attributes(entry, seconds)
+        if entry.size is None:
+            attributes.st_size = NO_ATTRIBUTES
+        return attributes
 
     def _attributes(self, entry: Entry, seconds: float) -> pyfuse3.EntryAttributes:
         inode, modes = entry.inode, self._modes

@@ -14,11 +14,12 @@ from typing import NamedTuple
 from touchfs.bulk.convert.segments import with_segments
 from touchfs.errors import ChangedError, FormatError, NotFoundError, TouchfsError
 from touchfs.extent import Buffer
+from touchfs.indexing.measured import measure
 from touchfs.limits import too_large
 from touchfs.progress import stage
-from touchfs.sample import StoredSample, recording_in
+from touchfs.sample import SampleSegments, StoredRecording, StoredSample, recording_in
 from touchfs.shard.contents import FieldContents
-from touchfs.shard.open import ShardReader, fingerprints, open_shard
+from touchfs.shard.open import ShardReader, fingerprints_with_lists, open_shard
 from touchfs.shard.options import Options
 from touchfs.shard.segments import SegmentFinder
 from touchfs.source.fingerprint import Fingerprint
@@ -52,7 +53,7 @@ _kept = _Kept()
 def files_of(path: str) -> Mapping[str, Fingerprint]:
     """Fingerprints of the files of a shard; empty if there is a problem, which is raised when the shard is opened."""
     try:
-        return fingerprints(path)
+        return fingerprints_with_lists(path)
     except TouchfsError:
         return {}
 
@@ -87,7 +88,7 @@ def samples(
     """The samples of a shard from `first` on, then its problems as errors."""
     try:
         shard = open_kept(read, options)
-        with closing(Files(read.path, shard, leave_out, options)) as files:
+        with closing(Files(read, leave_out, options)) as files:
             for ordinal in range(first, len(shard)):
                 yield shard.sample(ordinal), files
             for problem in shard.problems:
@@ -99,8 +100,8 @@ def samples(
 class Files:
     """The files of a shard's samples, without those of the extensions `leave_out`."""
 
-    def __init__(self, path: str, shard: ShardReader, leave_out: Collection[str], options: Options) -> None:
-        self._contents = FieldContents(path, shard.files, options.limits)
+    def __init__(self, read: InputShard, leave_out: Collection[str], options: Options) -> None:
+        self._contents = FieldContents(read.path, read.files, options.limits)
         self._segments = SegmentFinder(self._contents, options)
         self._leave_out = leave_out
         self._limit = options.limits.decoded
@@ -108,6 +109,11 @@ class Files:
     def close(self) -> None:
         """Close the files of the shard that were read."""
         self._contents.close()
+
+    @property
+    def has_lists(self) -> bool:
+        """True if lists beside the shard may have segments, which a copy of its samples does not have."""
+        return self._segments.has_lists
 
     def of(self, sample: StoredSample) -> list[File]:
         """The files of a sample, not read yet."""
@@ -126,9 +132,24 @@ class Files:
         Raises FormatError if a file with segments is damaged, and as `read`.
         """
         found, problems = self._segments.find(sample)
+        problems += self._segments.remarks
         if problems:
             raise FormatError("; ".join(problems))
-        if found is None:
-            return files
+        return files if found is None else self._with(sample, files, found)
+
+    def with_listed_segments(self, sample: StoredSample, files: Mapping[str, Buffer]) -> Mapping[str, Buffer]:
+        """As `with_segments`, but only with segments of the list that names the sample: no file of the sample has them.
+
+        Raises as `with_segments`.
+        """
+        found, _ = self._segments.find(sample)
+        return files if found is None or found is not sample.listed else self._with(sample, files, found)
+
+    def _with(self, sample: StoredSample, files: Mapping[str, Buffer], found: SampleSegments) -> Mapping[str, Buffer]:
         extension = next((file.label for file in self.of(sample) if file.field == found.field), None)
-        return with_segments(sample.key, files, extension, found, recording_in(sample))
+        return with_segments(sample.key, files, extension, found, lambda: self._recording(sample), sample.listed)
+
+    def _recording(self, sample: StoredSample) -> StoredRecording | None:
+        """The recording of a sample, which is read if its length must be known for that."""
+        recording = recording_in(measure(sample, self._contents)[0])
+        return recording if isinstance(recording, StoredRecording) else None

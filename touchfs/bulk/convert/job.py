@@ -70,7 +70,7 @@ def convert(
     """
     check_output(output)
     progress = _increasing(progress)
-    paths = find_shards(dataset)
+    paths = find_shards(dataset, audio_root=options.limits.audio_root)
     if not os.path.lexists(os.path.join(output, unfinished.PLAN)):
         _make(output)
     inputs = [InputShard(path, files_of(path)) for path in paths]

@@ -29,6 +29,7 @@ def plan_settings(
         "key-rule": options.key_rule,
         # Not in plans from before there were rules.
         **({} if options.segments == FIRST_RULE else {"segments": options.segments}),
+        **({} if options.limits.audio_root is None else {"audio-root": options.limits.audio_root}),
         "leave-out": sorted(leave_out),
         "sha256": plan_digest(inputs),
     }

@@ -84,8 +84,10 @@ def _add(work: Conversion, writer: Writer, path: str, sample: StoredSample, file
         if sample.problem:
             raise FormatError(sample.problem)
         shown: Mapping[str, Buffer] = {file.label: files.read(file) for file in files.of(sample)}
-        if not work.target.copies_files:
+        if not work.target.copies_files or files.has_lists:
             shown = files.with_segments(sample, shown)
+        elif sample.listed is not None:
+            shown = files.with_listed_segments(sample, shown)
     except (FormatError, SourceError) as error:
         return _skip(work, path, sample, error)
     try:

@@ -21,12 +21,13 @@ import os
 from touchfs.errors import FormatError
 from touchfs.extent import Extent, drive
 from touchfs.form.plain import BYTES
-from touchfs.form.recordings import Pcm
-from touchfs.format import magic, wav
+from touchfs.format import magic
 from touchfs.format.lhotse import parse_cut, parse_recording
 from touchfs.format.metainfo import Metainfo
+from touchfs.media import duration
+from touchfs.media.extensions import can_be_cut
 from touchfs.progress import stage
-from touchfs.sample import Field, StoredRecording, StoredSample, StoredSamples
+from touchfs.sample import Field, Recording, StoredRecording, StoredSample, StoredSamples, UnmeasuredRecording
 from touchfs.shard import single
 from touchfs.shard.compressed import open_decompressed
 from touchfs.shard.jsonl import lines, read_line
@@ -123,7 +124,8 @@ class SharShard(StoredSamples):
         if cut.key is None:
             problem = problem or "a cut without an id"
             return StoredSample(f"{ordinal:08d}", ordinal, fields, problem=problem, metainfo_field=CUTS, is_keyed=False)
-        recording, problems = None, []
+        recording: Recording | None = None
+        problems = []
         for name, values in self._fields.items():
             try:
                 value = values.value(ordinal, cut.key)
@@ -136,23 +138,30 @@ class SharShard(StoredSamples):
         metainfo = Metainfo(cut.key, cut.text, None, parsed)
         return StoredSample(cut.key, ordinal, fields, metainfo, "; ".join(problems), CUTS, recording=recording)
 
-    def _recording(self, field: Field, values: TarValues, ordinal: int, key: str) -> StoredRecording:
-        """The recording of a cut: 16-bit PCM as a range of its WAV; any other coding as its manifest describes it."""
+    def _recording(self, field: Field, values: TarValues, ordinal: int, key: str) -> Recording:
+        """The recording of a cut: PCM as a range of its WAV; any other coding as its manifest describes it, else as its
+        header does, else to be measured.
+        """
         extent = Extent(values.file, field.offset, field.size)
-        if magic.extension(extent.read(0, magic.MAGIC_SIZE)) == "wav":
+        extension, sound = magic.extension(extent.read(0, magic.MAGIC_SIZE)), None
+        if extension in ("wav", "flac"):
             try:
-                found = drive(wav.scan(field.size), extent)
+                sound = drive(duration.scan(field.size), extent)
             except FormatError as error:
-                raise FormatError(f"{field.source}: {error.message}", offset=field.offset) from error
-            if found.is_pcm16:
-                form, start = Pcm(found.rate, found.channels), field.offset + found.data_offset
-                length = found.data_size // form.frame_size
-                pcm = Field(field.name, field.source, start, length * form.frame_size, form, "wav")
-                return StoredRecording(pcm, found.rate, found.channels, length)
+                if extension == "wav":
+                    raise FormatError(f"{field.source}: {error.message}", offset=field.offset) from error
+                extension = ""
+            if sound is not None and sound.pcm:
+                return StoredRecording.measured(field, sound)
         described = parse_recording(values.manifest(ordinal, key))
-        if described is None:
+        if described is not None:
+            sample_format = sound.sample_format if sound is not None else "s16"
+            return StoredRecording(field, *described, sample_format)
+        if sound is not None:
+            return StoredRecording.measured(field, sound)
+        if not can_be_cut(extension):
             raise FormatError(f"{field.source} does not contain rate, channels and length of the recording")
-        return StoredRecording(field, *described)
+        return UnmeasuredRecording(field)
 
     def _add(self, name: str) -> None:
         """Add a file as a field, or report it as a problem."""
