@@ -9,13 +9,13 @@ from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.extent import Content, Extent, Memory
 from touchfs.form.table import parse_form
-from touchfs.limits import LIMITS
+from touchfs.limits import LIMITS, Limits
 from touchfs.shard.open import open_source
 
 
-def contents(catalog: Catalog, shard: str, view: str) -> dict[str, Content]:
+def contents(catalog: Catalog, shard: str, view: str, limits: Limits = LIMITS) -> dict[str, Content]:
     table = catalog.tables[view]
-    return {path: _content(catalog, table, row, shard) for path, row in rows(table)}
+    return {path: _content(catalog, table, row, shard, limits) for path, row in rows(table)}
 
 
 def rows(table: Table, directory: int = 0, above: str = "") -> Iterator[tuple[str, int]]:
@@ -28,24 +28,26 @@ def rows(table: Table, directory: int = 0, above: str = "") -> Iterator[tuple[st
             yield path, row
 
 
-def _content(catalog: Catalog, table: Table, row: int, shard: str) -> Content:
+def _content(catalog: Catalog, table: Table, row: int, shard: str, limits: Limits) -> Content:
     kind = catalog.kinds[table.kind[row] - 1]
     form, extent = parse_form(kind.form), Extent(Memory(b""), 0, 0)
     if form.reads_shard:
         source = open_source(shard, kind.source, catalog.facts.files)
         extent = Extent(source, table.offset[row], table.length[row])
-    content = form.content(extent, table.inline(row), LIMITS)
+    content = form.content(extent, table.inline(row), limits)
     assert content.size == table.size[row], "stat would tell another size than there are bytes"
     return content
 
 
-def files(catalog: Catalog, shard: str, view: str = "shards") -> dict[str, bytes]:
-    return {path: bytes(content.read(0, content.size)) for path, content in contents(catalog, shard, view).items()}
+def files(catalog: Catalog, shard: str, view: str = "shards", limits: Limits = LIMITS) -> dict[str, bytes]:
+    return {
+        path: bytes(content.read(0, content.size)) for path, content in contents(catalog, shard, view, limits).items()
+    }
 
 
-def dataset_files(dataset: Dataset, view: str = "shards") -> dict[str, bytes]:
+def dataset_files(dataset: Dataset, view: str = "shards", limits: Limits = LIMITS) -> dict[str, bytes]:
     return {
         f"{shard.name}/{path}": data
         for position, shard in enumerate(dataset.shards)
-        for path, data in files(dataset.catalog(position), shard.path, view).items()
+        for path, data in files(dataset.catalog(position), shard.path, view, limits).items()
     }

@@ -1,10 +1,12 @@
 """What each command does with good input."""
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
+import tarfile
 import time
 import wave
 from pathlib import Path
@@ -57,6 +59,25 @@ class TestIndex:
         after = {path: path.stat().st_mtime_ns for path in Path(own, ".touchfs-index").iterdir()}
         assert after.keys() == before.keys() and all(after[path] > before[path] for path in before)
 
+    def test_full_reads_recordings_whose_length_no_header_has(self, here, text, touchfs):
+        file = io.BytesIO()
+        soundfile.write(file, np.zeros(16000, np.int16), 8000, format="MP3")
+        segments = b'{"segments": [{"start": 0.5, "end": 1.5}]}'
+        with tarfile.open("x.tar", "w") as tar:
+            for name, data in (("a.mp3", file.getvalue()), ("a.json", segments), ("b.mp3", b"?"), ("b.json", segments)):
+                made = tarfile.TarInfo(name)
+                made.size = len(data)
+                tar.addfile(made, io.BytesIO(data))
+        assert text("index", "x.tar") == "x.tar: 1 shard, 2 samples; 1 indexed now"
+        listed = [text("ls", "-l", f"x.tar:segments/x/{key}").splitlines()[1].split() for key in "ab"]
+        assert [(size, name) for size, *_, name in listed] == [("16044", "0000.wav"), ("?", "0000.wav")]
+        assert "size:                  16044" in text("stat", "x.tar:segments/x/a/0000.wav")
+        for news in ("1 indexed now", "indexed already"):
+            done = touchfs("index", "--full", "x.tar")
+            assert (done.returncode, done.stdout) == (0, f"x.tar: 1 shard, 2 samples; {news}\n".encode())
+            assert b"sample 1 ('b'): its recording cannot be decoded: not a recording" in done.stderr
+        assert text("ls", "x.tar:segments/x/b") == "0000.json"
+
     def test_only_what_has_changed_is_indexed_again(self, own, text):
         text("index", own)
         os.utime("own/000000001/audio.bin")
@@ -88,7 +109,7 @@ class TestIndex:
 
 class TestLs:
     def test_the_views(self, shards, text):
-        shown = "by-key/\nmerged/\nsegments/\nshards/"
+        shown = "by-key/\nmanifests/\nmerged/\nsegments/\nshards/\nslices/"
         assert text("ls", shards) == text("ls", f"{shards}:") == text("ls", f"{shards}:/") == shown
 
     def test_a_directory(self, shards, text):
@@ -118,6 +139,15 @@ class TestCat:
         names = [f"{shards}:shards/000000000/talks/{day}.txt" for day in ("monday", "tuesday", "monday")]
         said = [SENTENCES[i]["txt"].encode() for i in (0, 1, 0)]
         assert touchfs("cat", *names).stdout == b"".join(said)
+
+    def test_a_span_of_a_recording(self, shards, touchfs):
+        recording = (SPEECH / SENTENCES[0]["wav"]).read_bytes()
+        for span in ("0.25-0.5", "4000s-8000s", "0.250-0.50"):
+            done = touchfs("cat", f"{shards}:slices/{span}/000000000/talks/monday.wav")
+            assert done.stdout[44:] == recording[44 + 2 * 4000 : 44 + 2 * 8000]
+        done = touchfs("cat", f"{shards}:slices/12.5s/000000000/talks/monday.wav")
+        assert done.returncode != 0
+        assert b"'12.5s' is no span: write seconds as 12.5-17.25, samples as 200000s-276000s, or all" in done.stderr
 
     def test_larger_than_a_piece(self, here, text, touchfs):
         with wave.open("long.wav", "wb") as file:
@@ -174,7 +204,7 @@ class TestCp:
         copied = tree(here / "copy")
         files = {path: data for path, data in copied.items() if data is not None}
         assert touchfs("cat", *(f"{shards}:{path}" for path in files)).stdout == b"".join(files.values())
-        files = {path: data for path, data in files.items() if not path.startswith("by-key")}
+        files = {path: data for path, data in files.items() if not path.startswith(("by-key", "manifests"))}
         assert len(files) == 30 + sum(3 * len(s["info"]["segments"]) for s in SENTENCES if "info" in s)
         links = {path.name: os.readlink(path) for path in Path("copy", "by-key").iterdir()}
         assert sorted(links.values()) == sorted(f"../{path}" for path in files if path.startswith("shards"))
@@ -203,6 +233,10 @@ class TestInfo:
             "shards": "3",
             "samples": "10",
             "hours": f"0.00 ({seconds():.1f} s)",
+            "recordings": "10",
+            "rates": "16000 Hz (10)",
+            "channels": "1 (10)",
+            "codings": "wav (10)",
             "segments": f"{SEGMENTS}",
             "data": f"{data:,} bytes",
             "keys": "10",
@@ -217,6 +251,10 @@ class TestInfo:
             "shards": 3,
             "samples": 10,
             "hours": pytest.approx(seconds() / 3600, abs=0.0001),
+            "recordings": 10,
+            "rates": {"16000": 10},
+            "channels": {"1": 10},
+            "codings": {"wav": 10},
             "segments": SEGMENTS,
             "bytes": sum(path.stat().st_size for path in shards.glob("*/*.bin")),
             "samples_of_unknown_duration": 0,
@@ -232,6 +270,8 @@ class TestInfo:
             told = json.loads(text("info", "--json", source))
             assert (told["hours"], told["samples_of_unknown_duration"]) == (None, 1)
             assert re.search("^hours: +unknown$", text("info", source), re.MULTILINE)
+            assert (told["recordings"], told["rates"], told["channels"], told["codings"]) == (0, {}, {}, {})
+            assert re.search("^recordings: +0\nsegments: ", text("info", source), re.MULTILINE)
 
     def test_hours_of_recordings_in_a_tar(self, here, text):
         shutil.copy(SPEECH / SENTENCES[0]["wav"], "a.wav")
@@ -245,6 +285,12 @@ class TestInfo:
         assert told["samples_of_unknown_duration"] == 1
         expected = f"^hours: +0.01 \\({length:.1f} s, and 1 sample of unknown duration\\)$"
         assert re.search(expected, text("info", "x.tar"), re.MULTILINE)
+        assert told["rates"] == {"16000": 1, "44100": 1, "unknown": 1}
+        assert told["channels"] == {"unknown": 3}
+        assert told["codings"] == {"wav": 1, "flac": 1, "mp3": 1}
+        assert re.search(
+            r"^rates: +16000 Hz \(1\), 44100 Hz \(1\), unknown \(1\)$", text("info", "x.tar"), re.MULTILINE
+        )
 
     @pytest.mark.parametrize("form", ["wav", "flac"])
     @pytest.mark.parametrize("kind", ["tar", "shar"])
@@ -258,6 +304,7 @@ class TestInfo:
             durations = [sample.duration for sample in SampleSet.from_file("out", indexed=indexed)]
             assert sum(durations) == pytest.approx(seconds())
         assert told["hours"] == pytest.approx(seconds() / 3600, abs=1e-6)
+        assert (told["rates"], told["codings"]) == ({"16000": len(SENTENCES)}, {form: len(SENTENCES)})
 
     def test_indexes_are_under_two_percent_of_ordinary_speech(self, here, text):
         """Five seconds at 16 kHz a sample, with a transcript and two segments."""
@@ -341,7 +388,7 @@ class TestSources:
         shutil.copytree(shards / "000000001", here / "a" / "000000001")
         assert self.shown(text, "a:b") == ("000000000/", SENTENCES[0]["txt"])
         assert self.shown(text, "a") == ("000000000/\n000000001/", SENTENCES[0]["txt"])
-        assert text("ls", "a:b") == "by-key/\nmerged/\nsegments/\nshards/"
+        assert text("ls", "a:b") == "by-key/\nmanifests/\nmerged/\nsegments/\nshards/\nslices/"
 
     def test_a_sample_rate_for_audio_that_names_none(self, here, text):
         with TouchNetWriter("bare", {"audio": np.dtype("<i2")}) as writer:

@@ -46,6 +46,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path, name):
         "iterate": [str(shards)],
         "iterator": ["list", str(shards)],
         "ls": [str(shards)],
+        "manifest": [str(shards), "--kind", "filelist"],
         "meta": ["get", str(shards)],
         "pack": ["touch", "--help"],
         "reload": ["--help"],

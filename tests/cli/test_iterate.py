@@ -22,11 +22,19 @@ def test_paths_are_those_of_the_tree(shards, text):
     assert text("stat", f"{shards}:{paths[1]}")
 
 
-@pytest.mark.parametrize("view", ["segments", "merged/max=30", "merged/max=30,seed=3"])
-def test_segments_and_merged_ones(shards, text, touchfs, view):
+@pytest.mark.parametrize(
+    ("view", "ending", "magic"),
+    [
+        ("segments", ".wav", b"RIFF"),
+        ("merged/max=30", ".wav", b"RIFF"),
+        ("merged/max=30,seed=3", ".wav", b"RIFF"),
+        ("merged/max=0,rate=4000,format=flac", ".flac", b"fLaC"),
+    ],
+)
+def test_segments_and_merged_ones(shards, text, touchfs, view, ending, magic):
     paths = lines(text, shards, "--source", view)
-    assert all(path.startswith(f"{view}/000") and path.endswith(".wav") for path in paths)
-    assert touchfs("cat", f"{shards}:{paths[-1]}").stdout.startswith(b"RIFF")
+    assert all(path.startswith(f"{view}/000") and path.endswith(ending) for path in paths)
+    assert touchfs("cat", f"{shards}:{paths[-1]}").stdout.startswith(magic)
 
 
 def test_going_on_is_exact(here, shards, text):

@@ -220,6 +220,14 @@ def test_all_of_a_long_flac_is_decoded_in_windows(shar, here):
     assert sums == {whole.hexdigest()}
 
 
+def test_a_part_that_takes_too_long_to_decode_is_an_error(shar, touchfs):
+    path = f"{shar}:segments/cuts.000000/cut/0000.wav"
+    done = touchfs("cat", "--decode-timeout", "0.000001", "--scratch-dir", "scratch", path)  # where nothing is decoded
+    assert done.returncode == 1
+    assert b"decoding takes over 1e-06 s, the limit: --decode-timeout raises it" in done.stderr
+    assert b"positive number of seconds" in touchfs("cat", "--decode-timeout", "inf", path).stderr
+
+
 def test_convert_refuses_what_decodes_to_too_much(shar, touchfs, here):
     arguments = ["convert", shar, "out", "--to", "touch", "--max-decoded", "100M"]
     done, megabytes = peak(here, COMMAND, *arguments)

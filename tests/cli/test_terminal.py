@@ -52,7 +52,7 @@ class TestProgress:
 
     def test_any_command_shows_that_it_indexes_first(self, own):
         out, drawn, status = on_a_terminal("ls", own)
-        assert (out, status) == (b"by-key/\nmerged/\nsegments/\nshards/\n", 0)
+        assert (out, status) == (b"by-key/\nmanifests/\nmerged/\nsegments/\nshards/\nslices/\n", 0)
         assert "indexing" in drawn
 
     def test_is_not_drawn_where_nothing_is_to_be_done(self, own, touchfs):

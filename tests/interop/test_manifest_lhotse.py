@@ -27,7 +27,7 @@ def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
         soundfile.write(path, random.integers(-9999, 9999, length).astype(np.int16), RATE)
         recording = ListedRecording(recording_id(key), str(path), RATE, 1, length)
         for segment in range(3):
-            name, speaker_id = utterance_ids(key, segment, speaker := ["Ann", "Ann-Lee", "A nn"][segment])
+            name, speaker_id = utterance_ids(recording_id(key), segment, speaker := ["Ann", "Ann-Lee", "A nn"][segment])
             first, count = 16016 * segment // 3 + number, 999 + number * 7
             text = ["Good\nmorning.", "你 好", None][segment]
             found.append(Utterance(name, recording, first, count, speaker_id, text, speaker, "en"))

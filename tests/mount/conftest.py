@@ -65,7 +65,7 @@ def zoo(speech, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session", params=WAYS)
 def mounted(request, zoo, tmp_path_factory) -> Iterator[Mount]:
-    """The zoo, mounted in each way there is. Only for tests that leave it as it is."""
+    """The zoo, mounted in each way there is. Only for tests that leave it as it is and name no plan."""
     mount = Mount(tmp_path_factory.mktemp("mounted") / "mnt", zoo, *WAYS[request.param])
     yield mount
     mount.end()

@@ -93,9 +93,9 @@ class Mount:
         return [self.pid, *children(self.pid), *self.workers()]
 
     def files(self) -> Iterator[Path]:
-        """All data files, each once: without the links in `by-key/`."""
+        """All data files, each once: without the links in `by-key/`, and the lists in `manifests/`."""
         for directory, directories, names in os.walk(self.path):
-            directories[:] = [name for name in directories if name not in (".touchfs", "by-key")]
+            directories[:] = [name for name in directories if name not in (".touchfs", "by-key", "manifests")]
             yield from (Path(directory, name) for name in names)
 
     def end(self) -> None:

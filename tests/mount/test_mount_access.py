@@ -4,11 +4,14 @@ import os
 import shutil
 import stat
 import subprocess
+import tarfile
 import tempfile
+import wave
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import soundfile
 from mounts import Mount, touchfs
 
 OWNER, GROUP = 12345, 54321
@@ -128,6 +131,16 @@ def test_the_strictest_of_several_files_counts(mount, copied, tmp_path):
     assert shows(next((mounted.path / "shards" / "000000001").rglob("*.txt"))) == (0, 0, 0o444)
 
 
+def test_lists_are_for_those_who_may_read_all_shards(mount, copied):
+    mounted = mount(copied, "--allow-other")
+    assert shows(mounted.path / "manifests" / "kaldi" / "text") == (0, 0, 0o444)
+    mounted.end()
+    (copied / "000000000" / "metainfo.bin").chmod(0o600)
+    mounted = mount(copied, "--allow-other")
+    assert shows(mounted.path / "manifests" / "kaldi" / "text") == (0, 0, 0o400)
+    assert shows(mounted.path / "manifests" / "kaldi") == (0, 0, 0o711)
+
+
 def test_options_replace_both(place, source):
     source.chmod(0o700)
     options = ("--uid", OWNER, "--gid", GROUP, "--umask", "027")
@@ -173,5 +186,45 @@ def test_others_do_not_take_all_plans(place, source):
         assert done.stdout.endswith("own\n"), "an iterator's plan is the mounter's"
         for number in range(1, 120):
             assert (merged / f"max={number}").is_dir()
+    finally:
+        mounted.end()
+
+
+def test_texts_of_kaldis_lists_are_for_whoever_may_read_the_lists(place):
+    (data := place / "data").mkdir()
+    with wave.open(os.fspath(place / "a.wav"), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
+        file.writeframes(bytes(16000))
+    subprocess.run(["tar", "-C", place, "-cf", data / "x.tar", "a.wav"], check=True)
+    (data / "segments").write_text("u a 0 1\n")
+    (data / "text").write_text("u secret\n")
+    for mode in (0o644, 0o600):
+        (data / "text").chmod(mode)
+        mounted = Mount(place / f"mnt{mode}", data, "--allow-other")
+        try:
+            text = mounted.path / "segments/x/a/0000.txt"
+            assert text.read_bytes() == b"secret"
+            assert reads(OWNER, text) is (mode == 0o644)
+        finally:
+            mounted.end()
+
+
+def test_slices_are_for_those_who_may_read_the_recording(place):
+    (place / "data").mkdir()
+    for name, mode in (("own", 0o600), ("all", 0o644)):
+        soundfile.write(place / "a.wav", [[0.5]] * 800, 8000)
+        with tarfile.open(place / "data" / f"{name}.tar", "w") as tar:
+            tar.add(place / "a.wav", "a/b.wav")
+        (place / "data" / f"{name}.tar").chmod(mode)
+    mounted = Mount(place / "mnt", place / "data", "--allow-other")
+    slices = mounted.path / "slices"
+    try:
+        for span in ("0.01-0.02", "5s-9s", "0.010-0.020", "all"):
+            assert shows(slices / span / "own/a/b.wav") == (0, 0, 0o400)
+            assert shows(slices / span / "own/a") == (0, 0, 0o700)
+            assert reads(65534, slices / span / "all/a/b.wav")
+            assert not reads(65534, slices / span / "own/a/b.wav")
+        # A name that nobody has looked up before is added for the guest.
+        assert reads(65534, slices / "1s-2s" / "all/a/b.wav")
     finally:
         mounted.end()

@@ -330,7 +330,7 @@ def test_the_token_of_a_file_positions_an_iterator_at_it(mounted, train):
     assert errno_of(os.getxattr, directory, "user.touchfs.token") == "ENODATA"
 
 
-@pytest.mark.parametrize("source", ["segments", "merged/max=0.5"])
+@pytest.mark.parametrize("source", ["segments", "merged/max=0.5", "merged/max=0.5,rate=8000,format=flac"])
 def test_the_token_of_a_segment_positions_an_iterator_at_it(mount, speech, tmp_path, source):
     mounted = mount(speech, "--state-dir", tmp_path / "state")
     path = mounted.path / ".touchfs" / "iterators" / "train"

@@ -29,7 +29,9 @@ def run(*command: object) -> str:
 
 
 def test_find_shows_every_file_once(mounted):
-    found = run("find", mounted.path, "-type", "f", "-not", "-path", "*/.touchfs/*").splitlines()
+    found = run(
+        "find", mounted.path, "-type", "f", "-not", "-path", "*/.touchfs/*", "-not", "-path", "*/manifests/*"
+    ).splitlines()
     assert sorted(found) == sorted(map(str, mounted.files()))
     assert len(set(found)) == len(found) > WIDE
     assert run("find", mounted.path / "shards" / "wide", "-name", "*.npy").count("\n") == WIDE
@@ -222,7 +224,7 @@ def test_a_listing_can_be_read_in_pieces_and_resumed(mounted, size):
 
 
 def test_the_root_lists_the_views_and_the_control_directory(mounted):
-    assert os.listdir(mounted.path) == ["by-key", "merged", "segments", "shards", ".touchfs"]
+    assert os.listdir(mounted.path) == ["by-key", "manifests", "merged", "segments", "shards", "slices", ".touchfs"]
     assert os.listdir(mounted.path / ".touchfs") == ["info", "errors", "iterators"]
 
 

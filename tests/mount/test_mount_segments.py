@@ -9,6 +9,7 @@ import tarfile
 import wave
 
 import numpy as np
+from mounts import TOUCHFS
 
 RATE = 8000
 PCM = np.random.default_rng(0).integers(-(2**15), 2**15, 2 * RATE, "<i2")
@@ -70,3 +71,39 @@ def test_each_annotation_format_of_a_tar_is_segments(mount, tmp_path):
     assert (mounted.info()["segments"], mounted.info()["samples_of_unknown_duration"]) == (len(ANNOTATIONS), 0)
     found = subprocess.run(["grep", "-rl", "hello", shard, "--include", "*.txt"], capture_output=True, check=True)
     assert len(found.stdout.splitlines()) == len(ANNOTATIONS) - 1
+
+
+def test_rendered_segments(mount, tmp_path, monkeypatch):
+    """As FLACs of another rate: whole by every tool, the same for all readers, and in iterators."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    (tmp_path / "a.wav").write_bytes(wav(PCM))
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for number in range(3):
+            mp3 = tmp_path / f"{number}.mp3"
+            subprocess.run(["ffmpeg", "-v", "error", "-i", tmp_path / "a.wav", mp3], check=True)
+            tar.add(mp3, mp3.name)
+            annotation = tarfile.TarInfo(f"{number}.json")
+            annotation.size = len(ANNOTATIONS["json"])
+            tar.addfile(annotation, io.BytesIO(ANNOTATIONS["json"].encode()))
+    mounted = mount(tmp_path / "x.tar", "--workers", 2)
+    plan = "merged/max=0,rate=4000,format=flac"
+    [files, again] = [[mounted.path / plan / "x" / str(number) / "0000.flac" for number in range(3)] for _ in range(2)]
+    readers = [subprocess.Popen(["cat", *files], stdout=subprocess.PIPE) for _ in range(8)]
+    [data] = {reader.communicate()[0] for reader in readers}
+    assert len(list((tmp_path / "scratch").glob("*.value"))) <= 6, "three FLACs, and what three recordings are"
+    assert [path.stat().st_size for path in files] == [len(path.read_bytes()) for path in again]
+    assert data == b"".join(path.read_bytes() for path in files)
+    (tmp_path / "shown").mkdir()
+    subprocess.run(["cp", *files[:1], tmp_path / "shown"], check=True)
+    decode = ["ffmpeg", "-v", "error", "-i", tmp_path / "shown" / "0000.flac", "-f", "s16le", "-"]
+    assert len(subprocess.run(decode, check=True, capture_output=True).stdout) == 2 * 0.75 * 4000
+    copied = subprocess.run([TOUCHFS, "cp", "-r", f"{tmp_path}/x.tar:{plan}/x", tmp_path / "copied"], check=True)
+    assert copied.returncode == 0
+    assert (tmp_path / "copied" / "0" / "0000.flac").read_bytes() == files[0].read_bytes()
+    iterator = mounted.path / ".touchfs" / "iterators" / "train"
+    iterator.mkdir()
+    (iterator / "spec").write_text(json.dumps({"select": plan, "output": "relpath", "batch": 3}))
+    assert (iterator / "next").read_text() == "".join(f"{plan}/x/{number}/0000.flac\n" for number in range(3))
+    missing = mounted.path / "merged/max=30,channels=3/x/0/0000.wav"
+    assert subprocess.run(["cat", missing], capture_output=True, check=False).returncode == 1
+    assert "channels=3: the recording has 1" in (mounted.path / ".touchfs" / "errors").read_text()

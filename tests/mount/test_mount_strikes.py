@@ -152,7 +152,15 @@ def test_what_ran_in_a_worker_that_somebody_killed_is_answered(fatal, way):
 @pytest.mark.parametrize("way", ["one", "trio"])
 def test_whatever_is_asked_can_be_answered_alone(fatal, way, tmp_path):
     mounted = fatal("--state-dir", tmp_path / "state", *WAYS[way], EVERYTHING_ALONE="1")
-    assert sorted(os.listdir(mounted.path)) == [".touchfs", "by-key", "merged", "segments", "shards"]
+    assert sorted(os.listdir(mounted.path)) == [
+        ".touchfs",
+        "by-key",
+        "manifests",
+        "merged",
+        "segments",
+        "shards",
+        "slices",
+    ]
     shard = mounted.path / "shards/good"
     names = [f"{key}.{kind}" for key in KEYS for kind in ("json", "txt", "wav")]
     with os.scandir(shard) as listed:

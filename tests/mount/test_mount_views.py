@@ -43,7 +43,12 @@ def test_by_key_is_listed_only_on_request(mount, speech):
     mounted = mount(speech)
     by_key = mounted.path / "by-key"
     assert os.listdir(by_key) == []
-    found = subprocess.run(["find", mounted.path, "-type", "l"], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        ["find", mounted.path, "-type", "l", "-not", "-path", "*/manifests/*"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert found.stdout == ""
     assert os.readlink(by_key / "talks%2Fmonday.wav") == "../shards/000000000/talks/monday.wav"
     assert (by_key / "talks%2Fmonday.txt").read_bytes() == b"Good morning. This is a talk."
@@ -159,7 +164,7 @@ def test_every_listing_has_itself_and_its_parent(mount, speech, way):
         assert parent == (inode if is_root else os.stat(f"{directory}/..").st_ino)
         links = [name for name in files if os.path.islink(f"{directory}/{name}")]
         assert sorted(name for name, _, _ in others) == sorted([*directories, *files])
-        assert len(links) in (0, len(files))
+        assert len(links) in (0, len(files)) or directory.endswith("manifests/hf")
         count += 1
     assert count > 20
 
