@@ -30,6 +30,7 @@ OPTIONS = {
     "a.m4a": (44100, 2, "-c:a", "aac", "-aac_pns", "0"),
     "a.aiff": (8000, 1, "-c:a", "pcm_s24be"),
     "a.mkv": (16000, 1, "-c:a", "flac"),
+    "a.avi": (16000, 1, "-c:a", "pcm_s16le"),
 }
 
 

@@ -11,7 +11,7 @@ AUDIO = frozenset(
 VIDEO = frozenset({"avi", "mkv", "mov", "mp4", "webm"})
 # Headerless, so of unknown rate.
 _PCM = "pcm"
-_NOT_CUT = frozenset({"au", "avi", "caf", "sph", "wma"})
+_NOT_CUT = frozenset({"au", "caf", "sph", "wma"})
 # Their headers have rate, channels and length.
 _HEADED = frozenset({"wav", "flac"})
 
