@@ -35,7 +35,7 @@ KINDS_MAX = 2**16 - 1
 class FileKind:
     """A kind of file: the field of a sample that it shows, the shard's file that holds it (`source`), and its form.
 
-    `rate` is the sample rate in Hz of recordings, whose lengths are in the column `frames`; 0 for all other files.
+    `rate` in Hz and `channels` are those of recordings whose lengths are in the column `frames`; 0 for all other files.
     """
 
     field: str
@@ -43,6 +43,7 @@ class FileKind:
     form: str
     note: str = ""
     rate: int = 0
+    channels: int = 0
 
 
 _NUMBER_COLUMNS = ("kind", "ordinal", "part", "offset", "length", "size", "frames", "suffix")
@@ -237,9 +238,10 @@ class Catalog:
             omitted = header.pop("omitted")
             self.kinds = [FileKind(**kind) for kind in header.pop("kinds")]
             for kind in self.kinds:
-                *texts, rate = astuple(kind)
-                if type(rate) is not int or rate < 0 or not all(isinstance(text, str) for text in texts):
-                    raise TypeError("a kind does not have strings and a rate")
+                *texts, rate, channels = astuple(kind)
+                numbers = all(type(number) is int and number >= 0 for number in (rate, channels))
+                if not numbers or not all(isinstance(text, str) for text in texts):
+                    raise TypeError("a kind does not have strings and two numbers")
             files = parse_files(header.pop("files"))
             endings = parse_endings(header.pop("endings"))
             self.facts = Facts(files=files, **header, endings=endings)

@@ -75,8 +75,17 @@ class CataloguedSample(Sample):
             return None
         return super().rate if timing is None else timing.rate
 
+    @property
+    def channels(self) -> int | None:
+        """Number of channels of its first recording, by the catalog, else by its header; None if neither has it."""
+        try:
+            timing = self._timing()
+        except FormatError:  # as for `rate`
+            return None
+        return super().channels if timing is None or timing.channels is None else timing.channels
+
     def _timing(self) -> Timing | None:
-        """Length and rate of its first recording by the catalog."""
+        """Length, rate and channels of its first recording by the catalog."""
         timings = (self._shard.timing(self._table, row) for row in self._rows)
         return next((timing for timing in timings if timing is not None), None)
 

@@ -229,7 +229,7 @@ class OpenShard:
         """
         kind = self.kind_of(table, row)
         if kind.rate:
-            return Timing(table.frames[row], kind.rate)
+            return Timing(table.frames[row], kind.rate, kind.channels or None)
         form, extent, detail = self._resolved(stored_at(table, row))
         return form.measured(extent, detail, self._limits)
 

@@ -1,7 +1,6 @@
 """Rates, channels and codings of the recordings of a dataset, counted by its catalogs; nothing else is read.
 
-A catalog has the rate of recordings whose length it knows, and the channels of headerless PCM. For a WAV or FLAC file
-in a tar or Shar it does not have the channels, and for other codings neither; such recordings count as unknown.
+A catalog has the rate and the channels of recordings whose length it knows. Others count as unknown.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def _format(kind: FileKind) -> tuple[int | None, int | None]:
     form = parse_form(kind.form)
     if isinstance(form, Pcm | Decoded):
         return form.rate, form.channels
-    return kind.rate or None, None
+    return kind.rate or None, kind.channels or None
 
 
 def _extensions(table: Table, rows: NDArray[np.int64]) -> Counter[str]:

@@ -117,7 +117,7 @@ class _Tables:
         self.timed = 0
         self.segments = 0
         self.unmeasured = 0
-        self._kinds: dict[tuple[str, str, Form, str, int], int] = {}
+        self._kinds: dict[tuple[str, str, Form, str, int, int], int] = {}
         self._shown_key: Callable[[str], str] = names.plain_path if keys_are_paths else str
         self._keys: list[str] = []  # as shown
         self._problems, self._remarks = _Lines(), _Lines()
@@ -134,7 +134,10 @@ class _Tables:
 
     @property
     def kinds(self) -> list[FileKind]:
-        return [FileKind(field, source, str(form), note, rate) for field, source, form, note, rate in self._kinds]
+        return [
+            FileKind(field, source, str(form), note, rate, channels)
+            for field, source, form, note, rate, channels in self._kinds
+        ]
 
     @property
     def endings(self) -> Endings:
@@ -205,10 +208,10 @@ class _Tables:
         return dict(zip(VIEWS, tables, strict=True))
 
     def _add(self, view: _View, file: File, ordinal: int, key: bytes, recording: Recording | None = None) -> None:
-        field, rate, frames = file.field, 0, 0
+        field, rate, channels, frames = file.field, 0, 0, 0
         if isinstance(recording, StoredRecording) and recording.field.name == field.name and field.form in _WHOLE:
-            rate, frames = recording.rate, recording.length
-        kind_key = (field.name, field.source, field.form, field.note, rate)
+            rate, channels, frames = recording.rate, recording.channels, recording.length
+        kind_key = (field.name, field.source, field.form, field.note, rate, channels)
         kind = self._kinds.get(kind_key)
         if kind is None:
             kind = self._kinds[kind_key] = len(self._kinds) + 1

@@ -149,7 +149,9 @@ class _ShardLister:
         return parts
 
     def _channels(self, row: int, parts: Mapping[int, Mapping[bytes, int]]) -> int:
-        """The channels of a recording, by a form; else by the header of its file. Raises FormatError."""
+        """The channels of a recording, by the catalog; else by the header of its file. Raises FormatError."""
+        if channels := self._shard.kind_of(self._table, row).channels:
+            return channels
         form = self._shard.forms[self._table.kind[row] - 1]
         if isinstance(form, Pcm):
             return form.channels
