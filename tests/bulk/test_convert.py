@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from urllib.parse import unquote
@@ -20,6 +20,7 @@ import pytest
 import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
+from tars import write_tar
 
 from touchfs.bulk.convert.job import ConvertReport, convert
 from touchfs.bulk.convert.names import Names, quote_key
@@ -101,16 +102,6 @@ def stored(source: Path) -> bytes:
 def members(path: Path) -> list[str]:
     with tarfile.open(path) as tar:
         return tar.getnames()
-
-
-def write_tar(path: Path, files: Mapping[str, bytes]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for name, data in files.items():
-            made = tarfile.TarInfo(name)
-            made.size = len(data)
-            tar.addfile(made, io.BytesIO(data))
-    return path
 
 
 def wav_of(samples: bytes, rate: int = 16000) -> bytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
-import tarfile
 from pathlib import Path
 
 import pytest
 from recordings import SECONDS, make
+from tars import write_tar
 
 from touchfs.catalog.catalog import Catalog
 from touchfs.dataset import Dataset
@@ -19,15 +18,6 @@ from touchfs.open_dataset import open as open_samples
 from touchfs.tree.tree import Tree
 
 SEGMENTS = json.dumps({"segments": [{"start": 1, "end": 2.5, "text": "x"}, {"start": 8, "end": 99}]}).encode()
-
-
-def write_tar(path: Path, members: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, data in members.items():
-            made = tarfile.TarInfo(name)
-            made.size = len(data)
-            tar.addfile(made, io.BytesIO(data))
-    return path
 
 
 @pytest.fixture

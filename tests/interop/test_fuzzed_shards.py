@@ -10,8 +10,7 @@ import json
 import random
 import subprocess
 import sys
-import tarfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ import av
 import numpy as np
 import pytest
 import soundfile
+from tars import write_tar
 
 from touchfs.limits import LIMITS
 
@@ -104,15 +104,6 @@ def coded(samples: np.ndarray[Any, Any], coding: str) -> bytes:
         container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return file.getvalue()
-
-
-def write_tar(path: Path, members: Mapping[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, data in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    return path
 
 
 class Outcome(NamedTuple):

@@ -10,16 +10,17 @@ import tarfile
 import wave
 from pathlib import Path
 
+import duckdb
+import lhotse
 import numpy as np
 import pandas
+import polars
 import pyarrow
 import pyarrow.dataset
 import pytest
 import soundfile
+from lhotse.kaldi import load_kaldi_data_dir
 from mounts import touchfs
-
-lhotse = pytest.importorskip("lhotse")
-from lhotse.kaldi import load_kaldi_data_dir  # noqa: E402
 
 RATE = 8000
 LISTS = [
@@ -145,7 +146,6 @@ def test_arrow_libraries_open_the_catalog(mount, dataset):
 
 
 def test_polars_and_duckdb_open_the_catalog(mount, dataset):
-    polars, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
     catalog = mount(dataset).path / "manifests" / "catalog.arrow"
     frame = polars.scan_ipc(catalog).filter(polars.col("speaker") == "Ann Lee").select("duration").collect()
     assert frame["duration"].to_list() == [0.25, 0.25]

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from tars import write_tar
 
 import touchfs
-from tests.bulk.test_convert import write_tar
 from touchfs.dataset.recording_formats import recording_formats
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset

@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
-import tarfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from tars import write_tar
 
 import touchfs
 from touchfs.bulk.convert.job import convert
@@ -39,14 +38,6 @@ def recording(number: int, form: str = "WAV") -> bytes:
     file = io.BytesIO()
     soundfile.write(file, PCM[number], RATE, format=form)
     return file.getvalue()
-
-
-def write_tar(path: Path, files: Mapping[str, bytes]) -> None:
-    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
 
 
 def write_lists(

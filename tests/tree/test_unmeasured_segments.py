@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 from recordings import decode_all, make, make_amr, sound, to_16_bits
+from tars import write_tar
 
 from touchfs.errors import FormatError
 from touchfs.extent import Extent
@@ -32,15 +33,6 @@ OPTIONS = {
     "a.mkv": (16000, 1, "-c:a", "flac"),
     "a.avi": (16000, 1, "-c:a", "pcm_s16le"),
 }
-
-
-def write_tar(path: Path, members: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, data in members.items():
-            made = tarfile.TarInfo(name)
-            made.size = len(data)
-            tar.addfile(made, io.BytesIO(data))
-    return path
 
 
 def tar_of(directory: Path, recording: Path, segments: object = SEGMENTS) -> Path:

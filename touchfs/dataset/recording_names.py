@@ -73,7 +73,7 @@ def path_of(shard: OpenShard, row: int) -> bytes:
 
 
 def _namesakes(shard: OpenShard, stem: bytes, children: range, first: int) -> list[int]:
-    """What is called `stem` with `.wav` in a directory: the directory of that name if there is one, then recordings.
+    """The rows in a directory that claim the name `stem`.wav: first a directory of that name, then recordings.
 
     `first` is the first of the directory's `children` whose name is not before `stem` with a dot.
     """

@@ -216,8 +216,9 @@ class Sample(Mapping[str, bytes]):
     def array(self, extension: str) -> NDArray[Any]:
         """The elements of the file with this `extension`, a `.npy` or the PCM of a `.wav`.
 
-                PCM is int16 or int32, of shape (frames,) if mono, else
-        (frames, channels). Raises UsageError for other files, NotFoundError and FormatError.
+        PCM is int16 or int32, of shape (frames,) if mono, else (frames, channels).
+
+        Raises UsageError for other files, NotFoundError and FormatError.
         """
         content = self.content(extension)
         if extension == "npy" or extension.endswith(".npy"):

@@ -67,7 +67,7 @@ class Form(ABC):
         return self.timing(extent.size, detail)
 
     def measured(self, extent: Extent, detail: bytes, limits: Limits) -> Timing | None:
-        """As `timing`. Blocks while the recording is read, if nothing else tells its length."""
+        """As `timing`, and if the catalog does not have the length, from the recording: this reads it, and may wait."""
         return self.timing(extent.size, detail)
 
     def samples(self, extent: Extent, detail: bytes, limits: Limits) -> PcmSlice:

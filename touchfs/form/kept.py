@@ -1,6 +1,6 @@
-"""What is made from stored bytes is kept in the scratch store, so that all processes of a machine make it once.
+"""Results that are computed from stored bytes, kept in the scratch store: all processes of a machine compute one once.
 
-It is kept under what it is made from: the version of the file, the range of it, and the versions of the libraries.
+The name of a result is a hash of its inputs: the version of the file, the range in it, and the versions of libraries.
 """
 
 from __future__ import annotations

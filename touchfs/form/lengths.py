@@ -1,4 +1,4 @@
-"""What recordings are: their rates, lengths and packets, found when they are first needed and kept.
+"""Descriptions of recordings: rate, length and packets. Each is found when it is first needed, and kept.
 
 `info_of` reads a recording, unless it was read before. `known_info` looks only at what this process has read, so it
 never waits. The last `KEPT_BYTES` of what was found are in memory; an hour of Opus takes 6 MB, an hour of MP3 3 MB.
@@ -36,7 +36,7 @@ _ENTRY_BYTES = 2000
 
 
 def info_of(extent: Extent, limits: Limits) -> MediaInfo:
-    """What the recording in an extent is. Blocks while it is read; threads that ask at once wait for one reading.
+    """Describe the recording in an extent. This may read all of it; threads that ask at once wait for one reading.
 
     Raises FormatError if it is no recording that can be decoded, or if finding that out takes too long,
     MissingExtraError without PyAV, and the errors of the source.
@@ -49,7 +49,7 @@ def info_of(extent: Extent, limits: Limits) -> MediaInfo:
 
 
 def known_info(extent: Extent) -> MediaInfo | None:
-    """What the recording in an extent is, if this process knows. Never waits."""
+    """The description of the recording in an extent if this process has it, else None. Never waits."""
     found = _infos.find(_key(extent))
     return None if found is None or isinstance(found.result, Exception) else found.result
 
@@ -77,7 +77,7 @@ def _probe(extent: Extent, limits: Limits) -> MediaInfo:
 
 
 class _Found(NamedTuple):
-    """What is kept of a recording: what it is, or why that is unknown; and until when, by time.monotonic."""
+    """The description of a recording, or the error of finding it, and how long it is kept, by time.monotonic."""
 
     result: MediaInfo | FormatError
     until: float = inf
@@ -149,7 +149,7 @@ class _Infos:
 
 
 def _outcome(probe: Callable[[], MediaInfo]) -> _Found:
-    """What a reading finds. Errors that the next reading may not have are raised."""
+    """The result of a probe. Errors that the next probe may not have are raised."""
     try:
         return _Found(probe())
     except FormatError as error:

@@ -6,19 +6,16 @@ against damage and against the size of the file, and not against other bytes of 
 
 from __future__ import annotations
 
-import json
-import struct
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
 from touchfs.errors import FormatError
+from touchfs.media.coding.checked_bytes import damaged, pack_checked, unpack_checked
 from touchfs.media.coding.sample_format import FORMATS, WIDTHS, is_float
 from touchfs.media.slices.packet_index import PacketIndex
 
 # magic, version, checksum of the rest, size of the JSON text. After it: the extra data, and the columns of the index.
-_HEAD = struct.Struct("<4sIII")
-_MAGIC, _VERSION = b"tfMI", 1
+_MAGIC, _VERSION, _OF = b"tfMI", 1, "a recording"
 _CHANNELS_MAX = 64
 _NAMES = ("container", "coding", "sample_format")
 _NUMBERS = ("rate", "channels", "frames", "file_size", "offset", "size")
@@ -94,22 +91,14 @@ class MediaInfo:
         values: dict[str, Any] = {name: getattr(self, name) for name in (*_NAMES, *_NUMBERS)}
         values["extradata"] = len(self.extradata)
         values["packets"] = None if index is None else [len(index), len(index.sizes), index.head]
-        text = json.dumps(values).encode()
-        rest = text + self.extradata + columns
-        return _HEAD.pack(_MAGIC, _VERSION, zlib.crc32(rest), len(text)) + rest
+        return pack_checked(_MAGIC, _VERSION, values, self.extradata, columns)
 
     @classmethod
     def from_bytes(cls, data: bytes, file_size: int) -> MediaInfo:
         """Read what `to_bytes` returned, for a file of `file_size` bytes. Raises FormatError."""
-        if len(data) < _HEAD.size:
-            raise FormatError("what is kept of a recording is cut short: remove it")
-        magic, version, checksum, size = _HEAD.unpack_from(data)
-        rest = data[_HEAD.size :]
-        if magic != _MAGIC or version != _VERSION or zlib.crc32(rest) != checksum:
-            raise FormatError("what is kept of a recording is damaged, or of another version: remove it")
+        values, rest = unpack_checked(data, _MAGIC, _VERSION, _OF)
         try:
-            values = json.loads(rest[:size])
-            total, end, counts = values["file_size"], size + int(values["extradata"]), values["packets"]
+            total, end, counts = values["file_size"], int(values["extradata"]), values["packets"]
             if total != file_size:
                 raise FormatError(f"what is kept of a recording is of a file of {total} bytes, not of {file_size}")
             texts: dict[str, Any] = {name: str(values[name]) for name in _NAMES}
@@ -117,8 +106,8 @@ class MediaInfo:
             return cls(
                 **texts,
                 **numbers,
-                extradata=rest[size:end],
+                extradata=rest[:end],
                 packets=None if counts is None else PacketIndex.from_bytes(rest[end:], file_size, *map(int, counts)),
             )
         except (ValueError, TypeError, KeyError, OverflowError) as error:
-            raise FormatError("what is kept of a recording is damaged: remove it") from error
+            raise damaged(_OF) from error

@@ -6,15 +6,14 @@ against damage and against the size of the file, and not against other bytes of 
 
 from __future__ import annotations
 
-import json
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
 from touchfs.errors import FormatError, UsageError
+from touchfs.media.coding.checked_bytes import damaged, pack_checked, unpack_checked
 from touchfs.media.coding.packet_table import PacketTable
 from touchfs.media.video.movie import BRANDS
 
@@ -23,8 +22,7 @@ from touchfs.media.video.movie import BRANDS
 VIDEO_VERSION = 1
 
 # magic, version, checksum of the rest, size of the JSON text. After it: the blobs, whose sizes are in the text.
-_HEAD = struct.Struct("<4sIII")
-_MAGIC, _VERSION = b"tfVI", 1
+_MAGIC, _VERSION, _OF = b"tfVI", 1, "a video"
 _SIZE_MAX = 1 << 15  # of pictures, in pixels
 _RATE_MAX = 1 << 31  # ticks a second
 _SECONDS_MAX = 1 << 31
@@ -130,28 +128,21 @@ class VideoInfo:
     def to_bytes(self) -> bytes:
         """All of it as bytes, for `from_bytes`."""
         blobs: list[bytes] = []
-        text = json.dumps({**_values(self, blobs), "blobs": [len(blob) for blob in blobs]}).encode()
-        rest = b"".join((text, *blobs))
-        return _HEAD.pack(_MAGIC, _VERSION, zlib.crc32(rest), len(text)) + rest
+        values = _values(self, blobs)
+        return pack_checked(_MAGIC, _VERSION, {**values, "blobs": [len(blob) for blob in blobs]}, *blobs)
 
     @classmethod
     def from_bytes(cls, data: bytes, file_size: int) -> VideoInfo:
         """Read what `to_bytes` returned, for a file of `file_size` bytes. Raises FormatError."""
-        if len(data) < _HEAD.size:
-            raise FormatError("what is kept of a video is cut short: remove it")
-        magic, version, checksum, size = _HEAD.unpack_from(data)
-        rest = data[_HEAD.size :]
-        if magic != _MAGIC or version != _VERSION or zlib.crc32(rest) != checksum:
-            raise FormatError("what is kept of a video is damaged, or of another version: remove it")
+        values, rest = unpack_checked(data, _MAGIC, _VERSION, _OF)
         try:
-            values = json.loads(rest[:size])
-            blobs = []
+            blobs, start = [], 0
             for length in values.pop("blobs"):
-                blobs.append(rest[size : size + length])
-                size += len(blobs[-1])
+                blobs.append(rest[start : start + length])
+                start += len(blobs[-1])
             info = build(values, iter(blobs), lambda count, blobs: PacketTable.from_bytes(next(blobs), count))
         except NONSENSE as error:
-            raise FormatError("what is kept of a video is damaged: remove it") from error
+            raise damaged(_OF) from error
         if info.file_size != file_size:
             raise FormatError(f"what is kept of a video is of a file of {info.file_size} bytes, not of {file_size}")
         return info

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 from recordings import make
+from tars import write_tar
 from touchnet import write_speech
 
 from touchfs.errors import ChangedError, FormatError, FullError, NotFoundError, UsageError
@@ -36,15 +36,6 @@ def recording(extension: str, subtype: str, samples: np.ndarray[Any, Any], rate:
     file = io.BytesIO()
     soundfile.write(file, samples, rate, subtype, format=extension)
     return file.getvalue()
-
-
-def write_tar(path: Path, members: Mapping[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
 
 
 def opened(place: Path, **options: Any) -> Tree:
