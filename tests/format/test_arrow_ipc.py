@@ -15,8 +15,8 @@ from touchfs.errors import FormatError
 from touchfs.format.arrow import flatbuffers
 from touchfs.format.arrow.flatbuffers import I16, Scalar
 from touchfs.format.arrow.ipc import (
-    ArrowFile,
     BinaryColumn,
+    MappedFile,
     build_batch,
     build_batch_message,
     build_end,
@@ -61,7 +61,7 @@ def build(columns: Mapping[str, str], batches: list[dict[str, list[Any]]], metad
     return b"".join(build_file(columns, made, metadata))
 
 
-def plain(file: ArrowFile) -> list[dict[str, list[Any]]]:
+def plain(file: MappedFile) -> list[dict[str, list[Any]]]:
     """All values, one by one through the accessors."""
     return [
         {

@@ -18,36 +18,46 @@ from touchfs.format import npy
 from touchfs.limits import Limits
 
 _FLOAT32 = np.dtype("<f4")
+# NumPy 1 has no more.
+_DIMENSIONS_MAX = 32
 # Plain numbers in the words of `numpy.dtype.str`. That constructor parses far more, records and objects among it.
 _NUMBERS = re.compile(r"[<>|][biufc][0-9]{1,2}")
 
 
 @dataclass(frozen=True, slots=True)
 class Npy(Form):
-    """`npy/DTYPE`: elements of a NumPy dtype, one-dimensional. `dtype` is as in `numpy.dtype.str`."""
+    """`npy/DTYPE[/N/M…]`: an array of a NumPy dtype, one-dimensional unless a shape is given.
+
+    `dtype` is as in `numpy.dtype.str`. The bytes of an array of a given shape have its length.
+    """
 
     dtype: str
+    shape: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        _parse(self.dtype)
+        if len(self.shape) > _DIMENSIONS_MAX or min(self.shape, default=0) < 0:
+            raise FormatError(f"no array has the shape {self.shape}")
+        _parse(self.dtype, self.shape)
 
     def __str__(self) -> str:
-        return f"npy/{self.dtype}"
+        return "/".join(("npy", self.dtype, *map(str, self.shape)))
 
     def size(self, length: int, detail: bytes) -> int:
-        return _parse(self.dtype)[1] + length
+        return _parse(self.dtype, self.shape)[1] + length
 
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
-        dtype, _ = _parse(self.dtype)
-        return Rope((Memory(npy.build_header(dtype, (extent.size // dtype.itemsize,))), extent))
+        dtype, _ = _parse(self.dtype, self.shape)
+        if self.shape and extent.size != dtype.itemsize * prod(self.shape):
+            raise FormatError(f"{extent.size} bytes where an array of {dtype} of the shape {self.shape} should be")
+        return Rope((Memory(npy.build_header(dtype, self.shape or (extent.size // dtype.itemsize,))), extent))
 
 
 @lru_cache
-def _parse(dtype: str) -> tuple[np.dtype[Any], int]:
+def _parse(dtype: str, shape: tuple[int, ...]) -> tuple[np.dtype[Any], int]:
     """A dtype, and the size of the header of its arrays, which has room for any length. Raises FormatError."""
     if _NUMBERS.fullmatch(dtype) is None:
         raise FormatError(f"{dtype!r} is not a dtype of numbers")
-    return np.dtype(dtype), len(npy.build_header(np.dtype(dtype), (0,)))
+    return np.dtype(dtype), len(npy.build_header(np.dtype(dtype), shape or (0,)))
 
 
 @dataclass(frozen=True, slots=True)

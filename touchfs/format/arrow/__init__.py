@@ -1,1 +1,1 @@
-"""Arrow IPC files: the subset that catalogs use."""
+"""Arrow IPC files: the mapped ones of catalogs, and where the cells of any others are."""

@@ -74,11 +74,11 @@ class FlatTable:
     def __contains__(self, slot: int) -> bool:
         return self._find(slot, 0) is not None
 
-    def scalar(self, slot: int, layout: struct.Struct) -> int:
-        """Return the number in a slot; 0 if omitted."""
+    def scalar(self, slot: int, layout: struct.Struct, default: int = 0) -> int:
+        """Return the number in a slot; `default` if omitted."""
         position = self._find(slot, layout.size)
         if position is None:
-            return 0
+            return default
         value: int = layout.unpack_from(self._data, position)[0]
         return value
 
@@ -89,6 +89,11 @@ class FlatTable:
             return str(self._data[start : start + length], "utf-8")
         except UnicodeDecodeError as error:
             raise FormatError("a text of the metadata is not UTF-8", offset=start) from error
+
+    def text(self, slot: int) -> str:
+        """As `string`, where any bytes are legal: those that are not UTF-8 become surrogate escapes."""
+        start, length = self._vector(slot, 1)
+        return str(self._data[start : start + length], "utf-8", "surrogateescape")
 
     def table(self, slot: int) -> FlatTable:
         """Return the table in a slot. Raises FormatError if omitted."""
@@ -105,8 +110,12 @@ class FlatTable:
 
     def structs(self, slot: int, layout: struct.Struct) -> list[tuple[int, ...]]:
         """Return the structs of the vector in a slot, unpacked; none if omitted."""
-        start, count = self._vector(slot, layout.size)
-        return list(layout.iter_unpack(self._data[start : start + count * layout.size]))
+        return list(layout.iter_unpack(self.elements(slot, layout.size)))
+
+    def elements(self, slot: int, width: int) -> memoryview:
+        """Return the bytes of the vector in a slot, whose elements have `width` bytes; none if omitted."""
+        start, count = self._vector(slot, width)
+        return self._data[start : start + count * width]
 
     def count(self, slot: int) -> int:
         """Return the number of elements of the vector in a slot."""

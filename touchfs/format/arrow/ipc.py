@@ -16,10 +16,8 @@ Source: arrow.apache.org/docs/format/Columnar.html, and format/{File,Message,Sch
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -30,45 +28,53 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.arrow import flatbuffers
 from touchfs.format.arrow.flatbuffers import I16, I32, I64, U8, Fields, FlatTable, Scalar, Structs
+from touchfs.format.arrow.messages import footer_range, parse_message
+from touchfs.format.arrow.metadata import (
+    BATCH_BUFFERS,
+    BATCH_COMPRESSION,
+    BATCH_NODES,
+    BATCH_ROWS,
+    BLOCK,
+    BUFFER,
+    CONTINUATION,
+    FIELD_CHILDREN,
+    FIELD_DICTIONARY,
+    FIELD_KIND,
+    FIELD_NAME,
+    FIELD_TYPE,
+    FOOTER_BATCHES,
+    FOOTER_DICTIONARIES,
+    FOOTER_SCHEMA,
+    FOOTER_VERSION,
+    HEAD,
+    INT_BITS,
+    INT_SIGNED,
+    MAGIC,
+    MESSAGE_BATCH,
+    MESSAGE_BODY_SIZE,
+    MESSAGE_HEADER,
+    MESSAGE_KIND,
+    MESSAGE_SCHEMA,
+    MESSAGE_VERSION,
+    NODE,
+    PAIR_KEY,
+    PAIR_VALUE,
+    PREFIX,
+    SCHEMA_ENDIANNESS,
+    SCHEMA_FIELDS,
+    SCHEMA_METADATA,
+    TAIL,
+    VERSION5,
+    Kind,
+    check_version,
+)
 
 Integers = NDArray[np.integer[Any]]
 
-MAGIC = b"ARROW1"
-_HEAD = MAGIC + b"\0\0"
-# size of the footer, magic
-_TAIL = struct.Struct("<i6s")
-# continuation marker, size of the metadata with its padding
-_PREFIX = struct.Struct("<Ii")
-_CONTINUATION = 0xFFFFFFFF
-_END_OF_STREAM = _PREFIX.pack(_CONTINUATION, 0)
+_END_OF_STREAM = PREFIX.pack(CONTINUATION, 0)
 # Arrow requires 8; 64 is a cache line and the widest vector register, and costs nothing here.
 _ALIGNMENT = 64
-
-# Slots of the tables, in order
-_FOOTER_VERSION, _FOOTER_SCHEMA, _FOOTER_DICTIONARIES, _FOOTER_BATCHES = range(4)
-_MESSAGE_VERSION, _MESSAGE_KIND, _MESSAGE_HEADER, _MESSAGE_BODY_SIZE = range(4)
-_SCHEMA_ENDIANNESS, _SCHEMA_FIELDS, _SCHEMA_METADATA = range(3)
-_FIELD_NAME, _FIELD_NULLABLE, _FIELD_KIND, _FIELD_TYPE, _FIELD_DICTIONARY, _FIELD_CHILDREN = range(6)
-_INT_BITS, _INT_SIGNED = range(2)
-_PAIR_KEY, _PAIR_VALUE = range(2)
-_BATCH_ROWS, _BATCH_NODES, _BATCH_BUFFERS, _BATCH_COMPRESSION = range(4)
-# offset of the message, size of its metadata with prefix and padding, size of its body
-_BLOCK = struct.Struct("<qi4xq")
-# rows, nulls: one per column
-_NODE = struct.Struct("<qq")
-# offset in the body, length: validity and values for integers; validity, offsets and bytes for binary
-_BUFFER = struct.Struct("<qq")
-
-# Version 4 differs only in unions, which are not read here.
-_VERSION4, _VERSION5 = 3, 4
-_MESSAGE_SCHEMA, _MESSAGE_BATCH = 1, 3
-_Type = IntEnum(
-    "_Type",
-    "NULL INT FLOAT BINARY UTF8 BOOL DECIMAL DATE TIME TIMESTAMP INTERVAL LIST STRUCT UNION FIXED_SIZE_BINARY "
-    "FIXED_SIZE_LIST MAP DURATION LARGE_BINARY LARGE_UTF8 LARGE_LIST RUN_END_ENCODED BINARY_VIEW UTF8_VIEW LIST_VIEW "
-    "LARGE_LIST_VIEW",
-)
-_TYPE_NAMES = {kind.value: kind.name.lower() for kind in _Type}
+_TYPE_NAMES = {kind.value: kind.name.lower() for kind in Kind}
 _DTYPES = {(8 * width, sign == "i"): np.dtype(f"<{sign}{width}") for sign in "iu" for width in (1, 2, 4, 8)}
 _OFFSET = np.dtype("<i4")
 _FLOAT, _DOUBLE = np.dtype("<f8"), 2
@@ -120,7 +126,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ArrowFile:
+class MappedFile:
     """A parsed file: column types by name, the schema's metadata, and the batches."""
 
     columns: dict[str, ColumnType]
@@ -128,61 +134,50 @@ class ArrowFile:
     batches: tuple[Batch, ...]
 
 
-def parse_file(data: Buffer) -> ArrowFile:
+def parse_file(data: Buffer) -> MappedFile:
     """Parse a whole file; its columns are views into `data`. Raises FormatError."""
     view = memoryview(data)
-    if view[: len(_HEAD)] != _HEAD:
+    if view[: len(HEAD)] != HEAD:
         raise FormatError("not an Arrow IPC file: it does not begin with ARROW1", offset=0)
-    tail = len(view) - _TAIL.size
-    if tail < len(_HEAD):
+    tail = len(view) - TAIL.size
+    if tail < len(HEAD):
         raise FormatError("the Arrow file ends before its footer", offset=len(view))
-    footer_size, magic = _TAIL.unpack_from(view, tail)
-    if magic != MAGIC:
-        raise FormatError("the Arrow file does not end with ARROW1: it was not finished, or cut short", offset=tail)
-    start = tail - footer_size
-    if footer_size < 0 or start < len(_HEAD):
-        raise FormatError(f"an Arrow footer of {footer_size} bytes", offset=tail)
-
+    start, footer_size = footer_range(view[tail:], len(view))
     footer = flatbuffers.root(view, start, footer_size)
-    _check_version(footer.scalar(_FOOTER_VERSION, I16), start)
-    if footer.count(_FOOTER_DICTIONARIES):
+    check_version(footer.scalar(FOOTER_VERSION, I16), start)
+    if footer.count(FOOTER_DICTIONARIES):
         raise FormatError("the Arrow file has dictionaries", offset=start)
-    schema = footer.table(_FOOTER_SCHEMA)
-    if schema.scalar(_SCHEMA_ENDIANNESS, I16):
+    schema = footer.table(FOOTER_SCHEMA)
+    if schema.scalar(SCHEMA_ENDIANNESS, I16):
         raise FormatError("the Arrow file is big-endian", offset=start)
     columns: dict[str, ColumnType] = {}
-    for field in schema.tables(_SCHEMA_FIELDS):
-        name = field.string(_FIELD_NAME)
+    for field in schema.tables(SCHEMA_FIELDS):
+        name = field.string(FIELD_NAME)
         if name in columns:
             raise FormatError(f"two columns are named {name!r}", offset=start)
         columns[name] = _parse_type(field, name, start)
-    metadata = {pair.string(_PAIR_KEY): pair.string(_PAIR_VALUE) for pair in schema.tables(_SCHEMA_METADATA)}
+    metadata = {pair.string(PAIR_KEY): pair.string(PAIR_VALUE) for pair in schema.tables(SCHEMA_METADATA)}
 
     batches = []
-    end = len(_HEAD)
-    for offset, metadata_size, body_size in footer.structs(_FOOTER_BATCHES, _BLOCK):
+    end = len(HEAD)
+    for offset, metadata_size, body_size in footer.structs(FOOTER_BATCHES, BLOCK):
         # All writers put batches in order without overlaps; otherwise a footer could name one big batch many times.
-        if offset < end or metadata_size < _PREFIX.size or body_size < 0 or offset + metadata_size + body_size > start:
+        if offset < end or metadata_size < PREFIX.size or body_size < 0 or offset + metadata_size + body_size > start:
             raise FormatError(f"an Arrow batch cannot be at byte {offset}", offset=start)
         batches.append(_parse_batch(view, offset, metadata_size, body_size, columns))
         end = offset + metadata_size + body_size
-    return ArrowFile(columns, metadata, tuple(batches))
-
-
-def _check_version(version: int, offset: int) -> None:
-    if version not in (_VERSION4, _VERSION5):
-        raise FormatError(f"Arrow metadata version V{version + 1}, only V4 and V5 are read", offset=offset)
+    return MappedFile(columns, metadata, tuple(batches))
 
 
 def _parse_type(field: FlatTable, name: str, offset: int) -> ColumnType:
-    kind = field.scalar(_FIELD_KIND, U8)
-    if _FIELD_DICTIONARY in field:
+    kind = field.scalar(FIELD_KIND, U8)
+    if FIELD_DICTIONARY in field:
         raise FormatError(f"column {name!r} is dictionary-encoded", offset=offset)
-    if kind == _Type.BINARY:
+    if kind == Kind.BINARY:
         return "binary"
-    if kind == _Type.INT:
-        described = field.table(_FIELD_TYPE)
-        bits, signed = described.scalar(_INT_BITS, I32), bool(described.scalar(_INT_SIGNED, U8))
+    if kind == Kind.INT:
+        described = field.table(FIELD_TYPE)
+        bits, signed = described.scalar(INT_BITS, I32), bool(described.scalar(INT_SIGNED, U8))
         if (bits, signed) in _DTYPES:
             return _DTYPES[bits, signed]
         raise FormatError(f"column {name!r} is of integers of {bits} bits", offset=offset)
@@ -193,22 +188,18 @@ def _parse_type(field: FlatTable, name: str, offset: int) -> ColumnType:
 def _parse_batch(
     view: memoryview, offset: int, metadata_size: int, body_size: int, columns: Mapping[str, ColumnType]
 ) -> Batch:
-    marker, length = _PREFIX.unpack_from(view, offset)
-    if marker != _CONTINUATION or not 0 <= length <= metadata_size - _PREFIX.size:
-        raise FormatError("no Arrow message where a batch should be", offset=offset)
-    message = flatbuffers.root(view, offset + _PREFIX.size, length)
-    _check_version(message.scalar(_MESSAGE_VERSION, I16), offset)
-    if message.scalar(_MESSAGE_KIND, U8) != _MESSAGE_BATCH:
+    message = parse_message(view, offset, metadata_size)
+    if message.kind != MESSAGE_BATCH:
         raise FormatError("another Arrow message where a batch should be", offset=offset)
-    batch = message.table(_MESSAGE_HEADER)
-    if _BATCH_COMPRESSION in batch:
+    batch = message.header
+    if BATCH_COMPRESSION in batch:
         raise FormatError("the Arrow file is compressed", offset=offset)
-    rows = batch.scalar(_BATCH_ROWS, I64)
-    nodes = batch.structs(_BATCH_NODES, _NODE)
+    rows = batch.scalar(BATCH_ROWS, I64)
+    nodes = batch.structs(BATCH_NODES, NODE)
     if len(nodes) != len(columns) or any(count != rows for count, _ in nodes) or rows < 0 or (rows and not nodes):
         raise FormatError(f"an Arrow batch of {rows} rows and {len(nodes)} columns", offset=offset)
 
-    body = _Body(view, offset + metadata_size, body_size, iter(batch.structs(_BATCH_BUFFERS, _BUFFER)))
+    body = _Body(view, offset + metadata_size, body_size, iter(batch.structs(BATCH_BUFFERS, BUFFER)))
     parsed: dict[str, Column] = {}
     for (name, kind), (_, nulls) in zip(columns.items(), nodes, strict=True):
         if nulls:
@@ -276,7 +267,7 @@ def build_file(
 
 def build_head(columns: Mapping[str, ColumnType], metadata: Mapping[str, str]) -> bytes:
     """Return what is before the batches of a file."""
-    return _HEAD + _build_message(_MESSAGE_SCHEMA, _build_schema(columns, metadata), 0, len(_HEAD))
+    return HEAD + _build_message(MESSAGE_SCHEMA, _build_schema(columns, metadata), 0, len(HEAD))
 
 
 def build_batch(columns: Mapping[str, ColumnType], batch: Mapping[str, WrittenColumn]) -> tuple[bytes, list[Buffer]]:
@@ -292,11 +283,11 @@ def build_batch_message(columns: int, rows: int, sizes: Sequence[int]) -> bytes:
     """Return the message of a batch whose buffers have these sizes. All such messages of a file are equally long."""
     offsets = list(accumulate(map(padded_size, sizes), initial=0))
     header: Fields = {
-        _BATCH_ROWS: Scalar(I64, rows),
-        _BATCH_NODES: Structs(_NODE, [(rows, 0)] * columns),
-        _BATCH_BUFFERS: Structs(_BUFFER, list(zip(offsets, sizes, strict=False))),
+        BATCH_ROWS: Scalar(I64, rows),
+        BATCH_NODES: Structs(NODE, [(rows, 0)] * columns),
+        BATCH_BUFFERS: Structs(BUFFER, list(zip(offsets, sizes, strict=False))),
     }
-    return _build_message(_MESSAGE_BATCH, header, offsets[-1], 0)
+    return _build_message(MESSAGE_BATCH, header, offsets[-1], 0)
 
 
 def build_end(
@@ -309,19 +300,19 @@ def build_end(
         position += message + body
     footer = flatbuffers.build(
         {
-            _FOOTER_VERSION: Scalar(I16, _VERSION5),
-            _FOOTER_SCHEMA: _build_schema(columns, metadata),
-            _FOOTER_DICTIONARIES: [],
-            _FOOTER_BATCHES: Structs(_BLOCK, places),
+            FOOTER_VERSION: Scalar(I16, VERSION5),
+            FOOTER_SCHEMA: _build_schema(columns, metadata),
+            FOOTER_DICTIONARIES: [],
+            FOOTER_BATCHES: Structs(BLOCK, places),
         }
     )
-    return _END_OF_STREAM + footer + _TAIL.pack(len(footer), MAGIC)
+    return _END_OF_STREAM + footer + TAIL.pack(len(footer), MAGIC)
 
 
 def _build_schema(columns: Mapping[str, ColumnType], metadata: Mapping[str, str]) -> Fields:
     return {
-        _SCHEMA_FIELDS: [_build_field(name, kind) for name, kind in columns.items()],
-        _SCHEMA_METADATA: [{_PAIR_KEY: key, _PAIR_VALUE: value} for key, value in metadata.items()],
+        SCHEMA_FIELDS: [_build_field(name, kind) for name, kind in columns.items()],
+        SCHEMA_METADATA: [{PAIR_KEY: key, PAIR_VALUE: value} for key, value in metadata.items()],
     }
 
 
@@ -337,29 +328,29 @@ def _dtype(name: str, kind: ColumnType) -> np.dtype[Any] | None:
 
 def _build_field(name: str, kind: ColumnType) -> Fields:
     dtype = _dtype(name, kind)
-    described: Fields = {_FIELD_NAME: name, _FIELD_CHILDREN: []}
+    described: Fields = {FIELD_NAME: name, FIELD_CHILDREN: []}
     if dtype is None:
-        text = _Type.UTF8 if kind == "utf8" else _Type.BINARY
-        return {**described, _FIELD_KIND: Scalar(U8, text), _FIELD_TYPE: {}}
+        text = Kind.UTF8 if kind == "utf8" else Kind.BINARY
+        return {**described, FIELD_KIND: Scalar(U8, text), FIELD_TYPE: {}}
     if dtype == _FLOAT:
-        return {**described, _FIELD_KIND: Scalar(U8, _Type.FLOAT), _FIELD_TYPE: {0: Scalar(I16, _DOUBLE)}}
-    integer = {_INT_BITS: Scalar(I32, 8 * dtype.itemsize), _INT_SIGNED: Scalar(U8, dtype.kind == "i")}
-    return {**described, _FIELD_KIND: Scalar(U8, _Type.INT), _FIELD_TYPE: integer}
+        return {**described, FIELD_KIND: Scalar(U8, Kind.FLOAT), FIELD_TYPE: {0: Scalar(I16, _DOUBLE)}}
+    integer = {INT_BITS: Scalar(I32, 8 * dtype.itemsize), INT_SIGNED: Scalar(U8, dtype.kind == "i")}
+    return {**described, FIELD_KIND: Scalar(U8, Kind.INT), FIELD_TYPE: integer}
 
 
 def _build_message(kind: int, header: Fields, body_size: int, position: int) -> bytes:
     """Return a message with its prefix, padded so that the body after it is aligned in the file."""
     metadata = flatbuffers.build(
         {
-            _MESSAGE_VERSION: Scalar(I16, _VERSION5),
-            _MESSAGE_KIND: Scalar(U8, kind),
-            _MESSAGE_HEADER: header,
-            _MESSAGE_BODY_SIZE: Scalar(I64, body_size),
+            MESSAGE_VERSION: Scalar(I16, VERSION5),
+            MESSAGE_KIND: Scalar(U8, kind),
+            MESSAGE_HEADER: header,
+            MESSAGE_BODY_SIZE: Scalar(I64, body_size),
         }
     )
-    start = position + _PREFIX.size
+    start = position + PREFIX.size
     length = padded_size(start + len(metadata)) - start
-    return _PREFIX.pack(_CONTINUATION, length) + metadata.ljust(length, b"\0")
+    return PREFIX.pack(CONTINUATION, length) + metadata.ljust(length, b"\0")
 
 
 def _flatten(

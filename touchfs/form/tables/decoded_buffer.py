@@ -1,0 +1,163 @@
+"""Compressed buffers of Arrow files as sources: what they decompress to, with random access.
+
+A buffer that decompresses to at most `Limits.window` bytes is decompressed into memory, and shares the cache of
+`touchfs.form.computed`. A larger one is decompressed once, piece by piece, into the scratch store, and read there: all
+processes of the machine share the file and its pages, and none needs memory for it. If the store has no room, windows
+of the buffer are decompressed from its beginning, again for each window that is not cached.
+
+The last `KEPT_BUFFERS` buffers of a process are open, so that all cells of one share it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+
+from touchfs.errors import FormatError, SourceError
+from touchfs.extent import Buffer, Content, Extent
+from touchfs.form.computed import ComputedContent
+from touchfs.form.kept import identity_of
+from touchfs.format.arrow.compression import SIZE, decompressed_pieces, parse_size
+from touchfs.limits import Limits
+from touchfs.names import hex_digest
+from touchfs.source.scratch.source import ScratchSource
+from touchfs.source.scratch.store import Scratch
+
+# Each may have a descriptor open.
+KEPT_BUFFERS = 32
+# Compressed bytes that are read at a time
+STEP_SIZE = 1 << 18
+
+
+class DecodedBuffer:
+    """A source: the decompressed bytes of the compressed buffer in an extent. Nothing is read before its first read."""
+
+    __slots__ = ("_codec", "_content", "_extent", "_limits")
+
+    def __init__(self, extent: Extent, codec: str, limits: Limits) -> None:
+        self._extent = extent
+        self._codec = codec
+        self._limits = limits
+        self._content: Content | None = None
+
+    @property
+    def identity(self) -> str | None:
+        """A text that no other bytes have; None before the first read."""
+        identity = identity_of(self._extent)
+        return None if identity is None else f"{identity}\0{self._codec}"
+
+    def read(self, offset: int, length: int) -> Buffer:
+        """See `Source.read`. Raises FormatError for a damaged buffer, and for a range that it does not have."""
+        if self._content is None:
+            self._content = _buffers.open(self._extent, self._codec, self._limits)
+        data = self._content.read(offset, length)
+        if len(data) != length:
+            raise FormatError(
+                "a cell is outside its compressed Arrow buffer: index with --force", offset=self._extent.offset
+            )
+        return data
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Source.read_nowait`."""
+        if self._content is None:
+            self._content = _buffers.find(self._extent, self._codec)
+        data = None if self._content is None else self._content.read_nowait(offset, length)
+        return data if data is not None and len(data) == length else None
+
+
+class _Buffers:
+    """The buffers that are open, the least recently used first."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[tuple[str, str], Content] = OrderedDict()
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()  # another thread may have held it at the fork
+
+    def find(self, extent: Extent, codec: str) -> Content | None:
+        """Return what a compressed buffer decompresses to, if this process has it open. Never waits."""
+        identity = identity_of(extent)
+        return None if identity is None else self._open.get((identity, codec))
+
+    def open(self, extent: Extent, codec: str, limits: Limits) -> Content:
+        """Return what a compressed buffer decompresses to. Threads that ask at once get the same content."""
+        head = extent.read(0, SIZE.size)  # opens and verifies the file: its version is known from now on
+        identity = identity_of(extent)
+        if identity is None:
+            return _open(extent, codec, bytes(head), limits)
+        name = identity, codec
+        with self._lock:
+            if name in self._open:
+                self._open.move_to_end(name)
+                return self._open[name]
+        made = _open(extent, codec, bytes(head), limits)
+        with self._lock:
+            content = self._open.setdefault(name, made)
+            if len(self._open) > KEPT_BUFFERS:
+                _, oldest = self._open.popitem(last=False)
+                if isinstance(oldest, Extent) and isinstance(oldest.source, ScratchSource):
+                    oldest.source.close()  # so that the store may evict it; who still has it opens it again
+        return content
+
+
+_buffers = _Buffers()
+
+
+def _open(extent: Extent, codec: str, head: bytes, limits: Limits) -> Content:
+    try:
+        size, is_compressed = parse_size(head, extent.size, limits.decoded)
+    except FormatError as error:
+        error.offset = extent.offset
+        raise
+    if not is_compressed:
+        return Extent(extent.source, extent.offset + extent.size - size, size)
+    identity = identity_of(extent)
+    name = identity and f"arrow buffer\0{codec}\0{identity}"
+    if size > limits.window and name:
+        # Without room in the store, or without the store, it is decompressed for each window.
+        with suppress(SourceError):
+            hashed = hex_digest(name.encode(errors="surrogateescape"))
+            file = Scratch.configured().make(hashed, _pieces(extent, codec, size), size)
+            return Extent(ScratchSource(file), 0, size)
+
+    def render(offset: int, length: int) -> bytes:
+        window, position = bytearray(), 0
+        for piece in _pieces(extent, codec, size):
+            window += piece[max(offset - position, 0) : max(offset + length - position, 0)]
+            position += len(piece)
+        return bytes(window)
+
+    return ComputedContent(size, max(min(size, limits.window), 1), render, name)
+
+
+def _pieces(extent: Extent, codec: str, size: int) -> Iterator[Buffer]:
+    """Decompress a buffer piece by piece. All of it, so that damage at its end is found."""
+    frame = Extent(extent.source, extent.offset + SIZE.size, extent.size - SIZE.size)
+    try:
+        yield from decompressed_pieces(codec, io.BufferedReader(_File(frame), STEP_SIZE), size)
+    except FormatError as error:
+        error.offset = extent.offset
+        raise
+
+
+class _File(io.RawIOBase):
+    """A content as a file that is read from its beginning to its end."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self._content.read(self._position, len(buffer))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
