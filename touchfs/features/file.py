@@ -1,0 +1,54 @@
+"""Files: bytes that are kept as they are, in a column that says which extension they have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from touchfs.errors import ArgumentTypeError, map_os_errors
+from touchfs.features.base import FeatureType
+from touchfs.posix.extras import load_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# Metadata of a field in an Arrow schema: the extension of the files in the column, without a dot. It is ours.
+EXTENSION_KEY = b"touchfs.extension"
+
+
+class File(FeatureType):
+    """The bytes of a file, in large_binary. `extension`, such as `wav`, is that of all files of the column.
+
+    Takes the bytes of a file or its path. The original has no such type: there the column is of binary values.
+    """
+
+    __slots__ = ("extension",)
+
+    def __init__(self, extension: str) -> None:
+        self.extension = extension
+
+    def to_arrow_type(self) -> pyarrow.DataType:
+        """See `FeatureType.to_arrow_type`."""
+        return load_pyarrow().large_binary()
+
+    def arrow_metadata(self) -> dict[bytes, bytes]:
+        """See `FeatureType.arrow_metadata`."""
+        return {EXTENSION_KEY: self.extension.encode()}
+
+    def encode(self, value: Any, *, cache_dir: Path | None = None) -> bytes | None:
+        """Return the bytes of the file; None for None. Raises ArgumentTypeError, NotFoundError and SourceError."""
+        if value is None or isinstance(value, bytes):
+            return value
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        if isinstance(value, str | Path):
+            with map_os_errors(str(value)):
+                return Path(value).read_bytes()
+        raise ArgumentTypeError(f"a file is given as bytes or as a path, not as {type(value).__name__}")
+
+    def to_json(self) -> dict[str, Any]:
+        """See `FeatureType.to_json`."""
+        return {"type": "File", "extension": self.extension}
+
+    def __repr__(self) -> str:
+        return f"File({self.extension!r})"

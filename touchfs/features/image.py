@@ -1,0 +1,84 @@
+"""Images: files as they are, and pixels as PNG or another format of Pillow's."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from touchfs.errors import ArgumentTypeError, ArgumentValueError, MissingExtraError, map_os_errors
+from touchfs.features.base import FeatureType
+from touchfs.posix.extras import load_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# Modes that not every format can store.
+_PNG_MODES = frozenset({"RGBA", "LA", "PA", "P"})
+
+
+class Image(FeatureType):
+    """The bytes of an image file, in large_binary, whose offsets of 64 bits allow a column over 2 GB.
+
+    Takes the bytes of a file, its path, `{"bytes", "path"}` as Hugging Face's, an image of Pillow's, or an array of
+    uint8, (height, width) or (height, width, channels), which is stored in `encode_format`. Files stay as they are.
+    """
+
+    __slots__ = ("encode_format",)
+
+    def __init__(self, encode_format: str = "PNG") -> None:
+        self.encode_format = encode_format
+
+    def to_arrow_type(self) -> pyarrow.DataType:
+        """See `FeatureType.to_arrow_type`."""
+        return load_pyarrow().large_binary()
+
+    def encode(self, value: Any, *, cache_dir: Path | None = None) -> bytes | None:
+        """Return the bytes of the image's file; None for None.
+
+        Raises ArgumentTypeError for any other value, NotFoundError, SourceError, and MissingExtraError without Pillow.
+        """
+        if isinstance(value, Mapping):
+            value = value.get("path") if value.get("bytes") is None else value["bytes"]
+        if value is None or isinstance(value, bytes):
+            return value
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        if isinstance(value, str | Path):
+            with map_os_errors(str(value)):
+                return Path(value).read_bytes()
+        return self._encode_pixels(value)
+
+    def _encode_pixels(self, value: Any) -> bytes:
+        try:
+            from PIL import Image as pillow
+        except ImportError as error:
+            raise MissingExtraError("encoding images needs Pillow: pip install 'touchfs[video]'") from error
+        encode_format = self.encode_format
+        if isinstance(value, pillow.Image):
+            source = getattr(value, "filename", "")
+            if source and Path(source).is_file():
+                return Path(source).read_bytes()
+            encode_format = value.format or "PNG"
+            if value.mode in _PNG_MODES:
+                encode_format = "PNG"
+        elif hasattr(value, "__array_interface__"):
+            try:
+                value = pillow.fromarray(value)
+            except (TypeError, ValueError) as error:
+                raise ArgumentValueError(
+                    f"Cannot encode an array of {value.dtype} {value.shape} as an image"
+                ) from error
+        else:
+            raise ArgumentTypeError(f"Cannot encode image of type {type(value)}")
+        file = io.BytesIO()
+        value.save(file, format=encode_format)
+        return file.getvalue()
+
+    def to_json(self) -> dict[str, Any]:
+        """See `FeatureType.to_json`."""
+        return {"type": "Image", "encode_format": self.encode_format}
+
+    def __repr__(self) -> str:
+        return f"Image(encode_format={self.encode_format!r})"
