@@ -56,7 +56,7 @@ def replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync(path.parent)
+        sync(path.parent)
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
@@ -78,12 +78,9 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         temporary.mkdir()
         yield temporary
-        for directory, _, names in os.walk(temporary):
-            for name in names:
-                _sync(Path(directory, name))
-            _sync(Path(directory))
+        sync_tree(temporary)
         os.rename(temporary, path)
-        _sync(path.parent)
+        sync(path.parent)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError):
@@ -98,7 +95,7 @@ def move_into(path: Path, directory: Path) -> None:
     """
     try:
         os.replace(path, directory / path.name)
-        _sync(directory)
+        sync(directory)
     except OSError as error:
         raise write_error(error, f"cannot be written: {error.strerror or error}", directory / path.name) from error
 
@@ -108,7 +105,16 @@ def _beside(path: Path) -> Path:
     return path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
 
 
-def _sync(path: Path) -> None:
+def sync_tree(path: Path) -> None:
+    """Flush a directory and all that is in it to the disk. Raises OSError, also for symbolic links."""
+    for directory, _, names in os.walk(path):
+        for name in names:
+            sync(Path(directory, name))
+        sync(Path(directory))
+
+
+def sync(path: Path) -> None:
+    """Flush a file or directory to the disk. Raises OSError, also for a symbolic link."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         os.fsync(descriptor)

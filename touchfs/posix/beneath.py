@@ -36,7 +36,9 @@ def open_beneath(root: str, path: str, flags: int) -> int:
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     directory = open_data(root, _DIRECTORY)
     try:
-        descriptor = (_by_kernel if _has_openat2() else _by_component)(directory, os.fsencode(path), flags)
+        # Without waiting at a pipe, which is no regular file.
+        open_it = _by_kernel if _has_openat2() else _by_component
+        descriptor = open_it(directory, os.fsencode(path), flags | os.O_NONBLOCK)
     except OSError as error:
         if error.errno in _LEFT:
             raise OSError(errno.EXDEV, f"leads out of {root}, or through a link that is not followed", path) from error

@@ -17,18 +17,25 @@ _RENAME_EXCHANGE = 2
 _UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
+class CannotExchangeError(SourceError):
+    """The system or the file system has no such operation."""
+
+
 def exchange(first: str, second: str) -> None:
-    """Swap two paths of one file system. The swap is durable once their directories are flushed. Raises SourceError."""
+    """Swap two paths of one file system. The swap is durable once their directories are flushed.
+
+    Raises SourceError; CannotExchangeError if no two paths of this file system could be swapped.
+    """
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
-        raise SourceError("the system's C library cannot swap two paths: it has no renameat2", path=first) from None
+        problem = "the system's C library cannot swap two paths: it has no renameat2"
+        raise CannotExchangeError(problem, path=first) from None
     renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
     if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
         return
     number = ctypes.get_errno()
     if number in _UNSUPPORTED:
         problem = "this file system cannot swap two paths (RENAME_EXCHANGE): use one that can, as ext4, XFS and Btrfs"
-    else:
-        problem = f"cannot be swapped with {os.path.basename(second)}: {os.strerror(number)}"
-    raise SourceError(problem, path=first)
+        raise CannotExchangeError(problem, path=first)
+    raise SourceError(f"cannot be swapped with {os.path.basename(second)}: {os.strerror(number)}", path=first)

@@ -1,0 +1,145 @@
+"""Examples become record batches: encoded by their features, in threads if wanted, and gathered by columns.
+
+At most one batch is in memory, and a few examples for each thread. The codecs of Pillow and hashes let other threads
+run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from touchfs.errors import ArgumentTypeError, ArgumentValueError
+from touchfs.features import ClassLabel, Features, FeatureType, Image, Sequence, Value
+from touchfs.features.base import unwrap_scalar
+from touchfs.posix.extras import load_pyarrow
+from touchfs.progress import advance
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# Examples that are encoded at a time, at most: submitting a task to a thread costs 20 µs.
+_TASK = 64
+# Tasks that are submitted ahead, for each thread.
+_AHEAD = 2
+# Python's types that features store as they are. A subclass may encode them.
+_SCALARS: frozenset[type[Any]] = frozenset({int, float, bool, str, bytes, type(None)})
+_UNCHANGED: Mapping[type[FeatureType], frozenset[type[Any]]] = {
+    Value: _SCALARS,
+    ClassLabel: frozenset({int, type(None)}),
+    Image: frozenset({bytes, type(None)}),
+}
+_LISTS: frozenset[type[Any]] = frozenset({list, type(None)})
+
+Columns: TypeAlias = dict[str, list[Any]]
+Encode: TypeAlias = Callable[[list[Mapping[str, Any]]], Columns]
+
+
+def encode_example(example: Mapping[str, Any], features: Features, *, cache_dir: Path | None = None) -> dict[str, Any]:
+    """Return the values of an example as pyarrow takes them, by their features.
+
+    Scalars of NumPy in columns without a feature become Python's. Files beside the table are put into `cache_dir`.
+    """
+    encoded = {}
+    for name, value in example.items():
+        feature = features.get(name)
+        encoded[name] = unwrap_scalar(value) if feature is None else feature.encode(value, cache_dir=cache_dir)
+    return encoded
+
+
+def record_batches(
+    generator: Iterable[tuple[Any, Mapping[str, Any]]],
+    features: Features,
+    *,
+    batch_size: int,
+    num_encode_workers: int,
+    cache_dir: Path,
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield batches of `batch_size` examples, the last one smaller, and report each to `touchfs.progress`.
+
+    The generator yields pairs of a key, which is not used, and an example. A missing column is null, and columns
+    without a feature are left out. Raises ArgumentValueError, ArgumentTypeError, and what the generator raises.
+    """
+    if batch_size < 1:
+        raise ArgumentValueError(f"batch_size must be at least 1, got {batch_size}")
+    if not features:
+        raise ArgumentValueError("a cache needs at least one column: the features are empty")
+    schema = features.to_arrow_schema()
+    encode = partial(_encode_columns, features=features, cache_dir=cache_dir)
+    examples = (example for _, example in generator)
+    # Small batches are divided among all threads.
+    size = min(_TASK, -(-batch_size // max(num_encode_workers, 1)))
+    row = 0
+    while columns := _gather(encode, islice(examples, batch_size), size, features, num_encode_workers):
+        batch = _batch(columns, schema, row)
+        row += batch.num_rows
+        yield batch
+        advance(batch.num_rows)
+
+
+def _batch(columns: Columns, schema: pyarrow.Schema, row: int) -> pyarrow.RecordBatch:
+    pa = load_pyarrow()
+    arrays = []
+    for field in schema:
+        # A column's values go as soon as they are in an array, so that the batch is in memory once only.
+        values = columns.pop(field.name)
+        try:
+            arrays.append(pa.array(values, field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError) as error:
+            kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentValueError
+            where = f"column {field.name!r} of the examples {row} to {row + len(values) - 1}"
+            raise kind(f"{where} does not fit {field.type}: {error}") from error
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _gather(
+    encode: Encode, examples: Iterator[Mapping[str, Any]], size: int, features: Features, workers: int
+) -> Columns | None:
+    """Return the columns of all examples, encoded `size` at a time; None if there is no example."""
+    tasks = iter(lambda: list(islice(examples, size)), [])
+    columns: Columns = {name: [] for name in features}
+    for part in map(encode, tasks) if workers <= 0 else _in_threads(encode, tasks, workers):
+        for name, values in part.items():
+            columns[name] += values
+    return columns if next(iter(columns.values())) else None
+
+
+def _encode_columns(examples: list[Mapping[str, Any]], features: Features, cache_dir: Path) -> Columns:
+    """Return what `encode_example` makes of the examples, by column. Most values are not touched at all."""
+    columns = {}
+    for name, feature in features.items():
+        values = [example.get(name) for example in examples]
+        if not _unchanged(feature).issuperset(map(type, values)):
+            encode = feature.encode
+            values = [
+                encode(value, cache_dir=cache_dir) if name in example else None
+                for value, example in zip(values, examples, strict=True)
+            ]
+        columns[name] = values
+    return columns
+
+
+def _unchanged(feature: FeatureType) -> frozenset[type[Any]]:
+    if type(feature) is Sequence and type(feature.feature) is Value:
+        return _LISTS
+    return _UNCHANGED.get(type(feature), frozenset())
+
+
+def _in_threads(encode: Encode, tasks: Iterator[list[Mapping[str, Any]]], workers: int) -> Iterator[Columns]:
+    """Yield what the function makes of the tasks, in order."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="touchfs-encode")
+    window: deque[Future[Columns]] = deque()
+    try:
+        for task in tasks:
+            window.append(pool.submit(encode, task))
+            if len(window) > _AHEAD * workers:
+                yield window.popleft().result()
+        while window:
+            yield window.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,86 @@
+"""Record batches become a Lance dataset, as they come.
+
+Lance asks for batches in a thread of its own, and turns their errors into texts. So it runs in a thread beside, and the
+caller's generator in the caller's.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from touchfs.posix.extras import load_lance, load_pyarrow
+from touchfs.write.cache.publish import map_write_errors
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# Bytes that Lance gathers for a page of a column. Its own 8 MiB are as good as no limit where batches come fast: memory
+# had 330 of 800 MB, and so it has 130.
+_PAGE = 1 << 20
+# How often to look whether Lance still takes batches.
+_SECONDS = 0.1
+
+
+class _StoppedError(Exception):
+    """The caller has no more batches for Lance, and wants no dataset."""
+
+
+def write_lance(batches: Iterable[pyarrow.RecordBatch], schema: pyarrow.Schema, directory: Path) -> None:
+    """Write a Lance dataset into a directory. Raises what `batches` raises, SourceError and MissingExtraError."""
+    lance, pa = load_lance(), load_pyarrow()
+    given: queue.Queue[pyarrow.RecordBatch | _StoppedError | None] = queue.Queue(1)
+
+    def stream() -> Iterator[pyarrow.RecordBatch]:
+        while (batch := given.get()) is not None:
+            if isinstance(batch, _StoppedError):
+                raise batch
+            yield batch
+
+    def write() -> None:
+        lance.write_dataset(
+            pa.RecordBatchReader.from_batches(schema, stream()),
+            str(directory),
+            mode="create",
+            data_cache_bytes=_PAGE * len(schema),
+        )
+
+    def give(batch: pyarrow.RecordBatch | _StoppedError | None) -> bool:
+        """Return False if Lance failed, and takes no more."""
+        while not written.done():
+            try:
+                given.put(batch, timeout=_SECONDS)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    with ThreadPoolExecutor(1, thread_name_prefix="touchfs-lance") as thread:
+        written: Future[None] = thread.submit(write)
+        try:
+            all(map(give, batches))
+        except BaseException:
+            give(_StoppedError())
+            raise
+        give(None)
+        with map_write_errors(directory):
+            written.result()
+
+
+class CountedBatches:
+    """Record batches, and the number of their rows so far."""
+
+    def __init__(self, batches: Iterator[pyarrow.RecordBatch]) -> None:
+        self.rows = 0
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
+        return self
+
+    def __next__(self) -> pyarrow.RecordBatch:
+        batch = next(self._batches)
+        self.rows += batch.num_rows
+        return batch
