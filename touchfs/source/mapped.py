@@ -11,10 +11,13 @@ import mmap
 import os
 import weakref
 
+import numpy as np
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (*(ctypes.c_void_p, ctypes.c_size_t), *(ctypes.c_int,) * 3, ctypes.c_longlong)
 _libc.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
+_libc.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -30,3 +33,11 @@ def map_file(descriptor: int) -> memoryview:
     buffer = (ctypes.c_char * size).from_address(address)
     weakref.finalize(buffer, _libc.munmap, address, size).atexit = False
     return memoryview(buffer).cast("B").toreadonly()
+
+
+def advise(view: memoryview, advice: int) -> None:
+    """Tell the kernel how a view of a mapped file is going to be read, as `mmap.MADV_RANDOM`. It is a hint only."""
+    if len(view):
+        address = np.frombuffer(view, np.uint8).ctypes.data
+        start = address & -mmap.PAGESIZE
+        _libc.madvise(start, address + len(view) - start, advice)

@@ -43,12 +43,13 @@ class DecodedSamples:
 
     def __getitem__(self, ordinal: int) -> Any:
         sample = self.samples[ordinal]
-        if "json" not in sample:
+        name = sample.json_name
+        if name is None:
             raise UsageError("decode takes the .json of a sample, and this one has none", key=sample.key)
         limit = self.samples.dataset.limits.json
-        if sample.content("json").size > limit:
+        if sample.content(name).size > limit:
             raise FormatError(too_long("its .json", limit), key=sample.key)
-        value = json.loads(sample["json"])
+        value = json.loads(sample[name])
         return sample if self.decode is None else self.decode(value)
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
+from touchfs.backend.protocol import StorageBackend
+from touchfs.backend.rows import BackendRows
 from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.errors import UsageError
@@ -40,9 +42,10 @@ class Indexed(Protocol):
 class LazyIndexedManifestIterator(IndexedLeaf):
     """A leaf over a sequence or an indexed dataset. A token is the ordinal of a sample.
 
-    `samples` may be a path: it is opened as a dataset, and shards without an index are indexed now. With `shuffle` each
-    epoch has a new order, the global permutation of `seed` + epoch. Rank `rank` (from 0) of `world_size` visits its
-    part of each epoch, as `Partition(rank, world_size, partition, tail)`.
+    `samples` may be a path: it is opened as a dataset, and shards without an index are indexed now. The items of a
+    storage backend (`touchfs.backend`) are its rows. With `shuffle` each epoch has a new order, the global permutation
+    of `seed` + epoch. Rank `rank` (from 0) of `world_size` visits its part of each epoch, as
+    `Partition(rank, world_size, partition, tail)`.
 
     `decode` receives the object parsed from a sample's `.json` and returns the item. With `skip_decode_errors`,
     iterating skips samples whose JSON cannot be parsed or decoded, and warns or calls
@@ -55,7 +58,7 @@ class LazyIndexedManifestIterator(IndexedLeaf):
     @refuses(index_path=INDEX_PATH)
     def __init__(
         self,
-        samples: Indexed | Dataset | str | os.PathLike[str],
+        samples: Indexed | Dataset | StorageBackend | str | os.PathLike[str],
         shuffle: bool = False,
         seed: Seed = 0,
         *,
@@ -114,7 +117,9 @@ class LazyIndexedManifestIterator(IndexedLeaf):
         return {**self.order.config(), "fingerprint": getattr(self.samples, "fingerprint", None)}
 
 
-def _open_samples(samples: Indexed | Dataset | str | os.PathLike[str]) -> Indexed:
+def _open_samples(samples: Indexed | Dataset | StorageBackend | str | os.PathLike[str]) -> Indexed:
     if isinstance(samples, str | os.PathLike):
         samples = open_dataset(os.fspath(samples))
+    if isinstance(samples, StorageBackend):
+        return BackendRows(samples)
     return DatasetSamples(samples) if isinstance(samples, Dataset) else samples
