@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -17,12 +18,14 @@ from recordings import make
 
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent, Memory
+from touchfs.form import kept
 from touchfs.form.recordings import Decoded, piece_detail
 from touchfs.form.unmeasured import Unmeasured, span_detail
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.decoder import shared
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.source.data import DATA
+from touchfs.source.scratch.behind import BEHIND
 
 RATE = 48000
 _numbers = count(1)
@@ -93,7 +96,30 @@ def test_a_file_that_is_opened_again_is_in_memory(mp3: Path, pool: CountingPool)
 
 
 def files(scratch: Path) -> list[Path]:
+    BEHIND.wait()
     return [path for path in scratch.iterdir() if not path.name.startswith(".")]
+
+
+@pytest.mark.usefixtures("scratch")
+def test_readers_of_what_cannot_be_decoded_do_not_try_it_each(
+    mp3: Path, pool: CountingPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it may take the time limit for each of them. Later it is tried again."""
+    whole, limits = read(piece(mp3)), Limits(window=LIMITS.window + 1)
+    pool.requests.clear()
+    monkeypatch.setattr(pool, "timeout", 0)
+    with ThreadPoolExecutor(8) as threads:
+        contents = [piece(mp3, (1, 3.25), limits) for _ in range(8)]
+        errors = [threads.submit(read, content).exception() for content in contents]
+    assert {type(error) for error in errors} == {FormatError}
+    assert len({id(error) for error in errors}) == 8
+    assert pool.requests == ["decode"]
+    monkeypatch.setattr(pool, "timeout", 60)
+    with pytest.raises(FormatError, match="--decode-timeout"):
+        read(contents[0])
+    monkeypatch.setattr(kept, "monotonic", lambda: time.monotonic() + kept.RETRY_SECONDS)
+    assert read(contents[0])[44 : len(whole)] == whole[44:]
+    assert pool.requests == ["decode", "decode"]
 
 
 def test_it_is_decoded_once(mp3: Path, scratch: Path, pool: CountingPool) -> None:

@@ -1,0 +1,188 @@
+"""Forms of the files of Lance datasets. The source of such a file is the manifest, which belongs to one version."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, cast
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer, Content, Extent, Memory
+from touchfs.form.arrays import Npy
+from touchfs.form.base import Form
+from touchfs.form.plain import BYTES
+from touchfs.form.tables.lance_cells import LanceCells
+from touchfs.form.tables.row import RowText, RowTexts, parse_ordinal
+from touchfs.limits import Limits
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.tables.field_paths import Path, build_path
+from touchfs.tables.lance.dataset import LanceTable
+from touchfs.tables.lance.versions import manifest_version
+
+if TYPE_CHECKING:
+    from touchfs.source.store import StoredFile
+
+# Columns of which a process keeps sizes.
+COLUMNS_KEPT = 256
+# Of a video: its first row, its number of frames.
+_FRAMES = struct.Struct("<QQ")
+
+
+@dataclass(frozen=True, slots=True)
+class LanceCell(Form):
+    """`lance/PATH[/FORM]`: a cell of a column of a Lance dataset, in a form if its bytes are not the file. `detail`
+    packs the ordinal of its row.
+    """
+
+    path: Path
+    form: Form = BYTES
+
+    def __post_init__(self) -> None:
+        if self.form is not BYTES and not isinstance(self.form, Npy):
+            raise FormatError(f"no cell of Lance has the form {self.form}")
+
+    def __str__(self) -> str:
+        form = "" if self.form is BYTES else f"/{self.form}"
+        return f"lance/{build_path(self.path)}{form}"
+
+    def size(self, length: int, detail: bytes) -> None:
+        return None
+
+    def content(self, extent: Extent, detail: bytes, limits: Limits) -> LanceFile:
+        return LanceFile(self._cells(extent), parse_ordinal(detail), self.form, limits)
+
+    def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
+        size = self._cells(extent).known_size(parse_ordinal(detail))
+        return None if size is None else self.form.size(size, b"")
+
+    def _cells(self, extent: Extent) -> LanceCells:
+        return _cells(*_version(extent), self.path)
+
+
+class LanceFile:
+    """The content of a cell, which is taken from Lance when `size` or bytes are first needed. Both block for that."""
+
+    __slots__ = ("_cells", "_form", "_limits", "_row")
+
+    def __init__(self, cells: LanceCells, row: int, form: Form, limits: Limits) -> None:
+        self._cells = cells
+        self._row = row
+        self._form = form
+        self._limits = limits
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return self._form.size(self._cells.size(self._row), b"") or 0
+
+    def read(self, offset: int, length: int) -> Buffer:
+        """See `Content.read`."""
+        return self._shown(self._cells.read(self._row)).read(offset, length)
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Content.read_nowait`."""
+        data = self._cells.known(self._row)
+        return None if data is None else self._shown(data).read_nowait(offset, length)
+
+    def _shown(self, data: bytes) -> Content:
+        memory = Memory(data)
+        return memory if self._form is BYTES else self._form.content(Extent(memory, 0, len(data)), b"", self._limits)
+
+
+@dataclass(frozen=True, slots=True)
+class LanceRow(Form):
+    """`lance-row[/PATH…]`: a row of a Lance dataset as JSON, without the cells at these paths. `detail` packs its
+    ordinal.
+    """
+
+    left_out: tuple[Path, ...] = ()
+
+    def __str__(self) -> str:
+        return "/".join(["lance-row", *map(build_path, self.left_out)])
+
+    def size(self, length: int, detail: bytes) -> None:
+        return None
+
+    def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        return RowText(self._rows(extent), parse_ordinal(detail))
+
+    def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
+        text = self._rows(extent).find(parse_ordinal(detail))
+        return None if text is None else len(text)
+
+    def _rows(self, extent: Extent) -> RowTexts:
+        path, version, manifest = _version(extent)
+
+        def make(first: int, count: int) -> list[bytes]:
+            from touchfs.tables.lance.json_rows import json_rows
+
+            return json_rows(LanceTable(path, version, manifest), first, count, self.left_out)
+
+        return RowTexts((str(self), path, version, manifest), make)
+
+
+@dataclass(frozen=True, slots=True)
+class LanceVideo(Form):
+    """`lance-video/PATH/EXTENSION`: the record of a video whose frames are rows of a Lance dataset: `detail` packs
+    which rows, and has the JSON. The path is that of the column with the frames.
+
+    A `detail` that packs only the ordinal of a row stands for the frame in it: catalogs do not list frames.
+    """
+
+    path: Path
+    extension: str
+
+    def __post_init__(self) -> None:
+        if not (self.extension.isascii() and self.extension.isalnum()):
+            raise FormatError(f"no frames are called .{self.extension}")
+
+    def __str__(self) -> str:
+        return f"lance-video/{build_path(self.path)}/{self.extension}"
+
+    def size(self, length: int, detail: bytes) -> int | None:
+        return None if len(detail) < _FRAMES.size else len(detail) - _FRAMES.size
+
+    def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        if len(detail) < _FRAMES.size:
+            return self._frame.content(extent, detail, limits)
+        return Memory(detail[_FRAMES.size :])
+
+    def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
+        size = self.size(extent.size, detail)
+        return self._frame.known_size(extent, detail, limits) if size is None else size
+
+    @property
+    def _frame(self) -> LanceCell:
+        return LanceCell(self.path)
+
+
+def pack_video(start: int, frames: int, record: dict[str, object]) -> bytes:
+    """The detail of the form `LanceVideo`: the first row of a video, its number of frames, and its JSON."""
+    return _FRAMES.pack(start, frames) + (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+
+
+def video_rows(detail: bytes) -> range:
+    """The rows of the frames of a video. Raises FormatError if its detail is damaged."""
+    if len(detail) < _FRAMES.size:
+        raise FormatError("the catalog's description of a video is damaged: index with --force")
+    start, frames = _FRAMES.unpack_from(detail)
+    return range(start, start + frames)
+
+
+def _version(extent: Extent) -> tuple[str, int, Fingerprint | None]:
+    """The path of a dataset, its version, and the fingerprint of its manifest, which is the source of the extent."""
+    manifest = cast("StoredFile", extent.source)
+    path: str | None = getattr(manifest, "path", None)  # bytes in memory have none
+    directory, name = os.path.split(path or "")
+    version = manifest_version(name)
+    if version is None:
+        raise FormatError("the catalog takes another file for a manifest: index with --force", path=path)
+    return os.path.dirname(directory), version, manifest.fingerprint
+
+
+@lru_cache(COLUMNS_KEPT)
+def _cells(path: str, version: int, manifest: Fingerprint | None, column: Path) -> LanceCells:
+    return LanceCells((path, version, manifest, column), LanceTable(path, version, manifest), column)

@@ -1,0 +1,114 @@
+"""Read a Lance dataset to index it, in a process of its own.
+
+Lance has threads, and a process that has them should not fork: neither a mount that indexes a dataset before it forks
+its workers, nor a program that opens one before PyTorch forks its own. If Lance crashes, only that process ends. It is
+a new program, not a fork, and ends with the one that started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+from typing import Any, BinaryIO
+
+from touchfs.errors import FormatError, SourceError, TouchfsError
+from touchfs.posix import interpreter
+from touchfs.tables.lance.dataset import LanceTable
+from touchfs.tables.lance.scan import LanceScan
+
+_LENGTH = struct.Struct("<Q")
+# From pyo3's panics: a new program prints them to our standard error.
+_ENVIRONMENT = {"RUST_BACKTRACE": "0"}
+
+
+class LanceApart:
+    """The methods of `LanceScan` of a table, called in the process. It starts at the first call.
+
+    They raise the same errors, and SourceError if the process dies.
+    """
+
+    def __init__(self, table: LanceTable) -> None:
+        self._table = table
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method, and return its result."""
+        if self._process is None:
+            self._process = self._start()
+        stdin, stdout = self._process.stdin, self._process.stdout
+        try:
+            if stdin is None or stdout is None:
+                raise EOFError
+            _write(stdin, (method, arguments))
+            result = _read(stdout)
+        except (OSError, EOFError) as error:
+            status = self._process.poll()
+            self.close()
+            how = f" by signal {-status}" if status is not None and status < 0 else ""
+            raise SourceError(f"Lance was ended{how} while it read the dataset", path=self._table.path) from error
+        if isinstance(result, TouchfsError):
+            raise result
+        return result
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = interpreter.command(f"from {__name__} import main; main()")
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | _ENVIRONMENT
+        )
+        if process.stdin is not None:
+            _write(process.stdin, (self._table, os.getpid()))
+        return process
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+
+def _write(file: BinaryIO | Any, value: object) -> None:
+    data = pickle.dumps(value)
+    file.write(_LENGTH.pack(len(data)) + data)
+    file.flush()
+
+
+def _read(file: BinaryIO | Any) -> Any:
+    head = file.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    (length,) = _LENGTH.unpack(head)
+    data = file.read(length)
+    if len(data) < length:
+        raise EOFError
+    return pickle.loads(data)
+
+
+def main() -> None:
+    """The entry point of the process: it answers calls until its input ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; only the parent handles it
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing that a library prints is an answer
+    table, parent = _read(sys.stdin.buffer)
+    if os.getppid() != parent:
+        return
+    scan = LanceScan(table)
+    while True:
+        try:
+            method, arguments = _read(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            result = getattr(scan, method)(*arguments)
+        except TouchfsError as error:
+            result = error
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+            result = FormatError(f"cannot be indexed: {type(error).__name__}: {error}", path=table.path)
+        _write(answers, result)

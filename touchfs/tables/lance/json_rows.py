@@ -1,0 +1,45 @@
+"""Rows of Lance datasets as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from touchfs.errors import FormatError
+from touchfs.tables.field_paths import Path
+from touchfs.tables.json_values import row_lines
+from touchfs.tables.lance.dataset import LanceTable
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def json_rows(table: LanceTable, first: int, count: int, left_out: Collection[Path]) -> list[bytes]:
+    """The rows from `first` on as JSON lines, without the cells at some paths; fewer at the end.
+
+    Raises the errors of `LanceTable`.
+    """
+    import pyarrow
+
+    rows = range(first, min(first + count, table.rows))
+    columns = [name for number, field in enumerate(table.schema) for name in _names((number,), field, "", left_out)]
+    if not columns or not rows:
+        return [b"{}\n"] * len(rows)
+    taken = table.take(rows, columns).combine_chunks()
+    try:
+        taken.validate(full=True)
+    except (pyarrow.ArrowException, ValueError) as error:
+        raise FormatError(f"Lance gives rows that are damaged: {error}", path=table.path) from error
+    arrays = [column.combine_chunks() for column in taken.columns]
+    return row_lines(taken.schema.names, arrays, len(rows))
+
+
+def _names(path: Path, field: pyarrow.Field, above: str, left_out: Collection[Path]) -> Iterator[str]:
+    """The names of what is not left out of a column or of a child of one."""
+    if path in left_out:
+        return
+    if not any(each[: len(path)] == path for each in left_out):
+        yield above + field.name
+        return
+    for number in range(field.type.num_fields):
+        yield from _names((*path, number), field.type.field(number), f"{above}{field.name}.", left_out)

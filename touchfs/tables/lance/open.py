@@ -1,0 +1,203 @@
+"""The Lance datasets that a process has open.
+
+Lance has threads of its own, which a fork does not copy: of six forks of a process that had read rows, three crashed in
+their first call, and some hung. So a dataset is opened by the process that reads it, and a fork of one that has opened
+any gets an error instead. Datasets of the parent are kept there, because dropping one runs Lance's code.
+
+Lance needs about 0.3 ms for a row, and about as long for a hundred. So while one thread takes rows, others that ask for
+the same columns wait and are served together by the next call. Nothing here is for a thread that must not wait.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from touchfs.errors import FormatError, NotFoundError, SourceError, map_os_errors
+from touchfs.posix.extras import load_lance
+from touchfs.posix.links import check_links
+from touchfs.posix.published import hold_directory, is_at
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.tables.lance.errors import lance_errors
+from touchfs.tables.lance.gather import Gatherer
+from touchfs.tables.lance.stored import check_stored
+from touchfs.tables.lance.versions import check_manifest
+
+if TYPE_CHECKING:
+    import pyarrow
+    from lance import LanceDataset
+
+# Open datasets of a process. Each has Lance's own cache of metadata.
+DATASETS_KEPT = 32
+METADATA_CACHE_SIZE = INDEX_CACHE_SIZE = 64 << 20
+
+
+class OpenVersion:
+    """An open version, and the rows that threads wait for."""
+
+    def __init__(self, path: str, version: int, manifest: Fingerprint, where: str) -> None:
+        self._path = path
+        lance = load_lance()
+        directory = _open_directory(path, where)
+        try:
+            with map_os_errors(path):
+                check_manifest(path, directory, version, manifest)
+                check_stored(path, f"/proc/self/fd/{directory}")
+            with lance_errors(path):
+                self.dataset: LanceDataset = lance.dataset(
+                    f"/proc/self/fd/{directory}",
+                    version=version,
+                    index_cache_size_bytes=INDEX_CACHE_SIZE,
+                    metadata_cache_size_bytes=METADATA_CACHE_SIZE,
+                )
+                self.rows: int = self.dataset.count_rows()
+                self.schema: pyarrow.Schema = self.dataset.schema
+        except BaseException:
+            os.close(directory)
+            raise
+        weakref.finalize(self.dataset, os.close, directory).atexit = False  # whoever has the dataset can read it
+        self._directory = directory
+        if self.dataset.base_paths():
+            raise FormatError("its data lie in another dataset: a shallow clone is not read", path=path)
+        self._gatherers: dict[tuple[str, ...] | None, Gatherer] = {}
+
+    def take(self, rows: Sequence[int], columns: Sequence[str] | None) -> pyarrow.Table:
+        """See `LanceTable.take`."""
+        for row in (min(rows, default=0), max(rows, default=0)):
+            if rows and not 0 <= row < self.rows:
+                raise IndexError(f"row {row} of {self.rows}")
+        names = None if columns is None else tuple(columns)
+        for name in names or ():
+            if not _has_column(self.schema, name):  # Lance panics
+                raise NotFoundError(f"has no column {name!r}", path=self._path)
+        gatherer = self._gatherers.get(names)
+        if gatherer is None:
+            # It does not refer to us: then we would not go until the garbage collector comes.
+            gatherer = self._gatherers.setdefault(names, Gatherer(partial(_take, self.dataset, self._path, names)))
+        return gatherer.take([int(row) for row in rows])
+
+    @property
+    def is_current(self) -> bool:
+        """False if another directory has taken the path."""
+        return is_at(self._directory, self._path)
+
+
+def _take(dataset: LanceDataset, path: str, columns: tuple[str, ...] | None, rows: list[int]) -> pyarrow.Table:
+    if not rows:
+        return dataset.schema.empty_table().select(columns or dataset.schema.names)
+    with lance_errors(path):
+        return dataset.take(rows, columns=None if columns is None else list(columns))
+
+
+def _has_column(schema: pyarrow.Schema, name: str) -> bool:
+    """True if a schema has a column, or with dots a child of one: Lance allows no other dots in names."""
+    column, *children = name.split(".")
+    if column not in schema.names:
+        return False
+    kind = schema.field(column).type
+    for child in children:
+        if not (hasattr(kind, "get_field_index") and kind.get_field_index(child) >= 0):
+            return False
+        kind = kind.field(child).type
+    return True
+
+
+_Name = tuple[str, int, Fingerprint]
+
+
+class _Table(Protocol):
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def where(self) -> str:
+        """A path that leads to the dataset now."""
+        ...
+
+
+class OpenVersions:
+    """The open datasets of a process, the least recently used first."""
+
+    def __init__(self) -> None:
+        self._start()
+        self._of_parents: list[object] = []
+        self._was_used = self._is_fork_of_user = False
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _start(self) -> None:
+        self._lock = threading.Lock()
+        self._open: OrderedDict[_Name, OpenVersion] = OrderedDict()
+        self._opening: dict[_Name, threading.Lock] = {}
+
+    def _forked(self) -> None:
+        self._of_parents.append(self._open)
+        self._is_fork_of_user = self._was_used
+        self._start()
+
+    def get(self, name: _Name, table: _Table) -> OpenVersion:
+        """The open dataset of a table at a path, a version, and a manifest. It is opened if it is not open."""
+        if self._is_fork_of_user:
+            problem = "Lance was used before this process was forked, and does not survive that"
+            raise SourceError(f"{problem}: start processes by spawn or forkserver", path=table.path)
+        self._was_used = True
+        with self._lock:
+            if (found := self._found(name)) is not None:
+                return found
+            opening = self._opening.setdefault(name, threading.Lock())
+        with opening:  # others open other datasets meanwhile
+            with self._lock:
+                if (found := self._found(name)) is not None:
+                    return found
+            opened = OpenVersion(*name, table.where)
+            with self._lock:
+                self._opening.pop(name, None)
+                self._open[name] = opened
+                evicted = [self._open.popitem(last=False) for _ in range(len(self._open) - DATASETS_KEPT)]
+        del evicted  # without a lock: Lance's code runs
+        return opened
+
+    def forget(self) -> None:
+        """Close all."""
+        with self._lock:
+            forgotten, self._open = self._open, OrderedDict()
+        del forgotten  # without a lock, as in `get`
+
+    def drop_replaced(self, path: str) -> None:
+        """Close datasets that were at a path and are not any more, so that their directories can be removed.
+
+        Whoever still reads one of them opens it again. The garbage collector may call this anywhere, so it never waits.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            names = [name for name, opened in self._open.items() if name[0] == path and not opened.is_current]
+            dropped = [self._open.pop(name) for name in names]
+        finally:
+            self._lock.release()
+        del dropped  # without a lock, as in `get`
+
+    def _found(self, name: _Name) -> OpenVersion | None:
+        if (found := self._open.get(name)) is not None:
+            self._open.move_to_end(name)
+        return found
+
+
+# Of this process.
+DATASETS = OpenVersions()
+
+
+def forget_datasets() -> None:
+    """Close the datasets that this process has open. Tables open them again."""
+    DATASETS.forget()
+
+
+def _open_directory(path: str, where: str) -> int:
+    """A descriptor of the directory. As long as it is open, a cache that replaces it does not remove it."""
+    with map_os_errors(path):
+        check_links(where)
+        return hold_directory(where)
