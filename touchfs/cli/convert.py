@@ -14,11 +14,14 @@ from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import DATATYPES, TouchTarget
 from touchfs.bulk.data_list import is_relative_to_itself, remark
-from touchfs.cli.console import PATH, audio_root_option, jobs_option, limit_options, segments_option
+from touchfs.bulk.tables.job import pack_table
+from touchfs.cli.console import PATH, audio_root_option, jobs_option, limit_options, segments_option, table_options
 from touchfs.cli.progress import progress_bar, progress_option
+from touchfs.cli.tables import print_report, settings_of, storage_options
 from touchfs.cli.terminal import executor, say
 from touchfs.dataset import counted
 from touchfs.errors import UsageError
+from touchfs.features import Features
 from touchfs.limits import Limits
 from touchfs.shard.options import FIRST_DOT, LAST_DOT, Options
 
@@ -34,19 +37,21 @@ _TARGETS: dict[str, Callable[..., Target]] = {
     "tar": TarTarget,
     "shar": SharTarget,
 }
+_TABLES = ("arrow", "lance")
+_TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
 
 
 @click.command("convert")
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.argument("output", metavar="OUT", type=click.Path())
-@click.option("--to", "kind", type=click.Choice(list(_TARGETS)), required=True, help="Kind of shards to write.")
+@click.option("--to", "kind", type=click.Choice([*_TARGETS, *_TABLES]), required=True, help="Kind of shards to write.")
 @click.option(
     "--num-utt-per-shard",
     type=click.IntRange(1),
     help=f"Samples per shard. [default: {SAMPLES_PER_SHARD}, with --shard-size no limit]",
 )
 @click.option(
-    "--shard-size", type=click.IntRange(1), metavar="BYTES", help="tar: begin a new shard after this many bytes."
+    "--shard-size", type=click.IntRange(1), metavar="BYTES", help="tar, arrow: begin a new shard after this many bytes."
 )
 @click.option("--index", is_flag=True, default=None, help="tar: also write indexes OUT/000000.tar.idx, …")
 @click.option("--datatypes", type=click.Choice(DATATYPES), help=f"touch: contents. [default: {DATATYPES[0]}]")
@@ -59,6 +64,7 @@ _TARGETS: dict[str, Callable[..., Target]] = {
 @click.option(
     "--resample-in", type=click.Choice(["s16", "float"]), help="touch: as for `touchfs pack touch`. [default: s16]"
 )
+@storage_options
 @click.option("--leave-out", multiple=True, metavar="EXTENSION", help="Omit the files with this extension.")
 @click.option(
     "--skip-bad", is_flag=True, help="Skip samples that cannot be converted, and list them in OUT/skipped.jsonl."
@@ -72,6 +78,7 @@ _TARGETS: dict[str, Callable[..., Target]] = {
 )
 @segments_option
 @audio_root_option
+@table_options
 @jobs_option()
 @limit_options("json", "decoded")
 @progress_option
@@ -86,6 +93,9 @@ def command(
     key_rule: str,
     segments: str,
     audio_root: str | None,
+    key_column: str | None,
+    layout: str | None,
+    features: str | None,
     processes: int,
     limits: Limits,
     **target_options: Any,
@@ -98,6 +108,10 @@ def command(
       touch   TouchNet shards (.bin/.idx): mono 16-bit PCM and metainfo
       tar     WebDataset tars: each file that `touchfs ls` shows, unchanged
       shar    Lhotse Shar: cuts with recordings, supervisions, arrays
+      arrow   Arrow shards: the columns of a table, else one for each kind of file
+      lance   a Lance dataset with the same columns
+
+    --features names other columns for arrow and lance.
 
     If the target cannot store a field, the error names the sample. In tars a dot in the last part of a key becomes %2E,
     and a repeated key gets ~2, ~3, …. To continue after an interruption, run the same command again.
@@ -107,13 +121,28 @@ def command(
       touchfs convert shards/ tars/ --to tar
       touchfs convert tars/ shar/ --to shar
     """
-    target = _target(kind, num_utt_per_shard, limits, target_options)
+    options = Options(
+        sample_rate,
+        key_rule,
+        limits=replace(limits, audio_root=audio_root),
+        segments=segments,
+        key_column=key_column,
+        layout=layout,
+        features=features,
+    )
+    given = {name: value for name, value in target_options.items() if value is not None}
+    if kind in _TABLES:
+        if num_utt_per_shard is not None:
+            raise UsageError(f"--num-utt-per-shard cannot be used with --to {kind}: use --shard-size or --batch-size")
+        _convert_to_table(path, output, kind, leave_out, skip_bad, options, given)
+        return
+    target = _target(kind, num_utt_per_shard, limits, given)
     with executor(processes) as pool, progress_bar("converting") as progress:
         report = convert(
             path,
             output,
             target,
-            options=Options(sample_rate, key_rule, limits=replace(limits, audio_root=audio_root), segments=segments),
+            options=options,
             leave_out=leave_out,
             skip_bad=skip_bad,
             executor=pool,
@@ -125,13 +154,38 @@ def command(
         say(remark(output))
 
 
+def _convert_to_table(
+    path: str,
+    output: str,
+    kind: str,
+    leave_out: tuple[str, ...],
+    skip_bad: bool,
+    options: Options,
+    given: dict[str, Any],
+) -> None:
+    for name in given.keys() - _TABLE_OPTIONS:
+        raise UsageError(f"--{name.replace('_', '-')} cannot be used with --to {kind}")
+    settings = settings_of(kind, given)
+    with progress_bar("converting") as progress:
+        report = pack_table(
+            path,
+            output,
+            settings,
+            features=None if options.features is None else Features.from_json(options.features),
+            options=options,
+            leave_out=leave_out,
+            skip_bad=skip_bad,
+            progress=progress,
+        )
+    print_report(output, report)
+
+
 def _target(kind: str, samples_per_shard: int | None, limits: Limits, options: dict[str, Any]) -> Target:
     chosen: dict[str, Any] = {} if kind == "tar" else {"limits": limits}
     for option, value in options.items():
-        if value is not None:
-            if option not in _OPTIONS[kind]:
-                raise UsageError(f"--{option.replace('_', '-')} cannot be used with --to {kind}")
-            chosen[_OPTIONS[kind][option]] = value
+        if option not in _OPTIONS[kind]:
+            raise UsageError(f"--{option.replace('_', '-')} cannot be used with --to {kind}")
+        chosen[_OPTIONS[kind][option]] = value
     if "bytes_per_shard" not in chosen:
         samples_per_shard = samples_per_shard or SAMPLES_PER_SHARD
     return _TARGETS[kind](samples_per_shard=samples_per_shard, **chosen)

@@ -11,12 +11,16 @@ from touchfs.bulk.data_list import is_relative_to_itself, remark
 from touchfs.bulk.pack.fields import DATATYPES
 from touchfs.bulk.pack.samples import AUDIO_FORMATS, pack_shar, pack_tar
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
-from touchfs.cli.console import jobs_option, limit_options
+from touchfs.bulk.tables.job import pack_table
+from touchfs.cli.console import PATH, features_option, jobs_option, limit_options
 from touchfs.cli.progress import SAMPLES, progress_bar, progress_option
+from touchfs.cli.tables import print_report, settings_of, storage_options
 from touchfs.cli.terminal import executor, say
 from touchfs.dataset import counted
+from touchfs.features import Features
 from touchfs.limits import Limits
 from touchfs.media.audio import Arithmetic
+from touchfs.shard.options import Options
 
 
 @click.group("pack", no_args_is_help=False)
@@ -27,6 +31,7 @@ def command() -> None:
     Example:
       touchfs pack touch data.jsonl shards/
       touchfs pack tar data.jsonl tars/
+      touchfs pack arrow images/ table/ --features features.json
     """
 
 
@@ -198,3 +203,76 @@ def shar(jsonl: str, output: str, processes: int, **options: Any) -> None:
     with executor(processes) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_shar(jsonl, output, executor=pool, progress=progress, **options)
     _print_report(output, report)
+
+
+def _table(function: Callable[..., None]) -> Callable[..., None]:
+    """The arguments and options of the commands that make tables."""
+    options = (
+        progress_option,
+        limit_options("json", "decoded"),
+        click.option("--jobs", "encode_threads", type=click.IntRange(1), help="Number of threads that encode values."),
+        click.option(
+            "--skip-bad", is_flag=True, help="Skip samples that make no row, and list them in OUT/skipped.jsonl."
+        ),
+        storage_options,
+        click.option(
+            "--shard-size",
+            type=click.IntRange(1),
+            metavar="BYTES",
+            help="arrow: begin a new shard after about so many bytes. [default: one shard]",
+        ),
+        features_option(required=True),
+        click.argument("output", metavar="OUT", type=click.Path()),
+        click.argument("source", metavar="SOURCE", type=PATH),
+    )
+    for option in options:
+        function = option(function)
+    return function
+
+
+def _pack_table(
+    kind: str, source: str, output: str, features: str, skip_bad: bool, limits: Limits, options: dict[str, Any]
+) -> None:
+    settings = settings_of(kind, options)
+    with progress_bar("packing") as progress:
+        report = pack_table(
+            source,
+            output,
+            settings,
+            features=Features.from_json(features),
+            options=Options(limits=limits),
+            skip_bad=skip_bad,
+            progress=progress,
+        )
+    print_report(output, report)
+
+
+@command.command("arrow")
+@_table
+def arrow(source: str, output: str, features: str, skip_bad: bool, limits: Limits, **options: Any) -> None:
+    """Make a table of Arrow shards.
+
+    SOURCE is a DATA.jsonl, whose lines name files; a dataset, such as tars for WebDataset; or a folder of files, whose
+    directories are their labels. The columns are those of the features. A column gets the file with the extension that
+    it is named after, the member of the JSON with its name, or the only file that it can store; `__key__` gets the key.
+
+    \b
+    Example:
+      touchfs pack arrow images/ table/ --features features.json
+    """
+    _pack_table("arrow", source, output, features, skip_bad, limits, options)
+
+
+@command.command("lance")
+@_table
+def lance(source: str, output: str, features: str, skip_bad: bool, limits: Limits, **options: Any) -> None:
+    """Make a Lance dataset.
+
+    Its rows are those of `touchfs pack arrow`. With a column of the type Video and the storage `frames`, they are the
+    frames of the videos.
+
+    \b
+    Example:
+      touchfs pack lance images/ table.lance --features features.json
+    """
+    _pack_table("lance", source, output, features, skip_bad, limits, options)

@@ -1,0 +1,88 @@
+"""Copying tables: the batches of one become those of a new cache, with their columns and types as they are.
+
+No value is decoded, so it is also how a table gets another compression, or payloads that a mount need not decompress.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+from touchfs.bulk.convert.input import InputShard, files_of
+from touchfs.bulk.tables.batches import ArrowBatches, BatchSource, of_size
+from touchfs.bulk.tables.lance_batches import LanceBatches, is_lance_table
+from touchfs.bulk.tables.writers import ARROW, ROWS, TableSettings
+from touchfs.errors import map_os_errors
+from touchfs.features.video import ASSETS
+from touchfs.format.cache_metadata import CacheMetadata, LanceMetadata, ShardedMetadata
+from touchfs.limits import Limits
+from touchfs.posix.link_or_copy import link_or_copy
+from touchfs.progress import Progress
+from touchfs.shard.find import find_shards
+from touchfs.shard.tables.files import ARROW_SUFFIXES
+from touchfs.write.cache.publish import publish
+
+
+def find_table(source: str, settings: TableSettings, limits: Limits) -> BatchSource | None:
+    """The table that a dataset is: all of its shards are Arrow files, or all Lance datasets. None for others.
+
+    Raises FormatError for shards with different columns, and the errors of files.
+    """
+    paths = find_shards(source)
+    if paths and all(path.endswith(ARROW_SUFFIXES) for path in paths):
+        return ArrowBatches(paths, limits)
+    shards = [InputShard(path, files_of(path)) for path in paths]
+    if shards and all(is_lance_table(shard, limits) for shard in shards):
+        return LanceBatches(shards, settings.batch_size or ROWS, limits)
+    return None
+
+
+def copy_table(table: BatchSource, output: str, settings: TableSettings, progress: Progress) -> int:
+    """Write the rows of a table as a cache at `output`. Returns their number.
+
+    Videos beside the table are copied, too. Raises FormatError for shards with different columns, UsageError for types
+    that cannot be stored so, and the errors of files.
+    """
+    batches = table.batches(progress)
+    if settings.batch_size is not None:
+        batches = of_size(batches, settings.batch_size)
+    with publish(output) as building:
+        written: CacheMetadata
+        if settings.kind == ARROW:
+            from touchfs.write.cache.arrow import Shards
+
+            out = Shards(building, table.schema, settings.shard_size, settings.compression, settings.arrow_payload)
+            with closing(out):
+                for batch in batches:
+                    out.write(batch)
+            written = ShardedMetadata(
+                num_rows=sum(out.row_counts),
+                shard_filenames=tuple(out.names),
+                shard_row_counts=tuple(out.row_counts),
+                compression=settings.compression,
+                **table.description,
+            )
+        else:
+            from touchfs.write.cache.lance_file import CountedBatches, write_lance
+
+            counted = CountedBatches(batches)
+            write_lance(counted, table.schema, building.path)
+            written = LanceMetadata(num_rows=counted.rows, **table.description)
+        _copy_assets(table.directory, building.path)
+        building.commit(written)
+    return written.num_rows
+
+
+def _copy_assets(source: str, output: Path) -> None:
+    """Copy the videos beside a table, as hard links where that is possible. No link and no directory is followed."""
+    place = os.path.join(source, *ASSETS)
+    with map_os_errors(place):
+        if not os.path.isdir(place):
+            return
+        with os.scandir(place) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+        target = output.joinpath(*ASSETS)
+        target.mkdir(parents=True)
+        for name in names:
+            link_or_copy(os.path.join(place, name), target / name)

@@ -1,0 +1,113 @@
+"""Items of a dataset in any kind of shards: its samples. Lines of a JSONL may name files, as for `touchfs pack tar`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from touchfs.bulk.convert.input import Files, InputShard, files_of, open_kept, release, samples
+from touchfs.bulk.tables.item import KEY, Item
+from touchfs.errors import FormatError, NotFoundError, TouchfsError
+from touchfs.features import Features, File, Value
+from touchfs.limits import too_long
+from touchfs.progress import Progress
+from touchfs.sample import StoredSample
+from touchfs.shard.compressed import JSONL_SUFFIXES
+from touchfs.shard.find import find_shards
+from touchfs.shard.options import Options
+
+# Files whose members are columns, in order of preference.
+_JSON = ("json", "row.json")
+
+
+class DatasetItems:
+    """The samples of a dataset as items. `skip` gets the problems, and without it they are raised."""
+
+    def __init__(
+        self,
+        dataset: str,
+        options: Options,
+        leave_out: Collection[str] = (),
+        skip: Callable[[str, TouchfsError], None] | None = None,
+    ) -> None:
+        paths = find_shards(dataset, audio_root=options.limits.audio_root)
+        self.shards = [InputShard(path, files_of(path)) for path in paths]
+        self._options = options
+        self._leave_out = leave_out
+        self._skip = skip
+        self._place = partial(_place, dataset) if dataset.endswith((".jsonl", *JSONL_SUFFIXES)) else None
+
+    def features(self) -> Features:
+        """Features that store everything: the key, and each file as it is under its extension. Visits all samples."""
+        extensions: dict[str, None] = {}
+        for shard in self.shards:
+            for found in samples(shard, self._options, self._leave_out, 0):
+                if not isinstance(found, TouchfsError):
+                    sample, files = found
+                    extensions.update(dict.fromkeys(file.label for file in files.of(sample)))
+        columns = {extension: File(extension) for extension in extensions}
+        if KEY in columns:
+            raise FormatError(f"a file has the extension {KEY}: leave it out with --leave-out {KEY}")
+        return Features({KEY: Value("string"), **columns})
+
+    def items(self, progress: Progress) -> Iterator[Item]:
+        """The items in order. `progress` gets the bytes of the dataset that are done and their total.
+
+        Raises FormatError for a damaged sample, unless it is skipped, and the errors of the dataset.
+        """
+        total = sum(shard.size for shard in self.shards)
+        before = 0
+        try:
+            for shard in self.shards:
+                count = 0
+                for found in samples(shard, self._options, self._leave_out, 0):
+                    if isinstance(found, TouchfsError):
+                        self._problem(shard.path, found)
+                        continue
+                    yield from self._item(*found)
+                    count += 1
+                    progress(before + shard.size * count // max(len(open_kept(shard, self._options)), count), total)
+                before += shard.size
+                progress(before, total)
+        finally:
+            release()
+
+    def _item(self, sample: StoredSample, files: Files) -> Iterator[Item]:
+        where = f"sample {sample.ordinal} ({sample.key[:80]!r})"
+        try:
+            if sample.problem:
+                raise FormatError(sample.problem)
+            found = {file.label: file for file in files.of(sample)}
+            extension = next((each for each in _JSON if each in found), None)
+            data = b"" if extension is None else files.read(found[extension])
+            if len(data) > self._options.limits.json:
+                raise FormatError(too_long(f"its .{extension}", self._options.limits.json))
+            values = _object(bytes(data))
+        except (FormatError, NotFoundError) as error:
+            self._problem(where, error)
+            return
+        yield Item(sample.key, values, {label: partial(files.read, file) for label, file in found.items()}, self._place)
+
+    def _problem(self, where: str, error: TouchfsError) -> None:
+        if self._skip is None:
+            raise FormatError(f"{where}: {error}; mend it, or skip it with --skip-bad") from error
+        self._skip(where, error)
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    """The members of a JSON object; none of other JSON, and of what is no JSON: it is a file like others."""
+    try:
+        parsed = json.loads(data) if data else {}
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _place(jsonl: str, path: str) -> Path:
+    """The file that a line of a JSONL names: below the current directory, or beside the JSONL."""
+    here = Path(path)
+    return here if here.is_file() else Path(os.path.dirname(os.path.abspath(jsonl)), path)

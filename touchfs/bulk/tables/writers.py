@@ -1,0 +1,66 @@
+"""The caches that a table can be written as, with their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from touchfs.errors import UsageError
+from touchfs.features import Features, Video
+
+ARROW, LANCE = "arrow", "lance"
+# Rows of a batch by default.
+ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """A `kind` of table, arrow or lance, and how it is stored. Raises UsageError for what the kind does not have.
+
+    Without `batch_size`, batches of Arrow files keep their size, and others have up to 1000 rows.
+    """
+
+    kind: str
+    batch_size: int | None = None
+    shard_size: float = inf
+    compression: str | None = None
+    payload: str | None = None
+    encode_threads: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind != ARROW and (self.shard_size != inf or self.compression or self.payload):
+            raise UsageError(f"--shard-size, --compression and --payload cannot be used with {self.kind}")
+
+    @property
+    def arrow_payload(self) -> str:
+        """The parameter `payload` of the writer of Arrow shards."""
+        return self.payload or "compressed"
+
+    def write(self, examples: Iterator[tuple[str, dict[str, Any]]], features: Features, output: Path) -> int:
+        """Write examples as a cache. Returns the number of its rows: of videos as frames, the number of frames."""
+        batch_size = self.batch_size or ROWS
+        if self.kind == ARROW:
+            from touchfs.write.cache.arrow import write_sharded_arrow_cache
+
+            return write_sharded_arrow_cache(
+                examples,
+                features,
+                output,
+                shard_size_bytes=self.shard_size,
+                batch_size=batch_size,
+                compression=self.compression,
+                payload=self.arrow_payload,
+                num_encode_workers=self.encode_threads,
+            ).num_rows
+        if any(isinstance(feature, Video) and feature.storage == "frames" for feature in features.values()):
+            from touchfs.write.cache.video_frames import write_lance_video_frames_cache
+
+            return write_lance_video_frames_cache(examples, features, output, skip_corrupt=False).num_rows
+        from touchfs.write.cache.lance_rows import write_lance_cache
+
+        return write_lance_cache(
+            examples, features, output, batch_size=batch_size, num_encode_workers=self.encode_threads
+        ).num_rows
