@@ -7,7 +7,7 @@ import pytest
 from videos import VIDEOS, ffmpeg, hashes, make, turned, variable
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Memory
+from touchfs.extent import Extent, Memory
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.video.frames import frames_in
 from touchfs.media.video.probe_video import probe_video
@@ -37,7 +37,12 @@ def source(directory, name):
 
 def copied(path, start, end, pool):
     content = Memory(path.read_bytes())
-    return remux(content, probe_video(content, pool), start, end)
+    return written(content, probe_video(content, pool), start, end)
+
+
+def written(content, info, start, end):
+    movie = remux(info, start, end).content(Extent(content, 0, content.size))
+    return bytes(movie.read(0, movie.size))
 
 
 class Counted(Memory):
@@ -65,7 +70,7 @@ def test_a_copy_shows_what_ffmpeg_shows_of_the_span(directory, tmp_path, pool, n
         last = chooser.randrange(first + 1, min(first + 80, len(frames)))
         start, end = info.to_seconds(int(frames[first])), info.to_seconds(int(frames[last]))
         copy = tmp_path / "0000.mp4"
-        copy.write_bytes(remux(content, info, start, end))
+        copy.write_bytes(written(content, info, start, end))
         assert hashes("-i", str(copy)) == whole[first:last]
         if name != "fragmented.mp4":  # where ffmpeg goes to the next key frame for the last frame before it
             seek = ("-ss", f"{start:.6f}", "-to", f"{end:.6f}", "-i", str(path), *every)
@@ -135,11 +140,11 @@ def test_little_is_read_of_a_video_of_an_hour(directory, pool):
     ffmpeg("-stream_loop", "299", "-i", str(make(directory, "h264.mp4")), "-c", "copy", str(path))
     content = Counted(path.read_bytes())
     info = probe_video(content, pool)
-    assert content.count < 1.1 * content.size + 1_000_000
+    assert content.count < 0.1 * content.size
     kept = info.to_bytes()
     assert len(kept) < content.size / 20
     content.count = 0
-    copy = remux(content, info, 1800, 1805)
+    copy = written(content, info, 1800, 1805)
     assert content.count < 0.01 * content.size
     assert len(copy) < 0.01 * content.size
 
@@ -174,14 +179,13 @@ def test_an_avi_whose_order_nobody_knows_is_an_error(directory, pool):
 def test_impossible_spans(directory, pool):
     path = make(directory, "h264.mp4")
     for start, end in ((5, 5), (6, 5), (100, 200), (-2, -1)):
-        with pytest.raises(UsageError, match="no frames"):
-            copied(path, start, end, pool)
+        empty = directory / "empty.mp4"
+        empty.write_bytes(copied(path, start, end, pool))
+        with av.open(str(empty)) as container:
+            assert not container.streams
     for start in (float("nan"), float("inf"), -1e300):
         with pytest.raises(UsageError, match="no video has a time"):
             copied(path, start, 5, pool)
-    content = Memory(path.read_bytes())
-    with pytest.raises(FormatError, match="when it was looked at"):
-        remux(Memory(b"short"), probe_video(content, pool), 0, 1)
 
 
 def test_streams_that_an_mp4_stores_in_another_form_are_not_copied(directory, pool):
@@ -193,5 +197,5 @@ def test_streams_that_an_mp4_stores_in_another_form_are_not_copied(directory, po
         content = Memory(path.read_bytes())
         info = probe_video(content, pool)
         with pytest.raises(FormatError, match="does not fit in an MP4"):
-            remux(content, info, 1, 2)
+            remux(info, 1, 2)
         assert len(list(render_frames(content, info, frames_in(info, 1, 2), pool))) == 25

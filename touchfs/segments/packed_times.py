@@ -93,6 +93,11 @@ class PackedTimes:
         """Parse what `pack_times` or `join_times` returned."""
         return cls(tuple(_RULES[rule][1](*values) for rule, *values in _parse(data)))
 
+    @property
+    def in_samples(self) -> bool:
+        """True if times count samples, at the rate of the recording."""
+        return any(isinstance(times, Times) and times.in_samples for times in self.times)
+
     def span(self, rate: int, length: int) -> tuple[int, int, str | None]:
         """Return `(offset, length, problem)` in samples, always inside a recording of `length` samples at `rate` Hz."""
         spans = [times.span(rate, length) for times in self.times]

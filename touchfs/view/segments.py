@@ -4,7 +4,8 @@ The `.wav` is a header and a range of the recording's PCM, or the samples of a c
 read. The `.json` is the segment as stored, and under `touchfs` what was derived from it: the span in samples, or in
 seconds if the recording's length is found only when the `.wav` is needed. An empty segment is a valid `.wav` without
 samples, and its `.json` gives the reason. If the sample has no recording that can be cut, a segment has no `.wav`, and
-its `.json` says why. Samples without segments are not in this view.
+its `.json` says why. If the sample has a video, a segment has an `.mp4` of it, too, whose size is found when it is
+needed. Samples without segments are not in this view.
 
 Text comes in versions (`touchfs.segments.segment`). The default one is `0000.txt`, every other `0000.<version>.txt`:
 
@@ -20,8 +21,8 @@ from typing import Any
 
 from touchfs.media.extensions import is_recording
 from touchfs.names import quote
-from touchfs.sample import SampleSegments, StoredSample, recording_in
-from touchfs.view.file import File
+from touchfs.sample import SampleSegments, StoredSample, recording_in, video_in, video_piece
+from touchfs.view.file import ViewFile
 
 # In bytes, when quoted: a file's name has at most 255, including a number and `.txt`.
 VERSION_MAX = 200
@@ -30,26 +31,29 @@ NOTE = "not all that the segment asks for: its .json says why"
 _CUTS = "supervisions"
 
 
-def files(sample: StoredSample, found: SampleSegments | None) -> list[File]:
-    """The files of all segments of a sample. `File.extension` is the whole name: `0000.wav`, …"""
+def files(sample: StoredSample, found: SampleSegments | None) -> list[ViewFile]:
+    """The files of all segments of a sample. `ViewFile.extension` is the whole name: `0000.wav`, …"""
     if found is None:
         return []
-    recording = recording_in(sample)
+    recording, video = recording_in(sample), video_in(sample)
     shown = []
     for number, segment in enumerate(found.segments):
         derived: dict[str, Any] = {"key": sample.key, "segment": number}
         if recording is not None:
             field, facts, problem = recording.cut(segment.times, NOTE)
             derived |= facts
-            shown.append(File(_name(number, "wav"), field, number))
+            shown.append(ViewFile(_name(number, "wav"), field, number))
         else:
             problem = _why_no_wav(sample, found.rule)
+        if video is not None:
+            piece = video_piece(video, recording, segment.times, NOTE if problem else "")
+            shown.append(ViewFile(_name(number, "mp4"), piece, number))
         if problem:
             derived["problem"] = problem
-        shown.append(File.text(_name(number, "json"), found.field, _json(segment.fields, derived), number))
+        shown.append(ViewFile.text(_name(number, "json"), found.field, _json(segment.fields, derived), number))
         for version, text in segment.texts.items():
             if not version or is_version(version):
-                shown.append(File.text(_name(number, extension(version)), found.field, text, number))
+                shown.append(ViewFile.text(_name(number, extension(version)), found.field, text, number))
     return shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
@@ -30,6 +31,15 @@ def find_box(data: Buffer, *path: bytes) -> bytes:
 
 
 def _child(view: memoryview, wanted: bytes) -> memoryview:
+    for name, contents in boxes(view):
+        if name == wanted:
+            return contents
+    raise FormatError(f"has no box {wanted.decode('latin-1')}")
+
+
+def boxes(data: Buffer) -> Iterator[tuple[bytes, memoryview]]:
+    """Name and contents of each box. Boxes end where one is damaged."""
+    view = memoryview(data)
     while len(view) >= _HEAD.size:
         size, name = _HEAD.unpack_from(view)
         head = _HEAD.size
@@ -37,8 +47,6 @@ def _child(view: memoryview, wanted: bytes) -> memoryview:
             (size,) = _HEAD_64.unpack_from(view, head)
             head += _HEAD_64.size
         if not head <= size <= len(view):
-            break
-        if name == wanted:
-            return view[head:size]
+            return
+        yield name, view[head:size]
         view = view[size:]
-    raise FormatError(f"has no box {wanted.decode('latin-1')}")

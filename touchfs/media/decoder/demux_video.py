@@ -1,5 +1,7 @@
 """Find the packets of a video's pictures and sound in a container, in the child process. Nothing is decoded.
 
+Of an MP4 or QuickTime file, the index says where they are (`mp4_index`), and few of them are read.
+
 An MP4 needs a description of each stream (`stsd`), which differs from codec to codec. libav makes it: its muxer writes
 a file of the first packet, of which the boxes are kept. So a span is copied later without libav.
 """
@@ -10,20 +12,27 @@ import io
 import re
 import struct
 from array import array
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import av
+import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.media.coding.mp4_boxes import box, find_box, full_box
-from touchfs.media.coding.packet_table import HIDDEN, KEY, PACKETS_MAX
+from touchfs.media.coding.packet_table import COLUMNS, HIDDEN, KEY, PACKETS_MAX
 from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.demux import locate, open_container
 from touchfs.media.decoder.messages import Message
+from touchfs.media.decoder.mp4_index import Packets, read_index
 from touchfs.media.decoder.packet import make_packet
 
 _MICROSECONDS = 1_000_000
+# Packets that are read before an index is asked
+_COMPARED = 64
 # Muxers that describe a coding, the better one first: players know MP4, and QuickTime has more codings.
 _MUXERS = (("mp4", "isom"), ("mov", "qt  "))
 # Codings that libav's muxers do not take, under the names by which its demuxer knows them
@@ -38,21 +47,45 @@ _USER_DATA_MAX = 4096
 
 
 def demux_video(request: Message, file: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
-    """Return the pictures and the sound that ffmpeg would choose, as `VideoInfo` has them.
+    """Return the pictures and the sound that ffmpeg would choose, as `VideoInfo` has them; nothing without pictures.
 
     Values: `demuxer`. Values and blobs of the answer: see `video_info.build`; a table has a blob for each column.
     """
     with open_container(request.values["demuxer"], file) as container:
         pictures, sound = container.streams.best("video"), container.streams.best("audio")
-        if not isinstance(pictures, av.VideoStream) or pictures.disposition & av.stream.Disposition.attached_pic:
+        if pictures is None or pictures.disposition & av.stream.Disposition.attached_pic:
+            return {}, []
+        if not isinstance(pictures, av.VideoStream):
             raise FormatError("has no pictures that can be decoded")
         streams = [_VideoStream(pictures, file)]
         if isinstance(sound, av.AudioStream) and sound.codec_context is not None:
             streams.append(_VideoStream(sound, file))
         by_index = {each.stream.index: each for each in streams}
-        for packet in container.demux([each.stream for each in streams]):
+        packets = container.demux([each.stream for each in streams])
+        for packet in islice(packets, _COMPARED):
             by_index[packet.stream.index].add(packet)
+        if request.values["demuxer"] != "mov" or not _use_index(streams, file):
+            for packet in packets:
+                by_index[packet.stream.index].add(packet)
         return _describe(container, streams[0], streams[1] if len(streams) > 1 else None)
+
+
+def _use_index(streams: list[_VideoStream], file: ContentFile) -> bool:
+    """Take all packets from the index of the container. False if it has none that agrees with those that were read."""
+    if any(each.coding == "vp8" or not each.sizes for each in streams):  # in VP8 only packets say if they are shown
+        return False
+    found = read_index([each.stream for each in streams], file)
+    if found is None:
+        return False
+    indexes = [
+        index._replace(times=index.times + each.times[0] - index.times[0])
+        for each, index in zip(streams, found, strict=True)
+    ]
+    if not all(index.begin_with(each.packets()) for each, index in zip(streams, indexes, strict=True)):
+        return False
+    for each, index in zip(streams, indexes, strict=True):
+        each.use(index)
+    return True
 
 
 class _VideoStream:
@@ -89,6 +122,19 @@ class _VideoStream:
             self.first = data
         if len(self.sizes) > PACKETS_MAX:
             raise FormatError(f"has over {PACKETS_MAX:,} packets")
+
+    def packets(self) -> Packets:
+        """The packets as columns."""
+        columns = zip(COLUMNS, (self.offsets, self.sizes, self.times, self.durations, self.flags), strict=True)
+        return Packets(*(np.frombuffer(column, dtype) for dtype, column in columns))
+
+    def use(self, packets: Packets) -> None:
+        """Have these packets instead of those that were added."""
+        own = self.offsets, self.sizes, self.times, self.durations, self.flags
+        columns: Iterable[NDArray[Any]] = packets
+        for column, values in zip(own, columns, strict=True):
+            del column[:]
+            column.frombytes(values.tobytes())
 
     def columns(self) -> list[Buffer]:
         return [each.tobytes() for each in (self.offsets, self.sizes, self.times, self.durations, self.flags)]

@@ -1,7 +1,7 @@
 """Decode packets of pictures and encode some of the frames as JPEG, in the child process.
 
 No container is opened: the caller knows where the packets are. The first one is a key frame. Errors in packets are
-passed over, as ffmpeg does; a frame that they damage, or that is missing, is an error.
+passed over, as ffmpeg does; a frame that they damage has no JPEG.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.packet import make_packet
 
 # The names of libav's decoders. No other decoder is ever opened.
-_DECODERS = {
+DECODERS = {
     "av1": "libdav1d",
     **{
         name: name
@@ -41,7 +41,7 @@ _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
 
 
 def render_frames(request: Message, _: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
-    """Return a JPEG for each wanted frame, in their order.
+    """Return a JPEG for each wanted frame, in their order; empty for one that is damaged or missing.
 
     Values: `coding`, `codec_tag`, `width`, `height`, `rotation` in degrees, `quality`. Blobs: the codec's extra data;
     the bytes of all packets; (offset, size) of each packet in them; its time; the wanted times, which ascend.
@@ -53,21 +53,19 @@ def render_frames(request: Message, _: ContentFile) -> tuple[dict[str, Any], lis
     found: dict[int, bytes] = {}
     for frame in _frames(_open_decoder(values, bytes(extradata)), packets):
         if frame.pts is not None and frame.pts in left:
-            if frame.is_corrupt:
-                raise FormatError("a frame cannot be decoded: it is damaged")
             left.remove(frame.pts)
+            if frame.is_corrupt:
+                continue
             found[frame.pts] = _jpeg(_turn(_to_jpeg_colours(frame), values["rotation"]), values["quality"])
         if not left:
             break
-    if left:
-        raise FormatError(f"{len(left)} frames cannot be decoded: they are damaged or missing")
-    return {}, [found[time] for time in sorted(found)]
+    return {}, [found.get(time, b"") for time in np.frombuffer(wanted, "<i8").tolist()]
 
 
 def _open_decoder(values: dict[str, Any], extradata: bytes) -> av.VideoCodecContext:
-    if values["coding"] not in _DECODERS:
+    if values["coding"] not in DECODERS:
         raise FormatError(f"the coding {values['coding']} is not supported")
-    decoder = av.CodecContext.create(_DECODERS[values["coding"]], "r")
+    decoder = av.CodecContext.create(DECODERS[values["coding"]], "r")
     if not isinstance(decoder, av.VideoCodecContext):
         raise FormatError(f"the coding {values['coding']} is not supported")
     if extradata:
@@ -78,9 +76,9 @@ def _open_decoder(values: dict[str, Any], extradata: bytes) -> av.VideoCodecCont
     return decoder
 
 
-def _packets(data: bytearray, places: list[list[int]], times: list[int]) -> Iterator[av.Packet[Any] | None]:
+def _packets(data: memoryview, places: list[list[int]], times: list[int]) -> Iterator[av.Packet[Any] | None]:
     for (offset, size), time in zip(places, times, strict=True):
-        packet = make_packet(memoryview(data)[offset : offset + size])
+        packet = make_packet(data[offset : offset + size])
         packet.pts = time
         yield packet
     yield None  # frames that wait for others come out

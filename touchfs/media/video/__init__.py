@@ -2,7 +2,7 @@
 
     with DecodePool() as pool:
         info = probe_video(content, pool)                   # all packets of the pictures and of the sound, not decoded
-        data = remux(content, info, 12.5, 17.25)            # an MP4 that shows exactly the frames of the span
+        movie = remux(info, 12.5, 17.25)                    # an MP4 that shows exactly the frames of the span
         frames = frames_in(info, 12.5, 17.25, fps=2)        # their times, in ticks of `info.time_base`
         for jpeg in render_frames(content, info, frames, pool):
             ...

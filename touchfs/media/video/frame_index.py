@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, UsageError
 from touchfs.media.coding.packet_table import HIDDEN, KEY, PacketTable
+
+# A frame needs the key frame before the last one; in damaged videos there is no limit.
+_KEYS_BACK = 64
 
 
 class FrameIndex:
@@ -18,19 +24,43 @@ class FrameIndex:
         self._keys = np.flatnonzero(table.flags & KEY)
         self._key_times = table.times[self._keys]
 
-    def packet_of(self, time: int) -> int:
-        """The number of the packet of the frame at a time. Raises UsageError if there is none."""
-        position = int(np.searchsorted(self.times, time))
-        if position == len(self.times) or self.times[position] != time:
-            raise UsageError(f"no frame has the time {time}")
-        return int(self.packets[position])
+    @classmethod
+    def of(cls, table: PacketTable) -> FrameIndex:
+        """The index of a table. It is kept as long as the table: for an hour of pictures it takes 10 ms."""
+        if (index := _indexes.get(table)) is None:
+            index = _indexes[table] = cls(table)
+        return index
 
-    def key_before(self, time: int) -> int:
-        """The number of the key frame that decodes the frame at a time and all after it. Raises FormatError.
+    def packets_of(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of the packets of the frames at these times. Raises UsageError for a time without a frame."""
+        places = np.searchsorted(self.times, times)
+        is_wrong = np.append(self.times, 0)[places] != times
+        is_wrong |= places == len(self.times)
+        if is_wrong.any():
+            raise UsageError(f"no frame has the time {times[is_wrong][0]}")
+        return self.packets[places]
+
+    def keys_before(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of the key frames that decode the frames at these times and all after them; -1 if there is none.
 
         Frames that are shown before a key frame and stored after it may need the key frame before that.
         """
-        for position in reversed(range(int(np.searchsorted(self._keys, self.packet_of(time), "right")))):
-            if self._key_times[position] <= time:
-                return int(self._keys[position])
-        raise FormatError("has no key frame before the span: it is damaged")
+        keys, key_times = np.append(self._keys, -1), np.append(self._key_times, 0)  # the last for the place -1
+        places = np.searchsorted(self._keys, self.packets_of(times), "right") - 1
+        for _ in range(_KEYS_BACK):
+            is_later = (key_times[places] > times) & (places >= 0)
+            if not is_later.any():
+                break
+            places[is_later] -= 1
+        places[(key_times[places] > times)] = -1
+        return keys[places]
+
+    def key_before(self, time: int) -> int:
+        """As `keys_before`, for one time. Raises FormatError if there is none."""
+        key = int(self.keys_before(np.array([time]))[0])
+        if key < 0:
+            raise FormatError("has no key frame before the span: it is damaged")
+        return key
+
+
+_indexes: WeakKeyDictionary[PacketTable, FrameIndex] = WeakKeyDictionary()

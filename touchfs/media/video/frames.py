@@ -23,7 +23,7 @@ _FRAMES_MAX = 1_000_000
 
 def frames_in(info: VideoInfo, start: float, end: float, fps: float | None = None) -> NDArray[np.int64]:
     """The times in ticks of the frames of `[start, end)` seconds. Raises UsageError for an impossible `fps`."""
-    times = FrameIndex(info.packets).times
+    times = FrameIndex.of(info.packets).times
     first, last = info.to_ticks(start), info.to_ticks(end)
     if fps is None:
         return times[np.searchsorted(times, first) : np.searchsorted(times, last)]

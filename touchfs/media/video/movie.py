@@ -1,4 +1,4 @@
-"""Write an MP4 or QuickTime file: its boxes, with an edit list for each track, and the packets.
+"""Build the head of an MP4 or QuickTime file: all boxes, with an edit list for each track. The packets follow it.
 
 The same tracks give the same bytes: nothing in it depends on the time or on a library. `moov` comes before the packets,
 so that a player can begin at once. ISO/IEC 14496-12.
@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
-from touchfs.extent import Buffer
 from touchfs.media.coding.mp4_boxes import box, full_box
 
 Ticks = NDArray[np.int64]
 
 IDENTITY = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
-_MDAT_HEAD = 8
+_DATA_HEAD = struct.Struct(">I4s")
 _UNDETERMINED = 0x55C4  # the language "und"
 _EMPTY = -1  # the media time of an edit without media
 # Kinds of files, and what they say that they are compatible with
@@ -57,19 +56,19 @@ class MovieTrack:
     edits: Sequence[Edit]
 
 
-def write_movie(brand: str, timescale: int, tracks: Sequence[MovieTrack], data: Buffer) -> bytes:
-    """Build the file. Raises FormatError for times that it cannot hold."""
+def movie_head(brand: str, timescale: int, tracks: Sequence[MovieTrack], data_size: int) -> bytes:
+    """Build what precedes `data_size` bytes of packets. Raises FormatError for times or data that do not fit."""
     major, *_ = brands = BRANDS[brand]
     head = box(b"ftyp", major, (512).to_bytes(4, "big"), *brands)
     try:
-        size = len(head) + len(_moov(timescale, tracks, 0)) + _MDAT_HEAD  # the size does not depend on the positions
-        return b"".join((head, _moov(timescale, tracks, size), box(b"mdat", data)))
+        size = len(head) + len(_moov(timescale, tracks, 0)) + _DATA_HEAD.size  # it does not depend on the positions
+        return head + _moov(timescale, tracks, size) + _DATA_HEAD.pack(_DATA_HEAD.size + data_size, b"mdat")
     except (struct.error, OverflowError) as error:
-        raise FormatError("its times do not fit in an MP4") from error
+        raise FormatError("its times or its 4 GB do not fit in an MP4: choose a shorter span") from error
 
 
 def _moov(timescale: int, tracks: Sequence[MovieTrack], begin: int) -> bytes:
-    duration = max(_duration(track) for track in tracks)
+    duration = max((_duration(track) for track in tracks), default=0)
     header = struct.pack(">16xIQIH10x", timescale, duration, 1 << 16, 1 << 8) + IDENTITY + bytes(24)
     numbered = enumerate(tracks, 1)
     return box(

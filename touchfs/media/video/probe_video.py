@@ -14,7 +14,7 @@ from touchfs.media.coding.packet_table import COLUMNS, PacketTable
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.containers import DEMUXERS, detect
 from touchfs.media.slices.reading import Exactly
-from touchfs.media.video.video_info import NONSENSE, VideoInfo, build
+from touchfs.media.video.video_info import NONSENSE, NoPicturesError, VideoInfo, build
 
 CONTAINERS = ("avi", "matroska", "mov")
 # A child has a second more for so many bytes. Packets of an hour take about 1 s besides.
@@ -22,12 +22,17 @@ _BYTES_A_SECOND = 2e6
 
 
 def probe_video(content: Content, pool: DecodePool) -> VideoInfo:
-    """Find out what a video is. Raises FormatError, the errors of `pool.request`, and those of `content`."""
+    """Find out what a video is.
+
+    Raises NoPicturesError, FormatError, the errors of `pool.request`, and those of `content`.
+    """
     container, _ = drive(detect(content.size), Exactly(content))
     if container not in CONTAINERS:
-        raise FormatError(f"a {container} file is no video")
+        raise NoPicturesError(f"a {container} file is no video")
     request = {"demuxer": DEMUXERS[container], "size": content.size}
     answer = pool.request("demux_video", request, content=content, extra_seconds=content.size / _BYTES_A_SECOND)
+    if not answer.values:
+        raise NoPicturesError("has no pictures")
     values = {**answer.values, "container": container, "file_size": content.size}
     try:
         return build(values, map(bytes, answer.blobs), _table)

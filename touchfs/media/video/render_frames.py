@@ -37,18 +37,20 @@ def render_frames(
     pool: DecodePool,
     quality: int = QUALITY,
 ) -> Iterator[bytes]:
-    """Yield a JPEG of each frame, in the order of `frames`: times in ticks, as `frames_in` returns them.
+    """Yield a JPEG of each frame, in the order of `frames`: times in ticks, as `frames_in` returns them. A frame that
+    is damaged has an empty one.
 
     `quality` is 2 (best) to 31. `content` must be the file that `info` was found for. Raises UsageError for a time
-    without a frame, FormatError if the video is damaged there, the errors of `pool.request` and those of `content`.
+    without a frame, FormatError if nothing can be decoded, the errors of `pool.request` and those of `content`.
     """
     if not _QUALITY_MIN <= quality <= QUALITY_MAX:
         raise UsageError(f"quality={quality}: it is {_QUALITY_MIN} (best) to {QUALITY_MAX}")
     if content.size != info.file_size:
         raise FormatError(f"has {content.size} bytes, and had {info.file_size} when it was looked at")
-    index = FrameIndex(info.packets)
+    index = FrameIndex.of(info.packets)
     count = max(_PIXELS_MAX // (info.width * info.height), 1)
-    wanted = [(index.packet_of(int(time)), int(time)) for time in frames]
+    all_times = np.asarray(frames, np.int64)
+    wanted = list(zip(index.packets_of(all_times).tolist(), all_times.tolist(), strict=True))
     for key, group in groupby(wanted, lambda each: index.key_before(each[1])):
         members = list(group)
         while members:

@@ -36,6 +36,10 @@ NONSENSE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, St
 ReadPackets = Callable[[int, Iterator[bytes]], PacketTable]
 
 
+class NoPicturesError(FormatError):
+    """The file may be a recording, but it is no video."""
+
+
 @dataclass(frozen=True, slots=True)
 class SoundTrack:
     """The sound of a video: `rate` in Hz, times of its packets in ticks of `time_base` seconds.

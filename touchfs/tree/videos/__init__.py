@@ -1,0 +1,1 @@
+"""Frames of videos in the tree: those of segments, of Lance datasets, and windows of these."""
