@@ -18,7 +18,12 @@ from touchfs.extent import Content, Extent
 from touchfs.form.beside import WHOLE, pcm_of, piece_of, span_of, whole_file
 from touchfs.form.recordings import Decoded, Pcm
 from touchfs.form.table import FORMS, parse_form
+from touchfs.form.tables.asset import asset_detail
+from touchfs.form.tables.lance import pack_video, video_rows
+from touchfs.form.tables.packed import packed_detail
+from touchfs.form.tables.row import pack_ordinal
 from touchfs.form.unmeasured import Unmeasured, span_detail
+from touchfs.form.video.video_span import VideoSpan
 from touchfs.format import holes
 from touchfs.format.wav import build_header
 from touchfs.limits import LIMITS, Limits
@@ -37,6 +42,7 @@ RANGES = [
     "npy/|i1",
     "npy/<i8",
 ]
+ARRAY = "npy/<i2/2/3"
 # Of 50 samples
 FILE, DECODED = whole_file("a.wav", Fingerprint(44 + 100, 5)), Decoded(8000, 1)
 PCM_BESIDE, FILE_OF_PCM = pcm_of(Pcm(8000), FILE, 44)
@@ -46,11 +52,26 @@ DETAILS = {
     "decoded/8000/2": struct.pack("<qq", 3, 5),
     "decoded/8000/2/s24": struct.pack("<qq", 3, 5),
     "unmeasured": struct.pack("<dd", 0.5, 1),
+    "video": span_detail(0.5, 1),
     "lilcom/2/3": b"",
+    ARRAY: b"",
+    "packed/zstd": packed_detail(2, 6),
+    "packed/lz4/npy/<i2/3": packed_detail(2, 6),
+    "row": pack_ordinal(3),
+    "numbers/0.1/5/<i2/3": b"",
+    "values/2/2.1": b"",
+    "row/0/2.1": pack_ordinal(3),
+    "lance/3": pack_ordinal(3),
+    "lance/3.0/npy/<f4/2": pack_ordinal(3),
+    "lance-row": pack_ordinal(3),
+    "lance-row/0/2.1": pack_ordinal(3),
+    "lance-video/2/webp": pack_video(7, 3, {"key": "é"}),
+    "asset": asset_detail("a.mp4", Fingerprint(44, 5)),
     "beside/bytes": FILE,
     "beside/wav/8000": piece_of(PCM_BESIDE, DECODED, FILE_OF_PCM, 3, 5)[1],
     "beside/decoded/8000/1": piece_of(WHOLE, DECODED, FILE, 3, 5)[1],
     "beside/unmeasured": span_of(Unmeasured(), FILE, span_detail(3 / 8000, 8 / 8000))[1],
+    "beside/video": span_of(VideoSpan(), FILE, span_detail(3, 5))[1],
 }
 PCM = np.arange(-4000, 4000, dtype="<i2")
 
@@ -84,10 +105,17 @@ def test_a_form_of_a_later_version(form: str) -> None:
     [
         *("bytes/", "bytes/1", "inline/x", "sparse/1", "wav", "wav/", "wav/x", "wav/0", "wav/-1", "wav/+8", "wav/08"),
         *("wav/8_000", "wav/ 8", "wav/8000/1", "wav/8000/0", "wav/8000/65536", "wav/4294967296", "wav/8000/2/2"),
-        *("npy/", "npy/O", "npy/|O", "npy/x", "npy/i2", "npy/<i3", "npy/<V0", "npy/<i2,<i2", "npy/(2,f", "npy/<i2/1"),
+        *("npy/", "npy/O", "npy/|O", "npy/x", "npy/i2", "npy/<i3", "npy/<V0", "npy/<i2,<i2", "npy/(2,f", "npy/<i2/"),
+        *("npy/<i2/-1", "npy/<i2/+1", "npy/<i2/x", f"npy/<i2{'/1' * 33}", f"npy/<i2/{'9' * 5000}"),
+        *("packed", "packed/", "packed/gzip", "packed/zstd/", "packed/zstd/bytes", "packed/zstd/inline"),
+        *("packed/zstd/packed/zstd", "numbers", "numbers/0/5", "numbers/x/5/<i2"),
+        *("values", "values/x", "row/", "row/-1"),
         *("decoded/8000", "decoded/0/1", "decoded/8000/0", "decoded/8000/1/1", "decoded/x/y", "decoded/8000/1/s16"),
         *("wav/8000/1/s16", "wav/8000/s24", "wav/8000/1/s20", "wav/8000/1/s24/x", "unmeasured/", "unmeasured/8000"),
         *("beside", "beside/", "beside/x", "beside/inline", "beside/beside/bytes", "beside/wav/0", "beside/bytes/"),
+        *("lance", "lance/", "lance/x", "lance/-1", "lance/03", "lance/3.", "lance/3/bytes", "lance/3/inline"),
+        *("lance/3/lance/3", "lance-row/", "lance-row/x", "lance-row/1.-1", "lance-video/2", "lance-video/2/"),
+        *("lance-video/2/we.bp", "lance-video/2/webp/x"),
         *("lilcom", "lilcom/", "lilcom/x", "lilcom/-1", "lilcom/1/", f"wav/{'9' * 5000}"),
     ],
 )
@@ -96,7 +124,14 @@ def test_a_form_that_no_writer_writes(form: str) -> None:
         parse_form(form)
 
 
-@pytest.mark.parametrize("form", ["sparse", "decoded/8000/1", "unmeasured"])
+@pytest.mark.parametrize("form", ["lance/3", "lance-row", "lance-video/2/webp"])
+@pytest.mark.parametrize("detail", [b"", b"x", bytes(4), bytes(15)])
+def test_damaged_details_of_lance(form: str, detail: bytes) -> None:
+    with pytest.raises(FormatError, match="index with --force"):
+        assert shown(form, bytes(100), detail).size
+
+
+@pytest.mark.parametrize("form", ["sparse", "decoded/8000/1", "unmeasured", "packed/zstd"])
 @pytest.mark.parametrize("detail", [b"", b"x", bytes(15), b"\xff" * 16, bytes(17), b"\xff" * 40])
 def test_damaged_details(form: str, detail: bytes) -> None:
     with pytest.raises(FormatError, match="index with --force"):
@@ -117,6 +152,9 @@ def test_files_that_have_details() -> None:
     made = shown("inline", b"never read", b"text")
     check_reads(made, b"text")
     assert parse_form("inline").size(10, b"text") == 4
+    video = DETAILS["lance-video/2/webp"]
+    check_reads(shown("lance-video/2/webp", b"", video), '{"key": "é"}\n'.encode())
+    assert video_rows(video) == range(7, 10) and parse_form("lance-video/2/webp").size(0, video) == 14
     made = shown("sparse", b"12345678", DETAILS["sparse"])
     check_reads(made, bytes(4) + b"12345678" + bytes(8))
     assert parse_form("sparse").size(8, DETAILS["sparse"]) == 20

@@ -21,7 +21,7 @@ from touchfs.form.unmeasured import Unmeasured, span_detail
 from touchfs.limits import LIMITS
 from touchfs.media.slices.rendering import Rendering
 from touchfs.source.data import DATA
-from touchfs.source.scratch import DIRECTORY_VARIABLE, Scratch
+from touchfs.source.scratch.store import DIRECTORY_VARIABLE, Scratch
 
 RATE, FIRST, LENGTH = 44100, 30_001, 40_000
 SOURCES = ("pcm", "s16.wav", "s24.flac", "a.mp3", "unmeasured s16.wav", "unmeasured a.mp3")

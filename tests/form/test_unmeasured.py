@@ -4,6 +4,7 @@ import io
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from recordings import decode_all, make, to_16_bits
 
 from touchfs.errors import FormatError, SourceError
 from touchfs.extent import Buffer, Extent
-from touchfs.form import lengths
+from touchfs.form import results
 from touchfs.form.table import parse_form
 from touchfs.form.unmeasured import span_detail
 from touchfs.limits import LIMITS
@@ -55,6 +56,23 @@ def test_any_seconds(mp3: Path, start: float, end: float | None, first: int, las
     assert rate == 44100
     assert np.array_equal(samples, to_16_bits(decode_all(mp3))[first:last])
     check_reads(made, bytes(made.read(0, made.size)))
+
+
+def test_a_wav_that_is_cut_short_has_its_length_and_what_is_there() -> None:
+    """What comes after it in its shard is not its sound."""
+    wav, samples = io.BytesIO(), np.arange(8000, dtype=np.int16)
+    soundfile.write(wav, samples, 8000, format="WAV")
+    extent = extent_of(wav.getvalue()[: 44 + 2 * 5000])
+    there, other, whole = (
+        FORM.content(extent, span_detail(*span), LIMITS) for span in ((0.25, 0.5), (0.5, 0.75), (0,))
+    )
+    assert (there.size, other.size, whole.size) == (44 + 2 * 2000, 44 + 2 * 2000, 44 + 2 * 8000)
+    assert bytes(there.read(44, there.size)) == samples[2000:4000].tobytes()
+    for content in (other, whole):
+        with pytest.raises(FormatError, match="ends before"):
+            content.read(0, content.size)
+    parts = FORM.content(extent, span_detail(0), replace(LIMITS, window=1000))
+    assert bytes(parts.read(0, 5044)) == wav.getvalue()[:5044]
 
 
 def test_what_is_known_needs_no_wait(mp3: Path) -> None:
@@ -122,7 +140,7 @@ def test_a_recording_that_cannot_be_read_is_read_once_in_a_while(monkeypatch: py
             FORM.content(extent, span_detail(0), LIMITS).read(0, 10)
     assert [length for length in reads if length > 1] == [64]
     assert FORM.known_size(extent, span_detail(0), LIMITS) is None
-    monkeypatch.setattr(lengths, "RETRY_SECONDS", -1.0)
+    monkeypatch.setattr(results, "RETRY_SECONDS", -1.0)
     for count in (1, 2, 3):
         other = Extent(extent.source, 0, 1800)
         with pytest.raises(FormatError, match="not a recording"):

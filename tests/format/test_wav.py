@@ -52,7 +52,7 @@ def test_canonical_header(data: bytes, rate: int, channels: int, bits: int) -> N
     header = build_header(len(data), rate, channels, bits)
     assert len(header) == header_size(len(data)) == 44
     assert header + data == made.getvalue()
-    assert run(header + data) == Wav(rate, channels, bits, 1, 44, len(data))
+    assert run(header + data) == Wav(rate, channels, bits, 1, channels * bits // 8, 44, len(data))
 
 
 @pytest.mark.parametrize("data_size", [2**32 - 37, 2**32 - 36, 2**32, 2**40])
@@ -60,7 +60,7 @@ def test_long_data_becomes_rf64(data_size: int) -> None:
     header = build_header(data_size, 16000)
     assert len(header) == header_size(data_size)
     assert header[:4] == (b"RIFF" if data_size == 2**32 - 37 else b"RF64")
-    assert run(header + bytes(5000), len(header) + data_size) == Wav(16000, 1, 16, 1, len(header), data_size)
+    assert run(header + bytes(5000), len(header) + data_size) == Wav(16000, 1, 16, 1, 2, len(header), data_size)
 
 
 def test_rf64_of_libsndfile() -> None:
@@ -108,7 +108,7 @@ def test_extensible(codec: int, bits: int, subtype: str) -> None:
 @pytest.mark.parametrize("length", [0, 0xFFFFFFFF, 0x7FFFF000])
 def test_streamed(length: int) -> None:
     data = riff(fmt(), chunk(b"data", b"123456", length), length=0xFFFFFFFF)
-    assert run(data) == Wav(16000, 1, 16, 1, 44, 6)
+    assert run(data) == Wav(16000, 1, 16, 1, 0, 44, 6)
 
 
 def test_streamed_beyond_4_gib() -> None:
@@ -117,7 +117,7 @@ def test_streamed_beyond_4_gib() -> None:
 
 
 def test_no_samples() -> None:
-    assert run(build_header(0, 16000)) == Wav(16000, 1, 16, 1, 44, 0)
+    assert run(build_header(0, 16000)) == Wav(16000, 1, 16, 1, 2, 44, 0)
     assert run(riff(fmt(), chunk(b"data", b""), chunk(b"LIST", b"after"))).data_size == 0
 
 

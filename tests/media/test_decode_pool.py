@@ -23,13 +23,27 @@ def mp3(tmp_path_factory):
     return make(tmp_path_factory.mktemp("recordings"), "a.mp3", 44100, 2)
 
 
-def children() -> list[int]:
+def all_children() -> list[int]:
     """Processes of ours that decode."""
     found = []
     for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
         if b"touchfs.media.decoder.child" in Path(f"/proc/{pid}/cmdline").read_bytes():
             found.append(int(pid))
     return found
+
+
+# The pool that all of a process share may have been started by a test before.
+SHARED = set(all_children())
+
+
+def children() -> list[int]:
+    """Processes that were started by the tests here."""
+    return [child for child in all_children() if child not in SHARED]
+
+
+@pytest.fixture(autouse=True)
+def only_ours():
+    SHARED.update(all_children())
 
 
 def test_a_child_is_started_when_it_is_needed_and_stays(mp3):
@@ -205,15 +219,17 @@ def test_a_child_that_was_taken_over_can_send_wrong_values_only(mp3):
 
     for answer in (
         b"",
-        struct.pack("<I", 2**32 - 1),
-        struct.pack("<I", 4) + b"none",
-        struct.pack("<I", 2) + b"[]",
-        struct.pack("<I", 20) + b'{"blobs": [99999999]}'[:20],
-        struct.pack("<I", 14) + b'{"blobs":[-1]}',
-        struct.pack("<I", 26) + b'{"blobs":[], "read":[-1,5]}'[:26],
-        struct.pack("<I", 25) + b'{"blobs":[],"read":[0,9]}',
-        struct.pack("<I", 34) + b'{"blobs":[],"read":["a",{"b": 1}]}',
-        struct.pack("<I", 12) + b'{"blobs":[]}',
+        struct.pack("<II", 2**32 - 1, 0),
+        struct.pack("<II", 2, 2**32 - 1) + b"{}",
+        struct.pack("<II", 12, 5) + b'{"blobs":[]}hello',
+        struct.pack("<II", 4, 0) + b"none",
+        struct.pack("<II", 2, 0) + b"[]",
+        struct.pack("<II", 21, 1) + b'{"blobs": [99999999]}x',
+        struct.pack("<II", 14, 0) + b'{"blobs":[-1]}',
+        struct.pack("<II", 27, 0) + b'{"blobs":[], "read":[-1,5]}',
+        struct.pack("<II", 25, 0) + b'{"blobs":[],"read":[0,9]}',
+        struct.pack("<II", 34, 0) + b'{"blobs":[],"read":["a",{"b": 1}]}',
+        struct.pack("<II", 12, 0) + b'{"blobs":[]}',
     ):
         ours, theirs = socket.socketpair()
         with theirs, DecodePool(children=1, timeout=2) as pool:

@@ -3,6 +3,7 @@
 import random
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import av
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 from recordings import decode_all, make, make_amr
 
-from touchfs.errors import TouchfsError
+from touchfs.errors import FormatError, TouchfsError
 from touchfs.extent import Memory, drive
+from touchfs.media.coding.flac_frames import parse_stream_info, scan_frames
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.containers import detect
 from touchfs.media.slices.media_info import MediaInfo
@@ -134,10 +136,36 @@ def test_damage_in_one_flac_frame_leaves_the_others(directory, pool):
             read_slice(content, info, 0, 10**9, pool)
 
 
-def test_two_ogg_recordings_in_one_file_are_an_error(directory, pool):
+def test_chained_ogg_recordings_of_two_kinds_are_an_error(directory, pool):
     first, second = made(directory, "a.opus"), made(directory, "a.ogg")
     for data in (first + second, first[: first.rindex(b"OggS")] + second):
-        assert "several Ogg recordings" in str(outcome(data, pool))
+        assert "chained Ogg recordings of several rates" in str(outcome(data, pool))
+
+
+def test_links_that_are_planted_are_checked(directory, pool):
+    data = made(directory, "a.opus")
+    info = probe(Memory(data * 2), pool)
+    with pytest.raises(FormatError, match="do not add up"):
+        replace(info, links=info.links[:1])
+    with pytest.raises(FormatError, match="several rates"):
+        replace(info, links=(info.links[0], replace(info.links[1], rate=8000)))
+    nested = replace(info, frames=info.frames * 2, links=(info, info))
+    with pytest.raises(FormatError, match="damaged"):
+        MediaInfo.from_bytes(nested.to_bytes(), 2 * len(data))
+
+
+def test_flac_frames_that_others_replace_are_an_error(directory, pool):
+    """Whole frames, so that their checksums are right: of another recording, or more or fewer than there were."""
+    data = made(directory, "a.flac")
+    info = probe(Memory(data), pool)
+    stream = parse_stream_info(info.extradata, info.offset, len(data))
+    frames = [frame.offset for frame in scan_frames(data, 0, stream, info.offset)]
+    assert len(frames) > 9
+    for replaced in (b"", data[frames[5] : frames[7]], data[frames[5] : frames[6]] + bytes(100)):
+        content = Memory(data[: frames[5]] + replaced + data[frames[6] :])
+        info = probe(content, pool)
+        with pytest.raises(TouchfsError, match="is damaged"):
+            read_slice(content, info, 0, info.frames, pool)
 
 
 def test_a_truncated_flac_has_its_begin(directory, pool):

@@ -14,7 +14,7 @@ from touchfs.media.coding.sample_format import WIDTHS
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.media_info import MediaInfo
 from touchfs.media.slices.probe import probe
-from touchfs.media.slices.render import pcm_slice, render, renderer
+from touchfs.media.slices.render import render, renderer
 from touchfs.media.slices.rendering import Rendering
 
 FIRST, LENGTH = 30_001, 40_000
@@ -71,17 +71,6 @@ def test_a_wav_keeps_the_bits_of_its_source(directory, pool, kind):
     assert soundfile.SoundFile(io.BytesIO(floats)).subtype == "FLOAT"
     assert len(floats) == wav_size(info, LENGTH, Rendering(sample_format="f32"))
     assert np.abs(soundfile.read(io.BytesIO(floats))[0] - soundfile.read(io.BytesIO(data))[0]).max() < 1 / 32768
-
-
-def test_a_slice_of_plain_pcm_is_a_header_and_an_extent(directory, pool):
-    for kind in FILES:
-        content = Memory(made(directory, kind).read_bytes())
-        info = probe(content, pool)
-        shown = pcm_slice(Memory(b"before" + content.data), 6, info, FIRST, LENGTH)
-        if kind in ("flac 16", "flac 24", "mp3"):
-            assert shown is None
-        else:
-            assert bytes(shown.read(0, shown.size)) == render(content, info, FIRST, LENGTH, pool, Rendering())
 
 
 @pytest.mark.parametrize("kind", ["s16", "flac 24", "mp3", "f64"])

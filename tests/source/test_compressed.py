@@ -21,7 +21,7 @@ from touchfs.source import decompressed as compressed
 from touchfs.source.decompressed import STEP_SIZE, DecompressedFile, codec_of, decompress, decompressed, find
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.local import LocalFile
-from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE
+from touchfs.source.scratch.store import DIRECTORY_VARIABLE, SIZE_VARIABLE
 
 COMPRESS = {
     ".gz": gzip.compress,

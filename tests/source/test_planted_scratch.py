@@ -10,8 +10,8 @@ import pytest
 from touchfs.errors import SourceError, UntrustedError
 from touchfs.source.decompressed import DecompressedFile, decompressed
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.scratch import DIRECTORY_VARIABLE, Scratch
-from touchfs.source.scratch_account import Account
+from touchfs.source.scratch.account import Account
+from touchfs.source.scratch.store import DIRECTORY_VARIABLE, Scratch
 
 ATTACKER = 65534
 NAME = f"{7:032x}"

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from touchfs.errors import FormatError, SourceError, UsageError
-from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE, Scratch, ScratchFile, parse_size
+from touchfs.source.scratch.store import DIRECTORY_VARIABLE, SIZE_VARIABLE, Scratch, ScratchFile, parse_size
 
 # Makes a file of the store at argv[1] in pieces, as many as argv[3]; says so before each, and goes on when it is told.
 MAKER = """
 import sys
-from touchfs.source.scratch import Scratch
+from touchfs.source.scratch.store import Scratch
 def pieces():
     for number in range(int(sys.argv[3])):
         print(number, flush=True)
@@ -208,7 +208,7 @@ def test_two_processes_make_a_file_once(tmp_path: Path) -> None:
 def test_the_disk_is_full(tmp_path: Path) -> None:
     """As here, where the system refuses to make a file larger; nothing of it stays."""
     making = "Scratch(sys.argv[1]).make('0' * 32, [bytes(10**6)] * 9)"
-    code = f"import sys; from touchfs.source.scratch import Scratch; {making}"
+    code = f"import sys; from touchfs.source.scratch.store import Scratch; {making}"
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (5 * 10**6, 5 * 10**6)),

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from touchfs.source.scratch import Scratch
-from touchfs.source.scratch_account import Account
+from touchfs.source.scratch.account import Account
+from touchfs.source.scratch.store import Scratch
 
 LIMIT = 1_000_000
 # Keeps values of 2,000 bytes with the numbers from argv[2] to argv[3]. Prints how often it lists the directory.
 KEEPER = f"""
 import os, sys
-from touchfs.source.scratch import Scratch
+from touchfs.source.scratch.store import Scratch
 scans, scandir = [], os.scandir
 os.scandir = lambda path: (scans.append(path), scandir(path))[1]
 store, first, last = Scratch(sys.argv[1], {LIMIT}), int(sys.argv[2]), int(sys.argv[3])
@@ -28,7 +28,7 @@ print(len(scans))
 # Makes files and values of random sizes, until it is killed.
 WRITER = f"""
 import random, sys
-from touchfs.source.scratch import Scratch
+from touchfs.source.scratch.store import Scratch
 store = Scratch(sys.argv[1], {LIMIT})
 print("begins", flush=True)
 while True:
@@ -126,7 +126,7 @@ def test_a_killed_writer_holds_no_room_for_the_next_one(tmp_path: Path) -> None:
     """Nothing is counted for that: the account names the unfinished file."""
     code = """
 import os, sys
-from touchfs.source.scratch import Scratch
+from touchfs.source.scratch.store import Scratch
 def pieces():
     yield bytes(500_000)
     yield bytes(100_000)

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 
 from touchfs.errors import FormatError
+from touchfs.extent import Buffer
 
 KEPT_BYTES = 1 << 26
 
@@ -29,7 +30,7 @@ class ComputedContent:
     __slots__ = ("_lock", "_name", "_render", "_window", "size")
 
     def __init__(
-        self, size: int, window: int, render: Callable[[int, int], bytes], name: Hashable | None = None
+        self, size: int, window: int, render: Callable[[int, int], Buffer], name: Hashable | None = None
     ) -> None:
         self.size = size
         self._name: Hashable = object() if name is None else name
@@ -37,16 +38,16 @@ class ComputedContent:
         self._render = render
         self._lock = threading.Lock()
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: int, length: int) -> Buffer:
         """Read a range, and compute the windows that are not cached."""
         pieces = [self._at(number)[first:last] for number, first, last in self._pieces(offset, length)]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def read_nowait(self, offset: int, length: int) -> bytes | None:
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
         """Read a range if all its windows are cached; else None."""
         pieces = []
         for number, first, last in self._pieces(offset, length):
-            data = _windows.get((self._name, number))
+            data = WINDOWS.get((self._name, number))
             if data is None:
                 return None
             pieces.append(data[first:last])
@@ -61,17 +62,17 @@ class ComputedContent:
             yield number, first, last
             offset += last - first
 
-    def _at(self, number: int) -> bytes:
-        data = _windows.get((self._name, number))
+    def _at(self, number: int) -> Buffer:
+        data = WINDOWS.get((self._name, number))
         if data is None:
             with self._lock:
-                data = _windows.get((self._name, number))
+                data = WINDOWS.get((self._name, number))
                 if data is None:
                     data = self._compute(number)
-                    _windows.add((self._name, number), data)
+                    WINDOWS.add((self._name, number), data)
         return data
 
-    def _compute(self, number: int) -> bytes:
+    def _compute(self, number: int) -> Buffer:
         start = number * self._window
         length = min(self._window, self.size - start)
         data = self._render(start, length)
@@ -80,9 +81,11 @@ class ComputedContent:
         return data
 
 
-class _WindowCache:
+class WindowCache:
+    """The last `KEPT_BYTES` of windows, by the name of their content and their number."""
+
     def __init__(self) -> None:
-        self._data: OrderedDict[tuple[Hashable, int], bytes] = OrderedDict()
+        self._data: OrderedDict[tuple[Hashable, int], Buffer] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._after_fork)
@@ -90,10 +93,12 @@ class _WindowCache:
     def _after_fork(self) -> None:
         self._lock = threading.Lock()  # another thread may have held it at the fork
 
-    def get(self, window: tuple[Hashable, int]) -> bytes | None:
+    def get(self, window: tuple[Hashable, int]) -> Buffer | None:
+        """The bytes of a window, or None."""
         return self._data.get(window)
 
-    def add(self, window: tuple[Hashable, int], data: bytes) -> None:
+    def add(self, window: tuple[Hashable, int], data: Buffer) -> None:
+        """Keep a window, and drop the oldest ones."""
         with self._lock:
             if window not in self._data:
                 self._size += len(data)
@@ -103,4 +108,5 @@ class _WindowCache:
                 self._size -= len(oldest)
 
 
-_windows = _WindowCache()
+# Of all contents of this process.
+WINDOWS = WindowCache()

@@ -1,15 +1,25 @@
 """Results that are computed from stored bytes, kept in the scratch store: all processes of a machine compute one once.
 
 The name of a result is a hash of its inputs: the version of the file, the range in it, and the versions of libraries.
+
+A recording that cannot be decoded, or takes too long, is not tried again by this process for `RETRY_SECONDS`. So those
+who wait for it all get the error when the first one does, and not each after a time limit of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 
-from touchfs.extent import Extent
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer, Extent
 from touchfs.names import hex_digest
-from touchfs.source.scratch import Scratch
+from touchfs.source.scratch.store import Scratch
+
+RETRY_SECONDS = 5.0
+_FAILURES_KEPT = 1000
+# By name: the error, and until when it is raised, by time.monotonic. In the order of that time.
+_failures: dict[str, tuple[FormatError, float]] = {}
 
 
 def identity_of(extent: Extent) -> str | None:
@@ -20,7 +30,7 @@ def identity_of(extent: Extent) -> str | None:
     return None if identity is None else f"{identity}\0{extent.offset}\0{extent.size}"
 
 
-def kept_or_made(extent: Extent, what: str, make: Callable[[], bytes]) -> bytes:
+def kept_or_made(extent: Extent, what: str, make: Callable[[], Buffer]) -> Buffer:
     """Return what is kept of an extent under the name `what`. If it is missing or damaged, make it and keep it.
 
     Threads and processes that ask at once wait for one making. If the identity of the bytes is not known, or the store
@@ -32,4 +42,18 @@ def kept_or_made(extent: Extent, what: str, make: Callable[[], bytes]) -> bytes:
     if identity is None:
         return make()
     name = hex_digest(f"{what}\0{identity}\0{renderer()}".encode(errors="surrogateescape"))
-    return Scratch.configured().kept_or_made(name, make)
+    return Scratch.configured().kept_or_made(name, lambda: _unless_it_failed(name, make))
+
+
+def _unless_it_failed(name: str, make: Callable[[], Buffer]) -> Buffer:
+    error, until = _failures.get(name, (None, 0.0))
+    if error is not None and monotonic() < until:
+        raise FormatError(error.message, offset=error.offset)  # another object, as whoever catches it may add a path
+    try:
+        return make()
+    except FormatError as error:
+        _failures.pop(name, None)
+        _failures[name] = FormatError(error.message, offset=error.offset), monotonic() + RETRY_SECONDS
+        if len(_failures) > _FAILURES_KEPT:
+            _failures.pop(next(iter(_failures), name), None)
+        raise

@@ -71,7 +71,7 @@ class Rendered(Form):
         if extent.size:
             extent.read(0, 1)  # opens and verifies the file: its version is known from now on
         name, identity = self._name(detail), identity_of(extent)
-        data = kept_or_made(extent, name, lambda: self._render(extent, detail, limits))
+        data = bytes(kept_or_made(extent, name, lambda: self._render(extent, detail, limits)))
         if identity is not None:
             if len(_sizes) >= _SIZES_KEPT:
                 _sizes.clear()

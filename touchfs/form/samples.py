@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from touchfs.errors import FormatError
-from touchfs.extent import Content, Extent, Memory, Rope
+from touchfs.extent import Buffer, Content, Extent, Memory, Rope
 from touchfs.form.computed import ComputedContent
 from touchfs.form.kept import identity_of, kept_or_made
 from touchfs.form.lengths import info_of
@@ -43,7 +43,7 @@ def wav_of_samples(
     frame_size = channels * WIDTHS[sample_format]
     silence = _U8_SILENCE if sample_format == "u8" else _SILENCE
 
-    def render(offset: int, size: int) -> bytes:
+    def render(offset: int, size: int) -> Buffer:
         from touchfs.media.decoder.shared import shared_pool
         from touchfs.media.slices.resample import read_at_rate
 
@@ -52,10 +52,11 @@ def wav_of_samples(
             raise FormatError(f"a recording of {info.channels} channels where {channels} were expected")
         start, count = first + offset // frame_size, size // frame_size
 
-        def decode() -> bytes:
+        def decode() -> Buffer:
             pool = shared_pool(limits.decode_seconds)
             pcm = read_at_rate(extent, info, start, count, rate, pool, sample_format)
-            return bytes(pack(pcm.samples, sample_format)).ljust(size, silence)
+            data = pack(pcm.samples, sample_format)
+            return data if len(data) == size else bytes(data).ljust(size, silence)
 
         if info.is_plain_pcm:  # it is faster to convert than to keep
             return decode()

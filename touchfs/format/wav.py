@@ -21,6 +21,7 @@ from touchfs.extent import Buffer, Reads
 PCM = 1
 FLOAT = 3
 ALAW, MULAW = 6, 7
+ADPCM_MS, ADPCM_IMA = 2, 0x11
 EXTENSIBLE = 0xFFFE
 
 # RIFF or RF64, size of all that follows these 8 bytes, WAVE
@@ -48,12 +49,16 @@ _CHUNKS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wav:
-    """The format of a WAV file (`rate` in Hz, `codec` as in mmreg.h) and the byte range of its data."""
+    """The format of a WAV file (`rate` in Hz, `codec` as in mmreg.h) and the byte range of its data.
+
+    A block is a sample of all channels; in codings such as ADPCM it is what can be decoded by itself.
+    """
 
     rate: int
     channels: int
     bits: int
     codec: int
+    block_size: int
     data_offset: int
     data_size: int
 
@@ -92,6 +97,15 @@ def build_header(data_size: int, rate: int, channels: int = 1, bits: int = 16, c
 
 def scan(size: int) -> Reads[Wav]:
     """Find the format and the data in a WAV file of `size` bytes. Raises FormatError."""
+    found = yield from scan_cut(size)
+    if found.data_size > (left := size - found.data_offset):
+        message = f"the data should have {found.data_size} bytes and is cut short after {left}"
+        raise FormatError(message, offset=found.data_offset - _CHUNK.size)
+    return found
+
+
+def scan_cut(size: int) -> Reads[Wav]:
+    """As `scan`, also of a file that is cut short: the data has the size that its header states."""
     if size < _RIFF.size:
         raise FormatError("too short for a WAV file", offset=size)
     head = yield 0, min(size, _FIRST_READ)
@@ -99,7 +113,7 @@ def scan(size: int) -> Reads[Wav]:
     if form not in (b"RIFF", b"RF64", b"BW64") or kind != b"WAVE":
         raise FormatError(f"not a WAV file: it begins with {form + kind!r}", offset=0)
 
-    fmt: tuple[int, int, int, int] | None = None
+    fmt: tuple[int, int, int, int, int] | None = None
     long_size = None
     offset = _RIFF.size
     for _ in range(_CHUNKS_MAX):
@@ -114,8 +128,6 @@ def scan(size: int) -> Reads[Wav]:
             finished = length == 0 and riff_size == size - _CHUNK.size  # not streamed: the file has no samples
             if length in _STREAMED and not finished:
                 length = left
-            if length > left:
-                raise FormatError(f"the data should have {length} bytes and is cut short after {left}", offset=offset)
             return Wav(*fmt, start, length)
         if name == b"fmt ":
             fmt = yield from _format(start, length, head, size)
@@ -125,18 +137,18 @@ def scan(size: int) -> Reads[Wav]:
     raise FormatError(f"no data in the first {_CHUNKS_MAX} chunks", offset=offset)
 
 
-def _format(offset: int, length: int, head: Buffer, size: int) -> Reads[tuple[int, int, int, int]]:
-    """Read the `fmt ` chunk: rate, channels, bits, codec."""
+def _format(offset: int, length: int, head: Buffer, size: int) -> Reads[tuple[int, int, int, int, int]]:
+    """Read the `fmt ` chunk: rate, channels, bits, codec, bytes of a block."""
     if length < _FMT.size:
         raise FormatError(f"a format of {length} bytes, it has at least {_FMT.size}", offset=offset)
-    codec, channels, rate, _, _, bits = yield from _unpack(_FMT, offset, head, size)
+    codec, channels, rate, _, block_size, bits = yield from _unpack(_FMT, offset, head, size)
     if channels == 0 or rate == 0:
         raise FormatError(f"a WAV file of {channels} channels at {rate} Hz", offset=offset)
     if codec == EXTENSIBLE and length >= _FMT.size + _EXTENSION.size:
         _, _, _, real, rest = yield from _unpack(_EXTENSION, offset + _FMT.size, head, size)
         if rest == _GUID_REST:
             codec = real
-    return rate, channels, bits, codec
+    return rate, channels, bits, codec, block_size
 
 
 def _unpack(layout: struct.Struct, offset: int, head: Buffer, size: int) -> Reads[tuple[Any, ...]]:

@@ -30,6 +30,12 @@ def can_be_cut(extension: str | None) -> bool:
     return (last in AUDIO or last in VIDEO) and last not in _NOT_CUT
 
 
+@lru_cache
+def is_video(extension: str | None) -> bool:
+    """True if a field of this extension is a video, of which `touchfs.media.video` copies parts."""
+    return coding_of(extension) in VIDEO
+
+
 def coding_of(extension: str | None) -> str:
     """The last part of an extension in lower case: `flac` of `left.FLAC`."""
     return (extension or "").rpartition(".")[2].lower()

@@ -1,9 +1,9 @@
 """FLAC frames: parse their headers, and find those of a span of samples by interpolation, without decoding.
 
 A frame header begins with 15 fixed bits, says the number of its first sample, and ends with a checksum of 8 bits.
-Coded sound looks like a header once in about 2^30 bytes. A false one is noticed: each frame must begin with the sample
-after the last one of the frame before. So a span is found in 3 to 6 reads however long the file is, with or without a
-seek table, and frames that are missing or damaged are an error. The decoder checks the frames' own checksums.
+Coded sound looks like a header once in about 2^30 bytes, and nearly never like one with a number that fits. A false
+one is noticed, as no whole number of frames lies before it. So a span is found in 3 to 7 reads however long the file
+is, with or without a seek table. The decoder checks the frames' own checksums.
 
 Source: RFC 9639, sections 8 and 9.
 """
@@ -25,13 +25,15 @@ _BLOCK_SIZES = {1: 192, **{n: 144 << n for n in range(2, 6)}, **{n: 1 << n for n
 _HEADER_MAX = 16
 _SYNC = re.compile(rb"\xff[\xf8\xf9]")
 
-_FIRST_READ = 1 << 14
-_READ_MAX = 1 << 20
+_LAST_READ = 1 << 16
+_READ_MIN, _READ_MAX = 1 << 12, 1 << 20
 # Interpolation needs 3 to 6 reads; after these many the range is halved instead.
 _INTERPOLATIONS = 8
 _SEARCH_READS_MAX = 100
 # No frame is larger: 8 channels of 65,535 samples of 32 bits, and headers
 _FRAME_MAX = 8 * 65535 * 4 + (1 << 10)
+# No sample takes more bytes on average, not even in frames of 16
+_SAMPLE_MAX = 8
 
 
 def _crc8_table() -> list[int]:
@@ -56,6 +58,14 @@ class FlacStream:
     block_max: int
     offset: int
     end: int
+
+
+class FrameSpan(NamedTuple):
+    """The bytes of frames that follow each other: their first sample, and their number of samples per channel."""
+
+    first: int
+    length: int
+    data: Buffer
 
 
 class Frame(NamedTuple):
@@ -125,11 +135,12 @@ def scan_frames(data: Buffer, offset: int, stream: FlacStream, at: int = 0) -> I
             yield frame
 
 
-def find_frame(stream: FlacStream, sample: int) -> Reads[Frame]:
-    """Find the frame that has a sample. Raises FormatError."""
-    low = Frame(stream.offset - 1, -1, 0)  # before the first frame
+def find_frame(stream: FlacStream, sample: int, before: Frame | None = None) -> Reads[Frame]:
+    """Find the frame that has a sample, after the frame `before` if that is known. Raises FormatError."""
+    low = before or Frame(stream.offset - 1, -1, 0)
     high, high_sample = stream.end, stream.frames
-    size = _FIRST_READ
+    average = (stream.end - stream.offset) * stream.block_max // max(stream.frames, 1)
+    size = min(max(2 * average, _READ_MIN), _READ_MAX)
     for count in range(_SEARCH_READS_MAX):
         if low.first <= sample < low.first + low.length:
             return low
@@ -159,54 +170,27 @@ def find_frame(stream: FlacStream, sample: int) -> Reads[Frame]:
     raise FormatError(f"no FLAC frame with sample {sample} is found: it is damaged or cut short", offset=low.offset + 1)
 
 
-def find_frames(stream: FlacStream, first: int, length: int) -> Reads[tuple[list[Frame], int, bytes]]:
-    """Find the frames that have the samples `[first, first + length)`.
+def find_span(stream: FlacStream, first: int, length: int) -> Reads[FrameSpan]:
+    """Find frames that have the samples `[first, first + length)`, up to two more than are needed.
 
-    Returns them, the byte offset where the last one ends, and their bytes. Raises FormatError.
+    Only the headers of the first frame and of the one after the last are parsed, so it is for the decoder to notice
+    frames in between that are damaged, or missing: these are not `FrameSpan.length` samples. Raises FormatError.
     """
-    frame = yield from find_frame(stream, first)
-    frames = [frame]
-    end = first + length
-    data = bytearray()
-    begin = frame.offset
-    # So many bytes hold the frames, if these are as large as the average, and 1/8 more
-    average = (stream.end - stream.offset) / stream.frames
-    size = int((end - frame.first + stream.block_max) * average * 1.125) + _FIRST_READ
-    at = 1
-    while True:
-        wanted = min(size, stream.end - begin - len(data))
-        data += yield begin + len(data), wanted
-        text = bytes(data)
-        while True:
-            frame = frames[-1]
-            after = frame.first + frame.length
-            following, at = _following(text, at, begin, stream, after)
-            if following is None:
-                break
-            if after >= end:
-                return frames, following.offset, text[: following.offset - begin]
-            frames.append(following)
-            at = following.offset - begin + 1
-        if begin + len(data) == stream.end:
-            if after != stream.frames:
-                raise FormatError(f"no FLAC frame has sample {after}: it is damaged or cut short", offset=frame.offset)
-            return frames, stream.end, text
-        if begin + len(data) - frame.offset > _FRAME_MAX:
-            raise FormatError(f"no FLAC frame has sample {after}: it is damaged", offset=frame.offset)
-        size = _FIRST_READ * 4
-
-
-def _following(text: bytes, at: int, begin: int, stream: FlacStream, sample: int) -> tuple[Frame | None, int]:
-    """The frame that begins with a sample, and where to search on if it is not in these bytes."""
-    for frame in scan_frames(text, begin, stream, at):
-        if frame.first == sample:
-            return frame, at
-    return None, max(at, len(text) - _HEADER_MAX)
+    begin = yield from find_frame(stream, first)
+    # Whatever sizes frames have, the one with this sample begins after the last sample of the span.
+    sample = first + length + stream.block_max - 1
+    after = Frame(stream.end, stream.frames, 0)
+    if sample < stream.frames:
+        after = yield from find_frame(stream, sample, begin)
+    size, samples = after.offset - begin.offset, after.first - begin.first
+    if size > _FRAME_MAX + samples * stream.channels * _SAMPLE_MAX:
+        raise FormatError(f"FLAC frames of {samples} samples take {size} bytes: they are damaged", offset=begin.offset)
+    return FrameSpan(begin.first, samples, (yield begin.offset, size))
 
 
 def last_sample(stream: FlacStream) -> Reads[int]:
     """The number of samples of a stream whose STREAMINFO does not say it, from its last frame. Raises FormatError."""
-    size = _FIRST_READ
+    size = _LAST_READ // 4
     while True:
         size = min(4 * size, stream.end - stream.offset)
         data = yield stream.end - size, size

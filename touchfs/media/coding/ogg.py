@@ -1,12 +1,14 @@
-"""Ogg: find the packets of the first audio stream, and how many samples they have. Opus, Vorbis and FLAC.
+"""Ogg: find the packets of the audio, and how many samples they have. Opus, Vorbis and FLAC.
 
 A stream is a sequence of pages. A page has a checksum, the sizes of its packets, and a granule position: the number of
 samples until the end of the last packet that ends in it. A packet may go on in the next page, so it is a list of
 pieces. The last page may say fewer samples than its packets have; the rest is dropped. Opus drops samples at its
 begin, too (pre-skip).
 
-All pages are read, in blocks; about 1 s for 100 MB. Pages that are damaged or missing are an error, and so is a second
-recording after the first one.
+A file may be a chain: recordings one after another, each with headers of its own, as when files are concatenated. Of
+each link of the chain the first audio stream counts.
+
+All pages are read, in blocks; about 1 s for 100 MB. Pages that are damaged or missing are an error.
 
 Sources: RFC 3533; RFC 7845; Vorbis I specification, appendix A; RFC 9639, section 10.1.
 """
@@ -42,6 +44,7 @@ _OPUS_HEAD = struct.Struct("<8sBBHIhB")
 # 1, vorbis, version, channels, rate
 _VORBIS_HEAD = struct.Struct("<7sIBI")
 _FLAC_HEAD = b"\x7fFLAC"
+_LINKS_MAX = 10_000
 _MAGICS = (b"OpusHead", b"\x01vorbis", _FLAC_HEAD)
 
 _REVERSED_BITS = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -66,8 +69,9 @@ class OggAudio:
     lengths: array[int] = field(default_factory=lambda: array("I"))
 
 
-def scan(size: int) -> Reads[OggAudio]:
-    """Read the pages of a file of `size` bytes. Raises FormatError."""
+def scan(size: int) -> Reads[list[OggAudio]]:
+    """Read the pages of a file of `size` bytes. Returns the audio of each link. Raises FormatError."""
+    links: list[OggAudio] = []
     stream: _Stream | None = None
     data = b""
     begin = at = 0
@@ -81,16 +85,21 @@ def scan(size: int) -> Reads[OggAudio]:
         _, _, flags, granule, serial, number, _, segments = _PAGE.unpack_from(data, at)
         payload = at + _PAGE.size + segments
         if flags & _BEGIN and stream is not None and stream.has_sound:
-            raise FormatError("several Ogg recordings in one file are not supported", offset=begin + at)
+            links.append(stream.finish())
+            stream = None
+            if len(links) == _LINKS_MAX:
+                raise FormatError(f"a chain of over {_LINKS_MAX:,} Ogg recordings", offset=begin + at)
         if flags & _BEGIN and stream is None and data.startswith(_MAGICS, payload):
             stream = _Stream(serial)
         if stream is not None and stream.serial == serial:
             lacing = data[at + _PAGE.size : payload]
             stream.add_page(flags, granule, number, lacing, data, payload, begin)
         at += page_size
-    if stream is None:
+    if stream is not None:
+        links.append(stream.finish())
+    if not links:
         raise FormatError("an Ogg file without Opus, Vorbis or FLAC")
-    return stream.finish()
+    return links
 
 
 def _check_page(data: bytes, at: int, offset: int) -> int | None:

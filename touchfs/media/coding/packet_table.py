@@ -29,7 +29,7 @@ _TIME_MAX = 1 << 53
 _DAMAGED = "the packet table is damaged"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PacketTable:
     """Columns: `offsets` and `sizes` in bytes; `times` at which they are shown, and `durations`, in ticks; `flags`."""
 
@@ -46,6 +46,11 @@ class PacketTable:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in memory."""
+        return sum(column.nbytes for column in (self.offsets, self.sizes, self.times, self.durations, self.flags))
 
     @property
     def end(self) -> int:

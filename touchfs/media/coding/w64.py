@@ -27,7 +27,7 @@ def scan(size: int) -> Reads[wav.Wav]:
     head = yield 0, min(size, _HEAD)
     if len(head) < _HEAD or head[:16] != MAGIC or head[24:40] != b"wave" + _REST:
         raise FormatError("not a Wave64 file", offset=0)
-    found: tuple[int, int, int, int] | None = None
+    found: tuple[int, int, int, int, int] | None = None
     offset = _HEAD
     for _ in range(_CHUNKS_MAX):
         if offset + _CHUNK.size > size:
@@ -47,11 +47,11 @@ def scan(size: int) -> Reads[wav.Wav]:
             fmt = yield start, min(length - _CHUNK.size, _FMT.size + _EXTENSION.size, size - start)
             if len(fmt) < _FMT.size:
                 break
-            codec, channels, rate, _, _, bits = _FMT.unpack_from(fmt)
+            codec, channels, rate, _, block_size, bits = _FMT.unpack_from(fmt)
             if codec == wav.EXTENSIBLE and len(fmt) >= _FMT.size + _EXTENSION.size:
                 _, _, _, codec, _ = _EXTENSION.unpack_from(fmt, _FMT.size)
             if channels == 0 or rate == 0:
                 raise FormatError(f"a Wave64 file of {channels} channels at {rate} Hz", offset=offset)
-            found = rate, channels, bits, codec
+            found = rate, channels, bits, codec, block_size
         offset = start + (length - _CHUNK.size + 7) // 8 * 8
     raise FormatError("a Wave64 file without data, or cut short", offset=offset)

@@ -6,7 +6,8 @@ SOCKET is the number of a descriptor; MEMORY the address space in bytes that req
 loaded, the child limits itself: address space; processor time, anew for each request; no new descriptors, so no file
 and no network; no bytes written to files; no core dumps.
 
-An operation takes the values and blobs of a request, and a file that reads the content. It returns its answer.
+An operation takes the values and blobs of a request, and a file that reads the content. It returns its answer, or an
+iterator of answers: the request "more" asks for the next of them, and the last one has no more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import pkgutil
 import resource
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from touchfs.errors import FormatError
@@ -26,12 +28,22 @@ from touchfs.media.decoder.content_file import ContentFile, ReadFailedError
 from touchfs.media.decoder.messages import Message, MessageError, receive, send
 
 Answer = tuple[dict[str, Any], list[Buffer]]
-Operation = Callable[[Message, ContentFile], Answer]
+Operation = Callable[[Message, ContentFile], Answer | Iterator[Answer]]
+
+# Each operation is a function of a module of its name. The extra has the libraries that it needs.
+_EXTRAS = {
+    "convert": "media",
+    "decode": "media",
+    "demux": "media",
+    "demux_video": "media",
+    "encode_frames": "video",
+    "render_frames": "media",
+}
 
 
 def run(connection: socket.socket, memory: int) -> None:
     """Execute requests until the other process closes the socket."""
-    operations = _operations()
+    operations = _Operations()
     _limit(memory)
     send(connection, {})
     while True:
@@ -40,45 +52,53 @@ def run(connection: socket.socket, memory: int) -> None:
         except (MessageError, OSError):
             return
         _limit_processor_time(request.values["seconds"])
-        values, blobs = _execute(operations, request, connection)
+        values, blobs = operations.execute(request, connection)
         send(connection, values, *blobs)
 
 
-def _execute(operations: dict[str, Operation] | str, request: Message, connection: socket.socket) -> Answer:
-    if isinstance(operations, str):
-        return {"missing": operations}, []
-    import av
+class _Operations:
+    """The operations, or messages about libraries that are missing, and the answers that a request has left."""
 
+    def __init__(self) -> None:
+        with suppress(ImportError, OSError):  # an operation that needs it says so
+            _import_all("av")
+        self._operations = {name: _load(name, extra) for name, extra in _EXTRAS.items()}
+        self._answers: Iterator[Answer] = iter(())
+
+    def execute(self, request: Message, connection: socket.socket) -> Answer:
+        """Run a request. Errors that the recording causes are an answer, too."""
+        operation = self._operations.get(request.values["operation"], self._next)
+        if isinstance(operation, str):
+            return {"missing": operation}, []
+        import av
+
+        try:
+            answer = operation(request, ContentFile(connection, request.values.get("size", 0)))
+            if isinstance(answer, tuple):
+                return answer
+            self._answers = answer
+            return self._next()
+        except FormatError as error:
+            return {"error": error.message}, []
+        except ReadFailedError:
+            return {"error": "cannot be read"}, []
+        except MemoryError:
+            return {"error": "cannot be decoded: it needs too much memory"}, []
+        except av.FFmpegError as error:
+            return {"error": f"cannot be decoded: {error.strerror}"}, []
+
+    def _next(self, *_: object) -> Answer:
+        for values, blobs in self._answers:
+            return {**values, "more": True}, blobs
+        return {}, []
+
+
+def _load(name: str, extra: str) -> Operation | str:
     try:
-        return operations[request.values["operation"]](request, ContentFile(connection, request.values.get("size", 0)))
-    except FormatError as error:
-        return {"error": error.message}, []
-    except ReadFailedError:
-        return {"error": "cannot be read"}, []
-    except MemoryError:
-        return {"error": "cannot be decoded: it needs too much memory"}, []
-    except av.FFmpegError as error:
-        return {"error": f"cannot be decoded: {error.strerror}"}, []
-
-
-def _operations() -> dict[str, Operation] | str:
-    """The operations, or a message about a library that is missing."""
-    try:
-        _import_all("av")
-        from touchfs.media.decoder.convert import convert
-        from touchfs.media.decoder.decode import decode
-        from touchfs.media.decoder.demux import demux
-        from touchfs.media.decoder.demux_video import demux_video
-        from touchfs.media.decoder.render_frames import render_frames
+        operation: Operation = getattr(importlib.import_module(f"touchfs.media.decoder.{name}"), name)
     except (ImportError, OSError) as error:  # OSError: the module is installed, its library is not
-        return f"decoding recordings needs the media extra ({error}): pip install 'touchfs[media]'"
-    return {
-        "convert": convert,
-        "decode": decode,
-        "demux": demux,
-        "demux_video": demux_video,
-        "render_frames": render_frames,
-    }
+        return f"decoding recordings needs the {extra} extra ({error}): pip install 'touchfs[{extra}]'"
+    return operation
 
 
 def _import_all(package: str) -> None:

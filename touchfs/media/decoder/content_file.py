@@ -28,7 +28,7 @@ class ContentFile(io.RawIOBase):
         self.size = size
         self._connection = connection
         self._offset = 0
-        self._blocks: OrderedDict[int, bytearray] = OrderedDict()
+        self._blocks: OrderedDict[int, memoryview] = OrderedDict()
 
     def readable(self) -> bool:
         """Return True."""
@@ -65,7 +65,7 @@ class ContentFile(io.RawIOBase):
             offset += len(piece)
         return b"".join(pieces)
 
-    def _block(self, number: int) -> bytearray:
+    def _block(self, number: int) -> memoryview:
         block = self._blocks.get(number)
         if block is None:
             length = min(_BLOCK, self.size - number * _BLOCK)

@@ -6,6 +6,7 @@ start would have (`slices/preroll.py`). What they decode to is dropped, and so a
 
 from __future__ import annotations
 
+import io
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
+from touchfs.media.coding.adpcm import build_adpcm_header
 from touchfs.media.coding.sample_format import convert_samples, dtype
 from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.packet import make_packet
+from touchfs.media.libav import open_media
 
 if TYPE_CHECKING:
     from av import AudioFrame
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 # The names of libav's decoders. No other decoder is ever opened.
 DECODERS = {
     "aac": "aac",
+    "adpcm_ima_wav": "adpcm_ima_wav",
+    "adpcm_ms": "adpcm_ms",
     "alac": "alac",
     "amr_nb": "amrnb",
     "amr_wb": "amrwb",
@@ -56,21 +61,25 @@ def decode(request: Message, _: ContentFile) -> tuple[dict[str, Any], list[Buffe
     extradata, data, pieces, piece_counts, lengths = request.blobs
     packets = _packets(data, np.frombuffer(pieces, "<u4").reshape(-1, 2).tolist(), np.frombuffer(piece_counts, "<u4"))
     decoder = open_decoder(values["coding"], bytes(extradata), values["rate"], values["channels"])
-    skip, count = values["skip"], values["count"]
+    channels, skip, count = values["channels"], values["skip"], values["count"]
     source, target = values["sample_format"], values["target"]
-    samples = np.empty((count, values["channels"]), dtype(source))
-    position = -skip  # of the packet's first sample, in the result
+    samples = np.empty((count, channels), dtype(source))
+    position = -skip  # of the next sample, in the result
     for packet, length in zip(packets, np.frombuffer(lengths, "<u4").tolist(), strict=True):
-        if position + length <= 0:
+        end = position + length
+        if end <= 0:
             with suppress(av.FFmpegError):
                 decoder.decode(make_packet(packet))
-        else:
-            block = decode_packet(decoder, packet, source)
-            if block.shape != (length, values["channels"]):
-                raise FormatError(f"cannot be decoded: a packet has {len(block)} samples where {length} were expected")
-            first, last = max(-position, 0), min(length, count - position)
-            samples[position + first : position + last] = block[first:last]
-        position += length
+            position = end
+            continue
+        for block in decode_packet(decoder, packet, source):
+            first, last = max(-position, 0), min(len(block), count - position)
+            if block.shape[1] == channels and first < last:
+                samples[position + first : position + last] = block[first:last]
+            position += len(block) if block.shape[1] == channels else 0
+        if position != end:
+            found = position + length - end
+            raise FormatError(f"is damaged: {found} samples are found where {length} were expected")
     if position < count:
         raise FormatError(f"cannot be decoded: {position} samples where {count} were expected")
     return {}, [convert_samples(samples, source, target).data]
@@ -80,6 +89,9 @@ def open_decoder(coding: str, extradata: bytes, rate: int, channels: int) -> Aud
     """Open the decoder of a coding. Raises FormatError for a coding that is not in the list."""
     if coding not in DECODERS:
         raise FormatError(f"the coding {coding} is not supported")
+    if coding.startswith("adpcm"):  # only a demuxer can tell them the size of a block
+        with open_media(io.BytesIO(build_adpcm_header(extradata)), format="wav") as container:
+            return container.streams.audio[0].codec_context
     decoder = av.CodecContext.create(DECODERS[coding], "r")
     if not isinstance(decoder, av.AudioCodecContext):
         raise FormatError(f"the coding {coding} is not supported")
@@ -98,30 +110,28 @@ def open_decoder(coding: str, extradata: bytes, rate: int, channels: int) -> Aud
     return decoder
 
 
-def decode_packet(decoder: AudioCodecContext, packet: bytes, sample_format: str) -> NDArray[Any]:
-    """Decode one packet to samples of shape (frames, channels); no samples if it has none yet."""
-    blocks = [_samples(frame, sample_format) for frame in decoder.decode(make_packet(packet))]
-    if len(blocks) == 1:
-        return blocks[0]
-    return np.concatenate(blocks) if blocks else np.empty((0, decoder.channels), dtype(sample_format))
+def decode_packet(decoder: AudioCodecContext, packet: bytes, sample_format: str) -> list[NDArray[Any]]:
+    """Decode a packet to blocks of samples of shape (frames, channels): one; none if it has none yet; one for each
+    frame of a packet of many.
+    """
+    return [_samples(frame, sample_format) for frame in decoder.decode(make_packet(packet))]
 
 
 def _samples(frame: AudioFrame, sample_format: str) -> NDArray[Any]:
     """Planes are padded. `frame.to_ndarray` does the same in three times the time, and is most of it for Opus."""
-    channels = len(frame.layout.channels)
+    channels, planes = frame.layout.nb_channels, [memoryview(plane) for plane in frame.planes]
     stored = dtype(LIBAV_FORMATS[frame.format.name.removesuffix("p")])
-    planes = [memoryview(plane) for plane in frame.planes]
-    if frame.format.is_planar:
-        columns = [np.frombuffer(plane, stored, frame.samples) for plane in planes]
-        samples = columns[0][:, None] if channels == 1 else np.stack(columns, 1)
+    if channels == 1:
+        samples = np.frombuffer(planes[0], stored, frame.samples)[:, None]
+    elif frame.format.is_planar:
+        samples = np.stack([np.frombuffer(plane, stored, frame.samples) for plane in planes], 1)
     else:
         samples = np.frombuffer(planes[0], stored, frame.samples * channels).reshape(-1, channels)
     return samples >> 8 if sample_format == "s24" else samples  # libav has 24 bits as the upper ones of 32
 
 
-def _packets(data: bytearray, pieces: list[list[int]], counts: NDArray[Any]) -> list[bytes]:
-    view = memoryview(data)
-    parts = [bytes(view[offset : offset + size]) for offset, size in pieces]
+def _packets(data: memoryview, pieces: list[list[int]], counts: NDArray[Any]) -> list[bytes]:
+    parts = [bytes(data[offset : offset + size]) for offset, size in pieces]
     if len(counts) == len(parts):
         return parts
     ends = np.cumsum(counts).tolist()

@@ -4,15 +4,17 @@ The caller names the demuxer, which it chose by the file's first bytes. It opens
 playlist, no reference to another file. Nothing is decoded but the first packets, which say what the decoder makes
 of them: an AAC header may have half the rate and channels.
 
-Samples are dropped as libav drops them: at the begin (encoder delay), at the end (padding), and in packets outside of
-an edit list. Gaps in between are an error.
+Samples are dropped as libav drops them: at the begin (encoder delay), at the end (padding), and between the parts of an
+edit list.
 """
 
 from __future__ import annotations
 
 import struct
 from array import array
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import av
 
@@ -24,20 +26,28 @@ from touchfs.media.coding.packet_length import VorbisLength, opus_length, vorbis
 from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.decode import LIBAV_FORMATS, decode_packet, open_decoder
 from touchfs.media.decoder.messages import Message
+from touchfs.media.decoder.mp4_index import IndexedPacket, read_index
 from touchfs.media.libav import open_media
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from av import AudioStream, Packet
     from av.container import InputContainer
 
+    AnyPacket: TypeAlias = Packet[AudioStream] | IndexedPacket
+
 _SKIP_SAMPLES = struct.Struct("<II")  # at the begin, at the end
 # Until a decoder has a format, in packets
 _TRIED_PACKETS = 16
+PARTS_MAX = 1000
 _MPEG = ("mp1", "mp2", "mp3")
 # Matroska's blocks have a header of 4 bytes or more before the packet.
 _HEADER_MAX = 64
+# Codings whose packets have samples alike, or of the same size
+_ALIKE = ("aac", "pcm_")
+# Packets that are read at both ends of such a coding
+_ENDS = 64
 # No packet of sound is larger.
 _PACKET_MAX = 1 << 24
 
@@ -45,18 +55,53 @@ _PACKET_MAX = 1 << 24
 def demux(request: Message, file: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
     """Return the format and the packets of the audio stream that ffmpeg would choose.
 
-    Values: `demuxer`. Blobs of the answer: extra data; offset, size and samples of each packet.
+    Values: `demuxer`. Blobs of the answer: extra data; offset, size and samples of each packet. Its value `parts` has
+    the samples that are shown: the first of each part in the samples of all packets, and their number.
     """
     if not hasattr(av.Packet, "has_sidedata"):
         return {"missing": "PyAV 16 or newer is needed for this recording: pip install -U av"}, []
     with open_container(request.values["demuxer"], file) as container:
-        stream = container.streams.best("audio")
-        if not isinstance(stream, av.AudioStream) or stream.codec_context is None:
-            raise FormatError("has no sound that can be decoded")
-        for other in container.streams:
-            if other is not stream and hasattr(other, "discard"):  # newer PyAV: pictures need not be read
-                other.discard = av.stream.Discard.all
+        stream = _sound_of(container)
+        if request.values["demuxer"] == "mov" and stream.codec_context.codec.canonical_name.startswith(_ALIKE):
+            return _read_packets(_few_packets(container, stream, file), stream, file)
         return _read_packets(container.demux(stream), stream, file)
+
+
+def _few_packets(container: InputContainer, stream: AudioStream, file: ContentFile) -> Iterator[AnyPacket]:
+    """All packets of the sound of an MP4 or QuickTime file. If its index agrees with the first and the last ones, those
+    between them are not read.
+    """
+    packets = (packet for packet in container.demux(stream) if packet.size)
+    first = list(islice(packets, _ENDS))
+    yield from first
+    for index in read_index([stream], file) or ():
+        last = _last_packets(file) if len(index.offsets) > 2 * _ENDS and index.has(first, 0) else []
+        end = len(index.offsets) - len(last)
+        if last and end > _ENDS and index.has(last, end):
+            yield from index.between(_ENDS, end)
+            yield from last
+            return
+    yield from packets
+
+
+def _last_packets(file: ContentFile) -> list[AnyPacket]:
+    """The last packets of the sound; none if libav cannot seek there."""
+    with suppress(av.FFmpegError), open_container("mov", file) as container:
+        stream = _sound_of(container)
+        container.seek(int(stream.index_entries[-_ENDS].timestamp), stream=stream)
+        return [packet for packet in container.demux(stream) if packet.size]
+    return []
+
+
+def _sound_of(container: InputContainer) -> AudioStream:
+    """The audio stream that ffmpeg would choose. No other is read. Raises FormatError."""
+    stream = container.streams.best("audio")
+    if not isinstance(stream, av.AudioStream) or stream.codec_context is None:
+        raise FormatError("has no sound that can be decoded")
+    for other in container.streams:
+        if other is not stream and hasattr(other, "discard"):  # newer PyAV: pictures need not be read
+            other.discard = av.stream.Discard.all
+    return stream
 
 
 def open_container(demuxer: str, file: ContentFile) -> InputContainer:
@@ -74,23 +119,23 @@ def _read_packets(packets: Any, stream: AudioStream, file: ContentFile) -> tuple
     coding = context.codec.canonical_name  # libav may have several decoders of one coding
     extradata = bytes(context.extradata or b"")
     trial = _Trial(coding, extradata, context.sample_rate or 0, context.channels)
-    length_of: Callable[[Packet[AudioStream]], int] | None = None
+    length_of: Callable[[AnyPacket], int] | None = None
     trim = _Trim()
     offsets, sizes, lengths = array("q"), array("I"), array("I")
-    waiting: list[Packet[AudioStream]] = []
+    waiting: list[AnyPacket] = []
     end = 0
     for packet in packets:
         if not packet.size:
             continue
         if packet.is_corrupt or packet.pos is None or packet.pos < 0 or packet.size > _PACKET_MAX:
             raise FormatError("is damaged or cut short")
-        data = bytes(packet)
-        if coding in _MPEG and not is_frame_header(data):
+        data = b"" if isinstance(packet, IndexedPacket) else bytes(packet)
+        if data and coding in _MPEG and not is_frame_header(data):
             continue  # no frame, such as zeros after the last one: decoders pass over it
-        offset = locate(file, data, packet.pos, end)
-        end = offset + len(data)
+        offset = locate(file, data, packet.pos, end) if data else packet.pos
+        end = offset + packet.size
         offsets.append(offset)
-        sizes.append(len(data))
+        sizes.append(packet.size)
         waiting.append(packet)
         if length_of is None and (trial.decode(data) or len(waiting) == _TRIED_PACKETS):
             length_of = trial.length_of()
@@ -106,8 +151,7 @@ def _read_packets(packets: Any, stream: AudioStream, file: ContentFile) -> tuple
         "rate": trial.rate,
         "channels": trial.channels,
         "sample_format": trial.sample_format,
-        "head": trim.head,
-        "frames": trim.kept,
+        "parts": trim.parts,
     }
     return values, [extradata, offsets.tobytes(), sizes.tobytes(), lengths.tobytes()]
 
@@ -139,16 +183,16 @@ class _Trial:
     def decode(self, data: bytes) -> bool:
         """Decode a packet. Returns True when the format is known: from the third packet on that decodes."""
         try:
-            samples = decode_packet(self._decoder, data, self.sample_format)
+            blocks = decode_packet(self._decoder, data, self.sample_format)
         except av.FFmpegError:
             return False
-        if len(samples):
-            self._length = len(samples)
-            self.rate, self.channels = self._decoder.sample_rate, samples.shape[1]
+        if length := sum(map(len, blocks)):
+            self._length = length
+            self.rate, self.channels = self._decoder.sample_rate, blocks[0].shape[1]
             self._decoded += 1
         return self._decoded == 3
 
-    def length_of(self) -> Callable[[Packet[AudioStream]], int]:
+    def length_of(self) -> Callable[[AnyPacket], int]:
         """A function that returns the samples per channel of each packet in turn. Raises FormatError."""
         if not self._decoded:
             raise FormatError("cannot be decoded: it has no sound")
@@ -166,21 +210,23 @@ class _Trial:
             case "flac":
                 return self._flac_length
             case "alac":
-                return self._duration
+                return self._alac_length
             case coding if coding.startswith("pcm"):
                 width = {"s24": 3}.get(self.sample_format, self._decoder.format.bytes)
                 width = 1 if coding in ("pcm_alaw", "pcm_mulaw") else width
                 return lambda packet: packet.size // (width * self.channels)
         return lambda packet: self._length
 
-    def _flac_length(self, packet: Packet[AudioStream]) -> int:
+    def _flac_length(self, packet: AnyPacket) -> int:
         frame = parse_frame(bytes(packet)[:16], 0, parse_stream_info(self._extradata[-34:], 0, 0), 0)
         if frame is None:
             raise FormatError("a FLAC frame that is damaged")
         return frame.length
 
-    def _duration(self, packet: Packet[AudioStream]) -> int:
-        return round((packet.duration or 0) * packet.time_base * self.rate)
+    def _alac_length(self, packet: AnyPacket) -> int:
+        """A packet that is not full begins with its number of samples. Durations differ from it in edit lists."""
+        header = int.from_bytes(bytes(packet)[:7], "big")  # 19 bits, has_size, 3 bits, size
+        return header >> 1 & 0xFFFFFFFF if header >> 36 & 1 else int.from_bytes(self._extradata[12:16], "big")
 
     def _bits(self) -> int:
         """Bits of a sample, where libav has them as the upper ones of 32."""
@@ -192,27 +238,28 @@ class _Trial:
 
 
 class _Trim:
-    """How many samples libav drops at the begin, and how many it keeps."""
+    """The samples that libav keeps, as parts: [first, number] in the samples of all packets."""
 
     def __init__(self) -> None:
-        self.head = 0
-        self.kept = 0
+        self.parts: list[list[int]] = []
+        self._total = 0
         self._skip = 0
-        self._is_over = False
 
-    def add(self, packet: Packet[AudioStream], length: int) -> int:
+    def add(self, packet: AnyPacket, length: int) -> int:
         """Count the samples of the next packet, and return them."""
         padding = 0
-        if packet.has_sidedata("skip_samples"):
+        if not isinstance(packet, IndexedPacket) and packet.has_sidedata("skip_samples"):
             self._skip, padding = _SKIP_SAMPLES.unpack_from(bytes(packet.get_sidedata("skip_samples")))
         front = length if packet.is_discard else min(self._skip, length)
         self._skip = max(self._skip - length, 0) if packet.is_discard else self._skip - front
         back = padding if padding <= length - front else 0
-        kept = length - front - back
-        if kept and (self._is_over or (front and self.kept)):
-            raise FormatError("has gaps: an edit list of several parts is not supported")
-        if not self.kept:
-            self.head += front if kept else length
-        self.kept += kept
-        self._is_over |= self.kept > 0 and (back > 0 or (kept == 0 and length > 0))
+        if kept := length - front - back:
+            first = self._total + front
+            if self.parts and sum(self.parts[-1]) == first:
+                self.parts[-1][1] += kept
+            else:
+                self.parts.append([first, kept])
+                if len(self.parts) > PARTS_MAX:
+                    raise FormatError(f"has gaps: an edit list of over {PARTS_MAX:,} parts is not supported")
+        self._total += length
         return length

@@ -1,8 +1,8 @@
 """Messages between a process and its decoder: a JSON object, and binary blobs after it.
 
-On the stream a message is the size of the JSON text (32 bits, little-endian), the text, and the blobs; the text lists
-their sizes. Nothing is pickled, so a decoder that an attacker took over can send wrong values only, and sizes over the
-limits end the conversation.
+On the stream a message is the sizes of the JSON text and of all blobs (32 bits each, little-endian), the text, and the
+blobs; the text lists their sizes. Nothing is pickled, so a decoder that an attacker took over can send wrong values
+only, and sizes over the limits end the conversation.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import socket
 import struct
 import time
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from touchfs.extent import Buffer
@@ -19,8 +20,8 @@ from touchfs.extent import Buffer
 TEXT_MAX = 1 << 20
 BLOBS_MAX = 1 << 28
 
-_SIZE = struct.Struct("<I")
-_SMALL = 1 << 16
+_SIZES = struct.Struct("<II")
+_ALIGNMENT = 8  # of the first blob
 _TIMEOUT_MIN = 0.001  # 0 would mean not to wait at all
 # Most messages fit in the socket's buffer, so that their sender does not wait. The system may allow less.
 _BUFFER = 1 << 20
@@ -30,7 +31,7 @@ class Message(NamedTuple):
     """The values of a message, which JSON can hold, and its blobs."""
 
     values: dict[str, Any]
-    blobs: list[bytearray]
+    blobs: list[memoryview]
 
 
 class MessageError(Exception):
@@ -47,18 +48,17 @@ def connect() -> tuple[socket.socket, socket.socket]:
 
 def send(connection: socket.socket, values: dict[str, Any], *blobs: Buffer) -> None:
     """Send a message. Raises OSError; TimeoutError is one."""
-    views = [memoryview(blob) for blob in blobs]
-    text = json.dumps({**values, "blobs": [view.nbytes for view in views]}).encode()
-    # One call for all that is small: each call wakes the other process.
-    small = [_SIZE.pack(len(text)), text]
-    for view in views:
-        if view.nbytes <= _SMALL:
-            small.append(bytes(view))
-            continue
-        connection.sendall(b"".join(small))
-        connection.sendall(view)
-        small.clear()
-    connection.sendall(b"".join(small))
+    views = [memoryview(blob).cast("B") if len(blob) else memoryview(b"") for blob in blobs]
+    sizes = [len(view) for view in views]
+    text = json.dumps({**values, "blobs": sizes}).encode()
+    text = text.ljust(-(-len(text) // _ALIGNMENT) * _ALIGNMENT)
+    left = [memoryview(_SIZES.pack(len(text), sum(sizes)) + text), *filter(None, views)]
+    while left:  # nearly always once: each call wakes the other process
+        sent = connection.sendmsg(left)
+        while left and sent >= len(left[0]):
+            sent -= len(left.pop(0))
+        if left:
+            left[0] = left[0][sent:]
 
 
 def receive(connection: socket.socket, deadline: float | None = None) -> Message:
@@ -66,19 +66,20 @@ def receive(connection: socket.socket, deadline: float | None = None) -> Message
 
     Raises MessageError, and OSError; TimeoutError is one.
     """
-    (size,) = _SIZE.unpack(_exactly(connection, _SIZE.size, deadline))
-    if size > TEXT_MAX:
-        raise MessageError(f"a message of {size} bytes")
+    text_size, blobs_size = _SIZES.unpack(_exactly(connection, _SIZES.size, deadline))
+    if text_size > TEXT_MAX or blobs_size > BLOBS_MAX:
+        raise MessageError(f"a message of {text_size} and {blobs_size} bytes")
+    data = memoryview(_exactly(connection, text_size + blobs_size, deadline))
     try:
-        values = json.loads(_exactly(connection, size, deadline))
+        values = json.loads(bytes(data[:text_size]))
         sizes = values.pop("blobs")
-        total = sum(sizes)
-        is_valid = all(type(size) is int and size >= 0 for size in sizes) and total <= BLOBS_MAX
+        is_valid = all(type(size) is int and size >= 0 for size in sizes) and sum(sizes) == blobs_size
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MessageError("a message that is no JSON object") from error
     if not is_valid:
         raise MessageError("a message with blobs of impossible sizes")
-    return Message(values, [_exactly(connection, size, deadline) for size in sizes])
+    edges = accumulate(sizes, initial=text_size)
+    return Message(values, [data[first:last] for first, last in pairwise(edges)])
 
 
 def _exactly(connection: socket.socket, size: int, deadline: float | None) -> bytearray:

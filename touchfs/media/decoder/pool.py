@@ -17,7 +17,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
@@ -30,6 +31,13 @@ MEMORY = 512 << 20
 
 # Python and the libraries start in 0.3 s. A machine that is busy may need much longer.
 _START_SECONDS = 60.0
+# A child keeps the memory of a request for the next one, up to so many bytes. Getting it anew takes 0.1 ms of 2.
+_KEPT = 1 << 23
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(_KEPT),
+    "MALLOC_TRIM_THRESHOLD_": str(_KEPT),
+}
 # Limit of one range that a child asks for.
 _READ_MAX = 1 << 22
 # Limit of all ranges of one request, in bytes, and in sizes of the content: demuxers go back a few times.
@@ -63,23 +71,25 @@ class DecodePool:
         time than `timeout` + `extra_seconds`, without that of reading `content`; MissingExtraError without the
         libraries; SourceError if no process can be started; the errors of `content`.
         """
-        if self._pid != os.getpid():
-            self._reset()
-        with self._slots:
-            child = self._take()
-            try:
-                answer = child.request({**values, "operation": operation}, blobs, content, self.timeout + extra_seconds)
-            except BaseException:
-                child.kill()  # nobody knows what it would send next
-                raise
-            self._idle.append(child)
-        if isinstance(answer, TouchfsError):
-            raise answer
-        if (message := answer.values.get("error")) is not None:
-            raise FormatError(str(message))
-        if (message := answer.values.get("missing")) is not None:
-            raise MissingExtraError(str(message))
-        return answer
+        with self._lease() as child:
+            answer = child.request({**values, "operation": operation}, blobs, content, self.timeout + extra_seconds)
+        return _checked(answer)
+
+    def request_parts(
+        self, operation: str, values: dict[str, Any], content: Content, extra_seconds: float = 0.0
+    ) -> Iterator[Message]:
+        """Run an operation of `child.py` that has several answers, and yield them. The time limit is for each of them.
+
+        Raises as `request`. The child works only while the next answer is waited for, and is killed if the caller stops
+        before the last one.
+        """
+        seconds = self.timeout + extra_seconds
+        with self._lease() as child:
+            answer = child.request({**values, "operation": operation}, (), content, seconds)
+            while isinstance(answer, Message) and answer.values.get("more") is True:
+                yield answer
+                answer = child.request({"operation": "more"}, (), content, seconds)
+        _checked(answer)
 
     def close(self) -> None:
         """End the idle children. The pool can be used again."""
@@ -91,6 +101,20 @@ class DecodePool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def _lease(self) -> Iterator[_Child]:
+        """A child for the block, once one is free. Raises SourceError."""
+        if self._pid != os.getpid():
+            self._reset()
+        with self._slots:
+            child = self._take()
+            try:
+                yield child
+            except BaseException:
+                child.kill()  # nobody knows what it would send next
+                raise
+            self._idle.append(child)
 
     def _reset(self) -> None:
         """Begin without children. After a fork those of the parent process are dropped, and go on for the parent."""
@@ -107,6 +131,17 @@ class DecodePool:
         return _Child(self._memory)
 
 
+def _checked(answer: Message | TouchfsError) -> Message:
+    """The answer of a child, or the error that it says."""
+    if isinstance(answer, TouchfsError):
+        raise answer
+    if (message := answer.values.get("error")) is not None:
+        raise FormatError(str(message))
+    if (message := answer.values.get("missing")) is not None:
+        raise MissingExtraError(str(message))
+    return answer
+
+
 class _Child:
     def __init__(self, memory: int) -> None:
         self._connection, theirs = connect()
@@ -120,7 +155,7 @@ class _Child:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     cwd="/",  # it keeps no mount busy
-                    env={**os.environ, "PYTHONPATH": _python_path(), "OPENBLAS_NUM_THREADS": "1"},
+                    env={**os.environ, "PYTHONPATH": _python_path(), **_ENVIRONMENT},
                     start_new_session=True,  # Ctrl-C is for us
                 )
         except OSError as error:

@@ -7,6 +7,7 @@ against damage and against the size of the file, and not against other bytes of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 from touchfs.errors import FormatError
@@ -28,7 +29,7 @@ class MediaInfo:
 
     `coding` has libav's names (`pcm_s16le`, `flac`, `mp3`, `aac`, `opus`, …), `container` is that of `containers.py`.
     PCM and native FLAC are in the byte range `offset`, `size`, and need no index; of others `packets` is the index.
-    `file_size` is that of the whole file.
+    `file_size` is that of the whole file. If it has parts that are decoded each by itself, `links` are these, in order.
     """
 
     container: str
@@ -42,6 +43,7 @@ class MediaInfo:
     size: int = 0
     extradata: bytes = b""
     packets: PacketIndex | None = None
+    links: tuple[MediaInfo, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises FormatError for values that no recording has."""
@@ -57,6 +59,15 @@ class MediaInfo:
             raise FormatError(f"{self.channels} channels at {self.rate} Hz: it is damaged, or cannot be sliced")
         if self.packets is not None:
             self.packets.check(self.file_size, self.frames)
+        if self.links and self.frames != sum(link.frames for link in self.links):
+            raise FormatError("the lengths of chained recordings do not add up: it is damaged")
+        if len({self.format, *(link.format for link in self.links)}) > 1:
+            raise FormatError("chained Ogg recordings of several rates, channels or codings are not supported")
+
+    @property
+    def format(self) -> tuple[int, int, str]:
+        """Rate, channels and sample format."""
+        return self.rate, self.channels, self.sample_format
 
     @property
     def seconds(self) -> float:
@@ -70,9 +81,10 @@ class MediaInfo:
 
     @property
     def is_plain_pcm(self) -> bool:
-        """Return whether the bytes `offset`, `size` are the samples, as a WAV file of `sample_format` has them."""
+        """Return whether the bytes `offset`, `size` are all samples, as a WAV file of `sample_format` has them."""
         name = {"u8": "pcm_u8"}.get(self.sample_format, f"pcm_{self.sample_format}le")
-        return self.packets is None and self.coding == name
+        is_whole = self.frames * self.frame_size <= self.size
+        return self.packets is None and self.coding == name and is_whole
 
     @property
     def frame_size(self) -> int:
@@ -84,6 +96,11 @@ class MediaInfo:
         """The sample format of slices if none is requested: that of the source, and 16 bits for lossy codings."""
         return self.sample_format if self.is_lossless or not is_float(self.sample_format) else "s16"
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its indexes take in memory."""
+        return sum(info.packets.nbytes for info in (self, *self.links) if info.packets is not None)
+
     def to_bytes(self) -> bytes:
         """All of it as bytes, for `from_bytes`."""
         index = self.packets
@@ -91,11 +108,17 @@ class MediaInfo:
         values: dict[str, Any] = {name: getattr(self, name) for name in (*_NAMES, *_NUMBERS)}
         values["extradata"] = len(self.extradata)
         values["packets"] = None if index is None else [len(index), len(index.sizes), index.head]
-        return pack_checked(_MAGIC, _VERSION, values, self.extradata, columns)
+        links = [link.to_bytes() for link in self.links]
+        values["links"] = [len(link) for link in links]
+        return pack_checked(_MAGIC, _VERSION, values, self.extradata, *links, columns)
 
     @classmethod
     def from_bytes(cls, data: bytes, file_size: int) -> MediaInfo:
         """Read what `to_bytes` returned, for a file of `file_size` bytes. Raises FormatError."""
+        return cls._parse(data, file_size, may_have_links=True)
+
+    @classmethod
+    def _parse(cls, data: bytes, file_size: int, *, may_have_links: bool) -> MediaInfo:
         values, rest = unpack_checked(data, _MAGIC, _VERSION, _OF)
         try:
             total, end, counts = values["file_size"], int(values["extradata"]), values["packets"]
@@ -103,11 +126,18 @@ class MediaInfo:
                 raise FormatError(f"what is kept of a recording is of a file of {total} bytes, not of {file_size}")
             texts: dict[str, Any] = {name: str(values[name]) for name in _NAMES}
             numbers: dict[str, Any] = {name: int(values[name]) for name in _NUMBERS}
+            edges = list(accumulate(map(int, values.get("links", ())), initial=end))
+            if (len(edges) > 1 and not may_have_links) or edges != sorted(edges):
+                raise damaged(_OF)
+            links = [cls._parse(rest[a:b], file_size, may_have_links=False) for a, b in pairwise(edges)]
             return cls(
                 **texts,
                 **numbers,
                 extradata=rest[:end],
-                packets=None if counts is None else PacketIndex.from_bytes(rest[end:], file_size, *map(int, counts)),
+                packets=None
+                if counts is None
+                else PacketIndex.from_bytes(rest[edges[-1] :], file_size, *map(int, counts)),
+                links=tuple(links),
             )
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise damaged(_OF) from error

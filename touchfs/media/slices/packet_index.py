@@ -63,6 +63,19 @@ class PacketIndex:
         ):
             raise FormatError("its packets do not fit in the file: it is damaged")
 
+    def part(self, first: int, frames: int, before: int, size: int) -> PacketIndex:
+        """The index of the samples `[first, first + frames)`, counted from the first packet, and of up to `before` more
+        before them, in packets of up to `size` bytes together. A packet has one piece.
+        """
+        begin = max(int(np.searchsorted(self.starts, first - before, "right")) - 1, 0)
+        end = int(np.searchsorted(self.starts, first + frames, "left"))
+        sums = np.cumsum(self.sizes[begin:end][::-1], dtype=np.int64)  # an edit list may repeat what is before
+        begin = max(begin, end - int(np.searchsorted(sums, size, "right")))
+        pieces = slice(int(self.first_pieces[begin]), int(self.first_pieces[end]))
+        head = first - int(self.starts[begin])
+        lengths, piece_counts = self.lengths[begin:end].copy(), self.piece_counts[begin:end].copy()
+        return PacketIndex(self.offsets[pieces].copy(), self.sizes[pieces].copy(), piece_counts, lengths, head)
+
     @property
     def nbytes(self) -> int:
         """Bytes that it takes in memory."""

@@ -27,6 +27,8 @@ from touchfs.media.slices.packet_index import PacketIndex
 _RESERVOIR = 511
 _MP3_HEADER_MAX = 38  # header 4, checksum 2, side information up to 32: none of it is reservoir
 _MP3_OVERLAP = 2
+# Nothing needs more than that before a span
+PREROLL_SECONDS_MAX = 4
 _PACKETS = {"vorbis": 1, "aac": 3}
 _SECONDS = {"opus": 3, "amr_nb": 3, "amr_wb": 3}
 _HE_AAC_LENGTH = 2048  # samples of a packet, which is 1024 or 960 without bands of high frequencies

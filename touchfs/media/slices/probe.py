@@ -17,17 +17,21 @@ from touchfs.errors import FormatError
 from touchfs.extent import Content, Reads, drive
 from touchfs.format import wav
 from touchfs.media.coding import flac_frames, ogg, w64
+from touchfs.media.coding.adpcm import ADPCM, ADPCM_BITS, build_adpcm_format
 from touchfs.media.coding.sample_format import format_of_bits, format_of_wav
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.containers import DEMUXERS, detect
 from touchfs.media.slices.media_info import MediaInfo
 from touchfs.media.slices.packet_index import PacketIndex
+from touchfs.media.slices.preroll import PREROLL_SECONDS_MAX
 from touchfs.media.slices.reading import Exactly
 
 # libav's names by codec of a WAV and bytes of a sample
 _G711 = {(wav.ALAW, 1): "pcm_alaw", (wav.MULAW, 1): "pcm_mulaw"}
 # A child has a second more for so many bytes. An hour of AMR has 6 MB in 180,000 packets, and takes 2 s.
 _BYTES_A_SECOND = 2e6
+# A WAV that says to have more than its file must be one whose size fits in 32 bits.
+_DATA_MAX = 1 << 32
 # type and size of a block of metadata; the last one has bit 7 set
 _FLAC_BLOCK_HEADER, _FLAC_LAST, _FLAC_BLOCKS_MAX = 4, 0x80, 1000
 # The smallest frame: a header of 6 bytes, a constant of 1 byte for each channel, and a checksum of 2
@@ -40,24 +44,30 @@ def probe(content: Content, pool: DecodePool) -> MediaInfo:
     container, begin = drive(detect(size), Exactly(content))
     match container:
         case "wav" | "w64":
-            header = drive(wav.scan(size) if container == "wav" else w64.scan(size), Exactly(content))
+            header = drive(wav.scan_cut(size) if container == "wav" else w64.scan(size), Exactly(content))
             return _pcm(header, container, size) or _demuxed(content, container, pool)
         case "flac":
             return drive(_flac(begin, size), Exactly(content))
         case "ogg":
-            return _ogg(drive(ogg.scan(size), Exactly(content)), size)
+            return _chain([_ogg(audio, size) for audio in drive(ogg.scan(size), Exactly(content))])
     return _demuxed(content, container, pool)
 
 
 def _pcm(header: wav.Wav, container: str, size: int) -> MediaInfo | None:
-    """The recording of a WAV of PCM, floats or G.711; None for other codings."""
+    """The recording of a WAV of PCM, floats, G.711 or ADPCM; None for other codings. If the file is cut short, the
+    recording has the length that its header states, and samples that are missing are an error when they are read.
+    """
     width, found = (header.bits + 7) // 8, format_of_wav(header.codec, header.bits)
     if found is not None:
         coding, sample_format = "pcm_u8" if found == "u8" else f"pcm_{found}le", found
     elif (header.codec, width) in _G711:
         coding, sample_format = _G711[header.codec, width], "s16"
+    elif header.codec in ADPCM:
+        return _adpcm(header, container, size)
     else:
         return None
+    if header.data_size > _DATA_MAX and header.data_size > size:
+        raise FormatError(f"the data should have {header.data_size} bytes and is cut short", offset=size)
     return MediaInfo(
         container=container,
         coding=coding,
@@ -67,7 +77,33 @@ def _pcm(header: wav.Wav, container: str, size: int) -> MediaInfo | None:
         frames=header.data_size // (width * header.channels),
         file_size=size,
         offset=header.data_offset,
-        size=header.data_size,
+        size=min(header.data_size, size - header.data_offset),
+    )
+
+
+def _adpcm(header: wav.Wav, container: str, size: int) -> MediaInfo:
+    """Each block is a packet, also the last one, which may be shorter."""
+    coding, samples_of = ADPCM[header.codec]
+    full, rest = divmod(min(header.data_size, size - header.data_offset), max(header.block_size, 1))
+    lengths = [samples_of(bytes_, header.channels) for bytes_ in (header.block_size, rest)]
+    if header.bits != ADPCM_BITS or min(header.block_size, lengths[0]) <= 0:
+        raise FormatError(f"ADPCM of {header.bits} bits in blocks of {header.block_size} bytes is not supported")
+    blocks = full + (lengths[1] > 0)
+    sizes = np.full(blocks, header.block_size, np.uint32)
+    counts = np.full(blocks, lengths[0], np.uint32)
+    if blocks > full:
+        sizes[-1], counts[-1] = rest, lengths[1]
+    offsets = header.data_offset + header.block_size * np.arange(blocks, dtype=np.int64)
+    return MediaInfo(
+        container=container,
+        coding=coding,
+        rate=header.rate,
+        channels=header.channels,
+        sample_format="s16",
+        frames=int(counts.sum(dtype=np.int64)),
+        file_size=size,
+        extradata=build_adpcm_format(header),
+        packets=PacketIndex(offsets, sizes, np.ones(blocks, np.uint32), counts, 0),
     )
 
 
@@ -129,6 +165,15 @@ def _ogg(audio: ogg.OggAudio, size: int) -> MediaInfo:
     )
 
 
+def _chain(links: list[MediaInfo]) -> MediaInfo:
+    """The recording of all links, one after another: recordings of a chain, or parts of an edit list."""
+    links = [link for link in links if link.frames] or links[:1]
+    if len(links) == 1:
+        return links[0]
+    frames = sum(link.frames for link in links)
+    return replace(links[0], frames=frames, extradata=b"", packets=None, links=tuple(links))
+
+
 def _demuxed(content: Content, container: str, pool: DecodePool) -> MediaInfo:
     if container not in DEMUXERS:
         raise FormatError(f"a {container} file whose coding is not supported")
@@ -136,23 +181,28 @@ def _demuxed(content: Content, container: str, pool: DecodePool) -> MediaInfo:
     values, blobs = pool.request("demux", request, content=content, extra_seconds=content.size / _BYTES_A_SECOND)
     try:
         extradata, offsets, sizes, lengths = blobs
-        index = PacketIndex(
+        whole = PacketIndex(
             np.frombuffer(offsets, "<i8"),
             np.frombuffer(sizes, "<u4"),
             np.ones(len(sizes) // 4, np.uint32),
             np.frombuffer(lengths, "<u4"),
-            int(values["head"]),
+            0,
         )
-        return MediaInfo(
+        info = MediaInfo(
             container=container,
             coding=str(values["coding"]),
             rate=int(values["rate"]),
             channels=int(values["channels"]),
             sample_format=str(values["sample_format"]),
-            frames=int(values["frames"]),
+            frames=0,
             file_size=content.size,
             extradata=bytes(extradata),
-            packets=index,
         )
+        parts = [(int(first), int(frames)) for first, frames in values["parts"]]
+        if len(parts) == 1:
+            return replace(info, packets=replace(whole, head=parts[0][0]), frames=parts[0][1])
+        before = info.rate * PREROLL_SECONDS_MAX
+        links = [replace(info, packets=whole.part(*part, before, content.size), frames=part[1]) for part in parts]
+        return _chain([*links, info])
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError("cannot be demuxed: the decoder sends nonsense") from error

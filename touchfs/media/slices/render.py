@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.errors import UsageError
-from touchfs.extent import Content, Extent, Memory, Rope, Source
+from touchfs.extent import Content
 from touchfs.media.coding.sample_format import convert_samples, dtype, is_float, pack, wav_header
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.slices.media_info import MediaInfo
@@ -63,17 +63,6 @@ def render_samples(pcm: PcmSlice, sample_format: str, pool: DecodePool, renderin
     if rate != pcm.rate or rendering.file == "flac":
         return _converted(chosen, rate, target, rendering.file, pool)
     return _wav(PcmSlice(convert_samples(chosen.samples, chosen.sample_format, target), rate, target))
-
-
-def pcm_slice(source: Source, offset: int, info: MediaInfo, first: int, length: int) -> Content | None:
-    """A WAV of plain PCM that copies nothing: a header, and an extent of a source, where the recording begins at byte
-    `offset`. None if the recording is not plain PCM.
-    """
-    if not info.is_plain_pcm:
-        return None
-    size = max(min(length, info.frames - first), 0) * info.frame_size
-    header = wav_header(size, info.rate, info.channels, info.sample_format)
-    return Rope((Memory(header), Extent(source, offset + info.offset + first * info.frame_size, size)))
 
 
 def _wav(pcm: PcmSlice) -> bytes:

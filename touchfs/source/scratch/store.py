@@ -34,7 +34,8 @@ import platformdirs
 from touchfs.errors import SourceError, UntrustedError, UsageError
 from touchfs.extent import Buffer
 from touchfs.posix.trust import open_trusted_unique
-from touchfs.source.scratch_space import Space, converted_errors
+from touchfs.source.scratch.behind import BEHIND
+from touchfs.source.scratch.space import Space, converted_errors
 
 DIRECTORY_VARIABLE, SIZE_VARIABLE = "TOUCHFS_SCRATCH_DIR", "TOUCHFS_SCRATCH_SIZE"
 # Space reserved at most beyond what is needed and an eighth: otherwise each written block would need a reservation.
@@ -69,6 +70,10 @@ class ScratchFile:
     def exists(self) -> bool:
         """True if the file is still in the store."""
         return os.fstat(self._descriptor).st_nlink > 0
+
+    def fileno(self) -> int:
+        """Return the descriptor that holds the lock."""
+        return self._descriptor
 
     def close(self) -> None:
         """Release the lock, so that the file may be evicted."""
@@ -149,11 +154,12 @@ class Scratch:
             if self.kept(name) is None:
                 self._write_value(descriptor, name, value)
 
-    def kept_or_made(self, name: str, make: Callable[[], bytes]) -> bytes:
+    def kept_or_made(self, name: str, make: Callable[[], Buffer]) -> Buffer:
         """Return the value of this name. If it is missing, make it and keep it.
 
-        Waits if another process or thread is making it, so it is made once. If the store has no room or cannot be used,
-        the value is made and not kept. Raises what `make` raises.
+        Waits if another process or thread is making it, so it is made once. It is written behind the answer, and others
+        wait for that. If the store has no room or cannot be used, the value is made and not kept. Raises what `make`
+        raises.
         """
         with ExitStack() as stack:
             descriptor = None
@@ -163,11 +169,11 @@ class Scratch:
                 descriptor = stack.enter_context(self._space.unfinished_file(name + _VALUE))
                 if (value := self.kept(name)) is not None:
                     return value
-            value = make()
+            made = make()
             if descriptor is not None:
-                with suppress(SourceError), converted_errors(self.directory):
-                    self._write_value(descriptor, name, value)
-            return value
+                lock = stack.pop_all()
+                BEHIND.do(len(made), lambda: self._write_locked(lock, descriptor, name, made))
+            return made
 
     def stored(self) -> list[str]:
         """Return the paths of all complete files, sorted."""
@@ -201,6 +207,10 @@ class Scratch:
             raise SourceError(message, path=scratch_file.path)
         return scratch_file
 
+    def _write_locked(self, lock: ExitStack, descriptor: int, name: str, value: Buffer) -> None:
+        with suppress(SourceError), converted_errors(self.directory), lock:
+            self._write_value(descriptor, name, value)
+
     def _write_value(self, descriptor: int, name: str, value: Buffer) -> None:
         self._space.reserve(descriptor, name + _VALUE, _HEADER.size + len(value))
         with open(descriptor, "wb", closefd=False) as file:
@@ -218,6 +228,8 @@ class Scratch:
 
 def _open(path: str) -> int | None:
     """Open a complete file and set its access time; None if it does not exist or is not trusted."""
+    if not os.path.lexists(path):  # most are missing when they are needed first, and this takes a tenth of an open
+        return None
     try:
         descriptor = open_trusted_unique(path, os.O_RDWR)
     except (FileNotFoundError, UntrustedError):

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from touchfs.errors import SourceError, UntrustedError
 from touchfs.posix.atomic import TEMPORARY_PREFIX
-from touchfs.posix.trust import check_trusted_directory, check_trusted_file, make_directory, open_for_update
-from touchfs.source.scratch_account import Account
+from touchfs.posix.trust import check_trusted_file, make_directory, open_for_update
+from touchfs.source.scratch.account import Account
 
 # Default limit in bytes; never more than half of the disk space available to the store.
 SIZE_DEFAULT = 50 * 10**9
@@ -66,10 +66,12 @@ class Space:
         At the end the file is removed if it was not completed.
         """
         path = self._unfinished(file)
-        make_directory(self.directory)
-        check_trusted_directory(self.directory)
         while True:
-            descriptor = open_for_update(path, os.O_RDWR)
+            try:
+                descriptor = open_for_update(path, os.O_RDWR)
+            except FileNotFoundError:
+                make_directory(self.directory)
+                continue
             try:
                 if _try_lock(descriptor) and _is_at(descriptor, path):
                     break
