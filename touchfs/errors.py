@@ -2,9 +2,12 @@
 
     TouchfsError
     ├── UsageError        a command, option or value is wrong: change it
-    │   └── ExistsError   an iterator of that name exists
+    │   ├── ExistsError   an iterator of that name exists
+    │   └── ArgumentValueError, ArgumentTypeError   also a ValueError, a TypeError
     ├── NotFoundError     no such source, path, sample or field
+    │   └── MissingFileError   also a FileNotFoundError
     ├── FormatError       a file is damaged, or not what it claims to be: repair it or make it again
+    │   └── CacheFormatError, CorruptVideoError   also a ValueError, a RuntimeError
     ├── ChangedError      a file is no longer the one that was indexed or opened: index again, mount again
     ├── SourceError       the bytes cannot be read now: permissions, disk, network
     │   ├── SourceTimeoutError
@@ -58,12 +61,32 @@ class ExistsError(UsageError):
     """An iterator of that name exists."""
 
 
+class ArgumentValueError(UsageError, ValueError):
+    """An argument has a wrong value."""
+
+
+class ArgumentTypeError(UsageError, TypeError):
+    """An argument has a wrong type."""
+
+
 class NotFoundError(TouchfsError):
     """No such source, path, sample or field."""
 
 
+class MissingFileError(NotFoundError, FileNotFoundError):
+    """No such file."""
+
+
 class FormatError(TouchfsError):
     """A file is damaged, or not what it claims to be."""
+
+
+class CacheFormatError(FormatError, ValueError):
+    """A cache is damaged, of another version, or not the one that is wanted: rebuild it."""
+
+
+class CorruptVideoError(FormatError, RuntimeError):
+    """A video cannot be decoded."""
 
 
 class ChangedError(TouchfsError):
@@ -128,7 +151,7 @@ class map_os_errors:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not isinstance(error, TouchfsError):
             raise os_error(error, self._path, self._problem) from error
 
 

@@ -48,16 +48,26 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-def open(path: str | os.PathLike[str], *, audio_root: str | os.PathLike[str] | None = None) -> OpenDataset[Sample]:
+def open(
+    path: str | os.PathLike[str],
+    *,
+    audio_root: str | os.PathLike[str] | None = None,
+    key_column: str | None = None,
+    layout: str | None = None,
+    features: str | None = None,
+) -> OpenDataset[Sample]:
     """Open the dataset at `path`: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
 
     `audio_root` is the directory of the audio that JSON lines and Kaldi's directories name. No file outside is opened.
+    Of tables, `key_column` is the column with the keys of rows, `layout` is "flat" or "nested", and `features` is the
+    JSON of the types of columns.
 
     Raises UsageError, NotFoundError or FormatError for a source that is no dataset, and SourceError where no index can
     be written.
     """
     root = None if audio_root is None else os.path.abspath(os.fspath(audio_root))
-    options = Options(limits=Limits(audio_root=root))
+    limits = Limits(audio_root=root)
+    options = Options(limits=limits, key_column=key_column, layout=layout, features=features)
     return OpenDataset(DatasetSamples(open_dataset(os.fspath(path), options=options)))
 
 

@@ -16,11 +16,13 @@ from touchfs.form.beside import WHOLE, Beside, pcm_of, piece_of, span_of
 from touchfs.form.plain import BYTES
 from touchfs.form.recordings import Decoded, Pcm, piece_detail
 from touchfs.form.unmeasured import Unmeasured
+from touchfs.form.video.video_span import VideoSpan
 from touchfs.format.metainfo import Metainfo
 from touchfs.media.duration import AudioInfo
-from touchfs.media.extensions import can_be_cut, recordings_among
+from touchfs.media.extensions import can_be_cut, is_video, recordings_among
 from touchfs.segments.packed_times import pack_times, seconds_of
 from touchfs.segments.segment import Segment, Spanned
+from touchfs.segments.times import Times
 
 NO_METAINFO = Metainfo(key=None, text=None, rate=None, fields={})
 
@@ -136,6 +138,16 @@ class UnmeasuredRecording:
 Recording = StoredRecording | UnmeasuredRecording
 
 
+def video_piece(video: Field, recording: Recording | None, times: Spanned, note: str) -> Field:
+    """The part of a video of a segment with these times, whose samples are those of the recording, as an MP4."""
+    if isinstance(recording, StoredRecording) and isinstance(times, Times) and times.in_samples:
+        first, length, _ = times.span(recording.rate, recording.length)
+        times = Times(first / recording.rate, (first + length) / recording.rate)
+    form, detail = VideoSpan(), pack_times(times)
+    own, detail = span_of(form, video.detail, detail) if video.form is WHOLE else (form, detail)
+    return replace(video, form=own, extension="mp4", note=note, detail=detail)
+
+
 class SampleSegments(NamedTuple):
     """The segments of a sample, the name of the rule that found them, and the field of the sample that has them."""
 
@@ -169,6 +181,11 @@ class StoredSample(_WithOrigin):
     is_keyed: bool = True
     recording: Recording | None = None
     listed: SampleSegments | None = None
+
+
+def video_in(sample: StoredSample) -> Field | None:
+    """The field of a sample that is a video by its extension, the first of several; None if there is none."""
+    return next((f for f in sample.fields.values() if f.form in (BYTES, WHOLE) and is_video(f.extension)), None)
 
 
 def recording_in(sample: StoredSample) -> Recording | None:

@@ -27,8 +27,8 @@ from touchfs.select.survivors import SUFFIX, survivors_directory
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.source.decompressed import scratch_name
 from touchfs.source.fingerprint import parse_files
-from touchfs.source.scratch import Scratch
-from touchfs.source.scratch_space import is_used
+from touchfs.source.scratch.space import is_used
+from touchfs.source.scratch.store import Scratch
 from touchfs.store.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
 
 INDEX, SCRATCH, VALUES, STATE, LOG, WHERE = "index", "scratch", "values", "state", "log", "where"

@@ -12,12 +12,15 @@ import operator
 import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
-from touchfs.catalog.columns import omit
+from touchfs.catalog.columns import TableColumns, omit
+from touchfs.catalog.derived import DERIVED, Implied
 from touchfs.catalog.key_endings import NO_ENDINGS, Endings, parse_endings
+from touchfs.catalog.row_table import RowTable
 from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, SHOWN, STORED, UNKEYED, Table
 from touchfs.errors import ChangedError, FormatError, NotFoundError, map_os_errors
 from touchfs.format.arrow import ipc as arrow_ipc
@@ -36,6 +39,8 @@ class FileKind:
     """A kind of file: the field of a sample that it shows, the shard's file that holds it (`source`), and its form.
 
     `rate` in Hz and `channels` are those of recordings whose lengths are in the column `frames`; 0 for all other files.
+    `name` is the path of its files if the catalog does not store names: a slash at its beginning stands for the ordinal
+    in 8 digits.
     """
 
     field: str
@@ -44,10 +49,30 @@ class FileKind:
     note: str = ""
     rate: int = 0
     channels: int = 0
+    name: str = ""
 
 
 _NUMBER_COLUMNS = ("kind", "ordinal", "part", "offset", "length", "size", "frames", "suffix")
 _NUMBERS = struct.Struct(f"{len(_NUMBER_COLUMNS)}q")
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The column of a table with class labels: the file of the shard, the number of the column, and the names of the
+    labels by their values.
+    """
+
+    source: str
+    column: int
+    names: tuple[str, ...]
+
+
+def _parse_labels(value: Any) -> Labels:
+    """Labels from their JSON value. Raises TypeError or ValueError."""
+    source, column, names = value["source"], operator.index(value["column"]), tuple(value["names"])
+    if column < 0 or not all(isinstance(text, str) for text in (source, *names)):
+        raise ValueError("no labels")
+    return Labels(source, column, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +84,7 @@ class Facts:
     `seconds` is the total duration of the recordings of `timed` samples; the duration of others is not known. Those of
     `unmeasured` samples can be found: indexing looked at no more than their headers. With
     `keys_are_paths`, samples are shown under `names.plain_path` of their keys. `digest` is the digest of pieces of the
-    files (`touchfs.catalog.ends`), or empty.
+    files (`touchfs.catalog.ends`), or empty. `labels` are the class labels of a table.
     """
 
     files: Files
@@ -75,6 +100,7 @@ class Facts:
     endings: Endings = NO_ENDINGS
     segments: int = 0
     unmeasured: int = 0
+    labels: Labels | None = None
 
 
 def encode_key(key: str) -> bytes:
@@ -193,23 +219,31 @@ class _Tree:
         return nodes, parents, spans
 
 
-def write_catalog(
-    path: str, tables: Mapping[str, Mapping[str, arrow_ipc.Column]], kinds: Sequence[FileKind], facts: Facts
-) -> None:
+def write_catalog(path: str, tables: Mapping[str, TableColumns], kinds: Sequence[FileKind], facts: Facts) -> None:
     """Write a catalog atomically. `kinds` excludes the directory, so kind 1 in a table is `kinds[0]`."""
     schema, stored, omitted = omit(list(tables.values()))
     header = {
         "version": VERSION,
         # By view, the number of children of its directory: their parent is row 0, which is also its own parent.
-        "views": {view: int(np.count_nonzero(np.asarray(table["parent"]) == 0)) - 1 for view, table in tables.items()},
+        "views": {view: _top(table) for view, table in tables.items()},
         "omitted": omitted,
-        "kinds": [asdict(kind) for kind in kinds],
+        # No other catalogs than those of tables have names of kinds.
+        "kinds": [{name: value for name, value in asdict(kind).items() if name != "name" or value} for kind in kinds],
         **asdict(facts),
         "files": build_files(facts.files),
     }
+    if facts.labels is None:  # as in catalogs from before there were tables
+        del header["labels"]
     with atomic_own_file(path) as file:
         for piece in arrow_ipc.build_file(schema, stored, {"touchfs": json.dumps(header)}):
             file.write(piece)
+
+
+def _top(table: TableColumns) -> int:
+    """The number of children of a view's directory, which is row 0."""
+    if isinstance(table["parent"], Implied):  # what is of no sample is in it, and each sample has a directory
+        return int(np.count_nonzero(np.asarray(table["ordinal"]) == NO_SAMPLE)) - 1
+    return int(np.count_nonzero(np.asarray(table["parent"]) == 0)) - 1
 
 
 class Catalog:
@@ -238,15 +272,18 @@ class Catalog:
             omitted = header.pop("omitted")
             self.kinds = [FileKind(**kind) for kind in header.pop("kinds")]
             for kind in self.kinds:
-                *texts, rate, channels = astuple(kind)
-                numbers = all(type(number) is int and number >= 0 for number in (rate, channels))
+                numbers = all(type(number) is int and number >= 0 for number in (kind.rate, kind.channels))
+                texts = kind.field, kind.source, kind.form, kind.note, kind.name
                 if not numbers or not all(isinstance(text, str) for text in texts):
                     raise TypeError("a kind does not have strings and two numbers")
             files = parse_files(header.pop("files"))
             endings = parse_endings(header.pop("endings"))
-            self.facts = Facts(files=files, **header, endings=endings)
+            labels = _parse_labels(header.pop("labels")) if "labels" in header else None
+            self.facts = Facts(files=files, **header, endings=endings, labels=labels)
             paths = self.facts.keys_are_paths
-            self.tables = {view: Table(batch, top, omitted, paths, path) for (view, top), batch in views}
+            names = [kind.name for kind in self.kinds]
+            table = RowTable if omitted.get("name") == DERIVED["name"] else Table
+            self.tables = {view: table(batch, top, omitted, paths, path, names) for (view, top), batch in views}
         except FormatError as error:
             raise FormatError(f"{error.message}: index with --force", path=path, offset=error.offset) from error
         except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:

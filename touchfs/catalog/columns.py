@@ -1,8 +1,9 @@
 """Compact storage for the columns of a catalog's tables: a column that can be computed is omitted.
 
 A column is omitted if all its values are equal or follow from a rule (`_RULES`) in all tables of a catalog, as they
-share a schema. For columns about files, the values of directories do not count. Numbers take as few bytes as the
-largest one needs. So JSON lines in the order of their keys cost a name, an offset and a length each.
+share a schema. For columns about files, the values of directories do not count. Tables whose files are named by
+ordinals have more rules (`touchfs.catalog.derived`). Numbers take as few bytes as the largest one needs. So JSON lines
+in the order of their keys cost a name, an offset and a length each.
 
 An omitted column takes no memory either: it is read as a view of one number, or as a `range`.
 """
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.catalog.derived import DERIVED, DerivedNumbers, Implied, KindOrder, Parents, Suffixes
 from touchfs.errors import FormatError
 from touchfs.format.arrow import ipc as arrow_ipc
 
@@ -25,8 +27,8 @@ TEXTS = ("name", "key", "inline")
 _NATURAL = frozenset({"parent", "kind", "ordinal", "part", "suffix", "keyed", "order"})
 _OF_FILES = frozenset({"part", "size", "frames", "suffix", "keyed"})
 
-TableColumns: TypeAlias = Mapping[str, arrow_ipc.Column]
-Numbers: TypeAlias = Sequence[int]  # a memoryview or a range
+TableColumns: TypeAlias = Mapping[str, arrow_ipc.Column | Implied]
+Numbers: TypeAlias = Sequence[int]  # a memoryview, a range or `DerivedNumbers`
 # By omitted column, its constant value or the name of its rule; "" for texts that are all empty.
 Omitted: TypeAlias = dict[str, int | str]
 
@@ -67,12 +69,15 @@ def omit(tables: Sequence[TableColumns]) -> tuple[dict[str, str], list[dict[str,
     """Return the types of the columns to store, the tables with these columns only, and the omitted columns."""
     omitted: Omitted = {}
     schema: dict[str, str] = {}
-    for name in TEXTS:
+    implied = {name for name in DERIVED if all(isinstance(table[name], Implied) for table in tables)}
+    omitted.update((name, DERIVED[name]) for name in DERIVED if name in implied)
+    for name in (name for name in TEXTS if name not in implied):
         if name != "name" and all(len(_text(table, name).data) == 0 for table in tables):
             omitted[name] = ""
         else:
             schema[name] = "binary"
-    for name in NUMBERS:
+    stored = [name for name in NUMBERS if name not in implied]
+    for name in stored:
         columns = [_numbers(table, name) for table in tables]
         rule = _RULES.get(name)
         counted = [c[_files(t)] if name in _OF_FILES else c for c, t in zip(columns, tables, strict=True)]
@@ -80,7 +85,7 @@ def omit(tables: Sequence[TableColumns]) -> tuple[dict[str, str], list[dict[str,
         high = max((int(each.max()) for each in counted if len(each)), default=0)
         if rule is not None and all(map(rule[1], tables)):
             omitted[name] = rule[0]
-        elif low == high:
+        elif low == high and (schema or name != stored[-1]):  # a batch without columns would have no rows
             omitted[name] = low
         else:
             schema[name] = next(t for t in _TYPES if np.iinfo(t).min <= low and high <= np.iinfo(t).max)
@@ -94,8 +99,14 @@ def _narrowed(table: TableColumns, name: str, kind: str) -> arrow_ipc.Column:
     return (np.where(_files(table), column, 0) if name in _OF_FILES else column).astype(kind)
 
 
-def restore(batch: arrow_ipc.Batch, omitted: Omitted) -> tuple[dict[str, Numbers], dict[str, arrow_ipc.BinaryColumn]]:
-    """Return all columns of a table: numbers and texts. Raises FormatError if one is missing or invalid."""
+def restore(
+    batch: arrow_ipc.Batch, omitted: Omitted, kind_names: Sequence[str] = ()
+) -> tuple[dict[str, Numbers], dict[str, arrow_ipc.BinaryColumn]]:
+    """Return all columns of a table: numbers and texts. Raises FormatError if one is missing or invalid.
+
+    Texts that are derived are empty: `touchfs.catalog.row_table` has them.
+    """
+    derived = {name for name, rule in DERIVED.items() if omitted.get(name) == rule}
     numbers: dict[str, Numbers] = {}
     for name in NUMBERS:
         value = omitted.get(name)
@@ -106,17 +117,33 @@ def restore(batch: arrow_ipc.Batch, omitted: Omitted) -> tuple[dict[str, Numbers
             numbers[name] = _view(column)
         elif type(value) is int and (0 if name in _NATURAL else -(2**63)) <= value < 2**63:
             numbers[name] = _repeated(value, batch.rows).data
-        elif name not in _RULES or value != _RULES[name][0]:
+        elif name not in derived and (name not in _RULES or value != _RULES[name][0]):
             raise FormatError(f"column {name!r} of the catalog is omitted by an unknown rule")
     for name, value in omitted.items():
         if name in _RULES and value == _RULES[name][0]:
             numbers[name] = _RULES[name][2](batch.rows, numbers)
+    if "suffix" in derived:
+        numbers["suffix"] = Suffixes(numbers["kind"], [0, *map(_suffix_size, kind_names)])
+    if "parent" in derived:
+        numbers["parent"] = Parents(numbers["ordinal"])
+    if "order" in derived:
+        numbers["order"] = KindOrder(numbers["ordinal"], numbers["kind"])
     empty = arrow_ipc.BinaryColumn(_repeated(0, batch.rows + 1), memoryview(b""))
-    return numbers, {name: empty if omitted.get(name) == "" else _text(batch.columns, name) for name in TEXTS}
+    return numbers, {
+        name: empty if omitted.get(name) == "" or name in derived else _text(batch.columns, name) for name in TEXTS
+    }
+
+
+def _suffix_size(name: str) -> int:
+    """What a name of `FileKind` adds to a key: `/.jpg` four bytes, `//image.jpg` ten, `ERROR.txt` four."""
+    ending = name[1:] if name.startswith("/") else "." + name.rpartition(".")[2]
+    return len(ending.encode("utf-8", "surrogateescape"))
 
 
 def take(column: Numbers, places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the values at these places, shape `places.shape`."""
+    if isinstance(column, DerivedNumbers):
+        return column.take(places)
     return places + column.start if isinstance(column, range) else np.asarray(column)[places].astype(np.int64)
 
 
@@ -127,7 +154,7 @@ def as_array(column: Numbers) -> NDArray[np.integer[Any]]:
 
 def _numbers(columns: TableColumns, name: str) -> arrow_ipc.Integers:
     column = columns.get(name)
-    if column is None or isinstance(column, arrow_ipc.BinaryColumn):
+    if column is None or isinstance(column, arrow_ipc.BinaryColumn | Implied):
         raise FormatError(f"column {name!r} of the catalog is missing or has another type")
     return column
 

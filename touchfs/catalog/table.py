@@ -26,18 +26,21 @@ A catalog omits columns that can be computed (`touchfs.catalog.columns`).
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.columns import Omitted, as_array, restore, take
+from touchfs.catalog.derived import NO_SAMPLE
 from touchfs.errors import FormatError
 from touchfs.format.arrow import ipc as arrow_ipc
 from touchfs.names import plain_path
 
+__all__ = ["DIRECTORY", "IN_PATH", "NO_SAMPLE", "SHOWN", "STORED", "UNKEYED", "Table"]
+
 DIRECTORY = 0
-NO_SAMPLE = 2**32 - 1
 UNKEYED, IN_PATH, STORED, SHOWN = range(4)
 
 
@@ -76,9 +79,15 @@ class Table:
     )
 
     def __init__(
-        self, batch: arrow_ipc.Batch, top: int, omitted: Omitted, keys_are_paths: bool, path: str = ""
+        self,
+        batch: arrow_ipc.Batch,
+        top: int,
+        omitted: Omitted,
+        keys_are_paths: bool,
+        path: str = "",
+        kind_names: Sequence[str] = (),
     ) -> None:
-        numbers, texts = restore(batch, omitted)
+        numbers, texts = restore(batch, omitted, kind_names)
         self.path_of_catalog = path
         self.rows = batch.rows
         self._top = top

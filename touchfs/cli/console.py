@@ -14,14 +14,23 @@ import click
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import available_cpus
 from touchfs.dataset import Dataset
-from touchfs.errors import NotFoundError, UsageError
+from touchfs.errors import FormatError, NotFoundError, UsageError, map_os_errors
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
-from touchfs.shard.options import FIRST_DOT, FIRST_RULE, LAST_DOT, SEGMENT_RULES, Decompress, Options
+from touchfs.shard.options import (
+    FIRST_DOT,
+    FIRST_RULE,
+    FLAT,
+    LAST_DOT,
+    NESTED,
+    SEGMENT_RULES,
+    Decompress,
+    Options,
+)
 from touchfs.shard.other_formats import refuse_remote
 from touchfs.source.data import find_type
-from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE, parse_size
+from touchfs.source.scratch.store import DIRECTORY_VARIABLE, SIZE_VARIABLE, parse_size
 from touchfs.tree.tree import Entry, Tree
 
 
@@ -110,6 +119,7 @@ segments_option = click.option(
     type=click.Choice(SEGMENT_RULES),
     default=FIRST_RULE,
     metavar="RULE",
+    show_default=False,
     help="Where segments come from: a rule of docs/segments.md, or none. [default: the first that finds some]",
 )
 
@@ -121,6 +131,52 @@ audio_root_option = click.option(
     metavar="DIR",
     help="Directory of audio that JSON lines and Kaldi's directories name. No file outside is opened.",
 )
+
+
+def _features_text(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    if path is None:
+        return None
+    from touchfs.features.json_form import parse_features
+
+    with map_os_errors(path), open(path, encoding="utf-8", errors="surrogateescape") as file:
+        text = file.read()
+    try:
+        parse_features(text)
+    except FormatError as error:
+        raise error.at(path) from None
+    return text
+
+
+def features_option(*, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option `--features`. The command gets the text of the file, or None."""
+    return click.option(
+        "--features",
+        type=click.Path(exists=True, dir_okay=False),
+        required=required,
+        callback=_features_text,
+        metavar="FILE",
+        help="JSON with the types of a table's columns (docs/caches.md).",
+    )
+
+
+def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options for tables. The command gets them as `key_column`, `layout` and `features`."""
+    for decorate in (
+        features_option(),
+        click.option(
+            "--layout",
+            type=click.Choice([FLAT, NESTED]),
+            help="Files of a table: KEY.EXT, or KEY/COLUMN.EXT. [default: flat if one column has files]",
+        ),
+        click.option(
+            "--key",
+            "key_column",
+            metavar="COLUMN",
+            help="Column with the keys of a table's rows. [default: the first of id, key, __key__]",
+        ),
+    ):
+        function = decorate(function)
+    return function
 
 
 def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,6 +191,7 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @segments_option
     @audio_root_option
+    @table_options
     @click.option(
         "--scratch-dir",
         type=click.Path(),
@@ -161,6 +218,9 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
         key_rule: str,
         segments: str,
         audio_root: str | None,
+        key_column: str | None,
+        layout: str | None,
+        features: str | None,
         scratch_dir: str | None,
         scratch_size: str | None,
         no_decompress: bool,
@@ -177,7 +237,8 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
         if trust:
             os.environ[TRUST_VARIABLE] = parse_users(trust)
         decompress = Decompress.NEVER if no_decompress else Decompress.NOW
-        options = Options(sample_rate, key_rule, decompress, replace(limits, audio_root=audio_root), segments)
+        limits = replace(limits, audio_root=audio_root)
+        options = Options(sample_rate, key_rule, decompress, limits, segments, key_column, layout, features)
         return function(**others, read_options=ReadOptions(options, in_place))
 
     return command

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from shlex import quote
 
 import click
@@ -13,10 +15,13 @@ from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import Dataset, counted
 from touchfs.dataset.recording_formats import recording_formats
+from touchfs.errors import TouchfsError
 from touchfs.indexing.serving import first_reason, why_unservable
+from touchfs.shard.open import column_types
 
 ERRORS_SHOWN = 10
 VALUES_SHOWN = 8
+COLUMNS_SHOWN = 20
 
 
 @click.command("info")
@@ -37,7 +42,8 @@ def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -
     status = 1 if why_unservable(dataset, strict=strict) else 0
     facts, formats = dataset.facts(), recording_formats(dataset)
     if as_json:
-        say(json.dumps(facts | formats.facts()))
+        columns = _columns(dataset)
+        say(json.dumps(facts | formats.facts() | ({"columns": columns} if columns else {})))
         return status
     damaged, broken = facts["damaged_samples"], sum(bool(shard.report) for shard in dataset.shards)
     lines = {
@@ -51,6 +57,7 @@ def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -
         "codings": _counts(formats.codings),
         "segments": f"{facts['segments']:,}",
         "data": f"{dataset.size:,} bytes",
+        "columns": _shown_columns(dataset),
         "keys": printable(str(facts["by_key"])) if isinstance(dataset.keys, str) else f"{len(dataset.keys):,}",
         "index overhead": f"{100 * dataset.overhead:.2f} %",
     }
@@ -63,6 +70,22 @@ def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -
     for line in error_lines(path, dataset):
         say(line)
     return status
+
+
+def _columns(dataset: Dataset) -> dict[str, str]:
+    """The types of the columns of the first table that can be read; empty if there is no table."""
+    for shard in dataset.shards:
+        with suppress(TouchfsError):
+            if types := column_types(shard.path, shard.files):
+                return types
+    return {}
+
+
+def _shown_columns(dataset: Dataset) -> str:
+    columns = _columns(dataset)
+    shown = [f"{name} ({kind})" for name, kind in islice(columns.items(), COLUMNS_SHOWN)]
+    more = len(columns) - len(shown)
+    return printable(", ".join(shown + ([f"and {more:,} more"] if more else [])))
 
 
 def _hours(dataset: Dataset) -> str:

@@ -105,7 +105,8 @@ def _describe(error: click.ClickException | TouchfsError | OSError) -> tuple[str
     match error:
         case click.UsageError(ctx=click.Context(command_path=path)):
             message = error.format_message().replace("\n\t", " ")  # click lists choices on lines of their own
-            return f"{path}: {message.rstrip('.')}. Try `{path} --help`.", error.exit_code
+            end = "" if message.endswith("?") else "."
+            return f"{path}: {message.rstrip('.')}{end} Try `{path} --help`.", error.exit_code
         case click.ClickException():
             return f"touchfs: {error.format_message()}", error.exit_code
         case OSError():

@@ -122,8 +122,8 @@ def command(
       1  any other error                  14 index cannot be written
       2  wrong usage                      15 FUSE, or the fuse extra, is not available
       10 mount point cannot be used       16 not permitted to mount
-      11 dataset not found                 17 not ready in time
-      12 dataset cannot be read            32 mounting failed
+      11 dataset not found                17 not ready in time
+      12 dataset cannot be read           32 mounting failed
     """
     try:
         from touchfs_mount.control.facts import ControlOptions

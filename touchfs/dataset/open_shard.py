@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ from touchfs.form.plain import BYTES, INLINE
 from touchfs.form.recordings import Pcm
 from touchfs.form.renderings import Rendered
 from touchfs.form.table import parse_form
+from touchfs.form.video.frames import FramesOf
+from touchfs.form.video.video_span import VideoSpan
 from touchfs.media.duration import AudioInfo
 from touchfs.media.extensions import can_be_cut
 from touchfs.media.slices.rendering import Rendering
@@ -57,19 +60,22 @@ class OpenShard:
     Raises FormatError for a damaged form. Ranges are checked when they are used; damaged ones raise FormatError.
     """
 
-    __slots__ = ("_limits", "_sizes", "_sources", "forms", "kinds", "shard", "tables")
+    __slots__ = ("_limits", "_sizes", "_sources", "forms", "kinds", "labels", "shard", "tables", "video_kinds")
 
     def __init__(self, dataset: Dataset, position: int) -> None:
         catalog = dataset.catalog(position)
         self.shard = shard = dataset.shards[position]
         self.kinds = kinds = catalog.kinds
         self.tables = catalog.tables
+        self.labels = catalog.facts.labels
         self._limits = dataset.limits
         try:
             self.forms = forms = [parse_form(kind.form) for kind in kinds]
         except FormatError as error:
             error.at(shard.path)
             raise
+        # The values in the column `kind` of files that are spans of videos
+        self.video_kinds = frozenset(kind for kind, form in enumerate(forms, 1) if _is_video_span(form))
         names = [kind.source if form.reads_shard else None for kind, form in zip(kinds, forms, strict=True)]
         files = {name: shard.source(name) for name in set(names) if name is not None}
         self._sources = [None if name is None else files[name] for name in names]
@@ -221,6 +227,15 @@ class OpenShard:
     def _damaged(self) -> FormatError:
         return FormatError("its catalog is damaged: index with --force", path=self.shard.path)
 
+    def is_video(self, table: Table, row: int) -> bool:
+        """True if the file at a row is a span of a video."""
+        return table.kind[row] in self.video_kinds
+
+    def frames(self, table: Table, row: int, fps: Fraction | None) -> FramesOf:
+        """The frames of the span of a video at a row: all, or `fps` a second."""
+        _, extent, detail = self._resolved(stored_at(table, row))
+        return FramesOf(extent, detail, fps, self._limits)
+
     def timing(self, table: Table, row: int) -> Timing | None:
         """The length and rate of a recording; None if the catalog does not have them.
 
@@ -304,3 +319,7 @@ class OpenShard:
 def _audio(info: MediaInfo) -> AudioInfo:
     pcm = info.offset if info.is_plain_pcm else 0
     return AudioInfo(info.rate, info.channels, info.frames, info.default_format, pcm)
+
+
+def _is_video_span(form: Form) -> bool:
+    return isinstance(form.form if isinstance(form, Beside) else form, VideoSpan)

@@ -35,6 +35,10 @@ from touchfs.media.extensions import coding_of, has_header, recordings_among
 REPORT = b"ERROR.txt"
 
 
+# The extensions of the JSON of a sample.
+JSON_NAMES = ("json", "row.json")
+
+
 class SampleFile(Protocol):
     """A file of a sample."""
 
@@ -179,9 +183,14 @@ class Sample(Mapping[str, bytes]):
         """The transcript (its `.txt`), or None if it has none."""
         return self["txt"].decode("utf-8", "replace") if "txt" in self else None
 
+    @property
+    def json_name(self) -> str | None:
+        """The extension of its JSON: `json`, or `row.json` where each row has a directory; None if it has none."""
+        return next((name for name in JSON_NAMES if name in self), None)
+
     def json(self) -> Any:
         """The parsed `.json`. Raises NotFoundError if it has none, FormatError if that is not JSON."""
-        content = self.content("json")
+        content = self.content(self.json_name or JSON_NAMES[0])
         try:
             return json.loads(bytes(content.read(0, content.size)))
         except (ValueError, RecursionError) as error:

@@ -148,8 +148,9 @@ class MergedSamples(_Parts):
 
 
 def _wavs(shard: OpenShard) -> NDArray[np.int64]:
-    """The rows of the segments' .wav files: the only files that are not stored in the catalog itself."""
+    """The rows of the segments' .wav files: those that neither the catalog itself nor a video has."""
     is_wav = np.array([False, *(form is not INLINE for form in shard.forms)])
+    is_wav[list(shard.video_kinds)] = False
     return np.flatnonzero(is_wav[np.asarray(shard.tables["segments"].kind)])
 
 

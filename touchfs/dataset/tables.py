@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from touchfs.dataset.sample import Sample
-from touchfs.errors import MissingExtraError
+from touchfs.posix.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow
@@ -21,34 +21,32 @@ def arrow_table(samples: Iterable[Sample], files: Sequence[str]) -> pyarrow.Tabl
 
     Raises MissingExtraError without pyarrow.
     """
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise MissingExtraError("tables need pyarrow: pip install 'touchfs[arrow]'") from error
-    schema = pyarrow.schema(
+    pa = load_pyarrow()
+    schema = pa.schema(
         {
-            "key": pyarrow.string(),
-            "shard": pyarrow.string(),
-            "ordinal": pyarrow.int64(),
-            "duration": pyarrow.float64(),
-            "text": pyarrow.string(),
-            "json": pyarrow.string(),
-            **dict.fromkeys(files, pyarrow.binary()),
+            "key": pa.string(),
+            "shard": pa.string(),
+            "ordinal": pa.int64(),
+            "duration": pa.float64(),
+            "text": pa.string(),
+            "json": pa.string(),
+            **dict.fromkeys(files, pa.binary()),
         }
     )
     batches, left = [], iter(samples)
     while rows := [_row(sample, files) for sample in islice(left, _ROWS)]:
-        batches.append(pyarrow.RecordBatch.from_pylist(rows, schema))
-    return pyarrow.Table.from_batches(batches, schema)
+        batches.append(pa.RecordBatch.from_pylist(rows, schema))
+    return pa.Table.from_batches(batches, schema)
 
 
 def _row(sample: Sample, files: Sequence[str]) -> dict[str, Any]:
+    name = sample.json_name
     return {
         "key": sample.key,
         "shard": sample.shard,
         "ordinal": sample.ordinal,
         "duration": sample.known_duration,
         "text": sample.text,
-        "json": sample["json"].decode("utf-8", "replace") if "json" in sample else None,
+        "json": sample[name].decode("utf-8", "replace") if name is not None else None,
         **{name: sample.get(name) for name in files},
     }

@@ -17,6 +17,7 @@ from touchfs.form.base import Form, Timing
 from touchfs.form.plain import BYTES
 from touchfs.form.recordings import PIECE_SIZE, Decoded, Pcm, parse_piece, piece_detail
 from touchfs.form.unmeasured import Unmeasured
+from touchfs.form.video.video_span import VideoSpan
 from touchfs.limits import Limits
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
@@ -80,7 +81,7 @@ class Beside(Form):
 
     def place(self, detail: bytes) -> _Place:
         """The place that a detail describes. Raises FormatError if it is damaged."""
-        has_times = isinstance(self.form, Unmeasured)
+        has_times = isinstance(self.form, Unmeasured | VideoSpan)
         end = detail.find(_NUL) if has_times else PIECE_SIZE
         piece, file = detail[:end], detail[end + has_times :]
         if end < 0 or len(file) <= _FILE.size:
@@ -118,7 +119,7 @@ def piece_of(form: Beside, decoded: Decoded, detail: bytes, first: int, length: 
     return Beside(decoded) if form is WHOLE else form, piece_detail(first, length) + detail[PIECE_SIZE:]
 
 
-def span_of(form: Unmeasured, detail: bytes, times: bytes) -> tuple[Beside, bytes]:
+def span_of(form: Unmeasured | VideoSpan, detail: bytes, times: bytes) -> tuple[Beside, bytes]:
     """The form and the detail of the part of a whole file at packed times."""
     return Beside(form), times + _NUL + detail[PIECE_SIZE:]
 

@@ -3,14 +3,25 @@
     bytes                    the bytes are the file
     inline                   the catalog holds the bytes, which were computed from the field
     sparse                   pieces of a file with holes, end to end
-    npy/DTYPE                elements of a NumPy dtype, one-dimensional
+    npy/DTYPE[/N/M…]         an array of a NumPy dtype, one-dimensional by default
     lilcom/N[/M…]            an array of this shape compressed by lilcom; the file is its .npy of 32-bit floats
     wav/RATE[/CHANNELS[/FORMAT]]
                              headerless PCM, mono and s16 by default (little-endian; touchfs.media.coding.sample_format)
     decoded/RATE/CHANNELS[/FORMAT]
                              a recording in any coding; the file is a WAV of some of its samples, s16 by default
     unmeasured               a recording of unknown rate and length; the file is a WAV of some seconds of it
-    beside/FORM              a file below the audio root, or a piece of it in a form of recordings
+    video                    a video in any container; the file is an MP4 of some seconds of it
+    packed/CODEC[/FORM]      a range of a decompressed buffer of an Arrow file, in the form bytes or npy
+    beside/FORM              a file below the audio root, or a piece of it in a form of recordings or videos
+    asset                    a file in `_assets/video/` beside an Arrow file
+    row[/PATH…]              a row of an Arrow file as JSON, without the cells at these paths
+    lance/PATH[/FORM]        a cell of a Lance dataset, in a form if its bytes are not the file
+    lance-row[/PATH…]        a row of a Lance dataset as JSON, without the cells at these paths
+    lance-video/PATH/EXTENSION
+                             the record of a video whose frames are cells at a path of a Lance dataset
+    numbers/PATH/ROWS/DTYPE[/N…]
+                             a column of numbers of an Arrow file as one .npy
+    values/COLUMN[/PATH…]    a column of an Arrow file as JSON lines, without the cells at these paths
 
 A new form is a class and a row of this table. Nothing else names forms but the reader of the shards that have it.
 """
@@ -25,18 +36,34 @@ from touchfs.form.base import Form
 from touchfs.form.beside import WHOLE, Beside
 from touchfs.form.plain import BYTES, INLINE, SPARSE
 from touchfs.form.recordings import Decoded, Pcm
+from touchfs.form.tables.asset import Asset
+from touchfs.form.tables.lance import LanceCell, LanceRow, LanceVideo
+from touchfs.form.tables.packed import PackedCell
+from touchfs.form.tables.row import Row
+from touchfs.form.tables.whole_column import NumberColumn, ValueColumn
 from touchfs.form.unmeasured import Unmeasured
+from touchfs.form.video.video_span import VideoSpan
+from touchfs.tables.field_paths import parse_path
 
 # The functions that make a form from its parameters, which are strings.
 FORMS: Mapping[str, Callable[..., Form]] = {
     "bytes": lambda: BYTES,
     "inline": lambda: INLINE,
     "sparse": lambda: SPARSE,
-    "npy": Npy,
+    "npy": lambda dtype, *shape: Npy(dtype, tuple(map(int, shape))),
     "lilcom": lambda *shape: Lilcom(tuple(map(int, shape))),
     "wav": lambda rate, channels=1, *sample_format: Pcm(int(rate), int(channels), *sample_format),
     "decoded": lambda rate, channels, *sample_format: Decoded(int(rate), int(channels), *sample_format),
     "unmeasured": Unmeasured,
+    "video": VideoSpan,
+    "packed": lambda codec, *form: _packed(codec, parse_form("/".join(form)) if form else BYTES),
+    "asset": Asset,
+    "row": Row.parse,
+    "lance": lambda path, *form: LanceCell(parse_path(path), parse_form("/".join(form)) if form else BYTES),
+    "lance-row": lambda *paths: LanceRow(tuple(map(parse_path, paths))),
+    "lance-video": lambda path, extension: LanceVideo(parse_path(path), extension),
+    "numbers": NumberColumn.parse,
+    "values": ValueColumn.parse,
     "beside": lambda *form: _beside(parse_form("/".join(form))),
 }
 
@@ -57,9 +84,15 @@ def parse_form(text: str) -> Form:
 
 
 def _beside(form: Form) -> Form:
-    if form is not BYTES and not isinstance(form, Pcm | Decoded | Unmeasured):
+    if form is not BYTES and not isinstance(form, Pcm | Decoded | Unmeasured | VideoSpan):
         raise FormatError(f"no file beside a shard has the form {form}")
     return WHOLE if form is BYTES else Beside(form)
+
+
+def _packed(codec: str, form: Form) -> PackedCell:
+    if form is not BYTES and not isinstance(form, Npy):
+        raise FormatError(f"no compressed cell has the form {form}")
+    return PackedCell(codec, form)
 
 
 def _damaged(text: str) -> FormatError:

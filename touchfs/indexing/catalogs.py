@@ -8,41 +8,42 @@ Each sample is visited once, in order. Its key, its rows and its names are kept 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from itertools import chain
 
 from touchfs import names, progress
 from touchfs.catalog.catalog import KINDS_MAX, Facts, FileKind, TableBuilder, encode_key, write_catalog
+from touchfs.catalog.columns import TableColumns
 from touchfs.catalog.ends import digest_ends
 from touchfs.catalog.key_endings import Endings, endings_of
 from touchfs.catalog.table import NO_SAMPLE
 from touchfs.control_characters import one_line
 from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsError
-from touchfs.form import beside
 from touchfs.form.base import Form
+from touchfs.form.beside import WHOLE
 from touchfs.form.plain import BYTES, INLINE
-from touchfs.format.arrow.ipc import Column
 from touchfs.indexing.measured import measure
+from touchfs.indexing.paths import beside, within
+from touchfs.indexing.report import THEN, SampleLines, report_text
+from touchfs.indexing.row_tables import RowTables
 from touchfs.sample import Field, Recording, SampleSegments, StoredRecording, StoredSample, recording_in
 from touchfs.shard.contents import FieldContents
-from touchfs.shard.open import file_paths, fingerprints_with_lists, keys_are_paths, open_shard
+from touchfs.shard.open import ShardReader, file_paths, fingerprints_with_lists, keys_are_paths, open_shard
 from touchfs.shard.options import DEFAULT, LINE_RULE, Options
 from touchfs.shard.segments import FoundSegments, SegmentFinder
+from touchfs.shard.tables.rows import TableRows
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
 from touchfs.view import raw, segments
-from touchfs.view.file import File
+from touchfs.view.file import ViewFile
 
 VIEWS = ("shards", "segments")
 REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
-REPORTED_MAX = 1000
-_KEY_SHOWN_MAX = 80
 # Shares of the time to index a shard; the rest is for writing the tables.
 _OPENING, _SAMPLES, _NAMES = 0.25, 0.4, 0.25
 # Forms of recordings as they are stored, whose rate and length are in the catalog.
-_WHOLE = (BYTES, beside.WHOLE)
-_THEN = "then `touchfs reload`, or mount again."
+_WHOLE = (BYTES, WHOLE)
 
 
 def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT, *, full: bool = False) -> Facts:
@@ -53,18 +54,13 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT,
     files: Files = {}
     try:
         files = fingerprints_with_lists(shard_path, Look())
-        are_paths = keys_are_paths(shard_path, files)
-        made = _Tables(keys_are_paths=are_paths)
         with progress.stage(_OPENING):
             opened = open_shard(shard_path, options, files)
-        with closing(opened) as shard, closing(FieldContents(shard_path, files, options.limits)) as contents:
+        with closing(opened) as shard:
             size, index_size = shard.size, shard.index_size
-            finder = SegmentFinder(contents, options)
             with progress.stage(_SAMPLES, of=len(shard)):
-                for sample in progress.each(shard):
-                    sample, problem = measure(sample, contents) if full else (sample, "")
-                    made.add(sample, finder.find(sample), problem)
-            report = made.report(shard_path, shard.problems, [*shard.remarks, *finder.remarks])
+                made, remarks = _visit(shard, shard_path, files, options, full=full)
+            report = made.report(shard_path, shard.problems, [*shard.remarks, *remarks])
         digest = ""
         with suppress(TouchfsError):  # a file that no sample needs may be unreadable
             digest = digest_ends(file_paths(shard_path, files))
@@ -80,15 +76,31 @@ def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT,
         index_size=index_size,
         damaged=made.damaged,
         report=report,
-        keys_are_paths=are_paths,
+        keys_are_paths=keys_are_paths(shard_path, files),
         timed=made.timed,
         digest=digest,
         endings=made.endings,
         segments=made.segments,
         unmeasured=made.unmeasured,
+        labels=made.labels,
     )
     write_catalog(catalog_path, tables, made.kinds, facts)
     return facts
+
+
+def _visit(
+    shard: ShardReader, path: str, files: Files, options: Options, *, full: bool
+) -> tuple[_Tables | RowTables, Sequence[str]]:
+    """Visit all samples of a shard. Returns the tables, and remarks about segments."""
+    if isinstance(shard, TableRows):
+        return RowTables(shard, full=full), ()
+    made = _Tables(keys_are_paths=keys_are_paths(path, files))
+    with closing(FieldContents(path, files, options.limits)) as contents:
+        finder = SegmentFinder(contents, options)
+        for sample in progress.each(shard):
+            sample, problem = measure(sample, contents) if full else (sample, "")
+            made.add(sample, finder.find(sample), problem)
+    return made, finder.remarks
 
 
 def make_broken(catalog_path: str, error: TouchfsError, files: Files) -> Facts:
@@ -97,7 +109,7 @@ def make_broken(catalog_path: str, error: TouchfsError, files: Files) -> Facts:
     if isinstance(error, SourceError | MissingExtraError):
         files = {}  # matches no shard, so that the next opening tries again
         remedy = "See to that"
-    report = f"This shard cannot be served.\n\n{one_line(str(error))}\n\n{remedy}, {_THEN}\n"
+    report = f"This shard cannot be served.\n\n{one_line(str(error))}\n\n{remedy}, {THEN}\n"
     return make_notice(catalog_path, report, files)
 
 
@@ -117,10 +129,11 @@ class _Tables:
         self.timed = 0
         self.segments = 0
         self.unmeasured = 0
+        self.labels = None
         self._kinds: dict[tuple[str, str, Form, str, int, int], int] = {}
         self._shown_key: Callable[[str], str] = names.plain_path if keys_are_paths else str
         self._keys: list[str] = []  # as shown
-        self._problems, self._remarks = _Lines(), _Lines()
+        self._problems, self._remarks = SampleLines(), SampleLines()
         tables = TableBuilder(keys_are_paths=keys_are_paths), TableBuilder(keys_are_paths=keys_are_paths)
         self._views = _View(tables[0], names.suffix_size), _View(tables[1], _within_size)
 
@@ -154,11 +167,11 @@ class _Tables:
             for file in files:
                 self._add(view, file, sample.ordinal, key, recording)
         if sample.problem:
-            self._problems.add(sample, sample.problem)
+            self._problems.add(sample.ordinal, sample.key, sample.problem)
         if found.segments is not None:
             self.segments += len(found.segments.segments)
         for line in (*found.problems, *([problem] if problem else ())):
-            self._remarks.add(sample, line)
+            self._remarks.add(sample.ordinal, sample.key, line)
         if isinstance(recording, StoredRecording):
             self.timed += 1
             self.seconds += _length(recording, sample.listed) / recording.rate
@@ -167,24 +180,9 @@ class _Tables:
 
     def report(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> str:
         """The text of ERROR.txt from the problems and remarks of the shard; "" if nothing is wrong."""
-        if self.damaged:
-            head = f"{self.damaged} of the {self.samples} samples of {path} are damaged; the others are served."
-        elif problems:
-            head = f"Not all of {path} can be shown; {self.samples} samples are served."
-        elif remarks or self._remarks.count:
-            head = f"All {self.samples} samples of {path} are served, but it may not be what it should be."
-        else:
-            return ""
-        counts = len(problems), len(remarks), self._remarks.count, self.damaged
-        left = sum(max(count - REPORTED_MAX, 0) for count in counts)
-        more = [f"… and {left} more"] if left else []
-        others = *self._remarks.lines, *self._problems.lines
-        lines = [*problems[:REPORTED_MAX], *remarks[:REPORTED_MAX], *others, *more]
-        return "\n".join(
-            [one_line(head), "", *map(one_line, lines), "", f"Repair the shard or make it again, {_THEN}", ""]
-        )
+        return report_text(path, self.samples, problems, remarks, self._problems, self._remarks)
 
-    def columns(self, report: str, stem: str = REPORT_STEM) -> dict[str, dict[str, Column]]:
+    def columns(self, report: str, stem: str = REPORT_STEM) -> dict[str, TableColumns]:
         """The tables. A `report` that is not empty becomes the file `stem`.txt."""
         shards, segmented = self._views
         keys: list[str] = self._keys
@@ -196,18 +194,18 @@ class _Tables:
         reports = []
         if report:
             text = Field("error", "", 0, 0, INLINE, REPORT_EXTENSION, detail=report.encode("utf-8", "replace"))
-            self._add(shards, File(REPORT_EXTENSION, text), NO_SAMPLE, b"")
+            self._add(shards, ViewFile(REPORT_EXTENSION, text), NO_SAMPLE, b"")
             reports.append(next(assigned))
         # Names are assigned over all samples, also those without segments: a repeated key gets the same ~n as in
         # shards/.
         directories = names.assign(self._keys, [(None,)] * self.samples) if len(segmented.table) else iter(())
         tables = (
-            shards.table.columns(_beside(chain(progress.each(assigned), reports))),
-            segmented.table.columns(_within(directories, segmented.extensions)),
+            shards.table.columns(beside(chain(progress.each(assigned), reports))),
+            segmented.table.columns(within(directories, segmented.extensions)),
         )
         return dict(zip(VIEWS, tables, strict=True))
 
-    def _add(self, view: _View, file: File, ordinal: int, key: bytes, recording: Recording | None = None) -> None:
+    def _add(self, view: _View, file: ViewFile, ordinal: int, key: bytes, recording: Recording | None = None) -> None:
         field, rate, channels, frames = file.field, 0, 0, 0
         if isinstance(recording, StoredRecording) and recording.field.name == field.name and field.form in _WHOLE:
             rate, channels, frames = recording.rate, recording.channels, recording.length
@@ -240,40 +238,10 @@ class _View:
         self.extensions: list[tuple[str | None, ...]] = []
         self._known: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
 
-    def add_extensions(self, files: Iterable[File]) -> None:
+    def add_extensions(self, files: Iterable[ViewFile]) -> None:
         """Add the extensions of a sample's files."""
         extensions = tuple([file.extension for file in files])
         self.extensions.append(self._known.setdefault(extensions, extensions))  # nearly all samples have the same
-
-
-class _Lines:
-    """Lines about samples in the report: how many there are, and the first `REPORTED_MAX` of them."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.lines: list[str] = []
-
-    def add(self, sample: StoredSample, line: str) -> None:
-        self.count += 1
-        if self.count <= REPORTED_MAX:
-            self.lines.append(f"sample {sample.ordinal} ({sample.key[:_KEY_SHOWN_MAX]!r}): {line}")
-
-
-def _beside(assigned: Iterable[tuple[bytes, list[bytes]]]) -> Iterator[tuple[bytes, bytes]]:
-    """Directory and name of files that are named after their sample."""
-    for directory, assigned_names in assigned:
-        for name in assigned_names:
-            yield directory, name
-
-
-def _within(
-    assigned: Iterable[tuple[bytes, list[bytes]]], extensions: Iterable[tuple[str | None, ...]]
-) -> Iterator[tuple[bytes, bytes]]:
-    """Directory and name of files in a directory that is named after their sample."""
-    for (parent, (name,)), each in zip(assigned, extensions, strict=False):
-        directory = parent + b"/" + name if parent else name
-        for extension in each:
-            yield directory, (extension or "").encode()
 
 
 def _within_size(extension: str | None) -> int:

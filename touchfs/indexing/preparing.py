@@ -24,7 +24,7 @@ from touchfs.shard.open import compressed_files, fingerprints
 from touchfs.shard.options import Decompress
 from touchfs.source.decompressed import decompressed, find
 from touchfs.source.fingerprint import Files
-from touchfs.source.scratch import Scratch, ScratchFile
+from touchfs.source.scratch.store import Scratch, ScratchFile
 
 CATALOG_SUFFIX = ".arrow"
 PREPARING_STEM = "PREPARING"

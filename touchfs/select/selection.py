@@ -6,7 +6,7 @@ An expression can use these facts:
     key, shard, ordinal, segment (its number in its sample)
     size.EXT     the size in bytes of the file with this extension
     duration     seconds of the recording
-    text         the text of the .txt
+    text         the text of the .txt; without one, the field of the .json, such as the column of a table
 
 and every other field of the sample's .json (`lang`, `info.speaker`). Only facts that the expression uses are read. What
 a recording is follows from the catalog, else from its header. The .json has it where these do not, and these where the
@@ -211,6 +211,10 @@ def _ordinals_below(table: Table, below: Sequence[str], path: str) -> list[int]:
     return sorted(ordinals)
 
 
+# Facts that the .json tells if nothing else does.
+_ALSO_IN_JSON = (_DURATION, "text")
+
+
 class _SampleFacts:
     """The facts of samples, as far as an expression uses them (`Filterable`)."""
 
@@ -232,7 +236,7 @@ class _SampleFacts:
             record = _metainfo(sample, self._limit) if self._others else {}
             for name, fact in self._facts:
                 value = fact(sample)
-                if value is None and name == _DURATION:
+                if value is None and name in _ALSO_IN_JSON:
                     value = _metainfo(sample, self._limit).get(name)
                 if value is None:
                     record.pop(name, None)
@@ -266,7 +270,8 @@ def _text(sample: Sample, limit: int) -> str | None:
 
 def _metainfo(sample: Sample, limit: int) -> dict[str, Any]:
     try:
-        data = _read(sample, "json", limit)
+        name = sample.json_name
+        data = None if name is None else _read(sample, name, limit)
         value = None if data is None else json.loads(data)
     except (ValueError, RecursionError):
         return {}

@@ -16,7 +16,7 @@ from touchfs.shard.single import fingerprints
 from touchfs.shard.tar import TarShard
 from touchfs.source.decompressed import DecompressedFile, decompressed, find
 from touchfs.source.fingerprint import Files, Fingerprint
-from touchfs.source.scratch import ScratchFile
+from touchfs.source.scratch.store import ScratchFile
 
 TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
 JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")

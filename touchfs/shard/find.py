@@ -1,15 +1,18 @@
 """Find the shards of a dataset.
 
     a directory     with a modality of TouchNet's (`audio.idx`, `metainfo.bin`, …): that one shard
+                    with `_versions`, or named `*.lance`, a Lance dataset: that one shard
                     with a `data.list`: the shards it lists
                     with `cuts.000000.jsonl`, …, a Lhotse Shar: each of these; the other files are their fields
                     (`cuts.jsonl` too, if it has fields: `touchfs.shard.shar.files`)
+                    with the `_metadata.json` of a cache of Arrow shards: each shard that it lists
                     with files that are shards: each of them, in name order (a tar; a JSONL file; a pair `PREFIX.idx`
                     and `.bin` with any other name is a shard of Megatron-LM)
                     and the shards of its subdirectories, one level down
                     with `wav.scp`, a data directory of Kaldi's, if there is an audio root: this one shard
     PREFIX.idx      or `PREFIX.bin` or `PREFIX`, if no other file has that name: the one shard
     a .tar, .jsonl  the one shard, also if it is compressed (.tar.gz, .jsonl.zst, …)
+    a .arrow        the one shard, as a .feather
     another file    a `data.list`, if it looks like one; else an error says what it is (`touchfs.shard.other_formats`)
 
 Names alone decide (except for JSON lines beside a `cuts.jsonl`), so hundreds of shards are found without a read.
@@ -28,12 +31,15 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, map_os_errors
+from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.shard.lists.wav_scp import RECORDINGS
 from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.other_formats import READS, describe, describe_name, read_head, refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.shar.files import is_shard, list_files
+from touchfs.shard.tables.files import ARROW_SUFFIXES, listed_shards
+from touchfs.shard.tables.lance_files import is_lance_dataset
 from touchfs.shard.touchnet import MODALITIES, is_touchnet_shard
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType, Store, StoredEntry
@@ -46,7 +52,7 @@ LINE_MAX = 8192
 # The error for a directory without shards names one file each of at most this many formats.
 _KINDS_NAMED = 3
 
-FILE_SUFFIXES = (".tar", ".jsonl", *TAR_SUFFIXES, *JSONL_SUFFIXES)
+FILE_SUFFIXES = (".tar", ".jsonl", *ARROW_SUFFIXES, *TAR_SUFFIXES, *JSONL_SUFFIXES)
 
 _LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 
@@ -88,6 +94,8 @@ def find_shards(
     entries = store.list(source)
     if (shard := _directory_shard(source, entries, audio_root)) is not None:
         return [shard]
+    if (cached := _cached(source, entries)) is not None:
+        return cached
     listing = os.path.join(source, LIST_NAME)
     if find_type(listing, store) is FileType.FILE:
         return _listed(listing, silent, store)
@@ -99,7 +107,9 @@ def find_shards(
         elif not paths[path].name.startswith(".") and paths[path].is_dir():
             shards += _below(path, store, audio_root)
     if not shards:
-        expected = "expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list"
+        expected = (
+            "expected .bin/.idx, .tar, .jsonl or .arrow files, Lance datasets, directories of them, or a data.list"
+        )
         kinds = {what: name for name in reversed(_names(entries)) if (what := describe_name(name))}
         others = "".join(f"; {name} is {what}" for what, name in islice(reversed(kinds.items()), _KINDS_NAMED))
         raise NotFoundError(f"no shards here: {expected}{others}", path=source)
@@ -132,7 +142,7 @@ def _names(entries: Iterable[StoredEntry]) -> list[str]:
 
 def _directory_shard(path: str, entries: Sequence[StoredEntry], audio_root: str | None) -> str | None:
     """The path of the one shard that a directory is, or None."""
-    if is_touchnet_shard(entries):
+    if is_touchnet_shard(entries) or is_lance_dataset(path, entries):
         return path
     if audio_root is not None and any(each.name == RECORDINGS and each.is_file() for each in entries):
         return os.path.join(path, RECORDINGS)
@@ -145,8 +155,15 @@ def _below(path: str, store: Store, audio_root: str | None) -> list[str]:
         entries = store.list(path)
     except (NotFoundError, SourceError):
         return []
-    shard = _directory_shard(path, entries, audio_root)
-    return _in_directory(path, entries) if shard is None else [shard]
+    if (shard := _directory_shard(path, entries, audio_root)) is not None:
+        return [shard]
+    cached = _cached(path, entries)
+    return _in_directory(path, entries) if cached is None else cached
+
+
+def _cached(path: str, entries: Iterable[StoredEntry]) -> list[str] | None:
+    """The shards of the cache in a directory; None if it is none."""
+    return listed_shards(path) if any(entry.name == METADATA_FILE for entry in entries) else None
 
 
 def _in_directory(path: str, entries: Iterable[StoredEntry]) -> list[str]:

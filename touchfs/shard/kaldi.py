@@ -43,7 +43,7 @@ from touchfs.segments.sidecar import CHARACTERS_MAX
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.mapped import map_file
-from touchfs.source.scratch import Scratch
+from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import FileType, Store
 
 log = logging.getLogger(__name__)

@@ -3,11 +3,13 @@
     PREFIX.idx      Megatron-LM or fairseq: `touchfs.shard.megatron`
     NAME.tar        a tar: `touchfs.shard.tar`
     NAME.jsonl      JSON lines: `touchfs.shard.jsonl`
+    NAME.arrow      Arrow IPC, file or stream, also .feather: `touchfs.shard.tables.arrow`
     NAME.tar.gz     and the like, one of these two, compressed: `touchfs.shard.compressed`
     cuts.*.jsonl    Lhotse Shar, with the files of its fields beside it: `touchfs.shard.shar.shard`;
                     `cuts.jsonl` only if it has fields
     wav.scp         a data directory of Kaldi's: `touchfs.shard.lists.wav_scp`
-    a directory     TouchNet: `touchfs.shard.touchnet`, also if the path does not exist
+    a directory     with `_versions`, a Lance dataset: `touchfs.shard.tables.lance`
+                    else TouchNet: `touchfs.shard.touchnet`, also if the path does not exist
 
 `touchfs.shard.find` finds the shards of a dataset; from there on a shard is its path.
 """
@@ -26,6 +28,9 @@ from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.pair import INDEX_SUFFIX
 from touchfs.shard.shar import files as shar_files
 from touchfs.shard.shar import shard as shar
+from touchfs.shard.tables import files as arrow_files
+from touchfs.shard.tables import lance_files
+from touchfs.shard.tables.files import ARROW_SUFFIXES
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.store import FileType, Store, StoredFile
@@ -81,6 +86,7 @@ class Container(NamedTuple):
     open_source: Callable[[str, str, Files], StoredFile]
     compressed_files: Callable[[str, Files], dict[str, Fingerprint]] = lambda path, files: {}
     keys_are_paths: bool = False
+    column_types: Callable[[str, Files], dict[str, str]] | None = None
 
 
 def _compressed(name: str, keys_are_paths: bool = False) -> Container:
@@ -90,13 +96,31 @@ def _compressed(name: str, keys_are_paths: bool = False) -> Container:
     )
 
 
+def _open_arrow(path: str, options: Options, files: Files) -> ShardReader:
+    from touchfs.shard.tables.arrow import ArrowShard  # with all forms of tables, which other datasets do not need
+
+    return ArrowShard(path, options, files)
+
+
+def _open_lance(path: str, options: Options, files: Files) -> ShardReader:
+    from touchfs.shard.tables.lance import open_lance_shard  # as above
+
+    return open_lance_shard(path, options, files)
+
+
 _DIRECTORY = Container("TouchDataset (.bin/.idx)", touchnet.TouchNetShard, touchnet.fingerprints, touchnet.open_source)
+_LANCE = Container("Lance dataset", _open_lance, lance_files.fingerprints, lance_files.open_source)
 _SHAR = Container("Lhotse Shar", shar.SharShard, shar_files.fingerprints, shar.open_source, shar.compressed_files)
 _KALDI = Container("Kaldi data directory", wav_scp.KaldiShard, wav_scp.fingerprints, single.open_source)
+_ARROW = Container(
+    "Arrow", _open_arrow, arrow_files.fingerprints, single.open_source, column_types=arrow_files.column_types
+)
 _BY_SUFFIX = {
     ".idx": Container("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprints, megatron.open_source),
     ".tar": Container("tar", tar.TarShard, single.fingerprints, single.open_source, keys_are_paths=True),
     ".jsonl": Container("JSON lines", jsonl.JsonlShard, single.fingerprints, single.open_source),
+    lance_files.SUFFIX: _LANCE,
+    **dict.fromkeys(ARROW_SUFFIXES, _ARROW),
     **dict.fromkeys(compressed.TAR_SUFFIXES, _compressed("tar", keys_are_paths=True)),
     **dict.fromkeys(compressed.JSONL_SUFFIXES, _compressed("JSON lines")),
 }
@@ -117,8 +141,8 @@ def fingerprints(path: str, store: Store = DATA) -> dict[str, Fingerprint]:
     container = _SHAR if shar_files.is_shard(path, store) else _container_by_suffix(path)
     try:
         if store.stat(path).type is FileType.DIRECTORY:
-            container = _DIRECTORY
-        elif container is _DIRECTORY:
+            container = _LANCE if lance_files.is_lance_dataset(path, store.list(path)) else _DIRECTORY
+        elif container in (_DIRECTORY, _LANCE):
             raise SourceError("is not a directory", path=path)
         return container.fingerprints(path, store)
     except NotFoundError as error:
@@ -137,7 +161,7 @@ def fingerprints_with_lists(path: str, store: Store = DATA) -> dict[str, Fingerp
 
 def file_paths(path: str, files: Files) -> dict[str, Fingerprint]:
     """The fingerprints of a shard's files by path."""
-    directory = path if _container(path, files) is _DIRECTORY else os.path.dirname(path)
+    directory = path if _container(path, files) in (_DIRECTORY, _LANCE) else os.path.dirname(path)
     return {os.path.join(directory, name): fingerprint for name, fingerprint in files.items()}
 
 
@@ -154,6 +178,17 @@ def compressed_files(path: str, files: Files) -> dict[str, Fingerprint]:
 def keys_are_paths(path: str, files: Files) -> bool:
     """True if the keys of a shard are paths of an archive, where `./a` is `a`."""
     return _container(path, files).keys_are_paths
+
+
+def is_table(path: str, files: Files) -> bool:
+    """True if a shard is a table, whose samples are rows."""
+    return _container(path, files).column_types is not None
+
+
+def column_types(path: str, files: Files) -> dict[str, str]:
+    """The types of the columns of a table by their names; empty for other shards. Raises the errors of its reader."""
+    read = _container(path, files).column_types
+    return {} if read is None else read(path, files)
 
 
 def kind_name(path: str, files: Files) -> str:
@@ -174,8 +209,8 @@ def shard_name(path: str, files: Files) -> str:
 def _container(path: str, files: Files) -> Container:
     """The container of a shard with these files; by its name, if it has none, because it is missing."""
     name, files = os.path.basename(path), kaldi.without_lists(files)
-    if files and name not in files:
-        return _DIRECTORY  # the names in it, not its own
+    if files and name not in files:  # the names in a directory, not its own
+        return _LANCE if lance_files.is_lance(files) else _DIRECTORY
     # Cuts without a number are a Shar only with fields.
     is_shar = shar_files.is_cuts(name) and (shar_files.shar_number(name) or len(files) > 1)
     return _SHAR if is_shar else _container_by_suffix(path)

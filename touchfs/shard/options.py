@@ -16,6 +16,8 @@ FIRST_DOT, LAST_DOT = "first-dot", "last-dot"
 FIRST_RULE, NO_RULE = "first", "none"
 # Segments that a list has: Kaldi's `segments` beside the shard, and the span of the line that names the audio.
 KALDI_RULE, LINE_RULE = "kaldi", "line"
+# Names of a table's files: `<key>.<extension>`, or `<key>/<column>.<extension>`.
+FLAT, NESTED = "flat", "nested"
 SEGMENT_RULES = (FIRST_RULE, *JSON_RULES, *FILE_RULES, KALDI_RULE, LINE_RULE, NO_RULE)
 
 
@@ -33,6 +35,10 @@ class Options:
 
     `sample_rate` (Hz) applies to audio without a rate of its own; `key_rule` splits the names of tar members;
     `segments` is the rule that finds the segments of samples. Raises UsageError for values out of range.
+
+    Of tables, `key_column` has the keys of samples (None: the first of `id`, `key` and `__key__`), `layout` says how
+    files are named (None: `FLAT` if one column has files), and `features` is the JSON of the types of their columns
+    (`touchfs.features`), which is preferred to what the table says itself.
     """
 
     sample_rate: int | None = None
@@ -42,6 +48,9 @@ class Options:
     )  # not in the name of a catalog, which is the same for all
     limits: Limits = LIMITS
     segments: str = FIRST_RULE
+    key_column: str | None = field(default=None, repr=False)
+    layout: str | None = field(default=None, repr=False)
+    features: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.sample_rate is not None and not 0 < self.sample_rate <= RATE_MAX:
@@ -50,12 +59,19 @@ class Options:
             raise UsageError(f"no rule for keys {self.key_rule!r}: there are {FIRST_DOT} and {LAST_DOT}")
         if self.segments not in SEGMENT_RULES:
             raise UsageError(f"no rule for segments {self.segments!r}: there are {', '.join(SEGMENT_RULES)}")
+        if self.layout not in (None, FLAT, NESTED):
+            raise UsageError(f"no layout {self.layout!r}: there are {FLAT} and {NESTED}")
 
     @property
     def hashed(self) -> str:
         """The text that is hashed for the names of catalogs, so it never changes for the same options."""
-        root = self.limits.audio_root
-        return str(self) if root is None else f"{self}\0audio_root={root}"
+        later = {
+            "audio_root": self.limits.audio_root,
+            "key_column": self.key_column,
+            "layout": self.layout,
+            "features": self.features,
+        }
+        return str(self) + "".join(f"\0{name}={value}" for name, value in later.items() if value is not None)
 
 
 DEFAULT = Options()

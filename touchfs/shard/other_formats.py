@@ -14,17 +14,21 @@ from touchfs.format import magic
 from touchfs.format.idx import mmidx
 from touchfs.source.data import DATA
 
-READS = "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), directories of them, Lhotse Shar, and a data.list"
+READS = (
+    "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), .arrow, directories of them, Lhotse Shar, Lance "
+    "datasets, and a data.list"
+)
 HEAD_SIZE = 8192
 
 _REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _MISNAMED = "but its name does not end in {}"
+_PARQUET = "a Parquet file: write it as Arrow, with `datasets` or pyarrow"
 _MAGICS = (
-    (b"PAR1", "a Parquet file"),
-    (b"ARROW1", "an Arrow file"),
-    (b"\xff\xff\xff\xff", "an Arrow stream"),
-    (b"FEA1", "a Feather file"),
+    (b"PAR1", _PARQUET),
+    (b"ARROW1", f"an Arrow file, {_MISNAMED.format('.arrow')}"),
+    (b"\xff\xff\xff\xff", f"an Arrow stream, {_MISNAMED.format('.arrow')}"),
+    (b"FEA1", "a Feather file of version 1, which is not Arrow: write it again with pyarrow.feather"),
     (b"PK\x03\x04", "a zip archive"),
     (b"PK\x05\x06", "a zip archive"),
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
@@ -42,11 +46,9 @@ _MAGICS = (
 )
 _EXTENSIONS = {
     "7z": "a 7-Zip archive",
-    "arrow": "an Arrow file",
     "bin": "a .bin without its .idx",
     "csv": "a CSV file",
     "db": "a database",
-    "feather": "a Feather file",
     "h5": "an HDF5 file",
     "hdf5": "an HDF5 file",
     "html": "an HTML page",
@@ -56,7 +58,7 @@ _EXTENSIONS = {
     "mdb": "an LMDB database",
     "npy": "a NumPy array",
     "npz": "a NumPy archive",
-    "parquet": "a Parquet file",
+    "parquet": _PARQUET,
     "pickle": "a Python pickle",
     "pkl": "a Python pickle",
     "pt": "a PyTorch file",

@@ -29,7 +29,7 @@ from touchfs.progress import Progress
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.local import LocalFile
-from touchfs.source.scratch import Scratch, ScratchFile
+from touchfs.source.scratch.store import Scratch, ScratchFile
 from touchfs.source.store import StoredFile
 
 BLOCK_SIZE = 1 << 20

@@ -1,10 +1,11 @@
 """`by-key/`: all files of all samples that have a key, in one directory, as symbolic links into `shards/`.
 
-A link is called `<key>.<extension>`, with the slashes of the key quoted; the nth sample of a key, in dataset order, has
-`~n` before its extensions. The key is the shown key of the sample. If it differs from the raw key (`a` for the archive
-path `./a`), a lookup finds the raw key too. If two keys produce the same name (`a` with a field `b.wav`, `a.b` with a
-field `wav`), the longer key gets the name and the other one gets a number; numbers skip names that another key has
-without a number. A lookup hashes all possible keys of a name: the name up to any of its dots.
+A link is called `<key>.<extension>`, or `<key>.<column>.<extension>` for a file in a directory of its key, with the
+slashes of the key quoted; the nth sample of a key, in dataset order, has `~n` before its extensions. The key is the
+shown key of the sample. If it differs from the raw key (`a` for the archive path `./a`), a lookup finds the raw key,
+too. If two keys produce the same name (`a` with a field `b.wav`, `a.b` with a field `wav`), the longer key gets it, and
+the other one gets a number; numbers skip names that another key has without a number. A lookup hashes all possible keys
+of a name: the name up to any of its dots.
 
 A listing follows the order of the shards' rows and needs a key lookup for very few of them: the index of keys knows
 which keys are repeated, and the catalogs know whether two keys can produce the same name. So a listing takes about as
@@ -27,7 +28,7 @@ from touchfs.extent import Content
 from touchfs.names import HASH_DIGITS, NAME_MAX, flat_name, hash_of, quote
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, pack, unpack
-from touchfs.tree.open_shards import OpenShards, TreeShard
+from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
 
 NAME = "by-key"
 HOLDERS_MAX = 1000
@@ -35,6 +36,12 @@ _RUNS_KEPT = 64
 _CUT = re.compile(rb"%%~([0-9a-f]{%d})" % HASH_DIGITS)
 _WHOLE = {key.encode(): quote(key) for key in (".", "..", ".touchfs")}  # quoted only if they are the whole key
 _MARK = re.compile(rb"~[0-9]+")
+
+
+def _suffix(table: Table, row: int) -> bytes:
+    """What follows the key in the name of a file, with its dot: `.image.jpg` of `<key>/image.jpg`."""
+    size, name = table.suffix[row], table.name(row)
+    return name[len(name) - size :] if size <= len(name) else b"." + name
 
 
 class _Sample(NamedTuple):
@@ -51,8 +58,7 @@ class _Sample(NamedTuple):
 
     def suffix(self, row: int) -> bytes:
         """The extension of a file, with its dot."""
-        name = self.table.name(row)
-        return name[len(name) - self.table.suffix[row] :]
+        return _suffix(self.table, row)
 
     @property
     def raw_key(self) -> str:
@@ -80,6 +86,9 @@ class ByKey:
         self._number = number
         self._runs: dict[int, list[tuple[_Sample, int]]] = {}
 
+    def nonblocking(self, shards: NonblockingShards) -> ByKey:
+        return ByKey(shards, self._keys, self._number, listed=self._is_listed)
+
     def entry(self, inode: int) -> Entry:
         if inode == self._root.inode:
             return self._root
@@ -97,7 +106,7 @@ class ByKey:
         inode = pack(self._number, shard.shard_id, row)
         return Entry(inode, stat.S_IFLNK, len(_target(shard, row)), shard.mtime_ns)
 
-    def find(self, directory: int, name: bytes) -> Entry | None:
+    def find(self, directory: int, name: bytes, *, is_guest: bool = False) -> Entry | None:
         if directory != self._root.inode:
             self._row(directory)
             return None
@@ -145,6 +154,8 @@ class ByKey:
                 continue
             path = path_of(row)
             name, suffix = path.replace(b"/", b"%2F"), path[len(path) - suffixes[row] :]
+            if suffix[:1] == b"/":
+                name, suffix = name[: len(name) - len(suffix) - 2] + b"." + suffix[1:], b"." + suffix[1:]
             is_plain = how != STORED  # nearly always: the path is the unchanged key plus the suffix
             number = 1
             if number_of is not None:
@@ -180,7 +191,7 @@ class ByKey:
     def _may_be_taken(self, table: Table, ordinal: int, key: bytes) -> bool:
         """True if a longer key may produce the name of a file of the sample with this quoted key."""
         for row in table.files(ordinal):
-            name = key + table.name(row)[-table.suffix[row] :] if table.suffix[row] else key
+            name = key + _suffix(table, row)
             if len(name) > NAME_MAX or any(len(h) > len(key) and self._keys.find(hash_of(h)) for h in _heads(name)):
                 return True
         return False
@@ -194,6 +205,12 @@ class ByKey:
     def parent(self, directory: int) -> int:
         self.entry(directory)
         return ROOT
+
+    def path(self, inode: int) -> str:
+        return self._shards.path(NAME, unpack(inode)[1])
+
+    def is_cacheable(self, directory: int) -> bool:
+        return False  # a new shard can change the target of a name
 
     def content(self, inode: int) -> Content:
         self.entry(inode)

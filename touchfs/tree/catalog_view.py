@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,16 +13,25 @@ from touchfs.errors import ChangedError, TouchfsError, UsageError
 from touchfs.extent import Content
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
-from touchfs.tree.open_shards import OpenShards, TreeShard
+from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
+from touchfs.tree.videos.segment_frames import SegmentFrames
 
 
 class CatalogView:
-    """The directory of a view, a `Subtree`: `shards` or `segments`. Its inodes have the view `number`."""
+    """The directory of a view, a `Subtree`: `shards` or `segments`. Its inodes have the view `number`.
 
-    def __init__(self, shards: OpenShards, name: str, number: int) -> None:
+    `frames` has the directories that segments of videos have besides, which are in no catalog.
+    """
+
+    def __init__(self, shards: OpenShards, name: str, number: int, frames: SegmentFrames | None = None) -> None:
         self._shards = shards
         self._name = name
         self._number = number
+        self._frames = frames
+
+    def nonblocking(self, shards: NonblockingShards) -> CatalogView:
+        frames = None if self._frames is None else self._frames.nonblocking(shards)
+        return type(self)(shards, self._name, self._number, frames)
 
     def _row(self, inode: int) -> tuple[TreeShard, Table, int]:
         """The shard, table and row of an inode. Raises ChangedError if there is no such row."""
@@ -56,12 +66,16 @@ class CatalogView:
     def _root(self) -> Entry:
         return Entry(pack(self._number, 0, 0), stat.S_IFDIR, 0, self._shards.mtime_ns)
 
-    def find(self, directory: int, name: bytes) -> Entry | None:
+    def find(self, directory: int, name: bytes, *, is_guest: bool = False) -> Entry | None:
         if directory == pack(self._number, 0, 0):
             return self._shards.find(self._number, name)
         shard, table, row = self._row(directory)
-        found = table.find(row, name) if table.kind[row] == DIRECTORY else None
-        return None if found is None else self._measured(shard, table, found)
+        if table.kind[row] != DIRECTORY:
+            return None
+        found = table.find(row, name)
+        if found is not None:
+            return self._measured(shard, table, found)
+        return None if self._frames is None else self._frames.find_segment(shard, table, row, name)
 
     def entries(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
         if directory == pack(self._number, 0, 0):
@@ -73,6 +87,8 @@ class CatalogView:
         children = table.children(row)
         for child in children[after:]:
             yield table.name(child), self._entry(shard, table, child), child - children.start + 1
+        if self._frames is not None:
+            yield from self._frames.segments(shard, table, row, after)
 
     def parent(self, directory: int) -> int:
         root = pack(self._number, 0, 0)
@@ -80,6 +96,15 @@ class CatalogView:
             return ROOT
         shard, table, row = self._row(directory)
         return pack(self._number, shard.shard_id, table.parent[row]) if row else root
+
+    def path(self, inode: int) -> str:
+        if inode == pack(self._number, 0, 0):
+            return self._name
+        shard, table, row = self._row(inode)
+        return f"{self._name}/{shard.shard.name}/{os.fsdecode(table.path(row))}".rstrip("/")
+
+    def is_cacheable(self, directory: int) -> bool:
+        return True
 
     def content(self, inode: int) -> Content:
         if inode == pack(self._number, 0, 0):

@@ -19,7 +19,7 @@ from touchfs.lists.kinds import NAMES, is_below
 from touchfs.lists.stored import StoredLists, lists_name
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack
-from touchfs.tree.open_shards import OpenShards, WouldBlockError
+from touchfs.tree.open_shards import NonblockingShards, OpenShards, WouldBlockError
 
 NAME = "manifests"
 _LINKS = {f"hf/{view}": f"../../{view}" for view in ("segments", "shards", "slices")}
@@ -51,8 +51,7 @@ class Manifests:
         # The inode number of which those below `manifests` are greater by the number of their path.
         self._base = self._root + (hashed << _NUMBER_BITS)
 
-    def nonblocking(self) -> Manifests:
-        """The same directory for a thread that must not wait for the lists."""
+    def nonblocking(self, shards: NonblockingShards) -> Manifests:
         manifests = _NonblockingManifests.__new__(_NonblockingManifests)
         vars(manifests).update(vars(self))
         return manifests
@@ -89,7 +88,7 @@ class Manifests:
             raise UsageError("not a directory")
         return [path for path in _PATHS[1:] if path.rpartition("/")[0] == above]
 
-    def find(self, directory: int, name: bytes) -> Entry | None:
+    def find(self, directory: int, name: bytes, *, is_guest: bool = False) -> Entry | None:
         for path in self._children(directory):
             if path.rpartition("/")[2].encode() == name:
                 return self.entry(self._inode(path))
@@ -109,6 +108,12 @@ class Manifests:
 
     def parent(self, directory: int) -> int:
         return ROOT if directory == self._root else self._inode(self._path(directory).rpartition("/")[0])
+
+    def path(self, inode: int) -> str:
+        return NAME
+
+    def is_cacheable(self, directory: int) -> bool:
+        return False  # a new shard changes each list
 
     def content(self, inode: int) -> Content:
         path = self._path(inode)

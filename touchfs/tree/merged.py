@@ -110,7 +110,6 @@ class Merged:
         self._samples: dict[tuple[int, int, int], list[MergedFile]] = {}
 
     def nonblocking(self, shards: NonblockingShards) -> Merged:
-        """The same directory for a thread that must block neither on shards nor on the registry of plans."""
         merged = Merged(shards, _NonblockingPlans(), self._number)
         merged._known = self._known
         return merged
@@ -189,9 +188,9 @@ class Merged:
             self._samples[sample] = files
         return files
 
-    def find(self, directory: int, name: bytes) -> Entry | None:
+    def find(self, directory: int, name: bytes, *, is_guest: bool = False) -> Entry | None:
         if directory == self._root.inode:
-            return self.find_plan(os.fsdecode(name))
+            return self._find_plan(os.fsdecode(name), is_guest=is_guest)
         above = self._plan_entry(directory)
         if above is not None:
             return self._shards.find(unpack(directory)[0], name) if above.is_directory else None
@@ -207,7 +206,7 @@ class Merged:
                 return self._measured(location, file)
         return None
 
-    def find_plan(self, name: str, *, is_guest: bool = False) -> Entry | None:
+    def _find_plan(self, name: str, *, is_guest: bool) -> Entry | None:
         """The entry of a plan's directory, or of a link to it if `name` is not canonical. None if it is not a plan.
 
         Registers the plan if it is new. Raises FullError as `Plans.number` does.
@@ -262,6 +261,12 @@ class Merged:
             return self._root.inode
         location = self._location(directory)
         return location.inode(location.table.parent[location.row]) if location.row else pack(location.view, 0, 0)
+
+    def path(self, inode: int) -> str:
+        return self._shards.path(NAME, unpack(inode)[1])
+
+    def is_cacheable(self, directory: int) -> bool:
+        return True
 
     def content(self, inode: int) -> Content:
         if self._plan_entry(inode) is not None:

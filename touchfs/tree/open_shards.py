@@ -10,15 +10,21 @@ import os
 import stat
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
-from touchfs.dataset import Dataset, open_shard
+from touchfs.dataset import Dataset, Shard, open_shard
 from touchfs.dataset.open_shard import SHARDS_KEPT, StoredBytes
 from touchfs.errors import ChangedError, UsageError
 from touchfs.sample import StoredRecording
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import SHARD_IDS_MAX, pack
+
+T = TypeVar("T")
 
 
 class TreeShard(open_shard.OpenShard):
@@ -31,6 +37,15 @@ class TreeShard(open_shard.OpenShard):
         self.mtime_ns = self.shard.mtime_ns
         self.position = position
         self.shard_id = shard_id
+
+    def label_values(self) -> NDArray[np.int64]:
+        """The class label of each row of a table, −1 where it has none. Reads the column."""
+        labels = self.labels
+        if labels is None:
+            return np.zeros(0, np.int64)
+        from touchfs.tables.arrow_file import open_arrow
+
+        return open_arrow(self.shard.source(labels.source), self._limits).integers(labels.column)
 
     def attributes(self, table: Table, row: int) -> dict[str, str]:
         """The extended attributes of a row, without their prefix `user.touchfs.`; empty for a directory."""
@@ -79,6 +94,10 @@ class OpenShards:
         """The ids from `first` on, ascending: a listing in this order can continue after a reload."""
         return self._sorted[bisect_left(self._sorted, first) :]
 
+    def shard(self, shard_id: int) -> Shard:
+        """What is known of the shard with this id without opening it. Raises KeyError."""
+        return self.dataset.shards[self._positions[shard_id]]
+
     def at(self, position: int) -> TreeShard:
         """The shard at a position in the dataset, opened if necessary."""
         return self.get(self._shard_ids[position])
@@ -111,6 +130,10 @@ class OpenShards:
         size = shard.known_size(stored)
         return shard.present(stored).size if size is None else size
 
+    def known_or_found(self, known: T | None, find: Callable[[], T]) -> T:
+        """What is known, or what `find` returns, which may block."""
+        return find() if known is None else known
+
     def entry(self, view: int, shard_id: int) -> Entry:
         """The entry of a shard's directory in a view, which is row 0. Does not open the catalog."""
         position = self._positions.get(shard_id)
@@ -122,6 +145,10 @@ class OpenShards:
         """The entry of a shard's directory in a view, by the shard's name; None if there is no such shard."""
         position = self.dataset.by_name.get(name)
         return None if position is None else self.entry(view, self._shard_ids[position])
+
+    def path(self, name: str, shard_id: int) -> str:
+        """The path in `shards` of the shard that an inode below `name` leads to; of `name` itself, `name`."""
+        return f"shards/{self.get(shard_id).shard.name}" if shard_id else name
 
     def entries(self, view: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
         """The directories of all shards in a view, as `Subtree.entries`. The cookie of a directory is its shard id."""
@@ -156,3 +183,8 @@ class NonblockingShards(OpenShards):
         if size is None:
             raise WouldBlockError
         return size
+
+    def known_or_found(self, known: T | None, find: Callable[[], T]) -> T:
+        if known is None:
+            raise WouldBlockError
+        return known

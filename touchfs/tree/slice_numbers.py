@@ -1,4 +1,5 @@
-"""The registry of what was looked up below spans of `slices/`. That of a mount is `touchfs.store.shared_numbers`."""
+"""The registry of what was looked up and is not listed: places below spans of `slices/`, and plans of frames below
+segments. That of a mount is `touchfs.store.shared_numbers`."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from typing import Protocol
 
 from touchfs.tree.open_shards import WouldBlockError
 
-# Of a span: start, end, and 1 for samples or 0 for nanoseconds; and shard id and row as in an inode number.
+# Of a span: start, end, and 1 for samples or 0 for nanoseconds; and shard id and row as in an inode number. Of a plan
+# of frames: millionths of a frame a second, 0, and `FRAMES_RECORD`; and the same.
 Record = tuple[int, int, int, int]
+FRAMES_RECORD = 3
 
 
 class Numbers(Protocol):

@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.dataset import Dataset
 from touchfs.dataset.recording_names import find_row, is_recording, name_of, path_of
 from touchfs.errors import ChangedError, TouchfsError, UsageError
 from touchfs.extent import Content
@@ -72,6 +73,15 @@ class _Slice(NamedTuple):
         return piece.form.size(piece.size, piece.detail)
 
 
+def has_recordings(dataset: Dataset) -> bool:
+    """True if a dataset has recordings; also if a shard has too many extensions for its catalog to list them."""
+    return any(
+        shard.timed or any(can_be_cut(suffix[1:]) for suffix in shard.endings.suffixes or (".wav",))
+        for shard in dataset.shards
+        if shard.samples
+    )
+
+
 class Slices:
     """The directory `slices`, a `Subtree`. Inodes below `all` have the view `view_of_all`, all others have `view`."""
 
@@ -82,29 +92,14 @@ class Slices:
         self._root = Entry(pack(view, 0, 0), stat.S_IFDIR, 0, shards.mtime_ns)
 
     def nonblocking(self, shards: NonblockingShards) -> Slices:
-        """The same directory for a thread that must block neither on shards nor on the registry."""
         return Slices(shards, NonblockingNumbers(self._numbers), self._view, self._view_of_all)
-
-    @property
-    def exists(self) -> bool:
-        """True if the dataset has recordings; also if a shard has too many extensions for its catalog to list them."""
-        return any(
-            shard.timed or any(can_be_cut(suffix[1:]) for suffix in shard.endings.suffixes or (".wav",))
-            for shard in self._shards.dataset.shards
-            if shard.samples
-        )
-
-    def is_span(self, inode: int) -> bool:
-        """True for the directory of a span or of whole recordings, whose entries are the shards."""
-        view, shard_id, _ = unpack(inode)
-        return view in (self._view, self._view_of_all) and not shard_id and inode != self._root.inode
 
     def _location(self, inode: int) -> _SlicePlace:
         view, shard_id, row = unpack(inode)
         if view == self._view_of_all:
             return _SlicePlace(None, shard_id, row)
         record = self._numbers.record(row)
-        if record is None or record[-1] >> ROW_BITS != shard_id:
+        if record is None or record[-1] >> ROW_BITS != shard_id or record[2] > 1:  # others are no spans
             raise ChangedError("this inode is not of this mount")
         start, end, in_samples, address = record
         return _SlicePlace(SliceSpan(start, end, in_samples=bool(in_samples)), shard_id, address & ROW_MASK)
@@ -155,7 +150,6 @@ class Slices:
         return None
 
     def find(self, directory: int, name: bytes, *, is_guest: bool = False) -> Entry | None:
-        """See `Subtree.find`. Raises FullError for a guest who has looked up too many names (`Numbers`)."""
         if directory == self._root.inode:
             found = self._find_span(os.fsdecode(name))
         else:
@@ -216,7 +210,6 @@ class Slices:
         return self._inode(location._replace(row=table.parent[location.row]))
 
     def path(self, inode: int) -> str:
-        """The path of an inode from the root of the tree."""
         if inode == self._root.inode:
             return NAME
         location = self._location(inode)
@@ -225,6 +218,10 @@ class Slices:
             return path
         shard = self._shards.get(location.shard_id)
         return f"{path}/{shard.shard.name}/{os.fsdecode(path_of(shard, location.row))}".rstrip("/")
+
+    def is_cacheable(self, directory: int) -> bool:
+        # The entries of a span and of `all` are the shards, and no listing of spans tells of new ones.
+        return bool(unpack(directory)[1]) or directory == self._root.inode
 
     def content(self, inode: int) -> Content:
         slice_ = None if inode == self._root.inode else self._slice(self._location(inode))

@@ -2,10 +2,14 @@
 
     /                         row 1 of view 0
     /shards/ /segments/       a view: its shards, in each the rows of its table (`catalog_view`)
+    /segments/…/0000/         the frames of a segment of a video (`segment_frames`)
     /by-key/                  symbolic links to all samples that have a key (`by_key`)
     /merged/                  segments merged by a plan that the path names (`merged`)
     /slices/                  spans of recordings that the path names, and whole recordings as WAV (`slices`)
+    /columns/                 whole columns of tables (`table_views`)
+    /by-label/                links to rows of tables by their class label (`by_label`)
     /manifests/               lists of the dataset for other tools (`manifests`)
+    /frames/ /windows/        frames of videos (`frames`), and windows of them by a plan that the path names (`windows`)
 
 A tree keeps no data per inode. It is safe for any number of threads; one that must not block uses `Tree.nonblocking`.
 """
@@ -14,17 +18,20 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from touchfs.catalog.keys import Keys
 from touchfs.dataset import Dataset
+from touchfs.dataset.shard_videos import has_videos
 from touchfs.errors import ChangedError, NotFoundError, UsageError
 from touchfs.extent import Content
 from touchfs.indexing.catalogs import VIEWS
 from touchfs.tree.by_key import NAME as BY_KEY
 from touchfs.tree.by_key import ByKey
+from touchfs.tree.by_label import NAME as BY_LABEL
+from touchfs.tree.by_label import ByLabel
 from touchfs.tree.catalog_view import CatalogView
-from touchfs.tree.entry import Entry, Subtree
+from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
 from touchfs.tree.manifests import NAME as MANIFESTS
 from touchfs.tree.manifests import Manifests
@@ -33,7 +40,15 @@ from touchfs.tree.merged import NAME as MERGED
 from touchfs.tree.open_shards import NonblockingShards, OpenShards
 from touchfs.tree.slice_numbers import LocalNumbers, Numbers
 from touchfs.tree.slices import NAME as SLICES
-from touchfs.tree.slices import WHOLE, Slices
+from touchfs.tree.slices import WHOLE, Slices, has_recordings
+from touchfs.tree.subtree import Subtree
+from touchfs.tree.table_views import COLUMNS, ColumnsView, has_tables
+from touchfs.tree.videos import frame_numbers
+from touchfs.tree.videos.frames import NAME as FRAMES
+from touchfs.tree.videos.frames import FramesView, VideoShards
+from touchfs.tree.videos.segment_frames import SegmentFrames
+from touchfs.tree.videos.windows import NAME as WINDOWS
+from touchfs.tree.videos.windows import WindowsView, parse_windows
 from touchfs.view.plan import parse_plan
 from touchfs.view.slice_span import parse_span
 
@@ -41,15 +56,16 @@ __all__ = ["Entry", "Tree"]
 
 # View numbers are a part of inode numbers, so they must never change.
 _NUMBERS = {name: number for number, name in enumerate((*VIEWS, BY_KEY, MERGED, SLICES, MANIFESTS, WHOLE), 1)}
+_NUMBERS |= {COLUMNS: 8, BY_LABEL: 9, FRAMES: 10, WINDOWS: 11}
 
 
 class Tree:
     """The tree of `dataset`. `shard_ids` are the ids of its shards, in the same order: from 1 on, all different.
 
-    `plans` and `numbers` are the registries of plans under `merged/` and of what is looked up in `slices/`, needed if
-    several processes serve one tree. Without `list_by_key` a listing of `by-key/` is empty, but lookups still find
-    every link. The lists in `manifests/` name files by paths that begin with the directory `prefix`; by default they
-    are relative to the root.
+    `plans` and `numbers` are the registries of plans under `merged/`, and of what is looked up in `slices/`, `windows/`
+    and below segments, needed if several processes serve one tree. Without `list_by_key` a listing of `by-key/` is
+    empty, but lookups still find every link. The lists in `manifests/` name files by paths that begin with the
+    directory `prefix`; by default they are relative to the root.
     """
 
     def __init__(
@@ -62,40 +78,41 @@ class Tree:
         list_by_key: bool = True,
         prefix: str = "",
     ) -> None:
-        shards = OpenShards(dataset, shard_ids)
+        self.dataset = dataset
+        self._shards = shards = OpenShards(dataset, shard_ids)
+        numbers = numbers or LocalNumbers()
+        segment_frames = SegmentFrames(shards, numbers, _NUMBERS["segments"])
         merged = Merged(shards, plans or LocalPlans(), _NUMBERS[MERGED])
-        slices = Slices(shards, numbers or LocalNumbers(), _NUMBERS[SLICES], _NUMBERS[WHOLE])
-        manifests = Manifests(shards, os.path.join(prefix, ""), _NUMBERS[MANIFESTS])
-        self._initialize(shards, merged, slices, manifests, list_by_key)
-
-    def _initialize(
-        self, shards: OpenShards, merged: Merged, slices: Slices, manifests: Manifests, list_by_key: bool
-    ) -> None:
-        self.dataset = dataset = shards.dataset
-        self._list_by_key = list_by_key
-        self._manifests = manifests
-        self._shards = shards
-        self._merged = merged
-        self._slices = slices
-        self._root = Entry(ROOT, stat.S_IFDIR, 0, shards.mtime_ns)
-        subtrees: dict[str, Subtree] = {name: CatalogView(shards, name, _NUMBERS[name]) for name in VIEWS}
+        shown: dict[str, Subtree] = {
+            "shards": CatalogView(shards, "shards", _NUMBERS["shards"]),
+            "segments": CatalogView(shards, "segments", _NUMBERS["segments"], segment_frames),
+            MERGED: merged,
+            MANIFESTS: Manifests(shards, os.path.join(prefix, ""), _NUMBERS[MANIFESTS]),
+        }
+        below: dict[int, Subtree] = {FIRST_PLAN: merged} | dict.fromkeys(frame_numbers.VIEWS, segment_frames)
         if isinstance(dataset.keys, Keys):
-            subtrees[BY_KEY] = ByKey(shards, dataset.keys, _NUMBERS[BY_KEY], listed=list_by_key)
-        subtrees[MERGED] = merged
-        if slices.exists:
-            subtrees[SLICES] = slices
-        subtrees[MANIFESTS] = manifests
-        self._subtrees = {_NUMBERS[name]: subtree for name, subtree in subtrees.items()} | {FIRST_PLAN: merged}
-        if slices.exists:
-            self._subtrees[_NUMBERS[WHOLE]] = slices
-        self._inodes = {name.encode(): pack(_NUMBERS[name], 0, 0) for name in sorted(subtrees)}
+            shown[BY_KEY] = ByKey(shards, dataset.keys, _NUMBERS[BY_KEY], listed=list_by_key)
+        if has_recordings(dataset):
+            shown[SLICES] = below[_NUMBERS[WHOLE]] = Slices(shards, numbers, _NUMBERS[SLICES], _NUMBERS[WHOLE])
+        if has_tables(shards):
+            shown[COLUMNS] = ColumnsView(shards, COLUMNS, _NUMBERS[COLUMNS])
+            shown[BY_LABEL] = ByLabel(shards, _NUMBERS[BY_LABEL])
+        if has_videos(dataset):
+            shown[FRAMES] = frames = FramesView(shards, VideoShards(), _NUMBERS[FRAMES])
+            shown[WINDOWS] = WindowsView(shards, frames, numbers, _NUMBERS[WINDOWS])
+        self._root = Entry(ROOT, stat.S_IFDIR, 0, shards.mtime_ns)
+        self._inodes = {name.encode(): pack(_NUMBERS[name], 0, 0) for name in sorted(shown)}
+        # By view; a subtree may have several.
+        self._subtrees: dict[int, Subtree] = below | {_NUMBERS[name]: subtree for name, subtree in shown.items()}
 
     @property
     def nonblocking(self) -> Tree:
         """The same tree for one thread that must not block: a call that would block raises WouldBlockError."""
         shards, tree = NonblockingShards(self._shards), Tree.__new__(Tree)
-        merged, slices = self._merged.nonblocking(shards), self._slices.nonblocking(shards)
-        tree._initialize(shards, merged, slices, self._manifests.nonblocking(), self._list_by_key)
+        vars(tree).update(vars(self))
+        nonblocking = {subtree: subtree.nonblocking(shards) for subtree in set(self._subtrees.values())}
+        tree._shards = shards
+        tree._subtrees = {view: nonblocking[subtree] for view, subtree in self._subtrees.items()}
         return tree
 
     def _subtree(self, inode: int) -> Subtree:
@@ -110,17 +127,9 @@ class Tree:
         return self._root if inode == ROOT else self._subtree(inode).entry(inode)
 
     def find(self, directory: int, name: bytes, is_guest: bool = False) -> Entry | None:
-        """The entry of this name in a directory, or None.
-
-        A guest (`Plans`, `Numbers`) can register only a limited number of plans and slices; beyond that it raises
-        FullError.
-        """
-        if is_guest and directory == self._inodes[MERGED.encode()]:
-            return self._merged.find_plan(os.fsdecode(name), is_guest=True)
-        if is_guest and unpack(directory)[0] == _NUMBERS[SLICES]:
-            return self._slices.find(directory, name, is_guest=True)
+        """The entry of this name in a directory, or None. Raises FullError for guests as `Subtree.find`."""
         if directory != ROOT:
-            return self._subtree(directory).find(directory, name)
+            return self._subtree(directory).find(directory, name, is_guest=is_guest)
         inode = self._inodes.get(name)
         return None if inode is None else self.entry(inode)
 
@@ -138,19 +147,8 @@ class Tree:
         return ROOT if directory == ROOT else self._subtree(directory).parent(directory)
 
     def path(self, inode: int) -> str:
-        """A path for error messages: of the file in `shards/`, `segments/` and `slices/`, elsewhere of its shard."""
-        view, shard_id, row = unpack(inode)
-        if inode == ROOT:
-            return ""
-        if self._subtrees.get(view) is self._slices:
-            return self._slices.path(inode)
-        name = next((name.decode() for name, root in self._inodes.items() if unpack(root)[0] == view), MERGED)
-        if not shard_id:
-            return name
-        shard = self._shards.get(shard_id)
-        if name not in VIEWS:
-            return f"shards/{shard.shard.name}"
-        return f"{name}/{shard.shard.name}/{os.fsdecode(shard.tables[name].path(row))}".rstrip("/")
+        """A path for error messages: of the file, but in `by-key/`, `by-label/` and `merged/` of its shard."""
+        return "" if inode == ROOT else self._subtree(inode).path(inode)
 
     def content(self, inode: int) -> Content:
         """The content of a file. Opens and verifies the shard's file behind it. Raises UsageError for a directory."""
@@ -169,15 +167,12 @@ class Tree:
         return self._subtree(inode).link(inode)
 
     def is_cacheable(self, directory: int) -> bool:
-        """True if a directory's entries never change. In `by-key/` a new shard can change the target of a name, and in
-        `manifests/` each list; below spans no listing tells of new shards.
-        """
-        is_changed = unpack(directory)[0] in (_NUMBERS[BY_KEY], _NUMBERS[MANIFESTS])
-        return not is_changed and not self._slices.is_span(directory)
+        """True if a directory's entries never change (`Subtree.is_cacheable`)."""
+        return directory == ROOT or self._subtree(directory).is_cacheable(directory)
 
     def use_plan(self, name: str) -> None:
         """Register a plan if it is new, without the limit for guests. Raises FullError."""
-        self._merged.find_plan(name)
+        self.find(self._inodes[MERGED.encode()], os.fsencode(name))
 
     def resolve(self, path: str) -> Entry:
         """The entry of a `/`-separated path from the root. Follows links. Raises NotFoundError."""
@@ -196,8 +191,12 @@ class Tree:
         return entry
 
     def _problem_of(self, directory: int, name: str) -> str:
-        """The reason why a name is none of a plan or a span, in the directory of either; else ""."""
-        parsers = {self._inodes[MERGED.encode()]: parse_plan, self._inodes.get(SLICES.encode()): parse_span}
+        """The reason why a name is none of a plan or a span, in a directory of these; else ""."""
+        parsers: dict[int | None, Callable[[str], object]] = {
+            self._inodes[MERGED.encode()]: parse_plan,
+            self._inodes.get(SLICES.encode()): parse_span,
+            self._inodes.get(WINDOWS.encode()): parse_windows,
+        }
         try:
             if (parse := parsers.get(directory)) is not None:
                 parse(name)

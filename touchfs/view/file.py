@@ -12,7 +12,7 @@ from touchfs.form.plain import INLINE
 from touchfs.sample import Field
 
 
-class File(NamedTuple):
+class ViewFile(NamedTuple):
     """One file of a sample. `extension` is the end of its name; `part` the number of the segment, 0 for samples."""
 
     extension: str | None
@@ -20,7 +20,7 @@ class File(NamedTuple):
     part: int = 0
 
     @classmethod
-    def text(cls, extension: str, source: Field, text: str, part: int = 0) -> File:
+    def text(cls, extension: str, source: Field, text: str, part: int = 0) -> ViewFile:
         """A file with text from a field, as UTF-8. A lone surrogate, which JSON can contain, becomes U+FFFD."""
         try:
             data = text.encode()

@@ -17,7 +17,7 @@ from touchfs.indexing.preparing import hold_all, is_waiting, release
 from touchfs.indexing.serving import why_unservable
 from touchfs.posix import links
 from touchfs.posix.trust import make_directory
-from touchfs.source.scratch import Scratch
+from touchfs.source.scratch.store import Scratch
 from touchfs.store.open_table import OpenTable
 from touchfs.store.patience import Patience, with_patience
 from touchfs.store.place import STATE_SUFFIX, log_path, state_path

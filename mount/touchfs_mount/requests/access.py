@@ -4,7 +4,8 @@ A file shows the owner, the group and the read bits of the shard's files that it
 the strictest combination: a user with access to it may read each of them, and search each directory on the way from
 DATASET to it. The directories of a shard are readable for the users who may read its files, because names in them are
 keys. The root of the mount is readable for the users who can search DATASET and each directory above it. With an audio
-root, users must also be able to search that; the files below are not looked at one by one.
+root, users must also be able to search that, and of a table the directory of videos beside it; the files below are not
+looked at one by one.
 
 Only modes and groups are used. Permissions that an access control list adds are ignored, so fewer users get access.
 """
@@ -21,7 +22,8 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from touchfs.dataset import Dataset
-from touchfs.shard.open import file_paths
+from touchfs.form.tables.asset import ASSETS
+from touchfs.shard.open import file_paths, is_table
 from touchfs.tree.inode import ROOT, unpack
 
 _ALL = 0o444
@@ -132,6 +134,9 @@ def read_source_modes(dataset: Dataset) -> SourceModes:
         files = [_real(path) for path in file_paths(shard.path, shard.files)]
         between = {each for directory in map(os.path.dirname, files) for each in (directory, *_ancestors(directory))}
         between |= to_audio
+        assets = _real(os.path.join(os.path.dirname(shard.path), ASSETS))
+        if is_table(shard.path, shard.files) and os.path.isdir(assets):
+            between |= {assets, *_ancestors(assets)}
         found = list(map(read_access, files))
         access = strictest([*found, *map(search_access, sorted(between.difference(path_to_source), key=len))])
         if access is None:  # all users may read: the owner and the group are only displayed

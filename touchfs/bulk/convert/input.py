@@ -24,7 +24,7 @@ from touchfs.shard.options import Options
 from touchfs.shard.segments import SegmentFinder
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.view import raw
-from touchfs.view.file import File
+from touchfs.view.file import ViewFile
 
 # The share of the work on a shard that opens it.
 _OPENING = 0.1
@@ -115,11 +115,11 @@ class Files:
         """True if lists beside the shard may have segments, which a copy of its samples does not have."""
         return self._segments.has_lists
 
-    def of(self, sample: StoredSample) -> list[File]:
+    def of(self, sample: StoredSample) -> list[ViewFile]:
         """The files of a sample, not read yet."""
         return [file for file in raw.files(sample) if file.label not in self._leave_out]
 
-    def read(self, file: File) -> Buffer:
+    def read(self, file: ViewFile) -> Buffer:
         """The bytes of a file. Raises FormatError, SourceError or ChangedError."""
         if file.size - file.field.size > self._limit:  # a compressed matrix, or a file with holes
             raise FormatError(too_large(self._limit))

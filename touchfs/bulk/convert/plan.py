@@ -30,9 +30,15 @@ def plan_settings(
         # Not in plans from before there were rules.
         **({} if options.segments == FIRST_RULE else {"segments": options.segments}),
         **({} if options.limits.audio_root is None else {"audio-root": options.limits.audio_root}),
+        **{name: value for name, value in _table_options(options).items() if value is not None},
         "leave-out": sorted(leave_out),
         "sha256": plan_digest(inputs),
     }
+
+
+def _table_options(options: Options) -> dict[str, str | None]:
+    """The options for tables; not in plans from before there were tables."""
+    return {"key": options.key_column, "layout": options.layout, "features": options.features}
 
 
 def plan_digest(shards: Iterable[InputShard]) -> str:

@@ -19,7 +19,7 @@ from touchfs.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.format.tar.header import BLOCK
 from touchfs.progress import reached
 from touchfs.shard.options import Options
-from touchfs.view.file import File
+from touchfs.view.file import ViewFile
 
 
 class ShardSurvey(NamedTuple):
@@ -51,7 +51,7 @@ def survey_shard(options: Options, leave_out: Collection[str], visit: bool, read
     return ShardSurvey(len(sizes), frozenset(extensions), np.cumsum(sizes, dtype=np.int64))
 
 
-def _tar_size(files: Sequence[File]) -> int:
+def _tar_size(files: Sequence[ViewFile]) -> int:
     """The size of a sample in a tar, if no name needs a longer header."""
     return sum(BLOCK + -(-file.size // BLOCK) * BLOCK for file in files)
 

@@ -109,6 +109,9 @@ def pack(
     `limits` may differ on resuming, because a user who meets one raises it.
     """
     here = os.getcwd()
+    if os.path.isdir(jsonl):
+        problem = "is a directory: name a list of its files, DATA.jsonl; `touchfs pack arrow` and `lance` take folders"
+        raise UsageError(problem, path=os.fspath(jsonl))
     lines, ranges = split(os.path.abspath(jsonl), samples_per_shard, limits.json)
     work = PackSettings(lines, Path(here, output), skip_bad)
     plan = {"jsonl": lines.path, "directory": here, "output": output, **settings, "sha256": lines.sha256}

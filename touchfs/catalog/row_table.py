@@ -1,0 +1,82 @@
+"""The view of a table whose files are named by the ordinals of their rows (`touchfs.catalog.derived`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.catalog.columns import Omitted, take
+from touchfs.catalog.derived import DERIVED, NO_SAMPLE
+from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.form.tables.row import pack_ordinal
+from touchfs.format.arrow import ipc as arrow_ipc
+
+
+class RowTable(Table):
+    """A table without names. `kind_names` are those of its kinds (`FileKind.name`)."""
+
+    __slots__ = ("_extensions", "_has_ordinals", "_kind_names")
+
+    def __init__(
+        self,
+        batch: arrow_ipc.Batch,
+        top: int,
+        omitted: Omitted,
+        keys_are_paths: bool,
+        path: str,
+        kind_names: Sequence[str],
+    ) -> None:
+        super().__init__(batch, top, omitted, keys_are_paths, path, kind_names)
+        self._kind_names = [name.encode("utf-8", "surrogateescape") for name in kind_names]
+        self._extensions = ["", *map(_extension, kind_names)]
+        self._has_ordinals = omitted.get("inline") == DERIVED["inline"]
+
+    def name(self, row: int) -> bytes:
+        kind = self.kind[row]
+        if kind == DIRECTORY:
+            return b"%08d" % (row - 1) if row else b""
+        try:
+            name = self._kind_names[kind - 1]
+        except IndexError:
+            raise self._damaged(row) from None
+        if name[:2] == b"//":
+            return name[2:]
+        return b"%08d" % self.ordinal[row] + name[1:] if name[:1] == b"/" else name
+
+    def extension(self, row: int) -> str:
+        try:
+            return self._extensions[self.kind[row]]
+        except IndexError:
+            raise self._damaged(row) from None
+
+    def have_extension(self, rows: NDArray[np.int64], extension: bytes) -> NDArray[np.bool_]:
+        wanted = extension.decode("utf-8", "surrogateescape")
+        have = np.array([False, *(each == wanted for each in self._extensions[1:])])
+        return have[take(self.kind, rows)]
+
+    def paths(self, rows: NDArray[np.int64], prefix: bytes) -> list[bytes]:
+        return [prefix + self.path(row) for row in rows.tolist()]
+
+    def inline(self, row: int) -> bytes:
+        if not self._has_ordinals:
+            return super().inline(row)
+        ordinal = self.ordinal[row]
+        return b"" if ordinal == NO_SAMPLE else pack_ordinal(ordinal)
+
+    def find(self, row: int, name: bytes) -> int | None:
+        children = self.children(row)
+        low, high = children.start, children.stop
+        while low < high:
+            middle = (low + high) // 2
+            if self.name(middle) < name:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < children.stop and self.name(low) == name else None
+
+
+def _extension(name: str) -> str:
+    """`jpg` of `/.jpg`, `image.jpg` of `//image.jpg`, `txt` of `ERROR.txt`."""
+    return name[2:] if name.startswith("/") else name.rpartition(".")[2]

@@ -1,0 +1,158 @@
+"""The form of a row of an Arrow file as JSON, and the content that it shares with rows of other tables.
+
+The text of a row is made when its size is needed. `GROUP_ROWS` rows are made together, and the last groups are in
+memory: a listing makes a group once for all its rows.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, cast
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer, Content, Extent
+from touchfs.form.base import Form
+from touchfs.form.computed import WINDOWS
+from touchfs.form.kept import identity_of
+from touchfs.limits import Limits
+from touchfs.tables.field_paths import Path, build_path, parse_path
+
+if TYPE_CHECKING:
+    from touchfs.source.store import StoredFile
+
+GROUP_ROWS = 128
+_END = struct.Struct("<I")
+_ORDINAL = struct.Struct("<I")
+
+
+def pack_ordinal(ordinal: int) -> bytes:
+    """The detail of a form of rows: the ordinal of the row in its table, 32 bits."""
+    return _ORDINAL.pack(ordinal)
+
+
+def parse_ordinal(detail: bytes) -> int:
+    """The ordinal in a detail. Raises FormatError if it is damaged."""
+    if len(detail) != _ORDINAL.size:
+        raise FormatError("the catalog's description of a row is damaged: index with --force")
+    ordinal: int = _ORDINAL.unpack(detail)[0]
+    return ordinal
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Form):
+    """`row[/PATH…]`: a row of the Arrow file that the source is, as JSON (`touchfs.tables.json_values`). `detail` packs
+    its ordinal.
+
+    Each path leads to cells that the row leaves out, as they are files: the numbers of a column and of children in it,
+    as `3` or `3.0`.
+    """
+
+    left_out: tuple[Path, ...] = ()
+
+    @classmethod
+    def parse(cls, *paths: str) -> Row:
+        """The form with these paths. Raises ValueError or FormatError."""
+        return cls(tuple(map(parse_path, paths)))
+
+    def __str__(self) -> str:
+        return "/".join(["row", *map(build_path, self.left_out)])
+
+    def size(self, length: int, detail: bytes) -> None:
+        return None
+
+    def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        return RowText(self._rows(extent, limits), parse_ordinal(detail))
+
+    def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
+        text = self._rows(extent, limits).find(parse_ordinal(detail))
+        return None if text is None else len(text)
+
+    def _rows(self, extent: Extent, limits: Limits) -> RowTexts:
+        source = cast("StoredFile", extent.source)
+        name = f"{self}\0{identity_of(Extent(source, 0, 0))}"
+
+        def make(first: int, count: int) -> list[bytes]:
+            from touchfs.tables.arrow_file import open_arrow
+
+            return open_arrow(source, limits).json_rows(first, count, self.left_out)
+
+        return RowTexts(name, make)
+
+
+class RowTexts:
+    """The texts of the rows of one table. `name` identifies the table and how its rows become text.
+
+    `make` gets an ordinal and a number of rows, and returns the text of each, fewer at the end of the table.
+    """
+
+    __slots__ = ("_make", "_name")
+
+    def __init__(self, name: Hashable, make: Callable[[int, int], list[bytes]]) -> None:
+        self._name = name
+        self._make = make
+
+    def find(self, ordinal: int) -> bytes | None:
+        """The text of a row if this process has it. Never waits."""
+        number, i = divmod(ordinal, GROUP_ROWS)
+        group = WINDOWS.get((self._name, number))
+        return None if group is None else _text(group, i)
+
+    def text(self, ordinal: int) -> bytes:
+        """The text of a row. Makes its group if necessary; raises what `make` raises, and FormatError for no row."""
+        text = self.find(ordinal)
+        if text is None:
+            number, i = divmod(ordinal, GROUP_ROWS)
+            with _making:
+                text = self.find(ordinal)
+                if text is None:
+                    group = _pack(self._make(ordinal - i, GROUP_ROWS))
+                    WINDOWS.add((self._name, number), group)
+                    text = _text(group, i)
+        return text
+
+
+def _pack(texts: list[bytes]) -> bytes:
+    """A group: where each of `GROUP_ROWS` texts ends, and the texts."""
+    ends = [*accumulate(map(len, texts))]
+    return b"".join([*(_END.pack(end) for end in ends), bytes(_END.size * (GROUP_ROWS - len(texts))), *texts])
+
+
+def _text(group: Buffer, i: int) -> bytes:
+    start = _END.unpack_from(group, _END.size * (i - 1))[0] if i else 0
+    end = _END.unpack_from(group, _END.size * i)[0]
+    if not end:
+        raise FormatError("the table has no such row: index with --force")
+    head = _END.size * GROUP_ROWS
+    return bytes(group[head + start : head + end])
+
+
+# A group takes some milliseconds of Python; two at once would take twice as long each.
+_making = threading.Lock()
+
+
+class RowText:
+    """The content of a row. Its size, and reading, block until the row is made."""
+
+    __slots__ = ("_ordinal", "_rows")
+
+    def __init__(self, rows: RowTexts, ordinal: int) -> None:
+        self._rows = rows
+        self._ordinal = ordinal
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return len(self._rows.text(self._ordinal))
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `Content.read`."""
+        return self._rows.text(self._ordinal)[offset : offset + length]
+
+    def read_nowait(self, offset: int, length: int) -> bytes | None:
+        """See `Content.read_nowait`."""
+        text = self._rows.find(self._ordinal)
+        return None if text is None else text[offset : offset + length]

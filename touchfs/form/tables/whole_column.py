@@ -1,0 +1,175 @@
+"""Forms of whole columns of an Arrow file: numbers as one .npy, everything else as JSON lines.
+
+Where the parts of a column are in the batches is found when it is first read. JSON lines are made once, batch by batch,
+into the scratch store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer, Content, Extent
+from touchfs.form.arrays import Npy
+from touchfs.form.base import Form
+from touchfs.form.kept import identity_of
+from touchfs.form.tables.column import column_content
+from touchfs.format.arrow.column import column_parts
+from touchfs.limits import Limits
+from touchfs.names import hex_digest
+from touchfs.source.scratch.source import ScratchSource
+from touchfs.source.scratch.store import Scratch
+from touchfs.tables.field_paths import Path, build_path, parse_path
+
+if TYPE_CHECKING:
+    from touchfs.source.store import StoredFile
+    from touchfs.tables.arrow_file import ArrowFile
+
+# Each may have a descriptor open, or the places of its parts.
+_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NumberColumn(Form):
+    """`numbers/PATH/ROWS/DTYPE[/SHAPE…]`: a column of numbers without nulls as a .npy of so many rows."""
+
+    path: Path
+    rows: int
+    row: Npy
+
+    @classmethod
+    def parse(cls, path: str, rows: str, dtype: str, *shape: str) -> NumberColumn:
+        """The form with these parameters. Raises ValueError or FormatError."""
+        return cls(parse_path(path), int(rows), Npy(dtype, tuple(map(int, shape))))
+
+    def __str__(self) -> str:
+        return f"numbers/{build_path(self.path)}/{self.rows}/{str(self.row).removeprefix('npy/')}"
+
+    def size(self, length: int, detail: bytes) -> int:
+        dtype = np.dtype(self.row.dtype)
+        header = Npy(self.row.dtype, (self.rows, *self.row.shape)).size(0, b"")
+        return header + dtype.itemsize * self.rows * prod(self.row.shape)
+
+    def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        return _Later(f"{self}\0{_identity(extent)}", lambda: self._open(extent, limits), self.size(0, b""))
+
+    def _open(self, extent: Extent, limits: Limits) -> Content:
+        table = _table(extent, limits)
+        parts = column_parts(map(table.layout, range(table.batches)), self.path)
+        if parts is None or table.rows != self.rows:
+            raise FormatError("the column is not the one that was indexed: index with --force")
+        return column_content(self.row, parts, extent.source, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueColumn(Form):
+    """`values/COLUMN[/PATH…]`: the values of a column as JSON lines, without the cells at some paths (as `Row`)."""
+
+    column: int
+    left_out: tuple[Path, ...] = ()
+
+    @classmethod
+    def parse(cls, column: str, *paths: str) -> ValueColumn:
+        """The form with these parameters. Raises ValueError or FormatError."""
+        return cls(parse_path(column)[0], tuple(map(parse_path, paths)))
+
+    def __str__(self) -> str:
+        return "/".join(["values", str(self.column), *map(build_path, self.left_out)])
+
+    def size(self, length: int, detail: bytes) -> None:
+        return None
+
+    def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        return _Later(self._name(extent), lambda: self._open(extent, limits))
+
+    def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
+        content = _columns.find(self._name(extent))
+        return None if content is None else content.size
+
+    def _name(self, extent: Extent) -> str:
+        return f"{self}\0{_identity(extent)}"
+
+    def _open(self, extent: Extent, limits: Limits) -> Content:
+        table = _table(extent, limits)
+
+        def lines() -> Iterator[bytes]:
+            for number in range(table.batches):
+                for values in table.json_column(number, self.column, self.left_out):
+                    texts = [json.dumps(value, ensure_ascii=False) + "\n" for value in values]
+                    yield "".join(texts).encode("utf-8", "surrogatepass")
+
+        name = hex_digest(f"arrow column\0{self._name(extent)}".encode(errors="surrogateescape"))
+        file = Scratch.configured().make(name, lines())
+        source = ScratchSource(file)
+        return Extent(source, 0, os.fstat(file.fileno()).st_size)
+
+
+def _table(extent: Extent, limits: Limits) -> ArrowFile:
+    from touchfs.tables.arrow_file import open_arrow
+
+    return open_arrow(cast("StoredFile", extent.source), limits)
+
+
+def _identity(extent: Extent) -> str:
+    source = cast("StoredFile", extent.source)
+    return identity_of(Extent(source, 0, 0)) or str(id(source))
+
+
+class _Columns:
+    """The contents that were opened last."""
+
+    def __init__(self) -> None:
+        self._contents: OrderedDict[str, Content] = OrderedDict()
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()  # another thread may have held it at the fork
+
+    def find(self, name: str) -> Content | None:
+        return self._contents.get(name)
+
+    def get(self, name: str, make: Callable[[], Content]) -> Content:
+        with self._lock:
+            found = self._contents.pop(name, None) or make()
+            self._contents[name] = found
+            if len(self._contents) > _KEPT:
+                self._contents.popitem(last=False)
+        return found
+
+
+_columns = _Columns()
+
+
+class _Later:
+    """A content that is opened when it is first read, or its size is needed and not known. Both may block."""
+
+    __slots__ = ("_make", "_name", "_size")
+
+    def __init__(self, name: str, make: Callable[[], Content], size: int | None = None) -> None:
+        self._name = name
+        self._make = make
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return _columns.get(self._name, self._make).size if self._size is None else self._size
+
+    def read(self, offset: int, length: int) -> Buffer:
+        """See `Content.read`."""
+        return _columns.get(self._name, self._make).read(offset, length)
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Content.read_nowait`."""
+        content = _columns.find(self._name)
+        return None if content is None else content.read_nowait(offset, length)

@@ -1,0 +1,51 @@
+"""The text of ERROR.txt: what is wrong with a shard, and with which of its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from touchfs.control_characters import one_line
+
+REPORTED_MAX = 1000
+THEN = "then `touchfs reload`, or mount again."
+_KEY_SHOWN_MAX = 80
+
+
+class SampleLines:
+    """Lines about samples: how many there are, and the first `REPORTED_MAX` of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lines: list[str] = []
+
+    def add(self, ordinal: int, key: str, line: str) -> None:
+        """Add a line about a sample."""
+        self.count += 1
+        if self.count <= REPORTED_MAX:
+            self.lines.append(f"sample {ordinal} ({key[:_KEY_SHOWN_MAX]!r}): {line}")
+
+
+def report_text(
+    path: str,
+    samples: int,
+    problems: Sequence[str],
+    remarks: Sequence[str],
+    sample_problems: SampleLines,
+    sample_remarks: SampleLines,
+) -> str:
+    """The report about the shard at a path; "" if nothing is wrong. Problems keep something from being shown."""
+    damaged = sample_problems.count
+    if damaged:
+        head = f"{damaged} of the {samples} samples of {path} are damaged; the others are served."
+    elif problems:
+        head = f"Not all of {path} can be shown; {samples} samples are served."
+    elif remarks or sample_remarks.count:
+        head = f"All {samples} samples of {path} are served, but it may not be what it should be."
+    else:
+        return ""
+    counts = len(problems), len(remarks), sample_remarks.count, damaged
+    left = sum(max(count - REPORTED_MAX, 0) for count in counts)
+    more = [f"… and {left} more"] if left else []
+    others = *sample_remarks.lines, *sample_problems.lines
+    lines = [*problems[:REPORTED_MAX], *remarks[:REPORTED_MAX], *others, *more]
+    return "\n".join([one_line(head), "", *map(one_line, lines), "", f"Repair the shard or make it again, {THEN}", ""])

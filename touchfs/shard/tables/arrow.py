@@ -1,0 +1,286 @@
+"""A shard that is an Arrow IPC file or stream: each row is a sample.
+
+Where cells are, follows from the footer and the headers of messages. Of the data, only keys and the names that tell
+extensions are read, and the first cell of each column whose extension nothing else tells.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.extent import Extent, drive
+from touchfs.form.arrays import Npy
+from touchfs.form.base import Form
+from touchfs.form.plain import BYTES
+from touchfs.form.tables.asset import Asset
+from touchfs.form.tables.packed import PackedCell, packed_detail
+from touchfs.form.tables.row import Row
+from touchfs.form.tables.whole_column import NumberColumn, ValueColumn
+from touchfs.format import magic
+from touchfs.format.arrow.batch import BatchLayout
+from touchfs.format.arrow.cells import IN_FILE, Cells, cells
+from touchfs.format.arrow.column import column_parts, numbers_of
+from touchfs.progress import reached
+from touchfs.shard.options import NESTED, Options
+from touchfs.shard.single import open_source
+from touchfs.shard.tables.columns import cell_columns, key_column, whole_files
+from touchfs.shard.tables.extensions import UNKNOWN, extension_of, numbered
+from touchfs.shard.tables.features import features_of, labels_of
+from touchfs.shard.tables.files import read_metadata
+from touchfs.shard.tables.rows import (
+    NO_FILE,
+    ROW,
+    CellKind,
+    CellKinds,
+    ColumnFiles,
+    Naming,
+    RowBatch,
+    TableRows,
+    WholeColumn,
+)
+from touchfs.shard.tables.videos_beside import with_videos
+from touchfs.source.fingerprint import Files
+from touchfs.tables.arrow_file import ROWS_AT_ONCE, open_arrow
+
+
+class ArrowShard(TableRows):
+    """The rows of the Arrow file at `path`. Keeps 8 bytes a batch in memory."""
+
+    def __init__(self, path: str, options: Options, files: Files) -> None:
+        self.path = path
+        self.files = files
+        self._name = os.path.basename(path)
+        self.size = files[self._name].size
+        self._limits = options.limits
+        self._limit = options.limits.decoded
+        self._file = open_source(path, self._name, files)
+        metadata = read_metadata(path, files)
+        self._table = open_arrow(self._file, options.limits)
+        schema = self._table.ipc.schema
+        self.features = features_of(options, None if metadata is None else metadata.features, schema.metadata)
+        self.problems: list[str] = []
+        if metadata is not None:
+            counted = metadata.shard_row_counts[metadata.shard_filenames.index(self._name)]
+            if counted != len(self):
+                self.problems.append(f"it has {len(self):,} rows, and _metadata.json says {counted:,}")
+        self.labels = labels_of(schema, self.features, self._name)
+        self._columns = cell_columns(schema, self.features)
+        self._key = key_column(schema, options.key_column)
+        whole = whole_files(self._columns)
+        are_whole = len(whole) == len(self._columns)
+        self.is_nested = options.layout == NESTED or (
+            options.layout is None and len(self._columns) > 1 and not are_whole
+        )
+        self._naming = Naming([column.name for column in self._columns], self.is_nested, whole)
+        # The JSON of a row would only repeat its key.
+        others = {*range(len(schema.fields))} - {column.path[0] for column in self._columns}
+        self._has_rows = not (are_whole and others <= {self._key})
+        self._defaults: dict[int, str] = {}
+        self._kinds = CellKinds(len(self._columns))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __len__(self) -> int:
+        return self._table.rows
+
+    def batch_of(self, ordinal: int, *, full: bool = False) -> RowBatch:
+        """See `TableRows.batch_of`: a record batch."""
+        number, row = self._table.locate(ordinal)
+        layout = self._table.layout(number)
+        first = ordinal - row
+        problems: list[tuple[int, str]] = []
+        columns, partial = [], np.zeros((len(self._columns), layout.rows), np.bool_)
+        for place, column in enumerate(self._columns):
+            found = drive(cells(layout, column.path, limit=self._limit), self._file)
+            if found.partial is not None:
+                partial[place] = found.partial
+                found.valid[found.partial] = False
+            columns.append(self._files(place, number, found, first, problems, full=full))
+        columns.append(self._row_files(number, partial, first, full=full))
+        keys = None if self._key is None else self._keys(number)
+        reached(layout.place.offset, self.size)
+        return RowBatch(first, layout.rows, columns, keys, problems)
+
+    def whole_columns(self) -> list[WholeColumn]:
+        """See `TableRows.whole_columns`: arrays, and all that is in the JSON of rows."""
+        fields = self._table.ipc.schema.fields
+        naming = Naming([field.name for field in fields], is_nested=True)
+        layouts = [self._table.layout(number) for number in range(self._table.batches)]
+        out = [column.path for column in self._columns if numbers_of([fields[column.path[0]]]) is None]
+        found = []
+        for number, field in enumerate(fields):
+            form, extension = self._numbers(number, layouts), "npy"
+            others = [(other,) for other in range(len(fields)) if other != number]
+            if form is None and self._table.has_values([*out, *others]):
+                form, extension = ValueColumn(number, tuple(path for path in out if path[0] == number)), "jsonl"
+            if form is not None:
+                name = naming.ending(number, extension).removeprefix(b"/")
+                found.append(WholeColumn(field.name, name, self._name, form))
+        return found
+
+    def _numbers(self, number: int, layouts: Sequence[BatchLayout]) -> Form | None:
+        """The form of a column of numbers without nulls; None for others."""
+        numbers = numbers_of([self._table.ipc.schema.fields[number]])
+        if numbers is None or column_parts(layouts, (number,)) is None:
+            return None
+        dtype, shape = numbers
+        return NumberColumn((number,), len(self), Npy(dtype.str, shape))
+
+    def _files(
+        self, place: int, number: int, found: Cells, first: int, problems: list[tuple[int, str]], *, full: bool
+    ) -> ColumnFiles:
+        """The files of a column in a batch."""
+        column = self._columns[place]
+        files = _Cells.of(found)
+        kind = np.full(len(found.valid), NO_FILE, np.int16)
+        size = found.lengths + (column.form.size(0, b"") or 0)
+        fits = found.valid & _have_shape(column.form, found.lengths)
+        of_rows, extensions = self._extensions(place, number, found, full=full)
+        for i, extension in enumerate(extensions):
+            for is_packed in (False, True):
+                mask = fits & (files.is_packed == is_packed) & (of_rows == i)
+                if mask.any():
+                    kind[mask] = self._kind(place, files.form(column.form, is_packed), extension)
+        for row in np.flatnonzero(found.valid & ~fits).tolist():
+            problems.append((first + row, f"its {column.name!r} has not as many bytes as its shape says"))
+            kind[row] = self._kind(place, files.form(BYTES, bool(files.is_packed[row])), UNKNOWN)
+            size[row] = found.lengths[row]
+        size[~found.valid] = 0
+        made = ColumnFiles(column.name, self._kinds.of(place), kind, files.offset, files.length, size, files.details)
+        if not column.is_video:
+            return made
+        names, modes = (self._table.read_values(number, (*column.path[:-1], child)) for child in column.video)
+        return with_videos(
+            made,
+            self.path,
+            names,
+            modes,
+            lambda row, problem: problems.append((first + row, problem)),
+            lambda extension: self._kind(place, Asset(), extension),
+        )
+
+    def _kind(self, place: int, form: Form, extension: str) -> int:
+        """The number of a kind of files of a column, a new one if it is new."""
+        return self._kinds.number(place, CellKind(self._name, form, self._naming.ending(place, extension)))
+
+    def _extensions(self, place: int, number: int, found: Cells, *, full: bool) -> tuple[NDArray[np.intp], list[str]]:
+        """The extensions of a column's cells in a batch: for each row an index, and the extensions."""
+        column = self._columns[place]
+        if column.extension:
+            return np.zeros(len(found.valid), np.intp), [column.extension]
+        chosen: list[str] = [""] * len(found.valid)
+        for path in column.named_by:
+            names = self._table.read_values(number, path)
+            chosen = [each or extension_of(name) for each, name in zip(chosen, names, strict=True)]
+        if full:
+            chosen = [
+                each or (self._magic(found, row) if is_valid else "")
+                for row, (each, is_valid) in enumerate(zip(chosen, found.valid.tolist(), strict=True))
+            ]
+        elif "" in chosen and found.valid.any():
+            default = self._default(place)
+            chosen = [each or default for each in chosen] if any(chosen) else [default] * len(chosen)
+        if not any(chosen) or len(set(chosen)) == 1:
+            return np.zeros(len(chosen), np.intp), [chosen[0] if chosen else ""]
+        return numbered(chosen)
+
+    def _default(self, place: int) -> str:
+        """The extension of a column by the magic of its first cell that is not null."""
+        extension = self._defaults.get(place)
+        if extension is None:
+            extension = UNKNOWN
+            for number in range(self._table.batches):
+                found = drive(
+                    cells(self._table.layout(number), self._columns[place].path, limit=self._limit), self._file
+                )
+                if found.valid.any():
+                    extension = self._magic(found, int(found.valid.argmax()))
+                    break
+            self._defaults[place] = extension
+        return extension
+
+    def _magic(self, found: Cells, row: int) -> str:
+        """The extension of a cell by its first bytes."""
+        files = _Cells.of(found, row)
+        extent = Extent(self._file, int(files.offset[0]), int(files.length[0]))
+        detail = b"" if files.details is None else files.details[0]
+        content = files.form(BYTES, bool(files.is_packed[0])).content(extent, detail, self._limits)
+        return magic.extension(content.read(0, magic.MAGIC_SIZE))
+
+    def _row_files(self, number: int, partial: NDArray[np.bool_], first: int, *, full: bool) -> ColumnFiles:
+        """The rows of a batch as JSON, without the cells that are files. Lists with some nulls are in it."""
+        rows = partial.shape[1]
+        kind, size, nothing = np.full(rows, NO_FILE, np.int16), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        if not self._has_rows:
+            return ColumnFiles(ROW, self._kinds.of(-1), kind, nothing, nothing, size)
+        shown, of_rows = np.unique(partial, axis=1, return_inverse=True) if partial.any() else (partial[:, :1], None)
+        for i in range(shown.shape[1]):
+            in_json = shown[:, i].tolist()
+            paths = tuple(each.path for each, is_in in zip(self._columns, in_json, strict=True) if not is_in)
+            if self._table.has_values(paths):
+                mask = np.ones(rows, np.bool_) if of_rows is None else of_rows.reshape(-1) == i
+                added = CellKind(self._name, Row(paths), self._naming.row_ending, by_ordinal=True)
+                kind[mask] = self._kinds.number(-1, added)
+                if full:
+                    for start in range(0, rows, ROWS_AT_ONCE):
+                        part = slice(start, min(start + ROWS_AT_ONCE, rows))
+                        texts = self._table.json_rows(first + start, part.stop - start, paths)
+                        size[part] = np.where(mask[part], [*map(len, texts)], size[part])
+        return ColumnFiles(ROW, self._kinds.of(-1), kind, nothing, nothing, size)
+
+    def _keys(self, number: int) -> Sequence[str | None]:
+        keys = self._table.read_values(number, (self._key or 0,))
+        return [None if key is None or key == "" else str(key) for key in keys]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cells:
+    """Ranges of the file that hold cells: the cell itself, or the compressed buffer that it is in."""
+
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    is_packed: NDArray[np.bool_]
+    details: list[bytes] | None = None
+    codec: str | None = None
+
+    @classmethod
+    def of(cls, found: Cells, row: int | None = None) -> _Cells:
+        """The ranges of all rows, or of one row."""
+        chosen = slice(None) if row is None else slice(row, row + 1)
+        offset, length, valid = found.offsets[chosen], found.lengths[chosen], found.valid[chosen]
+        if found.buffers is None or found.ranges is None:
+            return cls(offset, length, np.zeros(len(valid), np.bool_))
+        buffers = found.buffers[chosen]
+        is_packed = valid & (buffers != IN_FILE)
+        details = [
+            packed_detail(start, size) if is_one else b""
+            for start, size, is_one in zip(offset.tolist(), length.tolist(), is_packed.tolist(), strict=True)
+        ]
+        ranges = found.ranges[buffers]
+        return cls(
+            np.where(is_packed, ranges[:, 0], offset),
+            np.where(is_packed, ranges[:, 1], length),
+            is_packed,
+            details,
+            found.codec,
+        )
+
+    def form(self, form: Form, is_packed: bool) -> Form:
+        """The form of cells that have a form once they are decompressed."""
+        return PackedCell(self.codec, form) if is_packed and self.codec is not None else form
+
+
+def _have_shape(form: Form, lengths: NDArray[np.int64]) -> NDArray[np.bool_] | np.bool_:
+    """Whether cells have as many bytes as the shape of arrays says; other cells may have any number."""
+    if not isinstance(form, Npy):
+        return np.True_
+    have: NDArray[np.bool_] = lengths == np.dtype(form.dtype).itemsize * math.prod(form.shape)
+    return have

@@ -1,0 +1,155 @@
+"""Which columns of an Arrow table have files, by the schema and the declared features alone.
+
+    binary, large_binary, binary_view      the cell is a file
+    struct with a child `bytes` of these   that child is a file (Hugging Face's Image and Audio, Video)
+    Array3D, Array4D by the features       the cell is a .npy
+    fixed_size_list of numbers             the cell is a .npy
+    File by the features or the schema     the cell is a file with the extension of its column
+
+All other columns, and the other children of such structs, are in the JSON of the row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from touchfs.errors import FormatError
+from touchfs.features import Array3D, Array4D, FeatureType, File
+from touchfs.features.file import EXTENSION_KEY
+from touchfs.form.arrays import Npy
+from touchfs.form.base import Form
+from touchfs.form.plain import BYTES
+from touchfs.format.arrow.column import numbers_of
+from touchfs.format.arrow.metadata import Kind
+from touchfs.format.arrow.schema import IpcField, IpcSchema
+from touchfs.names import quote
+
+KEYS = ("id", "key", "__key__")
+_EXTENSION = re.compile(r"[^./][^/]{0,63}")
+_BINARY = (Kind.BINARY, Kind.LARGE_BINARY, Kind.BINARY_VIEW)
+_TEXT = (Kind.UTF8, Kind.LARGE_UTF8, Kind.UTF8_VIEW)
+
+
+@dataclass(frozen=True, slots=True)
+class CellColumn:
+    """A column whose cells are files. `path` leads to their bytes.
+
+    `named_by` are the numbers of the text columns, or children, whose values end in the extension of a cell: the first
+    that has one counts. `video` are the numbers of the children `path` and `mode` of Videos, which may be files beside
+    the table. With `is_file`, the column stands for files of an extension, as those of a tar.
+    """
+
+    name: str
+    path: tuple[int, ...]
+    form: Form
+    extension: str = ""
+    is_file: bool = False
+    named_by: tuple[tuple[int, ...], ...] = ()
+    video: tuple[int, ...] = ()
+
+    @property
+    def is_video(self) -> bool:
+        """True for a struct of a Video."""
+        return bool(self.video)
+
+
+def cell_columns(schema: IpcSchema, features: Mapping[str, FeatureType]) -> list[CellColumn]:
+    """The columns whose cells are files, in their order. Raises FormatError for features that do not fit."""
+    found = [_cell_column(number, field, features.get(field.name)) for number, field in enumerate(schema.fields)]
+    return [column for column in found if column is not None]
+
+
+def whole_files(columns: Sequence[CellColumn]) -> dict[int, str]:
+    """The extensions of the columns that stand for files of an extension, by their positions; the first of each."""
+    found: dict[str, int] = {}
+    for place, column in enumerate(columns):
+        if column.is_file:
+            found.setdefault(column.extension, place)
+    return {place: extension for extension, place in found.items()}
+
+
+def _cell_column(number: int, field: IpcField, feature: FeatureType | None) -> CellColumn | None:
+    if field.codes is not None:
+        return None
+    kind = field.type.kind
+    if isinstance(feature, Array3D | Array4D) and kind in _BINARY:
+        return CellColumn(field.name, (number,), Npy(np.dtype(feature.dtype).str, feature.shape), "npy")
+    if kind in _BINARY:
+        extension = _file_extension(field, feature)
+        return CellColumn(field.name, (number,), BYTES, extension, is_file=bool(extension))
+    if kind == Kind.FIXED_SIZE_LIST and (numbers := numbers_of([field])) is not None:
+        dtype, shape = numbers
+        return CellColumn(field.name, (number,), Npy(dtype.str, shape), "npy")
+    if kind != Kind.STRUCT:
+        return None
+    children = {child.name: (place, child) for place, child in enumerate(field.children) if child.codes is None}
+    place, data = children.get("bytes", (0, None))
+    if data is None or data.type.kind not in _BINARY:
+        return None
+    texts = [children[name][0] for name in ("extension", "path") if _is_text(children.get(name))]
+    is_video = all(_is_text(children.get(name)) for name in ("mode", "path", "extension", "checksum"))
+    video = (children["path"][0], children["mode"][0]) if is_video else ()
+    return CellColumn(field.name, (number, place), BYTES, named_by=tuple((number, each) for each in texts), video=video)
+
+
+def _file_extension(field: IpcField, feature: FeatureType | None) -> str:
+    """The extension of the files of a column, "" if it says none that can end a name."""
+    extension = feature.extension if isinstance(feature, File) else field.metadata.get(EXTENSION_KEY.decode(), "")
+    return (
+        extension
+        if _EXTENSION.fullmatch(extension) and quote(extension) == extension.encode("utf-8", "replace")
+        else ""
+    )
+
+
+def _is_text(child: tuple[int, IpcField] | None) -> bool:
+    return child is not None and child[1].type.kind in _TEXT
+
+
+def key_column(schema: IpcSchema, chosen: str | None) -> int | None:
+    """The number of the column with the keys: the chosen one, else the first of `KEYS` that is text or integers.
+
+    Raises FormatError for a chosen column that is not there, or of another type.
+    """
+    names = [field.name for field in schema.fields]
+    if chosen is not None:
+        if names.count(chosen) != 1:
+            raise FormatError(f"has no column {chosen!r} for --key: there are {_listed(names)}")
+        if not _can_be_key(schema.fields[names.index(chosen)]):
+            raise FormatError(f"its column {chosen!r} cannot have keys: they are text or integers")
+        return names.index(chosen)
+    return next(
+        (
+            names.index(name)
+            for name in KEYS
+            if names.count(name) == 1 and _can_be_key(schema.fields[names.index(name)])
+        ),
+        None,
+    )
+
+
+def _can_be_key(field: IpcField) -> bool:
+    return field.codes is None and field.type.kind in (*_TEXT, Kind.INT)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:20])) + (", …" if len(names) > 20 else "")
+
+
+def spell_type(field: IpcField) -> str:
+    """The type of a column for users: `int64`, `list<utf8>`, `struct<bytes: binary, path: utf8>`."""
+    kind = field.type
+    if kind.dtype is not None:
+        text = kind.dtype.name
+    elif kind.kind == Kind.STRUCT:
+        text = f"struct<{', '.join(f'{child.name}: {spell_type(child)}' for child in field.children)}>"
+    elif field.children:
+        size = f", {kind.size}" if kind.kind == Kind.FIXED_SIZE_LIST else ""
+        text = f"{kind.kind.name.lower()}<{', '.join(map(spell_type, field.children))}{size}>"
+    else:
+        text = kind.kind.name.lower()
+    return text if field.codes is None else f"dictionary<{text}>"

@@ -1,0 +1,169 @@
+"""Values of Arrow columns as JSON.
+
+null, bool, integers, text      as JSON has them
+floats                          numbers; NaN and the infinities are the texts "NaN", "Infinity" and "-Infinity"
+decimals                        text, with all digits
+bytes                           base64
+dates, times, timestamps        ISO 8601; a timestamp with a time zone is in UTC and ends in Z
+durations                       text with seconds, as "1.5s"
+month-day-nano intervals        {"months": …, "days": …, "nanoseconds": …}
+lists, structs                  arrays, objects
+maps                            arrays of [key, value]
+dictionaries, run-end encoded   their values
+extension types                 their storage
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def json_values(array: pyarrow.Array) -> list[Any]:
+    """The values of a valid array as `json.dumps` takes them, one for each row."""
+    import pyarrow
+
+    types, kind = pyarrow.types, array.type
+    if isinstance(kind, pyarrow.BaseExtensionType):
+        return json_values(array.storage)
+    if types.is_dictionary(kind):
+        return json_values(array.dictionary_decode())
+    if types.is_run_end_encoded(kind):
+        import pyarrow.compute
+
+        return json_values(pyarrow.compute.run_end_decode(array))
+    if types.is_struct(kind):
+        return _structs(array)
+    if types.is_map(kind):
+        return _nested(
+            array, lambda first, count: _pairs(array.keys.slice(first, count), array.items.slice(first, count))
+        )
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _nested(array, lambda first, count: json_values(array.values.slice(first, count)))
+    if types.is_fixed_size_list(kind):
+        return _fixed_lists(array)
+    if types.is_temporal(kind):
+        return _times(array)
+    return _converted(array.to_pylist(), _converter(kind))
+
+
+def _converter(kind: pyarrow.DataType) -> Callable[[Any], Any] | None:
+    from pyarrow import types
+
+    if types.is_floating(kind):
+        return _float
+    if types.is_decimal(kind):
+        return str
+    if types.is_nested(kind):  # lists of views, unions
+        return _plain
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+    return _base64 if is_bytes or types.is_binary_view(kind) else None
+
+
+def _converted(values: list[Any], convert: Callable[[Any], Any] | None) -> list[Any]:
+    return values if convert is None else [None if value is None else convert(value) for value in values]
+
+
+def _float(value: float) -> float | str:
+    if math.isfinite(value):
+        return float(value)
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _plain(value: Any) -> Any:
+    """A value as Python has it, of a type that is converted one by one."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, bytes):
+        return _base64(value)
+    if isinstance(value, float):
+        return _float(value)
+    return value if value is None or isinstance(value, bool | int | str | Decimal) else str(value)
+
+
+def _structs(array: pyarrow.StructArray) -> list[Any]:
+    names = [field.name for field in array.type]
+    columns = [json_values(array.field(i)) for i in range(len(names))]
+    valid = array.is_valid().to_pylist()
+    rows = zip(*columns, strict=True) if columns else ((),) * len(array)
+    return [dict(zip(names, row, strict=True)) if is_valid else None for is_valid, row in zip(valid, rows, strict=True)]
+
+
+def _pairs(keys: pyarrow.Array, items: pyarrow.Array) -> list[Any]:
+    return [list(pair) for pair in zip(json_values(keys), json_values(items), strict=True)]
+
+
+def _nested(array: pyarrow.Array, convert: Callable[[int, int], list[Any]]) -> list[Any]:
+    """Lists or maps. `convert` gets the range of their elements: a slice shares those of all rows."""
+    ends, valid = array.offsets.to_pylist(), array.is_valid().to_pylist()
+    first = ends[0]
+    values = convert(first, ends[-1] - first)
+    return [values[ends[i] - first : ends[i + 1] - first] if is_valid else None for i, is_valid in enumerate(valid)]
+
+
+def _fixed_lists(array: pyarrow.FixedSizeListArray) -> list[Any]:
+    size, first = array.type.list_size, array.offset * array.type.list_size
+    values = json_values(array.values.slice(first, len(array) * size))
+    return [
+        values[i * size : (i + 1) * size] if is_valid else None
+        for i, is_valid in enumerate(array.is_valid().to_pylist())
+    ]
+
+
+def _times(array: pyarrow.Array) -> list[Any]:
+    """Times as text: by NumPy, because Python's own have neither nanoseconds nor years above 9999."""
+    import pyarrow
+
+    types, kind = pyarrow.types, array.type
+    if types.is_interval(kind):
+        return _converted(
+            array.to_pylist(), lambda value: dict(zip(("months", "days", "nanoseconds"), value, strict=True))
+        )
+    unit = "D" if types.is_date32(kind) else "ms" if types.is_date64(kind) else kind.unit
+    numbers = array.cast(pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64())
+    if types.is_duration(kind) or types.is_time(kind):
+        spell = _clock if types.is_time(kind) else lambda seconds, fraction: f"{seconds}{fraction}s"
+        return _converted(numbers.to_pylist(), lambda value: _spelled(value, _DIGITS[unit], spell))
+    moments = np.asarray(numbers.fill_null(0)).astype(f"M8[{unit}]")
+    shown: Any = "D" if types.is_date(kind) else unit
+    texts = np.datetime_as_string(moments, unit=shown).tolist()
+    end = "Z" if types.is_timestamp(kind) and kind.tz is not None else ""
+    valid = numbers.is_valid().to_pylist()
+    return [text + end if is_valid else None for text, is_valid in zip(texts, valid, strict=True)]
+
+
+def _spelled(value: int, digits: int, spell: Callable[[int, str], str]) -> str:
+    seconds, fraction = divmod(abs(value), 10**digits)
+    text = spell(seconds, f".{fraction:0{digits}d}".rstrip("0").rstrip(".") if digits else "")
+    return f"-{text}" if value < 0 else text
+
+
+def _clock(seconds: int, fraction: str) -> str:
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
+
+
+def row_lines(names: Sequence[str], arrays: Sequence[pyarrow.Array], rows: int) -> list[bytes]:
+    """The rows of columns as lines of JSON. Of several columns with a name, the last one counts."""
+    columns = [json_values(array) for array in arrays]
+    values = zip(*columns, strict=True) if columns else ((),) * rows
+    objects = (dict(zip(names, row, strict=True)) for row in values)
+    return [(json.dumps(each, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass") for each in objects]
