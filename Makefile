@@ -38,7 +38,7 @@ bench: install-bench
 	.venv/bin/python tests/bench/run.py
 
 soak: install-test
-	TOUCHFS_KILLS=1000 .venv/bin/python -m pytest tests/mount/test_spike.py tests/mount/test_mount_strikes.py
+	TOUCHFS_KILLS=1000 .venv/bin/python -m pytest tests/mount/test_spike.py tests/mount/test_mount_strikes.py tests/cache/test_cache_crashes.py
 	TOUCHFS_GRAPHS=6400 .venv/bin/python -m pytest tests/node/test_random_graphs.py
 
 clean:

@@ -14,12 +14,19 @@ BENCHMARKS = (
     "read_handler",
     "small_files",
     "tar_shards",
+    "arrow_cells",
+    "tables",
+    "lance_cells",
     "slices",
+    "video_segments",
     "touch_dataset",
     "loaders",
+    "caches",
+    "lance_caches",
     "nodes",
     "control_files",
     "hung_shards",
+    "backends",
 )
 
 if __name__ == "__main__":

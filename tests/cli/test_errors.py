@@ -37,13 +37,13 @@ CASES = [
     (
         ["ls", "empty"],
         1,
-        "empty: no shards here: expected .bin/.idx, .tar or .jsonl files, directories of them, or a data.list",
+        "empty: no shards here: expected .bin/.idx, .tar, .jsonl or .arrow files, Lance datasets, directories of them",
     ),
     (["info", "text"], 1, "text: is not a dataset: line 1 is not `SHARD_DIR DATATYPES`"),
     (["info", "s3://bucket/shards"], 2, "s3://bucket/shards: is a remote source (s3://); remote sources are not suppo"),
     (["ls", "hf://datasets/x:shards"], 2, "is a remote source (hf://); remote sources are not supported yet"),
     (["cat", "https://x.org/x.tar:shards/x"], 2, "remote sources are not supported yet"),
-    (["convert", "shards", "out"], 2, "Choose from: touch, tar, shar. Try `touchfs convert --help`."),
+    (["convert", "shards", "out"], 2, "Choose from: touch, tar, shar, arrow, lance. Try `touchfs convert --help`."),
     (["convert", "gs://x", "out", "--to", "tar"], 2, "remote sources are not supported yet"),
     (["iterate", "s3://x"], 2, "remote sources are not supported yet"),
     (["info", ""], 2, "the path of the dataset is empty: is a variable unset?"),
@@ -62,12 +62,19 @@ CASES = [
     (["cp", "-r", "shards:shards/000000000", "text"], 1, "text: File exists"),
     (["cp", "shards:shards/000000000/numbers.wav", "text/x"], 1, "text/x: cannot be written: Not a directory"),
     (["pack", "touch", "nosuch.jsonl", "out"], 1, "nosuch.jsonl: no such file"),
+    (
+        ["pack", "tar", "shards", "out"],
+        2,
+        "shards: is a directory: name a list of its files, DATA.jsonl; `touchfs pack",
+    ),
+    (["ls", "--features", "text", "shards"], 1, "text: features are not JSON"),
     (["pack", "touch", "text", "out"], 1, "text: line 1: not JSON"),
     (["umount", "empty"], 1, "empty: touchfs is not mounted here"),
     (["ls", "--nosuch"], 2, "touchfs ls: No such option '--nosuch'. Try `touchfs ls --help`."),
     (["--nosuch"], 2, "touchfs: No such option '--nosuch'. Try `touchfs --help`."),
     (["nosuch"], 2, "touchfs: No such command 'nosuch'. Try `touchfs --help`."),
     (["ls"], 2, "touchfs ls: Missing argument 'DATASET[:PATH]'. Try `touchfs ls --help`."),
+    (["pack", "arow"], 2, "touchfs pack: No such command 'arow'. Did you mean 'arrow'? Try `touchfs pack --help`."),
     (["cp", "shards:x"], 2, "touchfs cp: Missing argument 'DESTINATION'. Try `touchfs cp --help`."),
     (["pack"], 2, "touchfs pack: Missing command. Try `touchfs pack --help`."),
     (["pack", "touch"], 2, "touchfs pack touch: Missing argument 'DATA.jsonl'. Try `touchfs pack touch --help`."),
@@ -86,8 +93,8 @@ FILES = [
     ("x.parquet", b"PAR1\0\0PAR1", "a Parquet file"),
     ("x", b"PAR1\0\0PAR1", "a Parquet file"),
     ("x.parquet", b"", "a Parquet file"),
-    ("x.arrow", b"ARROW1\0\0", "an Arrow file"),
-    ("x.arrow", b"\xff\xff\xff\xff\x10\0\0\0", "an Arrow stream"),
+    ("x.ipc", b"ARROW1\0\0", "an Arrow file, but its name does not end in .arrow"),
+    ("x.ipc", b"\xff\xff\xff\xff\x10\0\0\0", "an Arrow stream"),
     ("x.zip", b"PK\x03\x04", "a zip archive"),
     ("x.csv", b"path,text\na.wav,hello\n", "a CSV file"),
     ("x.tsv", b"a audio\n", "a TSV file"),
@@ -106,7 +113,7 @@ def test_a_file_of_another_format_is_named(touchfs, here, name, data, what):
     Path(name).write_bytes(data)
     line = one_line(touchfs("info", name), 1)
     assert line.startswith(f"touchfs: {here / name}: is {what}")
-    assert "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), directories of them, Lhotse Shar, and a" in line
+    assert "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), .arrow, directories of them, Lhotse Shar" in line
 
 
 @pytest.mark.parametrize("data", ["touchfs mounts\n", "# audio corpus\n", "a,b\n", "", "two words\nx audio\n"])

@@ -33,6 +33,11 @@ def test_an_example_works(text, tmp_path, names):
     script = example.replace("/mnt/speech", "mnt")
     (tmp_path / "data.jsonl").symlink_to(SPEECH / "speech.jsonl")
     (tmp_path / "wav").symlink_to(SPEECH / "wav")
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    (tmp_path / "images" / "cat" / "1.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "features.json").write_text(
+        '{"image": {"type": "Image"}, "label": {"type": "ClassLabel", "names": ["cat"]}}'
+    )
     if "pack" not in names:
         text("pack", "touch", "data.jsonl", "shards", cwd=tmp_path)
     if names == ("umount",):
@@ -63,4 +68,4 @@ def test_the_version(text):
 
 def test_every_command_is_a_file_and_the_other_way_round():
     files = {path.stem for path in Path(main.__file__).parent.glob("*.py")}
-    assert set(COMMANDS) == files - {"__init__", "main", "console", "progress", "terminal"}
+    assert set(COMMANDS) == files - {"__init__", "main", "console", "progress", "tables", "terminal"}

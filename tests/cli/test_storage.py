@@ -11,7 +11,7 @@ import pytest
 from speech import COMMAND
 
 import touchfs
-from touchfs.source.scratch import Scratch
+from touchfs.source.scratch.store import Scratch
 
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
 

@@ -22,6 +22,7 @@ from touchfs.catalog.catalog import Catalog
 from touchfs.errors import SourceError
 from touchfs.indexing import catalogs
 from touchfs.indexing.catalogs import make_catalog
+from touchfs.indexing.report import REPORTED_MAX
 from touchfs.shard.options import Options
 
 
@@ -330,12 +331,12 @@ def test_the_samples_that_fit_are_served(tmp_path: Path) -> None:
 
 
 def test_a_report_is_not_longer_than_anyone_reads(tmp_path: Path) -> None:
-    write_speech(tmp_path, [(b"", b"")] * (catalogs.REPORTED_MAX + 5) + [(told("k" * 10**5 + "\n"), b"")])
+    write_speech(tmp_path, [(b"", b"")] * (REPORTED_MAX + 5) + [(told("k" * 10**5 + "\n"), b"")])
     os.truncate(tmp_path / "metainfo.bin", 10**5)
     made = Made(tmp_path)
-    assert made.facts.damaged == catalogs.REPORTED_MAX + 6
+    assert made.facts.damaged == REPORTED_MAX + 6
     assert "\n… and 6 more\n" in made.report
-    assert len(made.report.splitlines()) < catalogs.REPORTED_MAX + 10
+    assert len(made.report.splitlines()) < REPORTED_MAX + 10
 
 
 def test_a_report_has_a_line_for_a_sample_whatever_its_key(tmp_path: Path) -> None:

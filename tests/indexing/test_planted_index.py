@@ -146,8 +146,8 @@ def group_writable(place: Path) -> None:
 
 
 def a_link_of_theirs(place: Path) -> None:
-    place.rename(place.with_name("elsewhere"))
-    place.symlink_to("elsewhere")
+    place.rename(place.with_name(".elsewhere"))
+    place.symlink_to(".elsewhere")
     os.lchown(place, ATTACKER, ATTACKER)
 
 

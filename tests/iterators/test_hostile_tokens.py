@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import datasets
+import iterator_data
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ GONE = object()
 @pytest.fixture(scope="module")
 def iterators(tmp_path_factory) -> Iterator[Iterators]:
     place = tmp_path_factory.mktemp("hostile")
-    datasets.make_shards(place / "shards")
+    iterator_data.make_shards(place / "shards")
     with closing(StateStore(os.fspath(place / "state" / "store.sqlite"))) as store:
         yield Iterators(store, open_dataset(os.fspath(place / "shards"), in_place=True))
 

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import ClassVar
 
-import datasets
+import iterator_data
 import numpy as np
 import pytest
 import soundfile
@@ -40,7 +40,7 @@ from touchfs.store.writes import Piece
 def shards(tmp_path_factory):
     """The source, and the paths of its samples in dataset order."""
     path = tmp_path_factory.mktemp("source") / "shards"
-    return path, datasets.make_shards(path)
+    return path, iterator_data.make_shards(path)
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +281,7 @@ class TestStates:
         iterator = made(iterators, shuffle=7, rank=1, world_size=4)
         iterators.read(iterator, "next")
         before = token(iterators, iterator)
-        datasets.make_shards(tmp_path / "more")
+        iterator_data.make_shards(tmp_path / "more")
         (tmp_path / "more" / "one").rename(tmp_path / "more" / "two2")
         others = Iterators(store, open_dataset(os.fspath(tmp_path / "more"), in_place=True))
         for name, spec, where in [
@@ -367,7 +367,7 @@ class TestStates:
     def test_why_an_open_of_next_fails_is_told(self, iterators, store, tmp_path):
         iterator = made(iterators, shuffle=7)
         iterators.read(iterator, "next")
-        datasets.make_shards(tmp_path / "more")
+        iterator_data.make_shards(tmp_path / "more")
         (tmp_path / "more" / "one").rename(tmp_path / "more" / "two2")
         others = Iterators(store, open_dataset(os.fspath(tmp_path / "more"), in_place=True))
         with pytest.raises(UsageError, match=r"the dataset has changed since: .* in epoch 0, at the state \{"):
@@ -395,7 +395,7 @@ class TestStates:
     def test_an_iterator_over_a_dataset_that_was_changed_can_go_on(self, iterators, store, tmp_path, file):
         iterator = made(iterators, shuffle=7)
         iterators.read(iterator, "next")
-        datasets.make_shards(tmp_path / "more")
+        iterator_data.make_shards(tmp_path / "more")
         (tmp_path / "more" / "one").rename(tmp_path / "more" / "two2")
         others = Iterators(store, open_dataset(os.fspath(tmp_path / "more"), in_place=True))
         with pytest.raises(UsageError, match="fingerprint"):

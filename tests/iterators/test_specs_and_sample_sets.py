@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import datasets
+import iterator_data
 import pytest
 
 from touchfs import SampleSet
@@ -35,7 +35,7 @@ BLOCK = {**RANK, "partition": "block", "tail": "pad"}
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("source") / "shards"
-    datasets.make_shards(path)
+    iterator_data.make_shards(path)
     return path
 
 

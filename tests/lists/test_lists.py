@@ -29,7 +29,7 @@ from touchfs.lists.apart import open_lists_apart
 from touchfs.lists.content import list_content, list_size
 from touchfs.lists.kinds import CATALOG, NAMES
 from touchfs.lists.stored import StoredLists, build_lists, open_lists
-from touchfs.source.scratch import Scratch
+from touchfs.source.scratch.store import Scratch
 from touchfs.write.touchnet import TouchNetWriter
 
 RATE = 8000

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
 import subprocess
 import tarfile
 import wave
+from functools import partial
 from pathlib import Path
 
+import datasets
 import duckdb
 import lhotse
 import numpy as np
@@ -131,6 +134,36 @@ def test_nemo_and_wenet_and_an_audio_folder_name_what_is_there(mount, dataset):
         assert len(samples) == row["duration"] * RATE
     for path in (place / "filelist.txt").read_text().splitlines():
         assert os.path.isfile(path)
+
+
+@pytest.fixture
+def load_dataset(tmp_path, monkeypatch):
+    """Hugging Face's `load_dataset` of an AudioFolder, without a network, and with a cache of its own."""
+    pytest.importorskip("torchcodec", reason="datasets needs it for audio, also if it decodes none")
+    for name in ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE"):
+        monkeypatch.setattr(datasets.config, name, True)
+    yield partial(datasets.load_dataset, "audiofolder", cache_dir=str(tmp_path / "cache"), split="train")
+    gc.collect()  # it leaves the list open, and the mount would be busy
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("streaming", [False, True])
+def test_datasets_loads_an_audio_folder(mount, dataset, load_dataset, streaming):
+    """Rows, paths and bytes, with decoding off."""
+    place = mount(dataset).path / "manifests" / "hf"
+    loaded = load_dataset(data_files=str(place / "metadata.csv"), streaming=streaming)
+    rows = {row["audio"]["path"]: row for row in loaded.cast_column("audio", datasets.Audio(decode=False))}
+    segments = {f"segments/0/{key}/{i:04d}.wav": (key, SEGMENTS[i]) for key in KEYS[:2] for i in range(2)}
+    whole = {f"shards/1/{key}.wav": (key, {"start": 0, "end": 2, "text": "one two"}) for key in KEYS[2:]}
+    assert rows.keys() == {str(place / path) for path in segments | whole}
+    for path, (key, segment) in (segments | whole).items():
+        row = rows[str(place / path)]
+        assert row["transcription"] == " ".join(segment["text"].split())
+        assert (row["speaker"], row["language"]) == (segment.get("speaker"), None)
+        first, last = (round(segment[name] * RATE) for name in ("start", "end"))
+        assert row["duration"] == (last - first) / RATE
+        data = row["audio"]["bytes"] or Path(row["audio"]["path"]).read_bytes()
+        assert data[44:] == samples_of(key)[first:last].tobytes()
 
 
 def test_arrow_libraries_open_the_catalog(mount, dataset):

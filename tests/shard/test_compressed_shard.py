@@ -28,7 +28,7 @@ from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprints, open_shard, shard_name
 from touchfs.shard.options import LAST_DOT, Decompress, Options
-from touchfs.source.scratch import DIRECTORY_VARIABLE, SIZE_VARIABLE
+from touchfs.source.scratch.store import DIRECTORY_VARIABLE, SIZE_VARIABLE
 
 LATER, NEVER = Options(decompress=Decompress.LATER), Options(decompress=Decompress.NEVER)
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

@@ -19,7 +19,7 @@ from touchfs.dataset.segments import SegmentSamples
 from touchfs.indexing import open_dataset
 from touchfs.shard import kaldi
 from touchfs.shard.options import Options
-from touchfs.source.scratch import DIRECTORY_VARIABLE
+from touchfs.source.scratch.store import DIRECTORY_VARIABLE
 from touchfs.write.shar.writer import SharWriter
 
 RATE = 8000

@@ -337,6 +337,7 @@ def test_an_archive_without_an_end_and_skipped_lines(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:1024])
     found, report = shown(path)
     assert found == {"a.txt": b"1"} and "no end mark: it may have been cut (at byte 1024)" in report
+    (tmp_path / "catalog.arrow").unlink()
     (tmp_path / "skipped.jsonl").write_text('{"line": 1}\n')
     assert find_shards(str(tmp_path)) == [str(path)]
 

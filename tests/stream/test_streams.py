@@ -21,7 +21,7 @@ from touchnet import INT16, UINT8, UINT16, write_shard, write_speech
 
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.indexing import open_dataset
-from touchfs.source.scratch import DIRECTORY_VARIABLE
+from touchfs.source.scratch.store import DIRECTORY_VARIABLE
 from touchfs.stream.open import open_streams
 
 

@@ -19,13 +19,13 @@ from touchfs.limits import LIMITS
 from touchfs.sample import Field, SampleSegments, StoredSample
 from touchfs.segments.json_rules import segments_of_json
 from touchfs.view import raw, segments
-from touchfs.view.file import File
+from touchfs.view.file import ViewFile
 
 PCM = np.arange(-4000, 4000, dtype="<i2")
 WAV = Pcm(8000)
 
 
-def content(file: File, source: MemorySource) -> Content:
+def content(file: ViewFile, source: MemorySource) -> Content:
     return file.field.form.content(Extent(source, file.field.offset, file.field.size), file.field.detail, LIMITS)
 
 
@@ -68,13 +68,13 @@ def test_half_a_surrogate_pair_becomes_one_mark() -> None:
     assert text.field.detail == "a\ufffdb😀".encode()
 
 
-def shown(sample: StoredSample) -> list[File]:
+def shown(sample: StoredSample) -> list[ViewFile]:
     """The files of the segments in the metainfo of a sample."""
     found = segments_of_json(sample.metainfo.fields)
     return segments.files(sample, found and SampleSegments(sample.fields["metainfo"], *found))
 
 
-def segmented(*stored: dict[str, Any], **others: Any) -> dict[str, File]:
+def segmented(*stored: dict[str, Any], **others: Any) -> dict[str, ViewFile]:
     files = shown(speech({"info": {"segments": stored}}, **others))
     return {file.extension: file for file in files}
 

@@ -1,0 +1,144 @@
+"""Tables in a real mount: rows as files, whole columns, keys, and what lists and iterators say of them."""
+
+import json
+import os
+import stat
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from arrow_tables import JPG, PNG, pictures, write_arrow, write_cache
+from mounts import touchfs
+from touchfs_mount.requests.access import read_source_modes
+
+from touchfs.indexing import open_dataset
+
+ROWS = 300
+
+
+def wide() -> pa.Table:
+    """Rows with two files each, some null, in several batches and of several groups of rows."""
+    choose = np.random.default_rng(0)
+    return pa.table(
+        {
+            "image": [PNG + bytes([i % 256]) * i if i % 7 else None for i in range(ROWS)],
+            "vector": pa.FixedSizeListArray.from_arrays(choose.random(4 * ROWS, np.float32), 4),
+            "n": list(range(ROWS)),
+            "label": [i % 3 for i in range(ROWS)],
+            "text": [f"row {i} ü" for i in range(ROWS)],
+        }
+    )
+
+
+@pytest.mark.parametrize("form", ["file", "stream", "file-zstd"])
+def test_rows_are_directories_of_files(mount, tmp_path, form):
+    table = wide()
+    top = mount(write_arrow(tmp_path / "t.arrow", table, form, 64)).path
+    assert sorted(os.listdir(top)) == [".touchfs", "by-label", "columns", "manifests", "merged", "segments", "shards"]
+    shard = top / "shards" / "t"
+    assert sorted(os.listdir(shard)) == [f"{i:08d}" for i in range(ROWS)]
+    for i, row in enumerate(table.to_pylist()):
+        names = {"vector.npy", "row.json"} | ({"image.png"} if row["image"] is not None else set())
+        assert set(os.listdir(shard / f"{i:08d}")) == names
+        if row["image"] is not None:
+            assert (shard / f"{i:08d}" / "image.png").read_bytes() == row["image"]
+        assert np.load(shard / f"{i:08d}" / "vector.npy").tolist() == row["vector"]
+        text = (shard / f"{i:08d}" / "row.json").read_bytes()
+        assert json.loads(text) == {name: row[name] for name in ("n", "label", "text")}
+        assert os.stat(shard / f"{i:08d}" / "row.json").st_size == len(text)
+    with pytest.raises(FileNotFoundError):
+        (shard / "00000007" / "image.png").read_bytes()
+    columns = top / "columns" / "t"
+    assert sorted(os.listdir(columns)) == ["label.npy", "n.npy", "text.jsonl", "vector.npy"]
+    assert np.load(columns / "n.npy").tolist() == list(range(ROWS))
+    assert (np.load(columns / "vector.npy") == np.array(table["vector"].to_pylist(), np.float32)).all()
+    lines = (columns / "text.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == table["text"].to_pylist()
+
+
+def test_the_commands_and_iterators_know_tables(mount, tmp_path):
+    source = write_cache(tmp_path / "cache", [pictures(("id", pa.array([f"k{i}" for i in range(7)])))])
+    top = mount(source).path
+    shard = top / "shards" / "shard-00000"
+    assert (shard / "k0.jpeg").read_bytes() == JPG == (top / "by-key" / "k0.jpeg").read_bytes()
+    assert os.getxattr(shard / "k0.json", "user.touchfs.key") == b"k0"
+    spec = json.dumps({"where": 'label == 1 or text == "one"'})
+    made = touchfs("iterator", "create", top, "some", "--spec", spec)
+    assert made.returncode == 0, made.stderr
+    next_file = top / ".touchfs" / "iterators" / "some" / "next"
+    found = [next_file.read_text().strip() for _ in range(3)]
+    assert found == [str(shard / name) for name in ("k0.jpeg", "k1.jpg", "k4.gif")]
+    for name, text in (("ls", "k0.jpeg"), ("cat", '"label": 0'), ("stat", "k0")):
+        done = touchfs(name, f"{source}:shards/shard-00000" + ("" if name == "ls" else "/k0.json"))
+        assert done.returncode == 0 and text in done.stdout, done
+    done = touchfs("info", source)
+    assert "image (struct<bytes: binary, path: utf8>), label (int64), text (utf8), id (utf8)" in done.stdout
+    assert json.loads(touchfs("info", source, "--json").stdout)["columns"]["label"] == "int64"
+    done = touchfs("convert", source, tmp_path / "tars", "--to", "tar")
+    assert done.returncode == 0, done.stderr
+    again = touchfs("ls", f"{tmp_path / 'tars'}:shards/000000")
+    assert set(again.stdout.split()) == set(os.listdir(shard))
+
+
+def test_keys_of_nested_tables(mount, tmp_path):
+    table = wide().append_column("id", pa.array([f"k{i}" for i in range(ROWS)]))
+    top = mount(write_arrow(tmp_path / "t.arrow", table, rows=100), "--list-by-key").path
+    linked = top / "by-key"
+    assert os.readlink(linked / "k1.image.png") == "../shards/t/k1/image.png"
+    assert (linked / "k1.image.png").read_bytes() == PNG + b"\1"
+    assert {"k1.image.png", "k1.row.json", "k1.vector.npy", "k0.row.json"} < set(os.listdir(linked))
+    assert len(os.listdir(linked)) == sum(len(files) for _, _, files in os.walk(top / "shards"))
+
+
+def test_layout_and_key_are_options(mount, tmp_path):
+    source = write_arrow(tmp_path / "t.arrow", pictures(("name", pa.array(list("abcdefg")))))
+    top = mount(source, "--layout", "nested", "--key", "name").path
+    assert (top / "shards" / "t" / "a" / "image.jpeg").read_bytes() == JPG
+    assert sorted(os.listdir(top / "shards" / "t")) == list("abcdefg")
+
+
+@pytest.mark.parametrize("layout", ["flat", "nested"])
+def test_rows_by_their_labels(mount, tmp_path, layout):
+    """The names are those of Hugging Face's metadata, of the cache, or of --features."""
+    names = ["cat", "a/b", "third", "unused"]
+    features = {"label": {"type": "ClassLabel", "names": names}}
+    (tmp_path / "features.json").write_text(json.dumps(features))
+    info = {"info": {"features": {"label": {"_type": "ClassLabel", "names": names}}}}
+    declared = pictures().replace_schema_metadata({"huggingface": json.dumps(info)})
+    (tmp_path / "hf").mkdir()
+    sources = {
+        "file": (write_arrow(tmp_path / "t.arrow", pictures()), ["--features", tmp_path / "features.json"]),
+        "hf": (write_arrow(tmp_path / "hf" / "t.arrow", declared), []),
+        "cache": (write_cache(tmp_path / "cache", [pictures()], features=features), []),
+    }
+    for name, (source, options) in sources.items():
+        top = mount(source, "--layout", layout, *options, name=f"{name}.mnt").path
+        (shard,) = os.listdir(top / "shards")
+        labelled = top / "by-label"
+        assert sorted(os.listdir(labelled)) == ["a%2Fb", "cat", "third", "unused"]
+        assert os.listdir(labelled / "cat") == [shard] and os.listdir(labelled / "unused" / shard) == []
+        found = {label: set(os.listdir(labelled / label / shard)) for label in ("cat", "a%2Fb")}
+        if layout == "nested":
+            assert found == {"cat": {"00000000", "00000005"}, "a%2Fb": {"00000001", "00000004"}}
+            assert (labelled / "cat" / shard / "00000000" / "image.jpeg").read_bytes() == JPG
+        else:
+            assert found["cat"] == {"00000000.jpeg", "00000000.json", "00000005.jpg", "00000005.json"}
+            assert (labelled / "cat" / shard / "00000000.jpeg").read_bytes() == JPG
+        for missing in ("00000001.jpg", "00000001", "x"):
+            assert not (labelled / "cat" / shard / missing).is_symlink()
+        assert not (labelled / "dog").exists()
+
+
+def test_videos_beside_a_table_are_for_those_who_may_read_them(tmp_path):
+    """Of others, those who cannot search the directory of the videos may not read the shard, either."""
+    source = write_cache(tmp_path / "cache", [pictures()])
+    assets = source / "_assets" / "video"
+    assets.mkdir(parents=True)
+    for directory in (source, *source.parents):
+        if directory == tmp_path.parent:
+            break
+        directory.chmod(0o755)
+    for mode, others in ((0o755, 0o004), (0o700, 0)):
+        assets.chmod(mode)
+        (shard,) = read_source_modes(open_dataset(str(source))).shards
+        assert shard.modes[stat.S_IFREG] & 0o004 == others
