@@ -6,6 +6,7 @@ import random
 import signal
 import tempfile
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,12 @@ KILLS = int(os.environ.get("TOUCHFS_KILLS", "40"))
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
+    # A server that another test started has imported nothing: a process would take half a second to start, not 20 ms.
+    forkserver._forkserver._stop()
     # pyarrow imports pandas where it is installed, for its first array.
     context.set_forkserver_preload(["touchfs.cache", "pyarrow", "pandas"])
-    return context
+    yield context
+    forkserver._forkserver._stop()
 
 
 @pytest.fixture
@@ -49,14 +53,17 @@ def leftovers(place):
 
 
 def test_killed_at_random(place, processes):
+    write_generation(place, 0)  # imports, too
     begin = time.monotonic()
     write_generation(place, 0)
-    span = max(0.1, 4 * (time.monotonic() - begin))  # a busy machine takes longer, and starting a process, too
+    span = max(0.1, 4 * (time.monotonic() - begin))  # a busy machine takes longer
     generation, changed = 0, 0
     chance = random.Random(KILLS)
     for _ in range(KILLS):
-        process = processes.Process(target=write_for_ever, args=(place, generation + 1))
+        is_ready = processes.Event()
+        process = processes.Process(target=write_for_ever, args=(place, generation + 1, is_ready))
         process.start()
+        assert is_ready.wait(60)
         time.sleep(chance.random() * span)
         process.kill()
         process.join(60)
