@@ -1,10 +1,12 @@
 """When a worker's loop is idle, and when that is over."""
 
 import os
+import threading
 from contextlib import ExitStack
 
 import pytest
-from touchfs_mount.loop.loop import CELLS, Loop
+from touchfs_mount.loop import pool
+from touchfs_mount.loop.loop import CELLS, CONTROL, DATA, Loop
 
 
 @pytest.fixture
@@ -36,3 +38,30 @@ def test_idle_time_ends_after_the_request_that_comes_or_before_it_sleeps(pipe):
             os.read(requests, 100)  # nothing waits any more
         assert loop._next_events(loop._poll)
         assert told == wanted
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [(CONTROL, []), (DATA, ["begin", "end"])])
+def test_it_is_not_idle_while_a_thread_hangs_in_the_control_directory(pipe, monkeypatch, kind, wanted):
+    """That thread may be in the middle of a step of the iterator whose next step the idle loop would compute."""
+    monkeypatch.setattr(pool, "HUNG_SECONDS", 0)
+    times, begun, go_on = [], threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        go_on.wait(60)
+
+    counters = memoryview(bytearray(8 * CELLS)).cast("q")
+    loop = Loop(pipe[0], counters, begin_idle=lambda: times.append("begin"), end_idle=lambda: times.append("end"))
+    call = pool.Call("change", hang, (), (kind, None))
+    loop._pools[kind].submit(call)
+    assert begun.wait(60)
+    loop._pools[kind].tick()
+    assert loop._pools[kind].hanging == [call]
+    threading.Timer(0.05, go_on.set).start()
+    assert loop._next_events(loop._poll)  # the end of the call
+    assert times == wanted
+    loop._pools[kind].end(loop._finished.popleft())
+    os.eventfd_read(loop._wake)
+    threading.Timer(0.05, os.write, (pipe[1], b"a request")).start()
+    assert loop._next_events(loop._poll)
+    assert times == [*wanted, "begin", "end"]

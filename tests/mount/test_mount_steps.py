@@ -61,6 +61,7 @@ def in_order(told: list[str], among: list[str]) -> bool:
 
 
 # `read` of a shell asks for a byte at a time, so most answers are read in part by one worker and in part by another.
+# That of bash prints the reason of a read that fails; that of other shells returns nothing, as at the end of an epoch.
 READER = 'i=0; while [ $i -lt "$1" ]; do key=; read -r key < next; echo "$key"; i=$((i + 1)); done'
 
 
@@ -73,7 +74,7 @@ def test_readers_of_one_rank_while_workers_are_killed(mount, numbers, tmp_path, 
     train = iterator(
         mounted, f'{{"shuffle": 7, "output": "key", "rank": 1, "world_size": 3, "partition": "{partition}"}}'
     )
-    command = ["sh", "-c", READER, "reader", str(each)]
+    command = ["bash", "-c", READER, "reader", str(each)]
     running = [
         subprocess.Popen(command, cwd=train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(readers)

@@ -19,7 +19,8 @@ and waits again. `run` polls, and steps one of them for each request.
   that only tried would spin as long as another one reads (the prototype: 400,000 failed tries in 20 s).
 - When no request waits, the loop calls `begin_idle`, then polls for the next request for a while (`SPIN_NS`). A program
   that was just answered needs some 25 µs to wake up and send the next request, so the work of `begin_idle` delays no
-  one. `end_idle` is called after the next request, or before the loop sleeps.
+  one. `end_idle` is called after the next request, or before the loop sleeps. While a thread runs a call of the control
+  directory, also a hung one, neither is called.
 - EAGAIN still occurs if a request is withdrawn between poll and read. A new session coroutine takes over; this is
   counted.
 
@@ -267,14 +268,17 @@ class Loop:
         if not (data.is_working or control.is_working):  # otherwise the threads need the interpreter
             if events := poll.poll(0):
                 return events
-            self._is_idle = True
-            self._begin_idle()
+            # A hung call of the control directory may go on at any time, and uses the same iterators as `begin_idle`.
+            self._is_idle = not control.is_running
+            if self._is_idle:
+                self._begin_idle()
             until = time.monotonic_ns() + SPIN_NS
             while time.monotonic_ns() < until:
                 if events := poll.poll(0):
                     return events
-            self._is_idle = False
-            self._end_idle()
+            if self._is_idle:
+                self._is_idle = False
+                self._end_idle()
         return poll.poll(TICK_MS if self._parked else None)
 
     def _may_read(self) -> bool:
