@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from harness import TOUCHFS, at_most, make_shards, own_cache_and_state, report, run
-from touchfs_mount.control.facts import MountFacts
+from touchfs_mount.control.facts import NO_FILES, MountFacts
 from touchfs_mount.control.known_iterators import KnownIterators
 from touchfs_mount.control.recent_errors import RecentErrors
 from touchfs_mount.daemon.worker import Shared
@@ -38,6 +38,8 @@ def main() -> None:
         facts = MountFacts(
             path="",
             pid=os.getpid(),
+            since=0,
+            files=NO_FILES,
             loop="own",
             counters=shared.counters,
             reloads=shared.reloads,

@@ -11,9 +11,13 @@ END_SECONDS = 10.0
 
 
 @click.command("umount")
-@click.argument("mountpoints", metavar="MOUNTPOINT…", nargs=-1, required=True, type=click.Path())
+# Not type=click.Path(): its stat would wait for a mount that hangs.
+@click.argument(
+    "mountpoints", metavar="MOUNTPOINT…", nargs=-1, required=True, shell_complete=click.Path().shell_complete
+)
 @click.option("--lazy", is_flag=True, help="Detach the mount at once, even if it is in use or its daemon is gone.")
-def command(mountpoints: tuple[str, ...], lazy: bool) -> None:
+@click.option("--abort", is_flag=True, help="Fail all requests of the mount first, also those that hang.")
+def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
     """Unmount datasets.
 
     \b
@@ -21,18 +25,22 @@ def command(mountpoints: tuple[str, ...], lazy: bool) -> None:
       touchfs umount /mnt/speech
     """
     from touchfs_mount.mounting.mountpoint import FILE_SYSTEM, mounted_at, resolve, unmount, users, wait_for_end
+    from touchfs_mount.mounting.mountpoint import abort as abort_requests
 
     for mountpoint in mountpoints:
         path = resolve(mountpoint)
         mounted = mounted_at(path)
         if mounted is None or mounted.kind != FILE_SYSTEM:
             raise MountError("touchfs is not mounted here", path=path)
+        if abort:
+            abort_requests(mounted)
         try:
-            unmount(path, lazy=lazy)
+            # Programs keep their open files in an aborted mount: it would be busy.
+            unmount(path, lazy=lazy or abort)
         except MountError as error:
             busy = users(path)
             if not busy:
                 raise
             raise MountError(f"in use by {', '.join(busy)}: end them, or use --lazy", path=path) from error
-        if not lazy:
+        if not lazy and not abort:
             wait_for_end(mounted.device, END_SECONDS)

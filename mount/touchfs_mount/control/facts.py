@@ -39,14 +39,29 @@ DEFAULT = ControlOptions()
 
 
 @dataclass(frozen=True, slots=True)
+class OwnFiles:
+    """The paths of what a mount writes, as `info` names them. `log` and `state` are None if it has none."""
+
+    index: str
+    log: str | None
+    state: str | None
+
+
+NO_FILES = OwnFiles("", None, None)
+
+
+@dataclass(frozen=True, slots=True)
 class MountFacts:
     """Facts about the mount itself, and the memory that its processes share.
 
-    `counters` has the counters of each worker; `resent` is `Shared.resent`.
+    `since` is the time at which it began, in seconds since 1970. `counters` has the counters of each worker, and
+    `resent` is `Shared.resent`.
     """
 
     path: str
     pid: int
+    since: float
+    files: OwnFiles
     loop: str
     counters: list[memoryview[int]]
     reloads: Reloads

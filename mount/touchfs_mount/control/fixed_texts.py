@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 from touchfs.dataset import Dataset
@@ -25,8 +27,8 @@ One open of `next` is one step, made at its first read; each sample is returned 
 end of an epoch `next` is empty once; the step after that begins the next epoch. If reading `next` failed because the
 whole daemon was killed, the step has usually been made: restore the last token that you saved.
 
-  spec      JSON: source ("samples", "segments", "merged/PLAN", or a path below one), where (an expression),
-            shuffle (a seed or null), repeat (a number, or true for no end), rank, world_size,
+  spec      JSON: source ("samples", "segments", "interleaved", "merged/PLAN", or a path below one),
+            where (an expression), shuffle (a seed or null), repeat (a number, or true for no end), rank, world_size,
             partition ("stride", "block"), tail ("keep", "drop", "pad"), mux (a list of source, where, shuffle, repeat,
             weight), batch, output ("path", "relpath", "key", "json"); every field is optional
   next      makes a step                  peek      the text that the next step will return
@@ -62,6 +64,8 @@ class FixedTexts:
             "by_key_listing": self._by_key_listing(),
             "mounted_at": self._facts.path,
             "pid": self._facts.pid,
+            "since": datetime.fromtimestamp(self._facts.since, UTC).isoformat(timespec="seconds"),
+            **asdict(self._facts.files),
             **self._facts.reloads.info(),
             "loop": self._facts.loop,
             "workers": len(self._facts.counters),

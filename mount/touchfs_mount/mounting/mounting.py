@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from touchfs.store.problem import SharedProblem
 from touchfs.store.shared_numbers import SharedNumbers
 from touchfs.store.store import StateStore
 from touchfs.tree.tree import Tree
-from touchfs_mount.control.facts import DEFAULT, ControlOptions, MountFacts, StorePlace
+from touchfs_mount.control.facts import DEFAULT, ControlOptions, MountFacts, OwnFiles, StorePlace
 from touchfs_mount.control.known_iterators import KnownIterators
 from touchfs_mount.control.recent_errors import RecentErrors
 from touchfs_mount.daemon import logs
@@ -206,6 +207,8 @@ def _operations(
     facts = MountFacts(
         path=options.path,
         pid=os.getpid(),
+        since=time.time(),
+        files=OwnFiles(request.index_dir, request.log.file, None if store is None else store.path),
         loop="trio" if options.trio_loop else "own",
         counters=shared.counters,
         reloads=shared.reloads,

@@ -24,6 +24,7 @@ from touchfs.posix.mounts import Mount, mounts
 log = logging.getLogger(__name__)
 
 FILE_SYSTEM = "fuse.touchfs"
+CONNECTIONS = "/sys/fs/fuse/connections"
 CLAIM_SECONDS = 1.0
 
 # Exit statuses of `touchfs mount`. The command's help lists all.
@@ -153,6 +154,24 @@ def unmount(path: str, *, lazy: bool = False) -> None:
     if done.returncode:
         reason = done.stderr.strip().removeprefix("fusermount3: ").rpartition(": ")[2] or "fusermount3 failed"
         raise MountError(f"cannot unmount: {reason}", path=path)
+
+
+def abort(mounted: Mount) -> None:
+    """End the connection of a mount: all its requests fail at once, also those that hang. The mount stays, but is dead.
+
+    The kernel's control files (fusectl) need not be mounted here: root mounts them where nobody else sees them. Raises
+    MountError if they are another user's.
+    """
+    # The kernel names the connection by the minor number of the mount's device: fs/fuse/control.c.
+    control = f"{CONNECTIONS}/{mounted.device.partition(':')[2]}/abort"
+    command = ["sh", "-c", f"echo 1 > {control}"]
+    if not os.path.exists(CONNECTIONS) or not os.listdir(CONNECTIONS):
+        mount_it = f"mount -t fusectl fusectl {CONNECTIONS}"
+        command = ["unshare", "--mount", "sh", "-c", f"{mount_it} && echo 1 > {control}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = done.stderr.strip().rpartition(": ")[2] or "it failed"
+        raise MountError(f"cannot write {control}: {reason}; try it as root", path=mounted.point)
 
 
 def detach(path: str, device: str) -> None:

@@ -134,6 +134,8 @@ class DataTree:
         ordinal, segment = int(attributes["ordinal"]), int(attributes.get("segment", 0))
         if "plan" in attributes:
             source = f"merged/{attributes['plan']}"
+        elif "id" in attributes:
+            source = "interleaved"
         else:
             source = "segments" if "segment" in attributes else "samples"
         # The token positions an iterator at the file's sample or segment.

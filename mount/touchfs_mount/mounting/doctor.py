@@ -1,0 +1,172 @@
+"""Checks of the machine: what mounting needs, what makes it better, and what to do about the rest.
+
+A check reads; it changes nothing, and mounts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from touchfs.indexing.place import index_directory
+from touchfs.source.scratch.store import Scratch
+from touchfs.store.place import state_directory
+from touchfs_mount.mounting.status import list_mounts
+
+# FUSE_NOTIFY_RESEND: a new worker gets the requests of a dead one.
+RESEND_KERNEL = (6, 9)
+DESCRIPTORS = 65536
+WAIT_SECONDS = 2.0
+# What each extra needs. Without the first one nothing can be mounted, without the others some formats not be read.
+_EXTRAS = {
+    "fuse": ("pyfuse3", "trio", "sdnotify"),
+    "arrow": ("pyarrow",),
+    "lance": ("pylance", "pyarrow"),
+    "media": ("av", "soundfile"),
+    "video": ("av", "pillow"),
+    "interleaved": ("fsspec", "pillow", "pyarrow"),
+    "zstd": ("zstandard",),
+    "lilcom": ("lilcom",),
+    "tokenizers": ("tokenizers",),
+}
+
+
+class Rating(StrEnum):
+    """GOOD; NOTE, which limits something; or BAD: a mount fails."""
+
+    GOOD = "ok"
+    NOTE = "note"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found. `advice` says what to do, and is empty if nothing is to be done."""
+
+    rating: Rating
+    subject: str
+    found: str
+    advice: str = ""
+
+
+def check_machine(state_dir: str | None = None) -> Iterator[Finding]:
+    """Yield a finding for each thing that a mount depends on. `state_dir` is that of `touchfs mount`."""
+    yield _device()
+    yield _fusermount()
+    yield _kernel()
+    yield _descriptors()
+    yield _others()
+    yield from _directories(state_dir)
+    yield from _mounts()
+    yield from _extras()
+
+
+def _device() -> Finding:
+    if not os.path.exists("/dev/fuse"):
+        advice = "run `modprobe fuse`, or give the container --device /dev/fuse --cap-add SYS_ADMIN"
+        return Finding(Rating.BAD, "/dev/fuse", "is missing", advice)
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return Finding(Rating.BAD, "/dev/fuse", "cannot be opened", "as root: chmod 666 /dev/fuse")
+    return Finding(Rating.GOOD, "/dev/fuse", "can be opened")
+
+
+def _fusermount() -> Finding:
+    path = shutil.which("fusermount3")
+    if path is None:
+        return Finding(Rating.BAD, "fusermount3", "is missing", "install the package fuse3")
+    shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    found = f"{path}, {shown.removeprefix('fusermount3 ') or 'of unknown version'}"
+    if os.geteuid() != 0 and not os.stat(path).st_mode & stat.S_ISUID:
+        return Finding(Rating.BAD, "fusermount3", f"{path} is not setuid root", f"as root: chmod u+s {path}")
+    profile = "/etc/apparmor.d/fusermount3"
+    if os.path.exists(profile) and _text("/sys/module/apparmor/parameters/enabled").startswith("Y"):
+        advice = f"if a mount fails with `Permission denied`, see which directories {profile} allows"
+        return Finding(Rating.NOTE, "fusermount3", f"{found}; AppArmor limits where it may mount", advice)
+    return Finding(Rating.GOOD, "fusermount3", found)
+
+
+def _kernel() -> Finding:
+    release = os.uname().release
+    numbers = tuple(map(int, re.findall(r"\d+", release)[:2]))
+    if numbers < RESEND_KERNEL:
+        found = f"Linux {release}: if a worker dies, the requests that it had fail"
+        return Finding(Rating.NOTE, "kernel", found, "Linux 6.9 or later hands them to the next worker")
+    return Finding(Rating.GOOD, "kernel", f"Linux {release}")
+
+
+def _descriptors() -> Finding:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS:
+        found = f"a process may open {hard:,}: with more shards, some are closed and opened again"
+        return Finding(Rating.NOTE, "open files", found, "raise the hard limit (nofile in limits.conf, LimitNOFILE=)")
+    return Finding(Rating.GOOD, "open files", "enough for many shards")
+
+
+def _others() -> Finding:
+    words = re.sub(r"#.*", "", _text("/etc/fuse.conf")).split()
+    if os.geteuid() != 0 and "user_allow_other" not in words:
+        advice = "as root: add the line user_allow_other to /etc/fuse.conf"
+        return Finding(Rating.NOTE, "--allow-other", "is root's alone here", advice)
+    return Finding(Rating.GOOD, "--allow-other", "may be used")
+
+
+def _directories(state_dir: str | None) -> Iterator[Finding]:
+    for subject, path, option in (
+        ("indexes", index_directory(), "$XDG_CACHE_HOME, or mount with --no-index-cache"),
+        ("states", state_directory(state_dir), "--state-dir"),
+        ("scratch store", Scratch.configured().directory, "$TOUCHFS_SCRATCH_DIR"),
+    ):
+        existing = _nearest_directory(path)
+        if not os.access(existing, os.W_OK | os.X_OK):
+            yield Finding(Rating.BAD, subject, f"{existing} cannot be written", f"choose another place: {option}")
+        else:
+            free = shutil.disk_usage(existing).free
+            yield Finding(Rating.GOOD, subject, f"{path}, {free / 1e9:,.1f} GB free")
+
+
+def _mounts() -> Iterator[Finding]:
+    for each in list_mounts(WAIT_SECONDS):
+        if each.health in ("dead", "does not answer"):
+            flag = "--lazy" if each.health == "dead" else "--abort"
+            yield Finding(Rating.BAD, each.mountpoint, each.health, f"touchfs umount {flag} {each.mountpoint}")
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, packages in _EXTRAS.items():
+        missing = [name for name in packages if not _is_installed(name)]
+        if missing:
+            found, advice = f"{' and '.join(missing)} not installed", f"pip install 'touchfs[{extra}]'"
+            yield Finding(Rating.BAD if extra == "fuse" else Rating.NOTE, f"touchfs[{extra}]", found, advice)
+        else:
+            yield Finding(Rating.GOOD, f"touchfs[{extra}]", ", ".join(f"{name} {version(name)}" for name in packages))
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _nearest_directory(path: str) -> str:
+    """The path itself, or the nearest directory above it that exists: missing ones are created when needed."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

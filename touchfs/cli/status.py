@@ -1,0 +1,81 @@
+"""touchfs status"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from touchfs.cli.terminal import printable, say
+from touchfs.dataset import counted
+from touchfs.errors import MountError
+
+if TYPE_CHECKING:
+    from touchfs_mount.mounting.status import MountStatus
+
+
+@click.command("status", context_settings={"show_default": True})
+# Not type=click.Path(): its stat would wait for a mount that hangs.
+@click.argument("mountpoint", required=False, shell_complete=click.Path().shell_complete)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--wait-seconds", type=click.FloatRange(0), default=2.0, help="Maximum time to wait for answers.")
+def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
+    """List mounts, and whether they answer.
+
+    A mount that does not answer, or whose daemon is gone, is listed too. The exit status is then 1.
+
+    \b
+    Example:
+      touchfs mount shards/ /mnt/speech
+      touchfs status
+    """
+    from touchfs_mount.mounting.mountpoint import resolve
+    from touchfs_mount.mounting.status import list_mounts
+
+    found = list_mounts(wait_seconds)
+    if mountpoint is not None:
+        path = resolve(mountpoint)
+        found = [each for each in found if each.mountpoint == path]
+        if not found:
+            raise MountError("touchfs is not mounted here", path=path)
+    if as_json:
+        say(json.dumps([asdict(each) for each in found]))
+    else:
+        for each in found:
+            for line in _lines(each):
+                say(printable(line))
+    if any(each.health != "answers" for each in found):
+        raise click.exceptions.Exit(1)
+
+
+def _lines(status: MountStatus) -> list[str]:
+    lines = [status.mountpoint, f"  source      {status.source}", f"  health      {_health(status)}"]
+    info = status.info
+    if not info:
+        return lines
+    content = f"{info['kind']}, {counted(info['shards'], 'shard')}, {counted(info['samples'], 'sample')}"
+    processes = ", ".join(map(str, status.workers)) or "in another container"
+    lines += [
+        f"  content     {content}",
+        f"  since       {info['since']}",
+        f"  supervisor  {info['pid']}",
+        f"  workers     {processes}",
+    ]
+    lines += [f"  {name:<11} {info[name]}" for name in ("index", "state", "log") if info[name]]
+    if status.read_ahead_kb is not None:
+        lines.append(f"  read-ahead  {status.read_ahead_kb} KiB")
+    return lines
+
+
+def _health(status: MountStatus) -> str:
+    match status.health:
+        case "dead":
+            return "dead: its daemon is gone; `touchfs umount --lazy` removes it"
+        case "does not answer":
+            return "does not answer; `touchfs umount --abort` ends it"
+        case "no permission":
+            return "another user's"
+        case _:
+            return status.health
