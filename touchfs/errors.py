@@ -3,14 +3,18 @@
     TouchfsError
     ├── UsageError        a command, option or value is wrong: change it
     │   ├── ExistsError   an iterator of that name exists
-    │   └── ArgumentValueError, ArgumentTypeError   also a ValueError, a TypeError
+    │   ├── ArgumentValueError, ArgumentTypeError   also a ValueError, a TypeError
+    │   └── OutputExistsError, UnsupportedModeError   also a FileExistsError, a NotImplementedError
     ├── NotFoundError     no such source, path, sample or field
     │   └── MissingFileError   also a FileNotFoundError
     ├── FormatError       a file is damaged, or not what it claims to be: repair it or make it again
-    │   └── CacheFormatError, CorruptVideoError   also a ValueError, a RuntimeError
+    │   ├── CacheFormatError, CorruptVideoError, FieldTypeError   also a ValueError, a RuntimeError, a TypeError
+    │   └── ColumnValueError, MissingColumnError   also a ValueError, a KeyError
     ├── ChangedError      a file is no longer the one that was indexed or opened: index again, mount again
     ├── SourceError       the bytes cannot be read now: permissions, disk, network
     │   ├── SourceTimeoutError
+    │   ├── MaterializeError  bytes of items cannot be read: also a RuntimeError
+    │   ├── LocationError     data names a place that nobody allowed: `--allow-location` allows it
     │   ├── UntrustedError    somebody else may have written a file of ours: remove it, or trust them (`--trust`)
     │   └── UnwritableError   we may not write there: get the permission, or name another place
     ├── StateError        the state store cannot be used: name another directory for it
@@ -69,6 +73,14 @@ class ArgumentTypeError(UsageError, TypeError):
     """An argument has a wrong type."""
 
 
+class OutputExistsError(UsageError, FileExistsError):
+    """The output exists, and may not be replaced."""
+
+
+class UnsupportedModeError(UsageError, NotImplementedError):
+    """Output cannot be written in this mode."""
+
+
 class NotFoundError(TouchfsError):
     """No such source, path, sample or field."""
 
@@ -89,6 +101,18 @@ class CorruptVideoError(FormatError, RuntimeError):
     """A video cannot be decoded."""
 
 
+class FieldTypeError(FormatError, TypeError):
+    """A field of a JSON object has a wrong type."""
+
+
+class ColumnValueError(FormatError, ValueError):
+    """A column of a table has a value that it must not have."""
+
+
+class MissingColumnError(FormatError, KeyError):
+    """A table lacks a column that it must have."""
+
+
 class ChangedError(TouchfsError):
     """A file is no longer the one that was indexed or opened."""
 
@@ -99,6 +123,14 @@ class SourceError(TouchfsError):
 
 class SourceTimeoutError(SourceError):
     """The read timed out."""
+
+
+class MaterializeError(SourceError, RuntimeError):
+    """The bytes of some items cannot be read."""
+
+
+class LocationError(SourceError):
+    """Data names a place that nobody allowed."""
 
 
 class UntrustedError(SourceError):

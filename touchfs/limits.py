@@ -13,6 +13,7 @@ A JSON text takes up to 25 times its size when it is parsed (`[],[],…`), and 2
 hour of speech with a time for each word has about 1 MB of it.
 
     audio_root  the directory below which lie all files that data may name beside their shards; None: they name none
+    locations   prefixes of paths and URLs: data of interleaved samples may also name what lies below one of them
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from touchfs.errors import UsageError
 class Limits:
     """Limits in bytes and seconds; UsageError if one is not positive. `audio_root` is an absolute path.
 
-    `window`, `decode_seconds` and `audio_root` are not in the `repr`: no index depends on the first two, and
-    `Options.hashed` has the third.
+    `window`, `decode_seconds`, `audio_root` and `locations` are not in the `repr`: no index depends on the first two,
+    and `Options` hashes the others.
     """
 
     json: int = 16 * 10**6
@@ -36,6 +37,7 @@ class Limits:
     window: int = field(default=4 * 10**6, repr=False)
     decode_seconds: float = field(default=5.0, repr=False)
     audio_root: str | None = field(default=None, repr=False)
+    locations: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if min(self.json, self.decoded, self.window) < 1:

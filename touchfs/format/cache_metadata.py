@@ -35,7 +35,10 @@ class _Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedMetadata(_Metadata):
-    """Of Arrow shards. `compression` is None, "zstd" or "lz4"; `shard_size_target_bytes` None for a single shard."""
+    """Metadata of a cache of Arrow shards.
+
+    `compression` is None, "zstd" or "lz4"; `shard_size_target_bytes` is None for a single shard.
+    """
 
     layout: ClassVar[str] = ARROW_SHARDS
     shard_filenames: tuple[str, ...]
@@ -46,7 +49,7 @@ class ShardedMetadata(_Metadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanceMetadata(_Metadata):
-    """Of a Lance dataset whose rows are the examples."""
+    """Metadata of a Lance dataset whose rows are the examples."""
 
     layout: ClassVar[str] = LANCE_ROWS
 
@@ -72,7 +75,7 @@ class VideoRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoFramesMetadata(_Metadata):
-    """Of a Lance dataset whose rows are frames. `num_rows` counts frames, `n_skipped` videos that do not decode."""
+    """Metadata of a Lance dataset of frames. `num_rows` counts frames, `n_skipped` videos that do not decode."""
 
     layout: ClassVar[str] = LANCE_VIDEO_FRAMES
     n_skipped: int

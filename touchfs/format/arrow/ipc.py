@@ -93,9 +93,14 @@ class BinaryColumn:
         """Return a column of these values. Raises FormatError for 2 GiB or more."""
         values = list(values)
         offsets = np.fromiter(accumulate(map(len, values), initial=0), np.int64, len(values) + 1)
+        return cls.at(offsets, memoryview(b"".join(values)))
+
+    @classmethod
+    def at(cls, offsets: NDArray[np.int64], data: memoryview) -> BinaryColumn:
+        """Return the column of the values at these offsets in `data`. Raises FormatError for 2 GiB or more."""
         if offsets[-1] >= 2**31:
             raise FormatError(f"a binary column of {offsets[-1]} bytes in one batch, the most is 2 GiB", offset=0)
-        return cls(offsets.astype(_OFFSET), memoryview(b"".join(values)))
+        return cls(offsets.astype(_OFFSET), data)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
