@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from test_segment_files import FILES
 
 from touchfs.errors import FormatError
-from touchfs.segments.ctm import parse_ctm
-from touchfs.segments.lines import lines
+from touchfs.segments.formats.ctm import parse_ctm
+from touchfs.segments.formats.lines import lines
 from touchfs.segments.segment import SEGMENTS_MAX
 from touchfs.segments.sidecar import FILE_RULES, parse
 

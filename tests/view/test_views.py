@@ -71,7 +71,7 @@ def test_half_a_surrogate_pair_becomes_one_mark() -> None:
 def shown(sample: StoredSample) -> list[ViewFile]:
     """The files of the segments in the metainfo of a sample."""
     found = segments_of_json(sample.metainfo.fields)
-    return segments.files(sample, found and SampleSegments(sample.fields["metainfo"], *found))
+    return list(segments.files(sample, found and SampleSegments(sample.fields["metainfo"], *found)))
 
 
 def segmented(*stored: dict[str, Any], **others: Any) -> dict[str, ViewFile]:

@@ -76,7 +76,7 @@ def seconds_of(times: Spanned) -> tuple[dict[str, Any], str | None]:
 def join_times(packed: Iterable[Buffer]) -> bytes:
     """The bytes of the span of several segments, the first of which starts first. Raises FormatError.
 
-    What follows the first times after a NUL, which is not in them, stays.
+    The bytes after the NUL behind the first times stay. No times have a NUL.
     """
     parts = [bytes(each).partition(b"\0") for each in packed]
     return b"".join((_build([each for times, _, _ in parts for each in _parse(times)]), *parts[0][1:]))

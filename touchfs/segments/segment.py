@@ -7,13 +7,13 @@ with these names: `start`, `end` or `duration` in seconds, `text`, `speaker`, `l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from touchfs.segments.times import Times
 
-# A day of speech has about 250,000 words. A segment takes about 500 bytes of memory.
+# A day of speech has about 250,000 words. As an object a segment takes about 500 bytes of memory.
 SEGMENTS_MAX = 2**18
 
 TEXT_FIELDS = ("text", "txt", "transcript", "word")
@@ -116,7 +116,7 @@ class Segments(NamedTuple):
     """The segments of a recording, in the order of their file, and the name of the rule that found them."""
 
     rule: str
-    segments: tuple[Segment, ...]
+    segments: Sequence[Segment]
 
 
 def label_of(fields: Mapping[str, Any], names: tuple[str, ...]) -> str | None:

@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterable, Iterator
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
-from touchfs.segments.audacity import parse_audacity
-from touchfs.segments.ctm import parse_ctm
-from touchfs.segments.eaf import parse_eaf
-from touchfs.segments.rttm import parse_rttm
+from touchfs.segments.formats.audacity import parse_audacity
+from touchfs.segments.formats.ctm import parse_ctm
+from touchfs.segments.formats.eaf import parse_eaf
+from touchfs.segments.formats.rttm import parse_rttm
+from touchfs.segments.formats.srt import parse_srt
+from touchfs.segments.formats.stm import parse_stm
+from touchfs.segments.formats.textgrid import parse_textgrid
+from touchfs.segments.formats.vtt import parse_vtt
+from touchfs.segments.packed_segments import PackedSegments
 from touchfs.segments.segment import SEGMENTS_MAX, Segment, Segments
-from touchfs.segments.srt import parse_srt
-from touchfs.segments.stm import parse_stm
-from touchfs.segments.textgrid import parse_textgrid
-from touchfs.segments.vtt import parse_vtt
 
-# Of all strings of a recording's segments together.
+# The limit for all strings of a recording's segments together.
 CHARACTERS_MAX = 2**26
 
 Parser = Callable[[Iterable[Buffer]], Iterator[Segment] | None]
@@ -55,7 +56,7 @@ def parse(extension: str, blocks: Iterable[Buffer], key: str = "") -> Segments |
     if found.is_full:
         limits = f"{SEGMENTS_MAX:,} segments or {CHARACTERS_MAX:,} characters"
         raise FormatError(f"{rule} has more than {limits} for one recording: split it")
-    return Segments(rule, tuple(found.segments)) if found.segments else None
+    return Segments(rule, found.segments) if found.segments else None
 
 
 class _Collection:
@@ -64,7 +65,7 @@ class _Collection:
     __slots__ = ("_characters", "segments")
 
     def __init__(self) -> None:
-        self.segments: list[Segment] = []
+        self.segments = PackedSegments()
         self._characters = 0
 
     @property

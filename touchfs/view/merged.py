@@ -97,7 +97,7 @@ class _Samples(NamedTuple):
         return extend_piece(*first, spans[run[0]], span_of(spans, run))
 
     def times(self, span: Span) -> dict[str, Any]:
-        """What the `.json` of a run has of its span."""
+        """The span of a run as its `.json` has it."""
         offset, length = span
         return {
             "sample_rate": self.rate,
@@ -108,7 +108,7 @@ class _Samples(NamedTuple):
         }
 
     def part(self, span: Span) -> dict[str, Any]:
-        """What the `.json` of a run has of the span of a part."""
+        """The span of a part as the `.json` of a run has it."""
         return {"offset": span[0], "length": span[1]}
 
 

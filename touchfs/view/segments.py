@@ -16,6 +16,7 @@ Text comes in versions (`touchfs.segments.segment`). The default one is `0000.tx
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -31,30 +32,31 @@ NOTE = "not all that the segment asks for: its .json says why"
 _CUTS = "supervisions"
 
 
-def files(sample: StoredSample, found: SampleSegments | None) -> list[ViewFile]:
-    """The files of all segments of a sample. `ViewFile.extension` is the whole name: `0000.wav`, …"""
+def files(sample: StoredSample, found: SampleSegments | None) -> Iterator[ViewFile]:
+    """Yield the files of all segments of a sample. `ViewFile.extension` is the whole name: `0000.wav`, …
+
+    All files of a day of speech at once would take three times the memory of its segments.
+    """
     if found is None:
-        return []
+        return
     recording, video = recording_in(sample), video_in(sample)
-    shown = []
     for number, segment in enumerate(found.segments):
         derived: dict[str, Any] = {"key": sample.key, "segment": number}
         if recording is not None:
             field, facts, problem = recording.cut(segment.times, NOTE)
             derived |= facts
-            shown.append(ViewFile(_name(number, "wav"), field, number))
+            yield ViewFile(_name(number, "wav"), field, number)
         else:
             problem = _why_no_wav(sample, found.rule)
         if video is not None:
             piece = video_piece(video, recording, segment.times, NOTE if problem else "")
-            shown.append(ViewFile(_name(number, "mp4"), piece, number))
+            yield ViewFile(_name(number, "mp4"), piece, number)
         if problem:
             derived["problem"] = problem
-        shown.append(ViewFile.text(_name(number, "json"), found.field, _json(segment.fields, derived), number))
+        yield ViewFile.text(_name(number, "json"), found.field, _json(segment.fields, derived), number)
         for version, text in segment.texts.items():
             if not version or is_version(version):
-                shown.append(ViewFile.text(_name(number, extension(version)), found.field, text, number))
-    return shown
+                yield ViewFile.text(_name(number, extension(version)), found.field, text, number)
 
 
 def _why_no_wav(sample: StoredSample, rule: str) -> str:

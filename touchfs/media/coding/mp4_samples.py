@@ -15,15 +15,11 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.extent import Reads
-from touchfs.media.coding.mp4_boxes import boxes
+from touchfs.media.coding.mp4_boxes import boxes, places
 from touchfs.media.coding.packet_table import PACKETS_MAX
 
-# Of `moov`: a day of pictures and sound has 60 MB
+# The limit for `moov`: a day of pictures and sound has 60 MB
 _TABLES_MAX = 1 << 27
-# At the top of a file; a fragmented file has one for each fragment.
-_BOXES_MAX = 1 << 10
-_HEAD = struct.Struct(">I4s")
-_LARGE = struct.Struct(">Q")
 _COUNT = struct.Struct(">4xI")  # version and flags, number of entries
 _SIZES = struct.Struct(">4xII")  # the size of all samples or 0, their number
 _TRACK_ID = {0: 12, 1: 20}  # where it is in `tkhd`, by version
@@ -55,27 +51,14 @@ def read_samples(size: int) -> Reads[dict[int, ShownSamples | None] | None]:
 
 def _find_tables(size: int) -> Reads[memoryview]:
     """The contents of the box `moov`."""
-    offset = 0
-    for _ in range(_BOXES_MAX):
-        if offset + _HEAD.size > size:
-            break
-        head = yield offset, min(_HEAD.size + _LARGE.size, size - offset)
-        length, name = _HEAD.unpack_from(head)
-        start = _HEAD.size
-        if length == 1 and len(head) == _HEAD.size + _LARGE.size:
-            (length,) = _LARGE.unpack_from(head, start)
-            start += _LARGE.size
-        elif length == 0:
-            length = size - offset
-        if not start <= length <= size - offset:
-            break
-        if name == b"moov":
-            if length > _TABLES_MAX:
-                raise FormatError(f"its tables have over {_TABLES_MAX:,} bytes", offset=offset)
-            data = yield offset + start, length - start
-            return memoryview(bytes(data))
-        offset += length
-    raise FormatError("has no tables, or is cut short", offset=offset)
+    found = yield from places(0, size, last=b"moov")
+    if not found or found[-1].name != b"moov":
+        raise FormatError("has no tables, or is cut short", offset=found[-1].end if found else 0)
+    _, start, end = found[-1]
+    if end - start > _TABLES_MAX:
+        raise FormatError(f"its tables have over {_TABLES_MAX:,} bytes", offset=start)
+    data = yield start, end - start
+    return memoryview(bytes(data))
 
 
 def _box(found: Mapping[bytes, memoryview], name: bytes) -> memoryview:

@@ -30,7 +30,7 @@ from touchfs.media.slices.read_slice import PcmSlice, read_slice
 from touchfs.media.slices.rendering import MONO, SAMPLES_MAX, Rendering
 from touchfs.media.slices.resample import convert, resample
 
-# Of the code in this package: raise it when the same slice gets other bytes.
+# The version of the code in this package: raise it when the same slice gets other bytes.
 RENDERER_VERSION = 1
 
 

@@ -32,7 +32,7 @@ from touchfs.media.video.video_info import SoundTrack, VideoInfo
 _PACKETS_MAX = 1 << 21
 # Ranges that lie this near are one: heads of blocks and chunks are smaller, and reading a page costs no more.
 _GAP_MAX = 1 << 12
-# Of tracks whose packets lie far apart. Each is an object.
+# The limit for tracks whose packets lie far apart. Each is an object.
 _RANGES_MAX = 1 << 16
 # Opus needs 80 ms to come to its state; MP3 and AAC a few packets
 _SOUND_BEFORE = Fraction(1, 4)
@@ -41,7 +41,7 @@ _TIMESCALE_MIN = 10_000
 # Between the frames that are dropped and those that are shown. Decoders that know of no dropping (dav1d in ffmpeg 5)
 # return the former with times before 0, and ffmpeg shows one that is only a frame before 0.
 _GAP_SECONDS = 1
-# Of a file without tracks
+# The brand of a file without tracks
 _BRAND = "isom"
 _HEADER_SIZE = 60  # of `tkhd`, after the duration
 _VOLUME = 1 << 8

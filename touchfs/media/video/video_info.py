@@ -17,8 +17,8 @@ from touchfs.media.coding.checked_bytes import damaged, pack_checked, unpack_che
 from touchfs.media.coding.packet_table import PacketTable
 from touchfs.media.video.movie import BRANDS
 
-# Of the code in this package: raise it when the same span or frame gets other bytes. It belongs into the key of what
-# keeps them, with `renderer()` of `slices/render.py`.
+# The version of this package's code: raise it when the same span or frame gets other bytes. It is a part of the key of
+# what is kept of them, with `renderer()` of `slices/render.py`.
 VIDEO_VERSION = 1
 
 # magic, version, checksum of the rest, size of the JSON text. After it: the blobs, whose sizes are in the text.
@@ -29,7 +29,7 @@ _SECONDS_MAX = 1 << 31
 # Times that a caller gives have no more digits, so that 5.7 is 5.7 and not the nearest float.
 _NANOSECONDS = 10**9
 _MATRIX_SIZE = 44  # at the end of `tkhd`, with the width and height after it
-# What wrong values from outside raise
+# Errors that wrong values from outside raise
 NONSENSE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, StopIteration, RecursionError)
 
 # Takes the number of packets, and from the blobs as many as they need

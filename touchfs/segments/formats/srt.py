@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from touchfs.extent import Buffer
-from touchfs.segments.cues import ARROW, CueText, timing
-from touchfs.segments.lines import at_line, lines, shown
+from touchfs.segments.formats.cues import ARROW, CueText, timing
+from touchfs.segments.formats.lines import at_line, lines, shown
 from touchfs.segments.segment import Segment
 
 _MARKUP = re.compile(r"</?(?:b|i|u|s|font)(?:\s[^<>]*)?>|\{\\[^{}]*\}", re.IGNORECASE)

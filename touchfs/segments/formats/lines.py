@@ -15,9 +15,9 @@ from touchfs.extent import Buffer
 
 # The transcript of an hour of speech, on one line, has about 60,000 characters.
 LINE_MAX = 2**20
-# Of the text of one segment that may have several lines.
+# Characters of the text of one segment, which may have several lines.
 TEXT_MAX = 2**20
-# Of a file that can only be read as a whole. `SEGMENTS_MAX` segments in a TextGrid have about half of it.
+# Bytes of a file that can only be read as a whole. `SEGMENTS_MAX` segments in a TextGrid have about half of it.
 SIZE_MAX = 2**26
 _BLOCK = 2**16
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator
 from html import unescape
 
 from touchfs.extent import Buffer
-from touchfs.segments.cues import ARROW, CueText, timing
-from touchfs.segments.lines import at_line, lines
+from touchfs.segments.formats.cues import ARROW, CueText, timing
+from touchfs.segments.formats.lines import at_line, lines
 from touchfs.segments.segment import Segment
 
 _TAG = re.compile(r"<[^<>]*>")

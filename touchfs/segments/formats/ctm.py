@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from touchfs.extent import Buffer
-from touchfs.segments.lines import at_line, fields, seconds
+from touchfs.segments.formats.lines import at_line, fields, seconds
 from touchfs.segments.segment import Segment
 
 _NO_TIME = "*"

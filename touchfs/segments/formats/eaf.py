@@ -22,7 +22,7 @@ from xml.etree.ElementTree import ParseError
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
-from touchfs.segments.lines import SIZE_MAX, TEXT_MAX, at_most
+from touchfs.segments.formats.lines import SIZE_MAX, TEXT_MAX, at_most
 from touchfs.segments.segment import SEGMENTS_MAX, Segment
 
 # ELAN's own documents are 5 deep. An open element takes memory.

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from touchfs.extent import Buffer
-from touchfs.segments.lines import at_line, lines, shown
+from touchfs.segments.formats.lines import at_line, lines, shown
 from touchfs.segments.segment import Segment
 
 # Some versions write the comma of the user's language.

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
-from touchfs.segments.lines import SIZE_MAX, TEXT_MAX, at_line, at_most, lines, seconds, shown
+from touchfs.segments.formats.lines import SIZE_MAX, TEXT_MAX, at_line, at_most, lines, seconds, shown
 from touchfs.segments.segment import SEGMENTS_MAX, Segment
 
 _TOKEN = re.compile(r'\s+|!.*|(<[^>\s]*>)|([^\s"]\S*)|(")')

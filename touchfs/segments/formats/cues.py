@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from touchfs.segments.lines import TEXT_MAX, at_line, shown
+from touchfs.segments.formats.lines import TEXT_MAX, at_line, shown
 
 ARROW = "-->"
 _TIME = r"(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{1,2})(?:[.,]([0-9]{1,3}))?"

@@ -1,0 +1,1 @@
+"""Formats of files with segments: subtitles, annotations and lists of segments. Nothing here does IO."""
