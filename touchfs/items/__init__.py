@@ -1,0 +1,1 @@
+"""Items: the rows of interleaved samples, which are text, images and metadata."""
