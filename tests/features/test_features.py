@@ -166,7 +166,8 @@ def test_json_that_is_not_the_form_is_refused(text, problem):
 
 
 def test_features_from_hugging_face():
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     theirs = datasets.Features(
         {
             "image": datasets.Image(),
@@ -199,7 +200,8 @@ def test_features_from_hugging_face():
 
 
 def test_features_of_a_cache_of_hugging_face(tmp_path):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     theirs = datasets.Features({"label": datasets.ClassLabel(names=["cat", "dog"]), "text": datasets.Value("string")})
     datasets.Dataset.from_dict({"label": [1, 0], "text": ["a", "b"]}, theirs).save_to_disk(tmp_path / "saved")
     (path,) = (tmp_path / "saved").glob("*.arrow")

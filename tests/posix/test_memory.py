@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 
 from touchfs.errors import SourceError
-from touchfs.posix.memory import IS_SUPPORTED, Sender
+from touchfs.posix.memory import Sender
 
-pytestmark = [
-    pytest.mark.skipif(not IS_SUPPORTED, reason="only Linux has files in memory"),
-    pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 
 
 def value(number: int) -> list[object]:

@@ -18,7 +18,7 @@ from touchfs.posix.trust import (
 
 ATTACKER, OWNER = 65534, 12345
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="to make files of other users takes root")
+pytestmark = pytest.mark.usefixtures("as_root")
 
 
 @pytest.fixture

@@ -203,7 +203,7 @@ def test_a_pipe_in_a_dataset_is_not_waited_for(path: str, name: str) -> None:
         LanceTable(path).take([0])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root serves others")
+@pytest.mark.usefixtures("as_root")
 def test_links_of_data_files_are_checked_as_all_links(path: str, tmp_path: Path, monkeypatch) -> None:
     (file, *_) = sorted(Path(path, "data").iterdir())
     target = Path(shutil.move(file, tmp_path / "elsewhere"))

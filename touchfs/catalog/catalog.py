@@ -16,9 +16,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.catalog.columns import TableColumns, omit
 from touchfs.catalog.derived import DERIVED, Implied
+from touchfs.catalog.directory_tree import DirectoryTree
 from touchfs.catalog.key_endings import NO_ENDINGS, Endings, parse_endings
 from touchfs.catalog.row_table import RowTable
 from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, SHOWN, STORED, UNKEYED, Table
@@ -53,6 +55,7 @@ class FileKind:
 
 
 _NUMBER_COLUMNS = ("kind", "ordinal", "part", "offset", "length", "size", "frames", "suffix")
+_BLOCK = 1 << 14
 _NUMBERS = struct.Struct(f"{len(_NUMBER_COLUMNS)}q")
 
 
@@ -118,7 +121,8 @@ class TableBuilder:
         self._keys_are_paths = keys_are_paths
         self._numbers = bytearray()  # 64 bytes per file; a tuple of ints would take 320
         self._keys: list[bytes] = []
-        self._inlines: list[bytes] = []
+        self._inlines = bytearray()  # one after the other
+        self._ends = array("Q", [0])
 
     def add(
         self,
@@ -136,7 +140,8 @@ class TableBuilder:
         """Add a file. `touchfs.catalog.table` describes the columns. Files are added by sample, in the view's order."""
         self._numbers += _NUMBERS.pack(kind, ordinal, part, offset, length, size, frames, suffix)
         self._keys.append(key)
-        self._inlines.append(inline)
+        self._inlines += inline
+        self._ends.append(len(self._inlines))
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -149,12 +154,12 @@ class TableBuilder:
         return SHOWN if path[: len(path) - suffix] == shown else STORED
 
     def columns(self, paths: Iterable[tuple[bytes, bytes]]) -> dict[str, arrow_ipc.Column]:
-        """Return the columns of the table. `paths` has the directory and name of each file, in the order of `add`.
+        """Return the columns of the table, once. `paths` has the directory and name of each file, in order of `add`.
 
         Directories are `/`-separated paths relative to the shard. Paths are unique. Raises FormatError for more than
         `ROWS_MAX` rows.
         """
-        tree = _Tree(len(self))
+        tree = DirectoryTree(len(self))
         files = np.frombuffer(self._numbers, np.int64).reshape(len(self), len(_NUMBER_COLUMNS))
         keys, keyed = [], bytearray()
         for (directory, name), key, suffix in zip(paths, self._keys, files[:, -1].tolist(), strict=True):
@@ -168,55 +173,36 @@ class TableBuilder:
             raise FormatError(f"{len(nodes)} files in one shard; at most {ROWS_MAX} fit")
         spans[0] = spans[0][0], 0  # `Table` gets the number of children of the first directory as `top`
         directories = np.array([(DIRECTORY, NO_SAMPLE, 0, first, count, 0, 0, 0) for first, count in spans], np.int64)
-        keys, inlines = keys + [b""] * len(spans), self._inlines + [b""] * len(spans)
-        columns: dict[str, arrow_ipc.Column] = {
-            "name": arrow_ipc.BinaryColumn.of(tree.names[node] for node in nodes),
-            "parent": np.array(parents, np.uint32),
-            "key": arrow_ipc.BinaryColumn.of(keys[node] for node in nodes),
-            "inline": arrow_ipc.BinaryColumn.of(inlines[node] for node in nodes),
-        }
-        order = np.array(nodes)
+        order = np.frombuffer(nodes, np.uint32)
+        columns: dict[str, arrow_ipc.Column] = {"parent": np.frombuffer(parents, np.uint32)}
         columns["order"] = np.argsort(order).astype(np.uint32)
         columns["keyed"] = np.frombuffer(bytes(keyed).ljust(len(nodes), b"\0"), np.uint8)[order]
         for i, column in enumerate(_NUMBER_COLUMNS):
-            columns[column] = np.concatenate((files[:, i], directories[:, i]))[order]
+            numbers = np.concatenate((files[:, i], directories[:, i]))
+            narrow = np.promote_types(np.min_scalar_type(numbers.min()), np.min_scalar_type(numbers.max()))
+            columns[column] = numbers.astype(narrow)[order]
+        # The files of a day of speech take 100 MB, so what is done with is released.
+        del files, numbers
+        self._numbers = bytearray()
+        columns["name"] = arrow_ipc.BinaryColumn.of(tree.names[node] for node in nodes)
+        del tree
+        keys += [b""] * len(spans)
+        columns["key"] = arrow_ipc.BinaryColumn.of(keys[node] for node in nodes)
+        del keys
+        columns["inline"] = self._inline(order)
         return columns
 
-
-class _Tree:
-    """The directory tree of a view. Nodes are numbers: first the files in the order of `add`, then directories."""
-
-    def __init__(self, files: int) -> None:
-        self.names: list[bytes] = []
-        self._files = files
-        self._directory_names = [b""]
-        self._children: dict[bytes, array[int]] = {b"": array("I")}
-
-    def add(self, directory: bytes, name: bytes) -> None:
-        missing = []
-        while (children := self._children.get(directory)) is None:
-            missing.append(directory)
-            directory = directory.rpartition(b"/")[0]
-        for path in reversed(missing):
-            children.append(self._files + len(self._directory_names))
-            children = self._children[path] = array("I")
-            self._directory_names.append(path.rpartition(b"/")[2])
-        children.append(len(self.names))
-        self.names.append(name)
-
-    def lay_out(self) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-        """Return each row's node and parent row; for each directory its first child's row and number of children."""
-        self.names += self._directory_names
-        lists = list(self._children.values())
-        spans = [(0, 0)] * len(lists)
-        nodes, parents = [self._files], [0]
-        for row, node in enumerate(nodes):  # `nodes` grows during the loop, level by level
-            if node >= self._files:
-                children = sorted(lists[node - self._files], key=self.names.__getitem__)
-                spans[node - self._files] = len(nodes), len(children)
-                nodes += children
-                parents += [row] * len(children)
-        return nodes, parents, spans
+    def _inline(self, order: NDArray[np.uint32]) -> arrow_ipc.BinaryColumn:
+        """The column `inline` of rows in this order of nodes."""
+        ends = np.append(np.frombuffer(self._ends, np.uint64), np.full(len(order) - len(self), self._ends[-1]))
+        ends = ends.astype(np.int64)
+        offsets = np.append(0, np.cumsum(np.diff(ends)[order]))
+        data, inlines = bytearray(), memoryview(self._inlines)
+        for start in range(0, len(order), _BLOCK):
+            nodes = order[start : start + _BLOCK]
+            for first, last in zip(ends[nodes].tolist(), ends[1:][nodes].tolist(), strict=True):
+                data += inlines[first:last]
+        return arrow_ipc.BinaryColumn.at(offsets, memoryview(data))
 
 
 def write_catalog(path: str, tables: Mapping[str, TableColumns], kinds: Sequence[FileKind], facts: Facts) -> None:
@@ -244,6 +230,17 @@ def _top(table: TableColumns) -> int:
     if isinstance(table["parent"], Implied):  # what is of no sample is in it, and each sample has a directory
         return int(np.count_nonzero(np.asarray(table["ordinal"]) == NO_SAMPLE)) - 1
     return int(np.count_nonzero(np.asarray(table["parent"]) == 0)) - 1
+
+
+class _TablesByView(dict[str, Table]):
+    """The tables of a catalog by view. Raises FormatError for a view that it should have, and has not."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def __missing__(self, view: str) -> Table:
+        raise FormatError(f"the catalog has no table of {view}: index with --force", path=self._path)
 
 
 class Catalog:
@@ -283,7 +280,8 @@ class Catalog:
             paths = self.facts.keys_are_paths
             names = [kind.name for kind in self.kinds]
             table = RowTable if omitted.get("name") == DERIVED["name"] else Table
-            self.tables = {view: table(batch, top, omitted, paths, path, names) for (view, top), batch in views}
+            self.tables = _TablesByView(path)
+            self.tables.update((view, table(batch, top, omitted, paths, path, names)) for (view, top), batch in views)
         except FormatError as error:
             raise FormatError(f"{error.message}: index with --force", path=path, offset=error.offset) from error
         except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:

@@ -135,7 +135,7 @@ def restore(
 
 
 def _suffix_size(name: str) -> int:
-    """What a name of `FileKind` adds to a key: `/.jpg` four bytes, `//image.jpg` ten, `ERROR.txt` four."""
+    """The bytes that a name of `FileKind` adds to a key: `/.jpg` four bytes, `//image.jpg` ten, `ERROR.txt` four."""
     ending = name[1:] if name.startswith("/") else "." + name.rpartition(".")[2]
     return len(ending.encode("utf-8", "surrogateescape"))
 

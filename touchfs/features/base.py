@@ -1,4 +1,4 @@
-"""What all feature types have in common: an Arrow type, metadata of the field, and the encoding of a value.
+"""The base of all feature types: an Arrow type, metadata of the field, and the encoding of a value.
 
 Two features are equal if their JSON forms are. The `repr` of a feature is a part of the fingerprint of caches, so it
 never changes.

@@ -51,6 +51,25 @@ def features_of_schema(
     return {name: feature for name, feature in found.items() if feature is not None}
 
 
+def schema_metadata(features: Mapping[str, FeatureType]) -> dict[bytes, bytes]:
+    """Return the metadata of a schema that `features_of_schema` reads, without types that `datasets` does not have."""
+    columns = {name: form for name, feature in features.items() if (form := _form(feature)) is not None}
+    return {_KEY.encode(): json.dumps({"info": {"features": columns}}).encode()} if columns else {}
+
+
+def _form(feature: FeatureType) -> dict[str, Any] | None:
+    if isinstance(feature, Value):
+        return {"dtype": feature.dtype, "_type": "Value"}
+    if isinstance(feature, ClassLabel):
+        return {"names": list(feature.names), "_type": "ClassLabel"}
+    if isinstance(feature, Image):
+        return {"_type": "Image"}
+    if isinstance(feature, Array3D | Array4D):
+        return {"shape": list(feature.shape), "dtype": feature.dtype, "_type": type(feature).__name__}
+    inner = _form(feature.feature) if isinstance(feature, Sequence) else None
+    return None if inner is None else {"feature": inner, "_type": "Sequence"}
+
+
 def _feature(form: Any, depth: int) -> FeatureType | None:
     """Return the feature of a column; None if it is of a type that is not ours."""
     if depth > _DEPTH_MAX:

@@ -1,6 +1,7 @@
 """Make the tables of a catalog for a shard that is a table, from arrays: a million rows take some seconds.
 
-If rows have keys, names are assigned as for samples, which takes about ten times as long as for ordinals.
+If keys of rows repeat, have directories or need quoting, names are assigned as for samples: this takes some times as
+long.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from numpy.typing import NDArray
 from touchfs import names, progress
 from touchfs.catalog.catalog import KINDS_MAX, FileKind, TableBuilder, encode_key
 from touchfs.catalog.columns import TableColumns
+from touchfs.catalog.key_columns import key_columns
 from touchfs.catalog.key_endings import Endings, endings_of
 from touchfs.catalog.row_columns import FileArrays, can_be_derived, few_files, row_columns
+from touchfs.catalog.row_keys import RowKeys
 from touchfs.catalog.table import NO_SAMPLE
 from touchfs.errors import FormatError
 from touchfs.form.plain import INLINE
@@ -45,10 +48,11 @@ class RowTables:
         self.unmeasured = 0 if full else self.samples
         self._problems = SampleLines()
         self._columns: list[list[ColumnFiles]] = []
-        self._keys: list[str | None] = []
-        self._has_keys = False
+        keys: list[RowKeys] = []
         for batch in self._batches():
             self._add(batch)
+            keys += [batch.keys] if batch.keys is not None else []
+        self._keys = RowKeys.joined(keys) if keys else None
         self._kinds = _Kinds(self._columns)
         self._files = self._arrays()
         self._whole = sorted(shard.whole_columns(), key=lambda column: column.name)
@@ -64,9 +68,6 @@ class RowTables:
         if not batch.rows:
             raise FormatError("a batch of no rows")
         self._columns.append(list(batch.columns))
-        if batch.keys is not None:
-            self._has_keys = True
-            self._keys += batch.keys
         lines: dict[int, list[str]] = {}
         for ordinal, problem in batch.problems:
             lines.setdefault(ordinal, []).append(problem)
@@ -91,7 +92,7 @@ class RowTables:
     @property
     def endings(self) -> Endings:
         """See `Facts.endings`."""
-        keys = [key for key in self._keys if key is not None]
+        keys = [] if self._keys is None else self._keys.with_dots
         return endings_of(keys, [kind.extension for _, kind in self._kinds.all])
 
     def _arrays(self) -> FileArrays:
@@ -122,26 +123,39 @@ class RowTables:
 
     def columns(self, report: str) -> dict[str, TableColumns]:
         """The tables by view. A `report` that is not empty becomes `ERROR.txt`."""
-        nested = self._shard.is_nested
-        if self._has_keys or not can_be_derived(self._files.kind, is_nested=nested):
-            return self._named(report)
-        text = report.encode("utf-8", "replace")
+        nested, text = self._shard.is_nested, report.encode("utf-8", "replace")
+        if self._keys is None and can_be_derived(self._files.kind, is_nested=nested):
+            kind = (self._kinds.add_report(), text) if report else None
+            shards = row_columns(self._files, self._kinds.names, is_nested=nested, report=kind)
+            whole = [self._kinds.whole(column) for column in self._whole]
+            return {"shards": shards, "segments": few_files([], shards), COLUMNS: few_files(whole, shards)}
+        self._kinds.forget_names()
+        kinds = [kind for _, kind in self._kinds.all]
         kind = (self._kinds.add_report(), text) if report else None
-        shards = row_columns(self._files, self._kinds.names, is_nested=nested, report=kind)
-        whole = [self._kinds.whole(column) for column in self._whole]
-        return {"shards": shards, "segments": few_files([], shards), COLUMNS: few_files(whole, shards)}
+        keyed = None
+        if self._keys is not None:
+            keyed = key_columns(self._files, self._keys, kinds, is_nested=nested, report=kind)
+        columns = TableBuilder()
+        for column in self._whole:
+            suffix = len(column.name) - column.name.rfind(b".")
+            columns.add(self._kinds.whole(column), NO_SAMPLE, 0, 0, 0, 0, suffix)
+        return {
+            "shards": self._named(kind) if keyed is None else keyed,
+            "segments": TableBuilder().columns(()),
+            COLUMNS: columns.columns((b"", column.name) for column in self._whole),
+        }
 
-    def _named(self, report: str) -> dict[str, TableColumns]:
-        """The tables of rows with keys: each file is added by itself."""
+    def _named(self, report: tuple[int, bytes] | None) -> TableColumns:
+        """The table of rows whose names depend on each other: each file is added by itself."""
         table, nested, files = TableBuilder(), self._shard.is_nested, self._files
-        keys = [key or f"{ordinal:08d}" for ordinal, key in enumerate(self._keys or [None] * self.samples)]
+        own: list[str | None] = [None] * self.samples if self._keys is None else self._keys.array.to_pylist()
+        keys = [key or f"{ordinal:08d}" for ordinal, key in enumerate(own)]
         endings = [b"", *(kind.ending for _, kind in self._kinds.all)]
         by_ordinal = [False, *(kind.by_ordinal for _, kind in self._kinds.all)]
         each = zip(files.kind.tolist(), files.offset.tolist(), files.length.tolist(), files.size.tolist(), strict=True)
         extensions: list[tuple[str | None, ...]] = []
         for ordinal, (kinds, offsets, lengths, sizes) in progress.each(enumerate(each)):
-            own = self._keys[ordinal] if self._keys else None
-            key = encode_key(own) if own else b""
+            key = encode_key(own[ordinal] or "")
             for place, kind in enumerate(kinds):
                 if kind:
                     detail = b"" if files.detail is None else files.detail[ordinal, place]
@@ -149,27 +163,18 @@ class RowTables:
                     suffix = len(endings[kind])
                     table.add(kind, ordinal, 0, offsets[place], lengths[place], sizes[place], suffix, key, detail)
             extensions.append(tuple(self._kinds.all[kind - 1][1].extension for kind in kinds if kind))
-        if report:
-            text = report.encode("utf-8", "replace")
-            table.add(self._kinds.add_report(), NO_SAMPLE, 0, 0, 0, len(text), len(".txt"), b"", text)
-        self._kinds.forget_names()
         own_extensions = [(None,)] * len(keys) if nested else extensions
-        if report:  # named like a first sample, so that no sample takes its name; but last in the table
+        last: list[tuple[bytes, bytes]] = []
+        if report is not None:  # named like a first sample, so that no sample takes its name; but last in the table
+            number, text = report
+            table.add(number, NO_SAMPLE, 0, 0, 0, len(text), len(".txt"), b"", text)
             assigned = names.assign(["ERROR", *keys], [("txt",), *own_extensions])
             directory, (name,) = next(assigned)
             last = [(directory, name)]
         else:
-            assigned, last = names.assign(keys, own_extensions), []
+            assigned = names.assign(keys, own_extensions)
         paths = within(assigned, extensions) if nested else beside(assigned)
-        columns = TableBuilder()
-        for column in self._whole:
-            suffix = len(column.name) - column.name.rfind(b".")
-            columns.add(self._kinds.whole(column), NO_SAMPLE, 0, 0, 0, 0, suffix)
-        return {
-            "shards": table.columns(chain(paths, last)),
-            "segments": TableBuilder().columns(()),
-            COLUMNS: columns.columns((b"", column.name) for column in self._whole),
-        }
+        return table.columns(chain(paths, last))
 
 
 class _Kinds:

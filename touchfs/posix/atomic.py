@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from touchfs.errors import SourceError, UnwritableError, UsageError
+from touchfs.errors import SourceError, TouchfsError, UnwritableError, UsageError
 
 TEMPORARY_PREFIX = ".touchfs-tmp-"
 # Prefix of a directory that is about to replace another one (`touchfs.bulk.swapped`). Only the swapping job may delete
@@ -60,7 +60,7 @@ def replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not isinstance(error, TouchfsError):
             raise write_error(error, f"cannot be written: {error.strerror or error}", path) from error
         raise
 
@@ -83,7 +83,7 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
         sync(path.parent)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not isinstance(error, TouchfsError):
             raise write_error(error, f"cannot be written: {error.strerror or error}", path) from error
         raise
 

@@ -12,7 +12,7 @@ def load_pyarrow() -> ModuleType:
     try:
         import pyarrow
     except ImportError as error:
-        raise MissingExtraError("Arrow tables need pyarrow: pip install 'touchfs[arrow]'") from error
+        raise MissingExtraError("Arrow and Parquet tables need pyarrow: pip install 'touchfs[arrow]'") from error
     module: ModuleType = pyarrow
     return module
 

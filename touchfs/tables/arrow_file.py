@@ -1,21 +1,18 @@
 """Open Arrow IPC files: their rows and columns, of which only those that are asked for are read (`batch_stream`).
 
-The last `FILES_KEPT` files are kept by each process, and batches of rows (`kept_batches`).
+The last `FILES_KEPT` files are kept by each process, and batches of rows (`kept_values`).
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.errors import FormatError, TouchfsError
+from touchfs.errors import FormatError
 from touchfs.extent import drive
 from touchfs.format.arrow.batch import BatchLayout, batch_layout, count_rows
 from touchfs.format.arrow.file import IpcFile, parse_arrow
@@ -24,7 +21,9 @@ from touchfs.posix.extras import load_pyarrow
 from touchfs.tables.batch_stream import BatchStreams
 from touchfs.tables.field_paths import Path, below, wanted_columns, without
 from touchfs.tables.json_values import json_values, row_lines
-from touchfs.tables.kept_batches import BATCHES
+from touchfs.tables.kept_values import BATCHES
+from touchfs.tables.open_files import OpenTableFiles
+from touchfs.tables.pyarrow_errors import pyarrow_errors
 from touchfs.tables.value_sizes import total_size, viewed_size
 
 if TYPE_CHECKING:
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
     from touchfs.source.store import StoredFile
 
-FILES_KEPT = 64
-# Of a column whose values are made one after the other
+# The rows of a column whose values are made at a time
 ROWS_AT_ONCE = 256
 
 
@@ -92,25 +90,31 @@ class ArrowFile:
 
     def read_values(self, batch: int, path: Path) -> list[Any]:
         """The values of a column of a batch, or of a child of structs, as Python has them; null below a null."""
+        values = self.read_array(batch, path)
+        with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
+            return cast("list[Any]", values.to_pylist())
+
+    def read_array(self, batch: int, path: Path) -> pyarrow.Array:
+        """The values of a column of a batch, or of a child of structs; null below a null."""
         field = self.ipc.schema.fields[path[0]]
         # All fields beside the path: neither above it, nor at it or below it.
         beside = [each for each, _ in below(path[:1], field) if each != path[: len(each)] and each[: len(path)] != path]
         found = self._read(batch, [path[0]], frozenset(beside))
-        with _values_of(self.ipc.batches[batch].offset):
+        with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
             import pyarrow.compute
 
             column = found.column(0)
             for _ in path[1:]:
                 column = pyarrow.compute.struct_field(column, [0])
             self._check_values([column], batch)
-            return cast("list[Any]", column.to_pylist())
+            return column
 
     def integers(self, column: int) -> NDArray[np.int64]:
         """The values of a column of integers in all batches, −1 for nulls."""
         parts = [np.zeros(0, np.int64)]
         for number in range(self.batches):
             found = self._read(number, [column], frozenset())
-            with _values_of(self.ipc.batches[number].offset):
+            with pyarrow_errors("an Arrow batch", self.ipc.batches[number].offset):
                 values = found.column(0).fill_null(-1) if found.column(0).null_count else found.column(0)
                 parts.append(values.to_numpy(zero_copy_only=False).astype(np.int64))
         return np.concatenate(parts)
@@ -123,7 +127,7 @@ class ArrowFile:
         values = self._read(batch, [column], frozenset(left_out)).column(0)
         for first in range(0, len(values), ROWS_AT_ONCE):
             part = values.slice(first, ROWS_AT_ONCE)
-            with _values_of(self.ipc.batches[batch].offset):
+            with pyarrow_errors("an Arrow batch", self.ipc.batches[batch].offset):
                 self._check_values([part], batch)
                 made = json_values(part)
             yield made
@@ -139,7 +143,7 @@ class ArrowFile:
         while row < end:
             number, start = self.locate(row)
             batch = self._rows_of(number, frozenset(left_out)).slice(start, end - row)
-            with _values_of(self.ipc.batches[number].offset):
+            with pyarrow_errors("an Arrow batch", self.ipc.batches[number].offset):
                 self._check_values(batch.columns, number)
                 texts += row_lines(batch.schema.names, batch.columns, len(batch))
             row += len(batch)
@@ -164,7 +168,7 @@ class ArrowFile:
         layout = self.layout(batch)
         message = self._streams.assemble(layout, columns, left_out)
         options = arrow.ipc.IpcReadOptions(included_fields=list(columns), use_threads=False)
-        with _values_of(layout.place.offset):
+        with pyarrow_errors("an Arrow batch", layout.place.offset):
             if columns:
                 found = arrow.ipc.open_stream(arrow.py_buffer(message), options=options).read_next_batch()
             else:  # pyarrow takes no columns for all columns
@@ -183,52 +187,7 @@ class ArrowFile:
         return found
 
 
-class _values_of:
-    """Raise FormatError for what pyarrow raises about the batch at an offset, and about values that Python lacks."""
-
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        # LookupError: pyarrow has no class for some types, as intervals of months.
-        foreign = (load_pyarrow().ArrowException, ArithmeticError, LookupError, OSError, StopIteration, TypeError)
-        if isinstance(error, (*foreign, ValueError)) and not isinstance(error, TouchfsError):
-            raise FormatError(f"an Arrow batch cannot be read: {error}", offset=self._offset) from error
-
-
-class _Key(NamedTuple):
-    identity: str
-    limits: Limits
-
-
-class _Files:
-    """The files that were opened last. Threads that ask at once for a file wait for one opening."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[_Key, ArrowFile] = OrderedDict()
-        self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._after_fork)
-
-    def _after_fork(self) -> None:
-        self._lock = threading.Lock()  # another thread may have held it at the fork
-
-    def get(self, source: StoredFile, limits: Limits) -> ArrowFile:
-        source.open()
-        if source.identity is None:
-            return ArrowFile(source, limits)
-        key = _Key(source.identity, limits)
-        with self._lock:
-            found = self._kept.pop(key, None) or ArrowFile(source, limits)
-            self._kept[key] = found
-            if len(self._kept) > FILES_KEPT:
-                self._kept.popitem(last=False)
-        return found
-
-
-_files = _Files()
+_files = OpenTableFiles(ArrowFile)
 
 
 def open_arrow(source: StoredFile, limits: Limits) -> ArrowFile:

@@ -8,6 +8,7 @@ dates, times, timestamps        ISO 8601; a timestamp with a time zone is in UTC
 durations                       text with seconds, as "1.5s"
 month-day-nano intervals        {"months": …, "days": …, "nanoseconds": …}
 lists, structs                  arrays, objects
+unions                          the value of the row
 maps                            arrays of [key, value]
 dictionaries, run-end encoded   their values
 extension types                 their storage
@@ -51,10 +52,16 @@ def json_values(array: pyarrow.Array) -> list[Any]:
         )
     if types.is_list(kind) or types.is_large_list(kind):
         return _nested(array, lambda first, count: json_values(array.values.slice(first, count)))
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        return _list_views(array)
+    if types.is_union(kind):
+        return _unions(array)
     if types.is_fixed_size_list(kind):
         return _fixed_lists(array)
     if types.is_temporal(kind):
         return _times(array)
+    if types.is_decimal(kind):
+        return _decimals(array)
     return _converted(array.to_pylist(), _converter(kind))
 
 
@@ -63,10 +70,6 @@ def _converter(kind: pyarrow.DataType) -> Callable[[Any], Any] | None:
 
     if types.is_floating(kind):
         return _float
-    if types.is_decimal(kind):
-        return str
-    if types.is_nested(kind):  # lists of views, unions
-        return _plain
     is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
     return _base64 if is_bytes or types.is_binary_view(kind) else None
 
@@ -83,21 +86,6 @@ def _float(value: float) -> float | str:
 
 def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
-
-
-def _plain(value: Any) -> Any:
-    """A value as Python has it, of a type that is converted one by one."""
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, bytes):
-        return _base64(value)
-    if isinstance(value, float):
-        return _float(value)
-    return value if value is None or isinstance(value, bool | int | str | Decimal) else str(value)
 
 
 def _structs(array: pyarrow.StructArray) -> list[Any]:
@@ -126,6 +114,41 @@ def _fixed_lists(array: pyarrow.FixedSizeListArray) -> list[Any]:
     return [
         values[i * size : (i + 1) * size] if is_valid else None
         for i, is_valid in enumerate(array.is_valid().to_pylist())
+    ]
+
+
+def _list_views(array: pyarrow.Array) -> list[Any]:
+    values, starts, sizes = json_values(array.values), array.offsets.to_pylist(), array.sizes.to_pylist()
+    valid = array.is_valid().to_pylist()
+    return [
+        values[start : start + size] if is_valid else None
+        for start, size, is_valid in zip(starts, sizes, valid, strict=True)
+    ]
+
+
+def _unions(array: pyarrow.UnionArray) -> list[Any]:
+    """The value of each row from the child that has it: at its offset, or in a sparse union at its row."""
+    import pyarrow
+
+    kind, buffers, rows = array.type, array.buffers(), len(array)
+    children = dict(zip(kind.type_codes, (json_values(array.field(i)) for i in range(kind.num_fields)), strict=True))
+    codes = pyarrow.Array.from_buffers(pyarrow.int8(), rows, [None, buffers[1]], offset=array.offset).to_pylist()
+    places: Sequence[int] = range(rows)
+    if kind.mode == "dense":
+        places = pyarrow.Array.from_buffers(pyarrow.int32(), rows, [None, buffers[2]], offset=array.offset).to_pylist()
+    return [children[code][place] for code, place in zip(codes, places, strict=True)]
+
+
+def _decimals(array: pyarrow.Array) -> list[Any]:
+    """Decimals as text, from their integers: pyarrow's own conversion fails for some scales that a file may have."""
+    width, exponent = array.type.byte_width, -array.type.scale
+    data, valid = array.buffers()[1], array.is_valid().to_pylist()
+    stored = memoryview(data or b"")[array.offset * width : (array.offset + len(array)) * width]
+    parts = (stored[start : start + width] for start in range(0, len(stored), width))
+    numbers = (int.from_bytes(part, "little", signed=True) for part in parts)
+    return [
+        str(Decimal(f"{number}E{exponent}")) if is_valid else None
+        for number, is_valid in zip(numbers, valid, strict=True)
     ]
 
 

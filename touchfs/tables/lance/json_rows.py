@@ -19,19 +19,30 @@ def json_rows(table: LanceTable, first: int, count: int, left_out: Collection[Pa
 
     Raises the errors of `LanceTable`.
     """
+    taken = take_rows(table, first, count, left_out)
+    if taken is None:
+        return [b"{}\n"] * len(range(first, min(first + count, table.rows)))
+    arrays = [column.combine_chunks() for column in taken.columns]
+    return row_lines(taken.schema.names, arrays, taken.num_rows)
+
+
+def take_rows(table: LanceTable, first: int, count: int, left_out: Collection[Path]) -> pyarrow.Table | None:
+    """The rows from `first` on, without the cells at some paths; fewer at the end, and None if nothing is left.
+
+    Raises the errors of `LanceTable`.
+    """
     import pyarrow
 
     rows = range(first, min(first + count, table.rows))
     columns = [name for number, field in enumerate(table.schema) for name in _names((number,), field, "", left_out)]
     if not columns or not rows:
-        return [b"{}\n"] * len(rows)
+        return None
     taken = table.take(rows, columns).combine_chunks()
     try:
         taken.validate(full=True)
     except (pyarrow.ArrowException, ValueError) as error:
         raise FormatError(f"Lance gives rows that are damaged: {error}", path=table.path) from error
-    arrays = [column.combine_chunks() for column in taken.columns]
-    return row_lines(taken.schema.names, arrays, len(rows))
+    return taken
 
 
 def _names(path: Path, field: pyarrow.Field, above: str, left_out: Collection[Path]) -> Iterator[str]:

@@ -187,7 +187,7 @@ class OpenVersions:
         return found
 
 
-# Of this process.
+# The datasets that this process has open.
 DATASETS = OpenVersions()
 
 

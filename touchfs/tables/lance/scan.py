@@ -1,4 +1,4 @@
-"""What indexing asks of a Lance dataset: rows in order, where blobs are, which cells are null, how large they are."""
+"""A Lance dataset as indexing reads it: rows in order, where blobs are, which cells are null, how large they are."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 class CellHeads(NamedTuple):
-    """Of some cells, the sizes (`NULL`: null) and their first `MAGIC_SIZE` bytes."""
+    """The sizes of some cells (`NULL`: null) and their first `MAGIC_SIZE` bytes."""
 
     size: NDArray[np.int64]
     heads: list[bytes]
@@ -83,9 +83,16 @@ class LanceScan:
             return None
         return self.heads(path, first, count).size
 
+    def has_nulls(self, column: int) -> bool:
+        """True if any value of a column is null. Reads the column where its pages do not say that none is."""
+        field = self._table.schema.field(column)
+        if not field.nullable or not any(self._may_be_null(n, (column,)) for n in range(len(self._fragments))):
+            return False
+        return any(batch.null_count for batch in self._batches(field.name, 0, self._table.rows))
+
     def heads(self, path: Path, first: int, count: int) -> CellHeads:
         """The sizes of cells, and how they begin. Reads them."""
-        from touchfs.tables.lance.values import bytes_of
+        from touchfs.tables.cell_bytes import bytes_of
 
         name = column_name(self._table.schema, path, self._table.path)
         sizes: list[int] = []

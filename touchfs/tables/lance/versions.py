@@ -25,6 +25,13 @@ def manifest_version(name: str) -> int | None:
     return _LAST - int(match[1]) if len(match[1]) == _INVERTED_DIGITS else int(match[1])
 
 
+def manifest_of_dataset(path: str) -> tuple[str, int] | None:
+    """The dataset and the version that a manifest at a path belongs to; None for another file."""
+    directory, name = os.path.split(path)
+    version = manifest_version(name) if os.path.basename(directory) == VERSIONS else None
+    return None if version is None else (os.path.dirname(directory), version)
+
+
 def manifest_names(version: int) -> tuple[str, str]:
     """The names that the manifest of a version may have."""
     return f"{_LAST - version:0{_INVERTED_DIGITS}}.manifest", f"{version}.manifest"

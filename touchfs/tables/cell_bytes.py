@@ -24,12 +24,23 @@ def bytes_of(cells: pyarrow.Array, place: str) -> list[bytes]:
         return [(value or "").encode() for value in cells.to_pylist()]
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return [value or b"" for value in cells.to_pylist()]
-    width = 1
     valid = cells.is_valid().to_pylist()
-    while types.is_fixed_size_list(cells.type):
+    numbers, width = numbers_in(cells)
+    if not types.is_primitive(numbers.type) or types.is_primitive(kind):
+        raise FormatError(f"the catalog takes a column of {kind} for bytes: index with --force", path=place)
+    rows = np.asarray(numbers.fill_null(0)).reshape(-1, width)
+    return [row.tobytes() if is_valid else b"" for row, is_valid in zip(rows, valid, strict=True)]
+
+
+def numbers_in(cells: pyarrow.Array) -> tuple[pyarrow.Array, int]:
+    """The values in lists of a fixed size, end to end, and how many there are in a cell: 1 without lists."""
+    import pyarrow
+
+    width = 1
+    while True:
+        if isinstance(cells.type, pyarrow.BaseExtensionType):  # a tensor
+            cells = cells.storage
+        if not pyarrow.types.is_fixed_size_list(cells.type):
+            return cells, width
         size = cells.type.list_size
         cells, width = cells.values.slice(cells.offset * size, len(cells) * size), width * size
-    if not types.is_primitive(cells.type) or width == 1:
-        raise FormatError(f"the catalog takes a column of {kind} for bytes: index with --force", path=place)
-    rows = np.asarray(cells.fill_null(0)).reshape(-1, width)
-    return [row.tobytes() if is_valid else b"" for row, is_valid in zip(rows, valid, strict=True)]

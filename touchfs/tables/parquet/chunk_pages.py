@@ -1,0 +1,149 @@
+"""The pages of an open Parquet file: where they are, and where the cells in them are. What is found is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError
+from touchfs.extent import Memory, drive
+from touchfs.format.parquet.cell_ranges import CellRanges, dictionary_ranges, may_have_ranges, page_ranges
+from touchfs.format.parquet.footer import ParquetFooter
+from touchfs.format.parquet.page_levels import LevelReader
+from touchfs.format.parquet.page_table import PageTable, read_page_table
+from touchfs.format.parquet.pages import ParquetPage, read_page
+from touchfs.format.parquet.plain_values import plain_ranges
+from touchfs.format.parquet.row_group import ParquetChunk, RowGroup
+from touchfs.format.parquet.schema import ParquetLeaf
+from touchfs.limits import Limits, too_large
+from touchfs.tables.kept_values import KeptValues
+from touchfs.tables.parquet.codecs import decompress
+
+if TYPE_CHECKING:
+    from touchfs.source.store import StoredFile
+
+# Of a row of `CellRanges`
+_RANGE_SIZE = 17
+
+# Of all files of this process: row groups by the file and their number, tables of pages also by the leaf.
+_GROUPS: KeptValues[RowGroup] = KeptValues()
+_TABLES: KeptValues[PageTable] = KeptValues()
+# Also of all files: by the file, the row group, the leaf and the number of the page, −1 for the dictionary.
+_RANGES: KeptValues[CellRanges] = KeptValues()
+
+
+class ParquetPages:
+    """The pages of an open file. Safe for any number of threads. Raises FormatError, and the errors of the source."""
+
+    def __init__(self, source: StoredFile, footer: ParquetFooter, limits: Limits) -> None:
+        self._source = source
+        self._footer = footer
+        self._limit = limits.decoded
+        self._levels = LevelReader(decompress, limits.decoded)
+        self._name: Hashable = source.identity or object()
+
+    def rows(self, group: int) -> int:
+        """The number of rows of a row group."""
+        return int(self._footer.starts[group + 1] - self._footer.starts[group])
+
+    def chunk(self, leaf: ParquetLeaf, group: int) -> ParquetChunk:
+        """The chunk of a leaf in a row group."""
+        found = _GROUPS.get((self._name, group))
+        if found is None:
+            found = self._footer.group(group)
+            _GROUPS.add((self._name, group), found)
+        return found.chunks[leaf.number]
+
+    def table(self, leaf: ParquetLeaf, group: int) -> PageTable:
+        """The pages of a chunk."""
+        key = self._name, group, leaf.number
+        found = _TABLES.get(key)
+        if found is None:
+            plan = read_page_table(self.chunk(leaf, group), leaf, self.rows(group), self._levels)
+            found = drive(plan, self._source)
+            _TABLES.add(key, found)
+        return found
+
+    def ranges(self, leaf: ParquetLeaf, group: int, first: int, count: int) -> CellRanges | None:
+        """Where the cells of rows of a row group are; None if some are no ranges of the file."""
+        chunk = self.chunk(leaf, group)
+        self._check_rows(count)
+        if not may_have_ranges(chunk, leaf):
+            return None
+        table = self.table(leaf, group)
+        spans, parts = table.spans(first, count), []
+        for number in spans:
+            part = self._page_ranges(leaf, group, table, number)
+            if part is None:
+                return None
+            start = int(table.rows[number])
+            parts.append(part[max(first - start, 0) : first + count - start])
+        return CellRanges.joined(parts)
+
+    def validity(self, leaf: ParquetLeaf, group: int, *, full: bool) -> NDArray[np.bool_] | None:
+        """Which rows of a row group have a value; None if the footer does not say, unless `full` reads pages."""
+        chunk, rows = self.chunk(leaf, group), self.rows(group)
+        self._check_rows(rows)
+        if leaf.max_definition == 0 or chunk.nulls == 0:
+            return np.ones(rows, np.bool_)
+        if chunk.nulls == chunk.values == rows:
+            return np.zeros(rows, np.bool_)
+        if not full:
+            return None
+        table, parts = self.table(leaf, group), [np.zeros(0, np.bool_)]
+        for number in table.spans(0, rows):
+            page = self._flat_page(table, number)
+            levels = drive(self._levels.read(page, leaf, chunk.codec), self._source)
+            if levels is None:
+                return None
+            parts.append(np.ones(page.values, np.bool_) if levels.valid is None else levels.valid)
+        return np.concatenate(parts)
+
+    def dictionary_lengths(self, leaf: ParquetLeaf, group: int, page: ParquetPage) -> NDArray[np.int64]:
+        """The lengths of the values of the dictionary page of a chunk."""
+        key = self._name, group, leaf.number, -2
+        found = _RANGES.get(key)
+        if found is None:
+            data = self._source.read(page.start, page.stored)
+            values = decompress(self.chunk(leaf, group).codec, data, page.size)
+            starts, lengths = drive(plain_ranges(0, len(values), page.values, leaf.width), Memory(bytes(values)))
+            found = CellRanges(starts, lengths, np.ones(len(starts), np.bool_))
+            _RANGES.add(key, found)
+        return found.lengths
+
+    def _page_ranges(self, leaf: ParquetLeaf, group: int, table: PageTable, number: int) -> CellRanges | None:
+        key = self._name, group, leaf.number, number
+        found = _RANGES.get(key)
+        if found is None:
+            page = self._flat_page(table, number)
+            dictionary = self._dictionary(leaf, group, table)
+            found = drive(page_ranges(page, leaf, dictionary, self._levels), self._source)
+            if found is not None:
+                _RANGES.add(key, found)
+        return found
+
+    def _dictionary(self, leaf: ParquetLeaf, group: int, table: PageTable) -> CellRanges | None:
+        if table.dictionary is None:
+            return None
+        key = self._name, group, leaf.number, -1
+        found = _RANGES.get(key)
+        if found is None:
+            end = int(table.offsets[0])
+            found = drive(dictionary_ranges(table.dictionary, end, leaf, self._levels), self._source)
+            _RANGES.add(key, found)
+        return found
+
+    def _flat_page(self, table: PageTable, number: int) -> ParquetPage:
+        """The only page of a span of a leaf in no list."""
+        offset, end = int(table.offsets[number]), int(table.offsets[number + 1])
+        page = drive(read_page(offset, end), self._source)
+        if not page.is_data or page.values != table.rows[number + 1] - table.rows[number]:
+            raise FormatError("a Parquet page is not the one that the footer or the offset index say", offset=offset)
+        return page
+
+    def _check_rows(self, count: int) -> None:
+        if count * _RANGE_SIZE > self._limit:
+            raise FormatError(f"places of {count:,} cells are not read: {too_large(self._limit)}")

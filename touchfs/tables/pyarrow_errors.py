@@ -1,0 +1,26 @@
+"""What pyarrow raises about damaged data, as our errors."""
+
+from __future__ import annotations
+
+from touchfs.errors import FormatError, TouchfsError
+from touchfs.posix.extras import load_pyarrow
+
+
+class pyarrow_errors:
+    """Raise FormatError for what pyarrow raises about the data at an offset, and about values that Python lacks.
+
+    `what` names the data: "an Arrow batch".
+    """
+
+    def __init__(self, what: str, offset: int | None = None) -> None:
+        self._what = what
+        self._offset = offset
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        # LookupError: pyarrow has no class for some types, as intervals of months.
+        foreign = (load_pyarrow().ArrowException, ArithmeticError, LookupError, OSError, StopIteration, TypeError)
+        if isinstance(error, (*foreign, ValueError)) and not isinstance(error, TouchfsError):
+            raise FormatError(f"{self._what} cannot be read: {error}", offset=self._offset) from error
