@@ -110,15 +110,13 @@ def test_batches(case: Case):
 
 
 def test_batches_of_shards(case: Case):
-    if not case.shard_rows:
-        pytest.skip("it has no shards")
     ends = np.cumsum(case.shard_rows)
     by_shard = [case.expected[end - count : end] for end, count in zip(ends, case.shard_rows, strict=True)]
     order = list(range(len(by_shard)))[::-1]
     found = [row for batch in case.backend.iter_batches(order) for row in case.of_table(pa.Table.from_batches([batch]))]
     assert found == [row for shard in order for row in by_shard[shard]]
     assert list(case.backend.iter_batches([])) == []
-    for wrong in (-1, len(by_shard)):
+    for wrong in (-1, len(by_shard)) if by_shard else ():  # a table in memory has no shards
         with pytest.raises(IndexError):
             list(case.backend.iter_batches([wrong]))
 
@@ -150,8 +148,6 @@ def test_a_pickle_is_small_and_reads_the_same(case: Case):
 
 def test_isinstance_and_pickle_open_nothing(case: Case, tmp_path: Path):
     """A backend that was only counted and sent to workers never opened its files."""
-    if not case.backend.is_file_backed:
-        pytest.skip("it has no files")
     tmp_path.rename(tmp_path.with_name("away"))
     assert isinstance(case.backend, StorageBackend) and case.backend.num_rows == len(case.rows)
     assert pickle.loads(pickle.dumps(case.backend)).num_shards == len(case.shard_rows)

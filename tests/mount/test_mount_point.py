@@ -145,10 +145,10 @@ def test_a_source_that_cannot_be_had(speech, tmp_path):
 
 
 def test_a_source_of_another_format(tmp_path):
-    (tmp_path / "train.parquet").write_bytes(b"PAR1" + bytes(99))
+    (tmp_path / "train.tfrecord").write_bytes(bytes(99))
     (tmp_path / "README.md").write_text("# speech corpus\n")
     for name, what in (
-        ("train.parquet", "a Parquet file: write it as Arrow, with `datasets` or pyarrow"),
+        ("train.tfrecord", "a TFRecord file"),
         ("README.md", "a Markdown text"),
     ):
         told = refused(13, tmp_path / name, tmp_path / "mnt")

@@ -253,7 +253,8 @@ def test_videos_beside_a_cache(tmp_path):
 def test_files_of_hugging_face(tmp_path, monkeypatch):
     """The caches of `datasets` itself: streams, with names of labels in the metadata of the schema."""
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     (tmp_path / "a.png").write_bytes(PNG)
     features = datasets.Features(
         {
@@ -281,7 +282,8 @@ def test_files_of_hugging_face(tmp_path, monkeypatch):
 
 
 def test_feather(tmp_path):
-    feather = pytest.importorskip("pyarrow.feather")
+    from pyarrow import feather
+
     for codec in ("uncompressed", "lz4", "zstd"):
         feather.write_feather(pictures(), str(tmp_path / "x.feather"), compression=codec)
         shown, report = indexed(tmp_path / "x.feather")

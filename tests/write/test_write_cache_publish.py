@@ -63,7 +63,7 @@ def test_an_error_leaves_nothing_behind(tmp_path, error):
 def test_no_commit_leaves_nothing_behind(tmp_path):
     with publish(tmp_path / "cache") as building:
         (building.inputs / "data").write_text("half")
-    assert os.listdir(tmp_path) == ["cache.lock"]
+    assert os.listdir(tmp_path) == []
 
 
 def test_what_is_no_cache_is_not_replaced(tmp_path):
@@ -231,3 +231,22 @@ def test_all_is_flushed_before_it_is_published(tmp_path, monkeypatch):
     write(tmp_path / "cache", "x")
     before, after = events[: events.index("renamed")], events[events.index("renamed") + 1 :]
     assert {"data", "inner", "_metadata.json"} < set(before) and after == [tmp_path.name]
+
+
+@pytest.mark.parametrize("build", [lambda place: publish(place), lambda place: build_once(place, lambda: 1 / 0)])
+def test_a_build_that_fails_leaves_no_lock(tmp_path, build):
+    with pytest.raises(ZeroDivisionError), build(tmp_path / "cache"):
+        raise ZeroDivisionError
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "cache.lock").touch()  # of the original tool, which may be about to lock it
+    with pytest.raises(ZeroDivisionError), publish(tmp_path / "cache"):
+        raise ZeroDivisionError
+    assert os.listdir(tmp_path) == ["cache.lock"]
+
+
+def test_what_is_no_cache_gets_no_lock_beside_it(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter").touch()
+    with pytest.raises(UsageError, match="is not a cache"), publish(tmp_path / "home"):
+        raise AssertionError
+    assert os.listdir(tmp_path) == ["home"]

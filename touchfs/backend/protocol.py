@@ -1,4 +1,4 @@
-"""What a storage backend is: rows by number, whatever they are stored in.
+"""The interface of a storage backend: rows by number, in any storage.
 
 Rows are numbered from 0. Tables, record batches and schemas are pyarrow's; a row is a dict of plain Python values.
 A backend opens nothing before it is asked for rows, so that it can be forked and pickled, and its pickle has places

@@ -1,4 +1,4 @@
-"""What a cache on disk is: its layout, its row counts and its shards, read and checked without opening its data.
+"""The state of a cache on disk: its layout, its row counts and its shards, checked without opening its data.
 
 Whatever a cache names lies in its directory (`touchfs.tables.cache_directory`).
 """

@@ -219,7 +219,7 @@ def _table(function: Callable[..., None]) -> Callable[..., None]:
             "--shard-size",
             type=click.IntRange(1),
             metavar="BYTES",
-            help="arrow: begin a new shard after about so many bytes. [default: one shard]",
+            help="arrow, parquet: begin a new shard after about so many bytes. [default: one shard]",
         ),
         features_option(required=True),
         click.argument("output", metavar="OUT", type=click.Path()),
@@ -261,6 +261,21 @@ def arrow(source: str, output: str, features: str, skip_bad: bool, limits: Limit
       touchfs pack arrow images/ table/ --features features.json
     """
     _pack_table("arrow", source, output, features, skip_bad, limits, options)
+
+
+@command.command("parquet")
+@_table
+def parquet(source: str, output: str, features: str, skip_bad: bool, limits: Limits, **options: Any) -> None:
+    """Make a table of Parquet files.
+
+    Its rows are those of `touchfs pack arrow`. Columns of files stay uncompressed, so that each file can be read
+    without the others.
+
+    \b
+    Example:
+      touchfs pack parquet images/ table/ --features features.json
+    """
+    _pack_table("parquet", source, output, features, skip_bad, limits, options)
 
 
 @command.command("lance")

@@ -19,11 +19,11 @@ _OPTIONS = (
         type=click.Choice(["uncompressed"]),
         help="arrow: leave columns of files uncompressed, so that a mount need not decode them.",
     ),
-    click.option("--compression", type=click.Choice(["zstd", "lz4"]), help="arrow: compress the columns."),
+    click.option("--compression", type=click.Choice(["zstd", "lz4"]), help="arrow, parquet: compress the columns."),
     click.option(
         "--batch-size",
         type=click.IntRange(1),
-        help="arrow, lance: rows per batch. [default: the table's, else 1000]",
+        help="arrow, lance, parquet: rows per batch, or row group. [default: the table's, else 1000]",
     ),
 )
 

@@ -108,5 +108,5 @@ class WindowCache:
                 self._size -= len(oldest)
 
 
-# Of all contents of this process.
+# The limit for all contents of this process.
 WINDOWS = WindowCache()

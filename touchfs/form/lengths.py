@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from touchfs.media.slices.media_info import MediaInfo
 
 KEPT_BYTES = 1 << 26
-# Of a description for each of several links: objects
+# Bytes of a description for each of several links: objects
 _LINK_BYTES = 2000
 # Containers whose headers say it, nearly always
 _QUICK = ("flac", "wav", "w64")
@@ -45,7 +45,7 @@ def known_info(extent: Extent) -> MediaInfo | None:
 
 
 def key_of(extent: Extent) -> Hashable:
-    """What results of an extent are known by in this process."""
+    """The key of an extent's results in this process."""
     return identity_of(extent) or (extent.source, extent.offset, extent.size)
 
 

@@ -103,7 +103,7 @@ class Rendered(Form):
         return Timing(frames, rate, channels, sample_format) if rendering.file == "wav" else Timing(frames, rate)
 
     def _name(self, detail: bytes) -> str:
-        """What is rendered of an extent, under which it is kept."""
+        """The name under which the rendering of an extent is kept."""
         return f"rendering\0{self.form}\0{detail.hex()}\0{self.rendering}"
 
 

@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 from touchfs.errors import FormatError
 
 RETRY_SECONDS = 60.0
-# Of an entry besides its result: objects, their keys, and the text of an error.
+# Bytes of an entry besides its result: objects, their keys, and the text of an error.
 _ENTRY_BYTES = 2000
 
 

@@ -12,6 +12,9 @@
     unmeasured               a recording of unknown rate and length; the file is a WAV of some seconds of it
     video                    a video in any container; the file is an MP4 of some seconds of it
     packed/CODEC[/FORM]      a range of a decompressed buffer of an Arrow file, in the form bytes or npy
+    parquet/PATH[/FORM]      a cell of a column of bytes of a Parquet file, in a form if its bytes are not the file
+    parquet-list/COLUMN/DTYPE/N[/M…]
+                             a list of numbers of a Parquet file as a .npy
     beside/FORM              a file below the audio root, or a piece of it in a form of recordings or videos
     asset                    a file in `_assets/video/` beside an Arrow file
     row[/PATH…]              a row of an Arrow file as JSON, without the cells at these paths
@@ -22,6 +25,12 @@
     numbers/PATH/ROWS/DTYPE[/N…]
                              a column of numbers of an Arrow file as one .npy
     values/COLUMN[/PATH…]    a column of an Arrow file as JSON lines, without the cells at these paths
+    document                 a text or the metadata in the JSON of an interleaved sample
+    tiff-frame               a frame of a TIFF file, as a file of its own
+    tiff-reencoded           a frame of a TIFF file that cannot be copied, encoded again without loss
+    sample-rows[/PATH…]      rows of an Arrow or Parquet file as one JSON, without the cells at these paths
+    located                  an image in another file, which a row names
+    failed                   no bytes: a read fails with the reason
 
 A new form is a class and a row of this table. Nothing else names forms but the reader of the shards that have it.
 """
@@ -34,11 +43,19 @@ from touchfs.errors import FormatError
 from touchfs.form.arrays import Lilcom, Npy
 from touchfs.form.base import Form
 from touchfs.form.beside import WHOLE, Beside
+from touchfs.form.interleaved.document import DOCUMENT
+from touchfs.form.interleaved.failed import FAILED
+from touchfs.form.interleaved.located import LOCATED
+from touchfs.form.interleaved.sample_rows import SampleRows
+from touchfs.form.interleaved.tiff_frame import TIFF_FRAME
+from touchfs.form.interleaved.tiff_reencoded import TIFF_REENCODED
 from touchfs.form.plain import BYTES, INLINE, SPARSE
 from touchfs.form.recordings import Decoded, Pcm
 from touchfs.form.tables.asset import Asset
 from touchfs.form.tables.lance import LanceCell, LanceRow, LanceVideo
 from touchfs.form.tables.packed import PackedCell
+from touchfs.form.tables.parquet_cell import ParquetCell
+from touchfs.form.tables.parquet_list import ParquetList
 from touchfs.form.tables.row import Row
 from touchfs.form.tables.whole_column import NumberColumn, ValueColumn
 from touchfs.form.unmeasured import Unmeasured
@@ -64,6 +81,14 @@ FORMS: Mapping[str, Callable[..., Form]] = {
     "lance-video": lambda path, extension: LanceVideo(parse_path(path), extension),
     "numbers": NumberColumn.parse,
     "values": ValueColumn.parse,
+    "document": lambda: DOCUMENT,
+    "tiff-frame": lambda: TIFF_FRAME,
+    "tiff-reencoded": lambda: TIFF_REENCODED,
+    "sample-rows": SampleRows.parse,
+    "located": lambda: LOCATED,
+    "failed": lambda: FAILED,
+    "parquet": lambda path, *form: ParquetCell(parse_path(path), parse_form("/".join(form)) if form else BYTES),
+    "parquet-list": ParquetList.parse,
     "beside": lambda *form: _beside(parse_form("/".join(form))),
 }
 

@@ -12,7 +12,7 @@
                     with `wav.scp`, a data directory of Kaldi's, if there is an audio root: this one shard
     PREFIX.idx      or `PREFIX.bin` or `PREFIX`, if no other file has that name: the one shard
     a .tar, .jsonl  the one shard, also if it is compressed (.tar.gz, .jsonl.zst, …)
-    a .arrow        the one shard, as a .feather
+    a .arrow        the one shard, as a .feather or a .parquet
     another file    a `data.list`, if it looks like one; else an error says what it is (`touchfs.shard.other_formats`)
 
 Names alone decide (except for JSON lines beside a `cuts.jsonl`), so hundreds of shards are found without a read.
@@ -32,7 +32,8 @@ from itertools import islice
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, map_os_errors
 from touchfs.format.cache_metadata import METADATA_FILE
-from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
+from touchfs.format.parquet import PARQUET_SUFFIX
+from touchfs.shard.compressed import JSONL_SUFFIXES
 from touchfs.shard.lists.wav_scp import RECORDINGS
 from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.other_formats import READS, describe, describe_name, read_head, refuse_remote
@@ -42,6 +43,7 @@ from touchfs.shard.tables.files import ARROW_SUFFIXES, listed_shards
 from touchfs.shard.tables.lance_files import is_lance_dataset
 from touchfs.shard.touchnet import MODALITIES, is_touchnet_shard
 from touchfs.source.data import DATA, find_type
+from touchfs.source.decompressed import TAR_SUFFIXES
 from touchfs.source.store import FileType, Store, StoredEntry
 
 LIST_NAME, LIST_SUFFIX = "data.list", ".list"
@@ -52,7 +54,7 @@ LINE_MAX = 8192
 # The error for a directory without shards names one file each of at most this many formats.
 _KINDS_NAMED = 3
 
-FILE_SUFFIXES = (".tar", ".jsonl", *ARROW_SUFFIXES, *TAR_SUFFIXES, *JSONL_SUFFIXES)
+FILE_SUFFIXES = (".tar", ".jsonl", *ARROW_SUFFIXES, PARQUET_SUFFIX, *TAR_SUFFIXES, *JSONL_SUFFIXES)
 
 _LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 
@@ -77,7 +79,7 @@ def find_shards(
 ) -> list[str]:
     """The paths of the shards of a source, in dataset order, also listed ones that are missing.
 
-    Those of the `candidates` that are `silent` are returned as shards without being accessed. With an `audio_root`,
+    The `candidates` that are `silent` are returned as shards without being accessed. With an `audio_root`,
     directories of Kaldi's are shards.
 
     Raises UsageError for a remote source, FormatError for a file that is not a dataset, NotFoundError and SourceError.
@@ -108,7 +110,8 @@ def find_shards(
             shards += _below(path, store, audio_root)
     if not shards:
         expected = (
-            "expected .bin/.idx, .tar, .jsonl or .arrow files, Lance datasets, directories of them, or a data.list"
+            "expected .bin/.idx, .tar, .jsonl, .arrow or .parquet files, Lance datasets, directories of them, "
+            "or a data.list"
         )
         kinds = {what: name for name in reversed(_names(entries)) if (what := describe_name(name))}
         others = "".join(f"; {name} is {what}" for what, name in islice(reversed(kinds.items()), _KINDS_NAMED))

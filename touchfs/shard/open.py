@@ -4,6 +4,7 @@
     NAME.tar        a tar: `touchfs.shard.tar`
     NAME.jsonl      JSON lines: `touchfs.shard.jsonl`
     NAME.arrow      Arrow IPC, file or stream, also .feather: `touchfs.shard.tables.arrow`
+    NAME.parquet    Parquet: `touchfs.shard.tables.parquet`
     NAME.tar.gz     and the like, one of these two, compressed: `touchfs.shard.compressed`
     cuts.*.jsonl    Lhotse Shar, with the files of its fields beside it: `touchfs.shard.shar.shard`;
                     `cuts.jsonl` only if it has fields
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from touchfs.errors import NotFoundError, SourceError
+from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.sample import StoredSample
 from touchfs.shard import compressed, jsonl, kaldi, megatron, single, tar, touchnet
 from touchfs.shard.lists import wav_scp
@@ -32,6 +34,7 @@ from touchfs.shard.tables import files as arrow_files
 from touchfs.shard.tables import lance_files
 from touchfs.shard.tables.files import ARROW_SUFFIXES
 from touchfs.source.data import DATA
+from touchfs.source.decompressed import TAR_SUFFIXES
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.store import FileType, Store, StoredFile
 
@@ -108,12 +111,27 @@ def _open_lance(path: str, options: Options, files: Files) -> ShardReader:
     return open_lance_shard(path, options, files)
 
 
+def _open_parquet(path: str, options: Options, files: Files) -> ShardReader:
+    from touchfs.shard.tables.parquet import ParquetShard  # as above
+
+    return ParquetShard(path, options, files)
+
+
 _DIRECTORY = Container("TouchDataset (.bin/.idx)", touchnet.TouchNetShard, touchnet.fingerprints, touchnet.open_source)
-_LANCE = Container("Lance dataset", _open_lance, lance_files.fingerprints, lance_files.open_source)
+_LANCE = Container(
+    "Lance dataset",
+    _open_lance,
+    lance_files.fingerprints,
+    lance_files.open_source,
+    column_types=arrow_files.lance_column_types,
+)
 _SHAR = Container("Lhotse Shar", shar.SharShard, shar_files.fingerprints, shar.open_source, shar.compressed_files)
 _KALDI = Container("Kaldi data directory", wav_scp.KaldiShard, wav_scp.fingerprints, single.open_source)
 _ARROW = Container(
     "Arrow", _open_arrow, arrow_files.fingerprints, single.open_source, column_types=arrow_files.column_types
+)
+_PARQUET = Container(
+    "Parquet", _open_parquet, single.fingerprints, single.open_source, column_types=arrow_files.parquet_column_types
 )
 _BY_SUFFIX = {
     ".idx": Container("Megatron-LM (.bin/.idx)", megatron.MegatronShard, megatron.fingerprints, megatron.open_source),
@@ -121,7 +139,8 @@ _BY_SUFFIX = {
     ".jsonl": Container("JSON lines", jsonl.JsonlShard, single.fingerprints, single.open_source),
     lance_files.SUFFIX: _LANCE,
     **dict.fromkeys(ARROW_SUFFIXES, _ARROW),
-    **dict.fromkeys(compressed.TAR_SUFFIXES, _compressed("tar", keys_are_paths=True)),
+    PARQUET_SUFFIX: _PARQUET,
+    **dict.fromkeys(TAR_SUFFIXES, _compressed("tar", keys_are_paths=True)),
     **dict.fromkeys(compressed.JSONL_SUFFIXES, _compressed("JSON lines")),
 }
 

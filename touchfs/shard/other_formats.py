@@ -15,17 +15,16 @@ from touchfs.format.idx import mmidx
 from touchfs.source.data import DATA
 
 READS = (
-    "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), .arrow, directories of them, Lhotse Shar, Lance "
-    "datasets, and a data.list"
+    "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), .arrow, .parquet, directories of them, Lhotse Shar, "
+    "Lance datasets, and a data.list"
 )
 HEAD_SIZE = 8192
 
 _REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _MISNAMED = "but its name does not end in {}"
-_PARQUET = "a Parquet file: write it as Arrow, with `datasets` or pyarrow"
 _MAGICS = (
-    (b"PAR1", _PARQUET),
+    (b"PAR1", f"a Parquet file, {_MISNAMED.format('.parquet')}"),
     (b"ARROW1", f"an Arrow file, {_MISNAMED.format('.arrow')}"),
     (b"\xff\xff\xff\xff", f"an Arrow stream, {_MISNAMED.format('.arrow')}"),
     (b"FEA1", "a Feather file of version 1, which is not Arrow: write it again with pyarrow.feather"),
@@ -58,7 +57,6 @@ _EXTENSIONS = {
     "mdb": "an LMDB database",
     "npy": "a NumPy array",
     "npz": "a NumPy archive",
-    "parquet": _PARQUET,
     "pickle": "a Python pickle",
     "pkl": "a Python pickle",
     "pt": "a PyTorch file",

@@ -10,12 +10,14 @@ from contextlib import closing
 from pathlib import Path
 
 from touchfs.bulk.convert.input import InputShard, files_of
-from touchfs.bulk.tables.batches import ArrowBatches, BatchSource, of_size
+from touchfs.bulk.tables.batches import ArrowBatches, BatchSource, ParquetBatches, of_size
 from touchfs.bulk.tables.lance_batches import LanceBatches, is_lance_table
-from touchfs.bulk.tables.writers import ARROW, ROWS, TableSettings
+from touchfs.bulk.tables.writers import ARROW, PARQUET, ROWS, TableSettings
 from touchfs.errors import map_os_errors
+from touchfs.features import Features
 from touchfs.features.video import ASSETS
 from touchfs.format.cache_metadata import CacheMetadata, LanceMetadata, ShardedMetadata
+from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.limits import Limits
 from touchfs.posix.link_or_copy import link_or_copy
 from touchfs.progress import Progress
@@ -25,13 +27,15 @@ from touchfs.write.cache.publish import publish
 
 
 def find_table(source: str, settings: TableSettings, limits: Limits) -> BatchSource | None:
-    """The table that a dataset is: all of its shards are Arrow files, or all Lance datasets. None for others.
+    """The table that a dataset is: all of its shards are Arrow files, all Parquet, or all Lance. None for others.
 
     Raises FormatError for shards with different columns, and the errors of files.
     """
     paths = find_shards(source)
     if paths and all(path.endswith(ARROW_SUFFIXES) for path in paths):
         return ArrowBatches(paths, limits)
+    if paths and all(path.endswith(PARQUET_SUFFIX) for path in paths):
+        return ParquetBatches(paths, settings.batch_size or ROWS, limits)
     shards = [InputShard(path, files_of(path)) for path in paths]
     if shards and all(is_lance_table(shard, limits) for shard in shards):
         return LanceBatches(shards, settings.batch_size or ROWS, limits)
@@ -39,7 +43,7 @@ def find_table(source: str, settings: TableSettings, limits: Limits) -> BatchSou
 
 
 def copy_table(table: BatchSource, output: str, settings: TableSettings, progress: Progress) -> int:
-    """Write the rows of a table as a cache at `output`. Returns their number.
+    """Write the rows of a table as a cache, or as Parquet files, at `output`. Returns their number.
 
     Videos beside the table are copied, too. Raises FormatError for shards with different columns, UsageError for types
     that cannot be stored so, and the errors of files.
@@ -48,11 +52,21 @@ def copy_table(table: BatchSource, output: str, settings: TableSettings, progres
     if settings.batch_size is not None:
         batches = of_size(batches, settings.batch_size)
     with publish(output) as building:
+        if settings.kind == PARQUET:
+            from touchfs.write.cache.parquet import write_batches
+
+            features = Features.from_json(table.description.get("features") or {})
+            rows = write_batches(batches, table.schema, features, building, settings.shard_size, settings.compression)
+            _copy_assets(table.directory, building.path)
+            building.finish()
+            return rows
         written: CacheMetadata
         if settings.kind == ARROW:
-            from touchfs.write.cache.arrow import Shards
+            from touchfs.write.cache.arrow import arrow_shards
 
-            out = Shards(building, table.schema, settings.shard_size, settings.compression, settings.arrow_payload)
+            out = arrow_shards(
+                building, table.schema, settings.shard_size, settings.compression, settings.arrow_payload
+            )
             with closing(out):
                 for batch in batches:
                     out.write(batch)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from touchfs.bulk.convert.input import InputShard
+from touchfs.bulk.tables.batches import BATCH_BYTES
 from touchfs.errors import FormatError
 from touchfs.format.cache_metadata import VideoFramesMetadata
 from touchfs.limits import Limits
@@ -22,8 +23,6 @@ from touchfs.tables.lance.scan import LanceScan
 if TYPE_CHECKING:
     import pyarrow
 
-# Stored bytes of a batch. Of 400 rows of a megabyte in one batch the process had 1.5 GB, and so it has 0.5 GB.
-_BATCH = 16 << 20
 # Batches, and bytes of files, that Lance may read ahead. Its own limits are 16 and 2 GiB.
 _AHEAD, _BUFFER = 1, 32 << 20
 
@@ -68,7 +67,7 @@ class LanceBatches:
                     f"its columns are not those of {self.directory}: convert the two one by one", path=table.path
                 )
             done = 0
-            for batch in self._read(table, min(self._rows, max(1, table.rows * _BATCH // max(sizes[number], 1)))):
+            for batch in self._read(table, min(self._rows, max(1, table.rows * BATCH_BYTES // max(sizes[number], 1)))):
                 yield batch
                 done += batch.num_rows
                 progress(sum(sizes[:number]) + sizes[number] * done // table.rows, sum(sizes))

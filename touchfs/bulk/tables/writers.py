@@ -11,14 +11,15 @@ from typing import Any
 from touchfs.errors import UsageError
 from touchfs.features import Features, Video
 
-ARROW, LANCE = "arrow", "lance"
+ARROW, LANCE, PARQUET = "arrow", "lance", "parquet"
 # Rows of a batch by default.
 ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """A `kind` of table, arrow or lance, and how it is stored. Raises UsageError for what the kind does not have.
+    """A `kind` of table, arrow, lance or parquet, and how it is stored. Raises UsageError for what the kind does not
+    have.
 
     Without `batch_size`, batches of Arrow files keep their size, and others have up to 1000 rows.
     """
@@ -31,8 +32,10 @@ class TableSettings:
     encode_threads: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind != ARROW and (self.shard_size != inf or self.compression or self.payload):
+        if self.kind == LANCE and (self.shard_size != inf or self.compression or self.payload):
             raise UsageError(f"--shard-size, --compression and --payload cannot be used with {self.kind}")
+        if self.kind == PARQUET and self.payload:
+            raise UsageError("--payload cannot be used with parquet: columns of files are never compressed there")
 
     @property
     def arrow_payload(self) -> str:
@@ -55,6 +58,18 @@ class TableSettings:
                 payload=self.arrow_payload,
                 num_encode_workers=self.encode_threads,
             ).num_rows
+        if self.kind == PARQUET:
+            from touchfs.write.cache.parquet import write_parquet_shards
+
+            return write_parquet_shards(
+                examples,
+                features,
+                output,
+                shard_size_bytes=self.shard_size,
+                batch_size=batch_size,
+                compression=self.compression,
+                num_encode_workers=self.encode_threads,
+            )
         if any(isinstance(feature, Video) and feature.storage == "frames" for feature in features.values()):
             from touchfs.write.cache.video_frames import write_lance_video_frames_cache
 

@@ -1,9 +1,10 @@
-"""The content of a whole column of numbers of an Arrow file, as one .npy."""
+"""The content of a whole column of numbers of a table, as one .npy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,14 @@ from touchfs.form.tables.decoded_buffer import DecodedBuffer
 from touchfs.format import npy
 from touchfs.format.arrow.column import ColumnPart
 from touchfs.limits import Limits
+from touchfs.tables.cell_bytes import numbers_in
+
+if TYPE_CHECKING:
+    from touchfs.tables.lance.columns import LanceColumns
+    from touchfs.tables.parquet.open_file import OpenParquet
+
+# Rows that are decoded at a time.
+_ROWS_AT_ONCE = 1 << 16
 
 
 def column_content(row: Npy, parts: Iterable[ColumnPart], source: Source, limits: Limits) -> Content:
@@ -33,3 +42,19 @@ def column_content(row: Npy, parts: Iterable[ColumnPart], source: Source, limits
     if row_size == 0 or size % row_size:
         raise FormatError(f"a column of {size} bytes whose rows have {row_size}")
     return Rope([Memory(npy.build_header(dtype, (size // row_size, *row.shape))), *contents])
+
+
+def decoded_column(row: Npy, table: OpenParquet | LanceColumns, column: int) -> Iterator[bytes]:
+    """The same of a Parquet file or a Lance dataset, piece by piece. Raises FormatError for rows of another shape."""
+    dtype = np.dtype(row.dtype)
+    yield npy.build_header(dtype, (table.rows, *row.shape))
+    first = 0
+    while first < table.rows:
+        values = table.read_column(column, first, _ROWS_AT_ONCE)
+        count = len(values)
+        values, width = numbers_in(values)
+        numbers = np.asarray(values)
+        if values.null_count or numbers.dtype != dtype or width != prod(row.shape):
+            raise FormatError("the column is not the one that was indexed: index with --force")
+        yield numbers.tobytes()
+        first += count

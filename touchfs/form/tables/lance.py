@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,14 +19,14 @@ from touchfs.limits import Limits
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.tables.field_paths import Path, build_path
 from touchfs.tables.lance.dataset import LanceTable
-from touchfs.tables.lance.versions import manifest_version
+from touchfs.tables.lance.versions import manifest_of_dataset
 
 if TYPE_CHECKING:
     from touchfs.source.store import StoredFile
 
 # Columns of which a process keeps sizes.
 COLUMNS_KEPT = 256
-# Of a video: its first row, its number of frames.
+# The detail of a video: its first row, its number of frames.
 _FRAMES = struct.Struct("<QQ")
 
 
@@ -176,11 +175,10 @@ def _version(extent: Extent) -> tuple[str, int, Fingerprint | None]:
     """The path of a dataset, its version, and the fingerprint of its manifest, which is the source of the extent."""
     manifest = cast("StoredFile", extent.source)
     path: str | None = getattr(manifest, "path", None)  # bytes in memory have none
-    directory, name = os.path.split(path or "")
-    version = manifest_version(name)
-    if version is None:
+    found = manifest_of_dataset(path or "")
+    if found is None:
         raise FormatError("the catalog takes another file for a manifest: index with --force", path=path)
-    return os.path.dirname(directory), version, manifest.fingerprint
+    return (*found, manifest.fingerprint)
 
 
 @lru_cache(COLUMNS_KEPT)

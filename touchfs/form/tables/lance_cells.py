@@ -14,10 +14,10 @@ from collections.abc import Hashable
 
 from touchfs.errors import FormatError
 from touchfs.form.computed import WINDOWS
+from touchfs.tables.cell_bytes import bytes_of
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.errors import lance_errors
 from touchfs.tables.lance.scan import column_name, is_blob_column
-from touchfs.tables.lance.values import bytes_of
 
 AHEAD_ROWS, AHEAD_BYTES = 256, 1 << 22
 # Sizes are kept by groups of rows, 32 KiB each.

@@ -1,4 +1,4 @@
-"""The form of a row of an Arrow file as JSON, and the content that it shares with rows of other tables.
+"""The form of a row of an Arrow or Parquet file as JSON, and the content that it shares with rows of other tables.
 
 The text of a row is made when its size is needed. `GROUP_ROWS` rows are made together, and the last groups are in
 memory: a listing makes a group once for all its rows.
@@ -11,7 +11,10 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Content, Extent
@@ -27,11 +30,17 @@ if TYPE_CHECKING:
 GROUP_ROWS = 128
 _END = struct.Struct("<I")
 _ORDINAL = struct.Struct("<I")
+ORDINAL_SIZE = _ORDINAL.size
 
 
 def pack_ordinal(ordinal: int) -> bytes:
     """The detail of a form of rows: the ordinal of the row in its table, 32 bits."""
     return _ORDINAL.pack(ordinal)
+
+
+def pack_ordinals(ordinals: NDArray[np.integer[Any]]) -> bytes:
+    """The details of several rows, one after the other."""
+    return ordinals.astype("<u4").tobytes()
 
 
 def parse_ordinal(detail: bytes) -> int:
@@ -44,8 +53,8 @@ def parse_ordinal(detail: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Row(Form):
-    """`row[/PATH…]`: a row of the Arrow file that the source is, as JSON (`touchfs.tables.json_values`). `detail` packs
-    its ordinal.
+    """`row[/PATH…]`: a row of the Arrow or Parquet file that the source is, as JSON (`touchfs.tables.json_values`).
+    `detail` packs its ordinal.
 
     Each path leads to cells that the row leaves out, as they are files: the numbers of a column and of children in it,
     as `3` or `3.0`.
@@ -76,9 +85,9 @@ class Row(Form):
         name = f"{self}\0{identity_of(Extent(source, 0, 0))}"
 
         def make(first: int, count: int) -> list[bytes]:
-            from touchfs.tables.arrow_file import open_arrow
+            from touchfs.tables.open_table import open_table_file
 
-            return open_arrow(source, limits).json_rows(first, count, self.left_out)
+            return open_table_file(source, limits).json_rows(first, count, self.left_out)
 
         return RowTexts(name, make)
 
@@ -102,14 +111,20 @@ class RowTexts:
         return None if group is None else _text(group, i)
 
     def text(self, ordinal: int) -> bytes:
-        """The text of a row. Makes its group if necessary; raises what `make` raises, and FormatError for no row."""
+        """The text of a row. Makes its group if necessary; raises what `make` raises, and FormatError for no row.
+
+        If its group cannot be made, as another row is damaged, it is made alone, and not kept.
+        """
         text = self.find(ordinal)
         if text is None:
             number, i = divmod(ordinal, GROUP_ROWS)
             with _making:
                 text = self.find(ordinal)
                 if text is None:
-                    group = _pack(self._make(ordinal - i, GROUP_ROWS))
+                    try:
+                        group = _pack(self._make(ordinal - i, GROUP_ROWS))
+                    except FormatError:
+                        return _text(_pack(self._make(ordinal, 1)), 0)
                     WINDOWS.add((self._name, number), group)
                     text = _text(group, i)
         return text

@@ -1,4 +1,4 @@
-"""Forms of whole columns of an Arrow file: numbers as one .npy, everything else as JSON lines.
+"""Forms of whole columns of a table: numbers as one .npy, everything else as JSON lines.
 
 Where the parts of a column are in the batches is found when it is first read. JSON lines are made once, batch by batch,
 into the scratch store.
@@ -22,7 +22,7 @@ from touchfs.extent import Buffer, Content, Extent
 from touchfs.form.arrays import Npy
 from touchfs.form.base import Form
 from touchfs.form.kept import identity_of
-from touchfs.form.tables.column import column_content
+from touchfs.form.tables.column import column_content, decoded_column
 from touchfs.format.arrow.column import column_parts
 from touchfs.limits import Limits
 from touchfs.names import hex_digest
@@ -32,7 +32,7 @@ from touchfs.tables.field_paths import Path, build_path, parse_path
 
 if TYPE_CHECKING:
     from touchfs.source.store import StoredFile
-    from touchfs.tables.arrow_file import ArrowFile
+    from touchfs.tables.open_table import OpenTable
 
 # Each may have a descriptor open, or the places of its parts.
 _KEPT = 64
@@ -63,7 +63,12 @@ class NumberColumn(Form):
         return _Later(f"{self}\0{_identity(extent)}", lambda: self._open(extent, limits), self.size(0, b""))
 
     def _open(self, extent: Extent, limits: Limits) -> Content:
+        from touchfs.tables.arrow_file import ArrowFile
+
         table = _table(extent, limits)
+        if not isinstance(table, ArrowFile):
+            name = f"{self}\0{_identity(extent)}"
+            return _made("decoded numbers", name, decoded_column(self.row, table, self.path[0]))
         parts = column_parts(map(table.layout, range(table.batches)), self.path)
         if parts is None or table.rows != self.rows:
             raise FormatError("the column is not the one that was indexed: index with --force")
@@ -107,16 +112,19 @@ class ValueColumn(Form):
                     texts = [json.dumps(value, ensure_ascii=False) + "\n" for value in values]
                     yield "".join(texts).encode("utf-8", "surrogatepass")
 
-        name = hex_digest(f"arrow column\0{self._name(extent)}".encode(errors="surrogateescape"))
-        file = Scratch.configured().make(name, lines())
-        source = ScratchSource(file)
-        return Extent(source, 0, os.fstat(file.fileno()).st_size)
+        return _made("arrow column", self._name(extent), lines())
 
 
-def _table(extent: Extent, limits: Limits) -> ArrowFile:
-    from touchfs.tables.arrow_file import open_arrow
+def _made(kind: str, name: str, pieces: Iterator[bytes]) -> Content:
+    """The content of pieces of a column that are made once, into the scratch store."""
+    file = Scratch.configured().make(hex_digest(f"{kind}\0{name}".encode(errors="surrogateescape")), pieces)
+    return Extent(ScratchSource(file), 0, os.fstat(file.fileno()).st_size)
 
-    return open_arrow(cast("StoredFile", extent.source), limits)
+
+def _table(extent: Extent, limits: Limits) -> OpenTable:
+    from touchfs.tables.open_table import open_table
+
+    return open_table(cast("StoredFile", extent.source), limits)
 
 
 def _identity(extent: Extent) -> str:

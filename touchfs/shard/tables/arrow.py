@@ -6,7 +6,6 @@ extensions are read, and the first cell of each column whose extension nothing e
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,28 +13,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.catalog.row_keys import RowKeys
 from touchfs.extent import Extent, drive
 from touchfs.form.arrays import Npy
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
 from touchfs.form.tables.asset import Asset
 from touchfs.form.tables.packed import PackedCell, packed_detail
-from touchfs.form.tables.row import Row
 from touchfs.form.tables.whole_column import NumberColumn, ValueColumn
 from touchfs.format import magic
 from touchfs.format.arrow.batch import BatchLayout
 from touchfs.format.arrow.cells import IN_FILE, Cells, cells
 from touchfs.format.arrow.column import column_parts, numbers_of
 from touchfs.progress import reached
-from touchfs.shard.options import NESTED, Options
+from touchfs.shard.options import Options
 from touchfs.shard.single import open_source
-from touchfs.shard.tables.columns import cell_columns, key_column, whole_files
-from touchfs.shard.tables.extensions import UNKNOWN, extension_of, numbered
+from touchfs.shard.tables.columns import are_nested, cell_columns, key_column, whole_files
+from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
 from touchfs.shard.tables.features import features_of, labels_of
 from touchfs.shard.tables.files import read_metadata
+from touchfs.shard.tables.json_rows import JsonRows
 from touchfs.shard.tables.rows import (
     NO_FILE,
-    ROW,
     CellKind,
     CellKinds,
     ColumnFiles,
@@ -46,7 +45,7 @@ from touchfs.shard.tables.rows import (
 )
 from touchfs.shard.tables.videos_beside import with_videos
 from touchfs.source.fingerprint import Files
-from touchfs.tables.arrow_file import ROWS_AT_ONCE, open_arrow
+from touchfs.tables.arrow_file import open_arrow
 
 
 class ArrowShard(TableRows):
@@ -72,17 +71,11 @@ class ArrowShard(TableRows):
         self.labels = labels_of(schema, self.features, self._name)
         self._columns = cell_columns(schema, self.features)
         self._key = key_column(schema, options.key_column)
-        whole = whole_files(self._columns)
-        are_whole = len(whole) == len(self._columns)
-        self.is_nested = options.layout == NESTED or (
-            options.layout is None and len(self._columns) > 1 and not are_whole
-        )
-        self._naming = Naming([column.name for column in self._columns], self.is_nested, whole)
-        # The JSON of a row would only repeat its key.
-        others = {*range(len(schema.fields))} - {column.path[0] for column in self._columns}
-        self._has_rows = not (are_whole and others <= {self._key})
+        self.is_nested = are_nested(self._columns, options.layout)
+        self._naming = Naming([column.name for column in self._columns], self.is_nested, whole_files(self._columns))
         self._defaults: dict[int, str] = {}
         self._kinds = CellKinds(len(self._columns))
+        self._rows = JsonRows(self._table, schema, self._columns, self._key, self._kinds, self._name, self._naming)
 
     def close(self) -> None:
         """Close the file."""
@@ -104,7 +97,7 @@ class ArrowShard(TableRows):
                 partial[place] = found.partial
                 found.valid[found.partial] = False
             columns.append(self._files(place, number, found, first, problems, full=full))
-        columns.append(self._row_files(number, partial, first, full=full))
+        columns.append(self._rows.files(first, partial, problems, full=full))
         keys = None if self._key is None else self._keys(number)
         reached(layout.place.offset, self.size)
         return RowBatch(first, layout.rows, columns, keys, problems)
@@ -142,7 +135,7 @@ class ArrowShard(TableRows):
         files = _Cells.of(found)
         kind = np.full(len(found.valid), NO_FILE, np.int16)
         size = found.lengths + (column.form.size(0, b"") or 0)
-        fits = found.valid & _have_shape(column.form, found.lengths)
+        fits = found.valid & column.fits(found.lengths)
         of_rows, extensions = self._extensions(place, number, found, full=full)
         for i, extension in enumerate(extensions):
             for is_packed in (False, True):
@@ -174,23 +167,13 @@ class ArrowShard(TableRows):
     def _extensions(self, place: int, number: int, found: Cells, *, full: bool) -> tuple[NDArray[np.intp], list[str]]:
         """The extensions of a column's cells in a batch: for each row an index, and the extensions."""
         column = self._columns[place]
-        if column.extension:
-            return np.zeros(len(found.valid), np.intp), [column.extension]
-        chosen: list[str] = [""] * len(found.valid)
-        for path in column.named_by:
-            names = self._table.read_values(number, path)
-            chosen = [each or extension_of(name) for each, name in zip(chosen, names, strict=True)]
-        if full:
-            chosen = [
-                each or (self._magic(found, row) if is_valid else "")
-                for row, (each, is_valid) in enumerate(zip(chosen, found.valid.tolist(), strict=True))
-            ]
-        elif "" in chosen and found.valid.any():
-            default = self._default(place)
-            chosen = [each or default for each in chosen] if any(chosen) else [default] * len(chosen)
-        if not any(chosen) or len(set(chosen)) == 1:
-            return np.zeros(len(chosen), np.intp), [chosen[0] if chosen else ""]
-        return numbered(chosen)
+
+        def others(rows: Sequence[int]) -> Sequence[str]:
+            if full:
+                return [self._magic(found, row) if found.valid[row] else "" for row in rows]
+            return [self._default(place) if found.valid.any() else ""] * len(rows)
+
+        return cell_extensions(column, len(found.valid), lambda path: self._table.read_values(number, path), others)
 
     def _default(self, place: int) -> str:
         """The extension of a column by the magic of its first cell that is not null."""
@@ -215,30 +198,8 @@ class ArrowShard(TableRows):
         content = files.form(BYTES, bool(files.is_packed[0])).content(extent, detail, self._limits)
         return magic.extension(content.read(0, magic.MAGIC_SIZE))
 
-    def _row_files(self, number: int, partial: NDArray[np.bool_], first: int, *, full: bool) -> ColumnFiles:
-        """The rows of a batch as JSON, without the cells that are files. Lists with some nulls are in it."""
-        rows = partial.shape[1]
-        kind, size, nothing = np.full(rows, NO_FILE, np.int16), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        if not self._has_rows:
-            return ColumnFiles(ROW, self._kinds.of(-1), kind, nothing, nothing, size)
-        shown, of_rows = np.unique(partial, axis=1, return_inverse=True) if partial.any() else (partial[:, :1], None)
-        for i in range(shown.shape[1]):
-            in_json = shown[:, i].tolist()
-            paths = tuple(each.path for each, is_in in zip(self._columns, in_json, strict=True) if not is_in)
-            if self._table.has_values(paths):
-                mask = np.ones(rows, np.bool_) if of_rows is None else of_rows.reshape(-1) == i
-                added = CellKind(self._name, Row(paths), self._naming.row_ending, by_ordinal=True)
-                kind[mask] = self._kinds.number(-1, added)
-                if full:
-                    for start in range(0, rows, ROWS_AT_ONCE):
-                        part = slice(start, min(start + ROWS_AT_ONCE, rows))
-                        texts = self._table.json_rows(first + start, part.stop - start, paths)
-                        size[part] = np.where(mask[part], [*map(len, texts)], size[part])
-        return ColumnFiles(ROW, self._kinds.of(-1), kind, nothing, nothing, size)
-
-    def _keys(self, number: int) -> Sequence[str | None]:
-        keys = self._table.read_values(number, (self._key or 0,))
-        return [None if key is None or key == "" else str(key) for key in keys]
+    def _keys(self, number: int) -> RowKeys:
+        return RowKeys.of(self._table.read_array(number, (self._key or 0,)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -276,11 +237,3 @@ class _Cells:
     def form(self, form: Form, is_packed: bool) -> Form:
         """The form of cells that have a form once they are decompressed."""
         return PackedCell(self.codec, form) if is_packed and self.codec is not None else form
-
-
-def _have_shape(form: Form, lengths: NDArray[np.int64]) -> NDArray[np.bool_] | np.bool_:
-    """Whether cells have as many bytes as the shape of arrays says; other cells may have any number."""
-    if not isinstance(form, Npy):
-        return np.True_
-    have: NDArray[np.bool_] = lengths == np.dtype(form.dtype).itemsize * math.prod(form.shape)
-    return have

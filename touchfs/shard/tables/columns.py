@@ -11,11 +11,13 @@ All other columns, and the other children of such structs, are in the JSON of th
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.features import Array3D, Array4D, FeatureType, File
@@ -27,6 +29,7 @@ from touchfs.format.arrow.column import numbers_of
 from touchfs.format.arrow.metadata import Kind
 from touchfs.format.arrow.schema import IpcField, IpcSchema
 from touchfs.names import quote
+from touchfs.shard.options import NESTED
 
 KEYS = ("id", "key", "__key__")
 _EXTENSION = re.compile(r"[^./][^/]{0,63}")
@@ -56,6 +59,13 @@ class CellColumn:
         """True for a struct of a Video."""
         return bool(self.video)
 
+    def fits(self, lengths: NDArray[np.int64]) -> NDArray[np.bool_] | np.bool_:
+        """Whether cells of these lengths have as many bytes as the shape of arrays says; others may have any number."""
+        if not isinstance(self.form, Npy):
+            return np.True_
+        has: NDArray[np.bool_] = lengths == np.dtype(self.form.dtype).itemsize * math.prod(self.form.shape)
+        return has
+
 
 def cell_columns(schema: IpcSchema, features: Mapping[str, FeatureType]) -> list[CellColumn]:
     """The columns whose cells are files, in their order. Raises FormatError for features that do not fit."""
@@ -70,6 +80,13 @@ def whole_files(columns: Sequence[CellColumn]) -> dict[int, str]:
         if column.is_file:
             found.setdefault(column.extension, place)
     return {place: extension for extension, place in found.items()}
+
+
+def are_nested(columns: Sequence[CellColumn], layout: str | None) -> bool:
+    """True if rows are directories in this layout. With None the columns decide."""
+    if layout is not None:
+        return layout == NESTED
+    return len(columns) > 1 and len(whole_files(columns)) < len(columns)
 
 
 def _cell_column(number: int, field: IpcField, feature: FeatureType | None) -> CellColumn | None:

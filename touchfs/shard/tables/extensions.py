@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Of a file that nothing says more about.
+from touchfs.shard.tables.columns import CellColumn
+
+# The extension of a file of an unknown kind.
 UNKNOWN = "bin"
 _EXTENSION = re.compile("[A-Za-z0-9]{1,10}")
 
@@ -19,6 +21,30 @@ def extension_of(name: str | None) -> str:
         return ""
     _, dot, last = name.rpartition(".")
     return last.lower() if dot and _EXTENSION.fullmatch(last) else ""
+
+
+def cell_extensions(
+    column: CellColumn,
+    rows: int,
+    values: Callable[[tuple[int, ...]], Sequence[str | None]],
+    others: Callable[[Sequence[int]], Sequence[str]],
+) -> tuple[NDArray[np.intp], list[str]]:
+    """The extensions of the cells of a column in a batch of rows: for each row an index, and the extensions.
+
+    The column's own counts first, then the names beside a cell, which `values` returns by path. `others` gets the rows
+    without one, and returns an extension for each.
+    """
+    if column.extension:
+        return np.zeros(rows, np.intp), [column.extension]
+    chosen = [""] * rows
+    for path in column.named_by:
+        chosen = [each or extension_of(name) for each, name in zip(chosen, values(path), strict=True)]
+    missing = [row for row, extension in enumerate(chosen) if not extension]
+    if missing:
+        for row, extension in zip(missing, others(missing), strict=True):
+            chosen[row] = extension
+    different = set(chosen)
+    return (np.zeros(rows, np.intp), [*different]) if len(different) == 1 else numbered(chosen)
 
 
 def numbered(extensions: Sequence[str]) -> tuple[NDArray[np.intp], list[str]]:

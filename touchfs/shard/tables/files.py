@@ -1,17 +1,23 @@
-"""The files of a shard that is an Arrow file: itself, and `_metadata.json` beside it if it is a shard of a cache."""
+"""The files of a shard that is an Arrow file: itself, and `_metadata.json` beside it if it is a shard of a cache; and
+the columns of Arrow and Parquet files.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from touchfs.errors import NotFoundError, TouchfsError
-from touchfs.extent import drive
+from touchfs.extent import Memory, drive
 from touchfs.format.cache_metadata import ARROW_SHARDS, METADATA_FILE, ShardedMetadata, parse_member, parse_sharded
 from touchfs.shard.single import open_source
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.store import FileType, Store
+
+if TYPE_CHECKING:
+    from touchfs.format.arrow.schema import IpcSchema
 
 # Arrow IPC: the file format and the stream format. Feather of version 2 is the file format.
 ARROW_SUFFIXES = (".arrow", ".feather")
@@ -69,9 +75,35 @@ def _parse(text: bytes, place: str) -> ShardedMetadata | None:
 def column_types(path: str, files: Files) -> dict[str, str]:
     """The types of the columns of an Arrow file by their names, from its footer or its first message."""
     from touchfs.format.arrow.file import parse_arrow
-    from touchfs.shard.tables.columns import spell_type
 
     name = os.path.basename(path)
     with closing(open_source(path, name, files)) as file:
-        schema = drive(parse_arrow(files[name].size), file).schema
+        return _spelled(drive(parse_arrow(files[name].size), file).schema)
+
+
+def parquet_column_types(path: str, files: Files) -> dict[str, str]:
+    """The types of the columns of a Parquet file by their names, from its footer."""
+    from touchfs.limits import LIMITS
+    from touchfs.tables.parquet.open_file import open_parquet
+
+    with closing(open_source(path, os.path.basename(path), files)) as file:
+        return _spelled(open_parquet(file, LIMITS).ipc_schema)
+
+
+def lance_column_types(path: str, files: Files) -> dict[str, str]:
+    """The types of the columns of a Lance dataset by their names. Lance runs in a process of its own."""
+    from touchfs.format.arrow.file import parse_arrow
+    from touchfs.shard.tables.lance_files import manifest_of
+    from touchfs.tables.lance.apart import LanceApart
+    from touchfs.tables.lance.dataset import LanceTable
+
+    manifest, version = manifest_of(path, files)
+    with closing(LanceApart(LanceTable(path, version, files[manifest]))) as lance:
+        _, message, _ = lance.call("describe")
+    return _spelled(drive(parse_arrow(len(message)), Memory(message)).schema)
+
+
+def _spelled(schema: IpcSchema) -> dict[str, str]:
+    from touchfs.shard.tables.columns import spell_type
+
     return {field.name: spell_type(field) for field in schema.fields}

@@ -8,25 +8,40 @@ extension nothing else tells, and columns that may have nulls.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import closing
 
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.catalog.row_keys import RowKeys
 from touchfs.extent import Memory, drive
+from touchfs.form.arrays import Npy
 from touchfs.form.base import Form
 from touchfs.form.tables.asset import Asset
 from touchfs.form.tables.lance import LanceCell, LanceRow
+from touchfs.form.tables.whole_column import NumberColumn, ValueColumn
 from touchfs.format import magic
+from touchfs.format.arrow.column import numbers_of
 from touchfs.format.arrow.file import parse_arrow
 from touchfs.format.cache_metadata import METADATA_FILE, LanceMetadata
 from touchfs.progress import reached
 from touchfs.shard.options import NESTED, Options
 from touchfs.shard.tables.columns import CellColumn, cell_columns, key_column
-from touchfs.shard.tables.extensions import UNKNOWN, extension_of, numbered
-from touchfs.shard.tables.features import features_of
+from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
+from touchfs.shard.tables.features import features_of, labels_of
 from touchfs.shard.tables.lance_files import manifest_of, open_source, size_of
-from touchfs.shard.tables.rows import NO_FILE, ROW, CellKind, CellKinds, ColumnFiles, Naming, RowBatch, TableRows
+from touchfs.shard.tables.rows import (
+    NO_FILE,
+    ROW,
+    CellKind,
+    CellKinds,
+    ColumnFiles,
+    Naming,
+    RowBatch,
+    TableRows,
+    WholeColumn,
+)
 from touchfs.shard.tables.videos_beside import with_videos
 from touchfs.source.fingerprint import Files
 from touchfs.tables.field_paths import wanted_columns
@@ -54,7 +69,9 @@ class LanceRowsShard(TableRows):
             self._rows, message, self._blobs = self._lance.call("describe")
             schema = drive(parse_arrow(len(message)), Memory(message)).schema
             declared = None if metadata is None else metadata.features
+            self._schema = schema
             self.features = features_of(options, declared, schema.metadata)
+            self.labels = labels_of(schema, self.features, self._manifest)
             self._columns = cell_columns(schema, self.features)
             self._key = key_column(schema, options.key_column)
         except BaseException:
@@ -97,10 +114,33 @@ class LanceRowsShard(TableRows):
         columns.append(ColumnFiles(ROW, self._kinds.of(-1), kind, nothing, nothing, nothing))
         keys = None
         if self._key is not None:
-            values = self._lance.call("values", (self._key,), first, count)
-            keys = [None if key is None or key == "" else str(key) for key in values]
+            keys = RowKeys.of(self._lance.call("values", (self._key,), first, count))
         reached(first, self._rows)
         return RowBatch(first, count, columns, keys, problems)
+
+    def whole_columns(self) -> list[WholeColumn]:
+        """See `TableRows.whole_columns`: numbers without nulls, and all that is in the JSON of rows."""
+        fields = self._schema.fields
+        naming = Naming([field.name for field in fields], is_nested=True)
+        out = [column.path for column in self._columns if numbers_of([fields[column.path[0]]]) is None]
+        found = []
+        for number, field in enumerate(fields):
+            form, extension = self._numbers(number), "npy"
+            others = [(other,) for other in range(len(fields)) if other != number]
+            if form is None and wanted_columns(self._schema, frozenset([*out, *others])):
+                form, extension = ValueColumn(number, tuple(path for path in out if path[0] == number)), "jsonl"
+            if form is not None:
+                name = naming.ending(number, extension).removeprefix(b"/")
+                found.append(WholeColumn(field.name, name, self._manifest, form))
+        return found
+
+    def _numbers(self, number: int) -> Form | None:
+        """The form of a column of numbers without nulls; None for others."""
+        numbers = numbers_of([self._schema.fields[number]])
+        if numbers is None or self._lance.call("has_nulls", number):
+            return None
+        dtype, shape = numbers
+        return NumberColumn((number,), self._rows, Npy(dtype.str, shape))
 
     def _cell_files(
         self, place: int, column: CellColumn, first: int, count: int, problems: list[tuple[int, str]], *, full: bool
@@ -174,16 +214,11 @@ class LanceRowsShard(TableRows):
         self, place: int, column: CellColumn, first: int, count: int, shown: list[str] | None
     ) -> tuple[NDArray[np.intp], list[str]]:
         """The extensions of a column's cells: for each row an index, and the extensions. `shown` are by their bytes."""
-        if column.extension:
-            return np.zeros(count, np.intp), [column.extension]
-        chosen = [""] * count
-        for path in column.named_by:
-            names = self._lance.call("values", path, first, count)
-            chosen = [each or extension_of(name) for each, name in zip(chosen, names, strict=True)]
-        if "" in chosen:
-            others = [self._default(place, column)] * count if shown is None else shown
-            chosen = [each or other for each, other in zip(chosen, others, strict=True)]
-        return numbered(chosen)
+
+        def others(rows: Sequence[int]) -> Sequence[str]:
+            return [self._default(place, column)] * len(rows) if shown is None else [shown[row] for row in rows]
+
+        return cell_extensions(column, count, lambda path: self._lance.call("values", path, first, count), others)
 
     def _default(self, place: int, column: CellColumn) -> str:
         """The extension of a column by its first cell that is not null, if that is among the first rows."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.catalog import Labels
+from touchfs.catalog.row_keys import RowKeys
 from touchfs.form.base import Form
 from touchfs.form.tables.row import pack_ordinal
 from touchfs.names import hash_of, quote
@@ -101,7 +102,7 @@ class RowBatch:
     first: int
     rows: int
     columns: Sequence[ColumnFiles]
-    keys: Sequence[str | None] | None = None
+    keys: RowKeys | None = None
     problems: Sequence[tuple[int, str]] = ()
 
 

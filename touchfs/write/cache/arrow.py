@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ def write_sharded_arrow_cache(
     check_lineage(lineage)
     target = math.inf if single_file else shard_size_bytes
     with publish(cache_dir) as building:
-        shards = Shards(building, features.to_arrow_schema(), target, compression, payload)
+        shards = arrow_shards(building, features.to_arrow_schema(), target, compression, payload)
         try:
             for batch in record_batches(
                 generator,
@@ -89,19 +89,27 @@ def write_sharded_arrow_cache(
     return ShardedCacheMeta.of(Path(cache_dir), metadata)
 
 
-class Shards:
-    """Writes the shards of a cache that is being built. One is open at most, and none is empty."""
+def arrow_shards(
+    building: Building, schema: pyarrow.Schema, target: float, compression: str | None, payload: str
+) -> Shards:
+    """Arrow shards with a schema, which are written into a cache that is being built."""
+    return Shards(building, SHARD_NAME, lambda path: create_shard(path, schema, compression, payload), target)
 
-    def __init__(
-        self, building: Building, schema: pyarrow.Schema, target: float, compression: str | None, payload: str
-    ) -> None:
+
+class Shards:
+    """Writes the shards of a directory that is being built. One is open at most, and none is empty.
+
+    `create` opens a new one at a path, whose name is `name` with a number. A shard is closed after the batch with which
+    its batches have `target` bytes in memory.
+    """
+
+    def __init__(self, building: Building, name: str, create: Callable[[Path], ShardFile], target: float) -> None:
         self.names: list[str] = []
         self.row_counts: list[int] = []
         self._building = building
-        self._schema = schema
+        self._name = name
+        self._create = create
         self._target = target
-        self._compression = compression
-        self._payload = payload
         self._shard: ShardFile | None = None
         self._size = 0
 
@@ -123,8 +131,8 @@ class Shards:
                 shard.close()
 
     def _next(self) -> ShardFile:
-        name = SHARD_NAME.format(len(self.names))
-        self._shard = create_shard(self._building.path / name, self._schema, self._compression, self._payload)
+        name = self._name.format(len(self.names))
+        self._shard = self._create(self._building.path / name)
         self._size = 0
         self.names.append(name)
         self.row_counts.append(0)

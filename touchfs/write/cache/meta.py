@@ -1,4 +1,4 @@
-"""What a written cache is: returned by writers, and read again by `touchfs.cache`."""
+"""The description of a written cache: writers return it, and `touchfs.cache` reads it again."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@
         building.commit(metadata)
 
     NAME                          the cache: always the old one or the new one
-    NAME.lock                     who builds holds it; so does the original tool. Empty, and never removed.
-    NAME.build.lock               who decides whether to build holds it (`build_once`)
+    NAME.lock                     the builder holds it; so does the original tool. Empty. It stays beside a cache.
+    NAME.build.lock               the process that decides whether to build holds it (`build_once`)
     .NAME_tmp_0123456789abcdef    what is being built; or an old cache that somebody still reads
     .NAME_inputs_0123456789abcdef files that are needed only while building
 
@@ -62,6 +62,11 @@ class Building:
         """Write the metadata, and put the cache into its place. Raises SourceError."""
         with map_write_errors(self.place):
             (self.path / METADATA_FILE).write_text(build_metadata(metadata), encoding="utf-8")
+        self.finish()
+
+    def finish(self) -> None:
+        """Put a directory that has no metadata of a cache into its place. Raises SourceError."""
+        with map_write_errors(self.place):
             publish_directory(self.path, self.place)
         self._is_published = True
 
@@ -85,7 +90,7 @@ def publish(cache_dir: str | os.PathLike[str]) -> Iterator[Building]:
     place = Path(os.path.realpath(cache_dir))
     with ExitStack() as stack:
         with map_write_errors(place):
-            stack.enter_context(_locked(place.with_name(f"{place.name}.lock")))
+            stack.enter_context(_locked(place, ".lock"))
             _check_replaceable(place)
             _remove_leftovers(place)
             building = Building(place)
@@ -96,7 +101,7 @@ def publish(cache_dir: str | os.PathLike[str]) -> Iterator[Building]:
 def build_once(cache_dir: str | os.PathLike[str], build: Callable[[], object]) -> bool:
     """Call `build`, which writes the cache, unless it is there. Return whether it was called.
 
-    Of several processes that want the same cache, one builds it, and the others wait for it. If that fails, the next
+    If several processes want the same cache, one builds it, and the others wait for it. If that fails, the next
     one builds. Raises what `build` raises, and SourceError.
     """
     place = Path(os.path.realpath(cache_dir))
@@ -104,7 +109,7 @@ def build_once(cache_dir: str | os.PathLike[str], build: Callable[[], object]) -
         return False
     with ExitStack() as stack:
         with map_write_errors(place):
-            stack.enter_context(_locked(place.with_name(f"{place.name}.build.lock")))
+            stack.enter_context(_locked(place, ".build.lock"))
         if (place / METADATA_FILE).exists():
             return False
         build()
@@ -135,15 +140,26 @@ def _remove_leftovers(place: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a path, after waiting for it. Where the file system has no locks, nobody waits."""
+def _locked(place: Path, suffix: str) -> Iterator[None]:
+    """Hold a lock beside a cache, after waiting for it. Where the file system has no locks, nobody waits.
+
+    A lock file that is new is removed if the block fails or there is no cache after it.
+    """
+    path = place.with_name(f"{place.name}{suffix}")
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
+        is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             lock_if_possible(descriptor, fcntl.LOCK_EX)
             if is_at(descriptor, path):  # else somebody removed the file, and others lock a new one
-                yield
+                is_built = False
+                try:
+                    yield
+                    is_built = os.path.lexists(place)
+                finally:
+                    if is_new and not is_built:  # while it is held, so that no other builder holds this file
+                        path.unlink(missing_ok=True)
                 return
         finally:
             os.close(descriptor)

@@ -81,7 +81,7 @@ def create_shard(path: Path, schema: pyarrow.Schema, compression: str | None, pa
 
 
 class _PlainShard:
-    """What pyarrow writes."""
+    """A shard file that pyarrow writes."""
 
     def __init__(self, path: Path, schema: pyarrow.Schema, compression: str | None) -> None:
         pa = load_pyarrow()

@@ -1,0 +1,85 @@
+"""The rows of an Arrow or Parquet file as JSON, without the cells that are files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError
+from touchfs.form.tables.row import Row
+from touchfs.format.arrow.schema import IpcSchema
+from touchfs.shard.tables.columns import CellColumn, whole_files
+from touchfs.shard.tables.rows import NO_FILE, ROW, CellKind, CellKinds, ColumnFiles, Naming
+from touchfs.tables.field_paths import Path, wanted_columns
+
+# Rows whose JSON is in memory at a time, to know its size.
+_ROWS_AT_ONCE = 256
+
+
+class JsonTable(Protocol):
+    """A table whose rows can be had as JSON."""
+
+    def json_rows(self, first: int, count: int, left_out: Collection[Path] = ()) -> list[bytes]:
+        """The rows from `first` on as JSON lines, without the cells at some paths."""
+        ...
+
+
+class JsonRows:
+    """The files with the rows of a table. `source` is the file of the shard that it is."""
+
+    def __init__(
+        self,
+        table: JsonTable,
+        schema: IpcSchema,
+        columns: Sequence[CellColumn],
+        key: int | None,
+        kinds: CellKinds,
+        source: str,
+        naming: Naming,
+    ) -> None:
+        self._table = table
+        self._schema = schema
+        self._columns = columns
+        self._kinds = kinds
+        self._source = source
+        self._naming = naming
+        # The JSON of a row would only repeat its key.
+        others = {*range(len(schema.fields))} - {column.path[0] for column in columns}
+        self._are_there = not (len(whole_files(columns)) == len(columns) and others <= {key})
+
+    def files(
+        self, first: int, partial: NDArray[np.bool_], problems: list[tuple[int, str]], *, full: bool
+    ) -> ColumnFiles:
+        """The JSON of the rows from `first` on. `partial` says of each column with files and each row whether the cell
+        is a list with some nulls, which is no file: it is in the JSON. With `full`, the sizes are found, and `problems`
+        gets the rows that cannot be read.
+        """
+        rows = partial.shape[1]
+        kind, size, nothing = np.full(rows, NO_FILE, np.int16), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        files = ColumnFiles(ROW, self._kinds.of(-1), kind, nothing, nothing, size)
+        if not self._are_there:
+            return files
+        shown, of_rows = np.unique(partial, axis=1, return_inverse=True) if partial.any() else (partial[:, :1], None)
+        for i in range(shown.shape[1]):
+            in_json = shown[:, i].tolist()
+            paths = tuple(each.path for each, is_in in zip(self._columns, in_json, strict=True) if not is_in)
+            if not wanted_columns(self._schema, frozenset(paths)):
+                continue
+            mask = np.ones(rows, np.bool_) if of_rows is None else of_rows.reshape(-1) == i
+            kind[mask] = self._kinds.number(
+                -1, CellKind(self._source, Row(paths), self._naming.row_ending, by_ordinal=True)
+            )
+            if full:
+                for start in range(0, rows, _ROWS_AT_ONCE):
+                    part = slice(start, min(start + _ROWS_AT_ONCE, rows))
+                    try:
+                        texts = self._table.json_rows(first + start, part.stop - start, paths)
+                    except FormatError as error:
+                        damaged = np.flatnonzero(mask[part]) + first + start
+                        problems += [(row, f"its JSON: {error.message}") for row in damaged.tolist()]
+                        continue
+                    size[part] = np.where(mask[part], [*map(len, texts)], size[part])
+        return files
