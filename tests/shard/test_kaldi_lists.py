@@ -215,7 +215,7 @@ def test_without_a_scratch_store_memory_is_bounded(place: Path, monkeypatch: pyt
     assert "--scratch-dir" in shard.report
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.usefixtures("as_root")
 def test_lists_that_may_not_be_read_do_not_hide_the_shard(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where root serves data to others, a link is followed with the rights of its owner."""
     monkeypatch.setenv("TOUCHFS_GUARD_LINKS", "1")

@@ -19,7 +19,7 @@ LOCK = ".touchfs-scratch.lock"
 NAMES = (f"{NAME}.scratch", f".touchfs-tmp-{NAME}.scratch", LOCK)
 VALUE_NAMES = (f"{NAME}.value", f".touchfs-tmp-{NAME}.value", LOCK)
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="to make files of other users takes root")
+pytestmark = pytest.mark.usefixtures("as_root")
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ class SplitFile:
 
     @property
     def identity(self) -> str | None:
-        """Those of all pieces."""
+        """The identities of all pieces; None if one of them has none."""
         identities = [piece.identity for piece in self._pieces]
         return None if None in identities else "\0".join(map(str, identities))
 

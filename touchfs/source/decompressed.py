@@ -32,6 +32,7 @@ from touchfs.source.local import LocalFile
 from touchfs.source.scratch.store import Scratch, ScratchFile
 from touchfs.source.store import StoredFile
 
+TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
 BLOCK_SIZE = 1 << 20
 STEP_SIZE = 1 << 12
 # xz files made with `-9` need 64 MiB.
@@ -129,7 +130,7 @@ _BY_SUFFIX: dict[str, Callable[[], Codec]] = {
 def codec_of(path: str) -> Codec:
     """Return the codec for a path's suffix. Raises MissingExtraError if its decompressor is not installed."""
     try:
-        return _BY_SUFFIX[os.path.splitext(path)[1]]()
+        return _BY_SUFFIX[os.path.splitext(path)[1].lower()]()
     except ImportError as error:
         message = "decompressing it needs the zstd extra: `pip install 'touchfs[zstd]'`"
         raise MissingExtraError(message, path=path) from error

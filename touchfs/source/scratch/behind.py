@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-# What waits, in bytes. Above that, whoever asks does the work itself.
+# Bytes that may wait. Above that, the caller does the work itself.
 WAITING_BYTES = 1 << 25
 # The answer goes out first: both need the interpreter's lock.
 _PAUSE_SECONDS = 0.002

@@ -1,0 +1,1 @@
+"""Readers of interleaved samples: tars and Parquet files become batches of items."""
