@@ -15,6 +15,7 @@ BENCHMARKS = (
     "small_files",
     "tar_shards",
     "arrow_cells",
+    "parquet_cells",
     "tables",
     "lance_cells",
     "slices",
@@ -27,6 +28,7 @@ BENCHMARKS = (
     "control_files",
     "hung_shards",
     "backends",
+    "interleaved",
 )
 
 if __name__ == "__main__":

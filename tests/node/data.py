@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from interleaved_tars import WdsSample, make_wds_tar
 from touchnet import write_speech
 
+from touchfs.interleaved import InterleavedWebdatasetReader
 from touchfs.write.shar.writer import SharWriter
 
 RATE = 16000
@@ -53,6 +55,20 @@ def lines(count: int = 5) -> Path:
     path.write_bytes(text)
     Path(f"{path}.gz").write_bytes(gzip.compress(text))
     return path
+
+
+@cache
+def interleaved_tars() -> Path:
+    """Two tars of interleaved samples: three of one text each, and one."""
+    for shard, count in enumerate([3, 1]):
+        samples = [WdsSample(f"k{shard}{i}", [f"text {i}"], [None]) for i in range(count)]
+        make_wds_tar(place() / f"interleaved/{shard}.tar", samples)
+    return place() / "interleaved"
+
+
+def interleaved_reader() -> InterleavedWebdatasetReader:
+    """A reader of these tars, whose batches have one sample each."""
+    return InterleavedWebdatasetReader(str(interleaved_tars()), max_batch_bytes=1)
 
 
 @cache

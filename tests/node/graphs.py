@@ -10,6 +10,7 @@ from node import data
 
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.indexing import open_dataset
+from touchfs.interleaved import InterleavedBatch
 from touchfs.node import (
     IteratorNode,
     LazyBatcher,
@@ -18,6 +19,7 @@ from touchfs.node import (
     LazyGlobalShuffle,
     LazyIndexedManifestIterator,
     LazyIndexedSharIterator,
+    LazyInterleavedIterator,
     LazyIteratorChain,
     LazyIteratorMultiplexer,
     LazyManifestIterator,
@@ -181,6 +183,12 @@ GRAPHS: dict[str, Make] = {
     "shuffler of a mux of foreigns": lambda: LazyShuffler(LazyIteratorMultiplexer(Doubler(leaf(4)), shuffled(3)), 3),
 }
 
+
+def ids_of(batch: InterleavedBatch) -> list[str]:
+    ids: list[str] = batch.table["sample_id"].to_pylist()
+    return ids
+
+
 DATA_GRAPHS: dict[str, Make] = {
     "samples": lambda: LazyIndexedManifestIterator(data.speech()),
     "samples, shuffled": lambda: LazyIndexedManifestIterator(data.speech(), shuffle=True, seed=3),
@@ -201,6 +209,7 @@ DATA_GRAPHS: dict[str, Make] = {
     "shar by index, one rank of two": lambda: LazyIndexedSharIterator(
         data.shar_fields(False, "lang"), shuffle=True, rank=1, world_size=2
     ),
+    "interleaved samples": lambda: LazyMapper(LazyInterleavedIterator(data.interleaved_reader(), True, 3), ids_of),
     "repeater of a shar": lambda: LazyRepeater(LazyIndexedSharIterator(in_dir=data.shar_directory(), shuffle=True), 2),
     "chain of shars, shuffled": lambda: LazyIteratorChain(
         LazyIndexedSharIterator(in_dir=data.shar_directory()),

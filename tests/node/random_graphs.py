@@ -30,6 +30,7 @@ from touchfs.node import (
     LazyIndexedManifestIterator,
     LazyIndexedSharIterator,
     LazyInfiniteApproximateMultiplexer,
+    LazyInterleavedIterator,
     LazyIteratorChain,
     LazyIteratorMultiplexer,
     LazyJsonlIterator,
@@ -125,6 +126,14 @@ def _slow(item: Any) -> Any:
     return item
 
 
+def _samples(r: Random) -> Any:
+    return LazyMapper(LazyInterleavedIterator(data.interleaved_reader(), r.random() < 0.5), _ids)
+
+
+def _ids(batch: Any) -> Part:
+    return Part(tuple(batch.table["sample_id"].unique().to_pylist()))
+
+
 def _any(item: Any) -> bool:
     return True
 
@@ -140,6 +149,7 @@ INDEXED: dict[str, Callable[[Random], Any]] = {
 }
 STREAMED: dict[str, Callable[[Random], Any]] = {
     "lines": lambda r: LazyManifestIterator(data.lines(5)),
+    "interleaved": _samples,
     "streamed shar": lambda r: LazySharIterator(in_dir=data.shar_directory(), shuffle_shards=r.random() < 0.5),
 }
 UNSAVED: dict[str, Callable[[Random], Any]] = {

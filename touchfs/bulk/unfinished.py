@@ -29,8 +29,8 @@ PLAN = ".touchfs-pack.json"
 _SKIPPED = ".touchfs-pack-{}.jsonl"
 _KIND = "touchfs pack touch"
 _VERSION = 1
-# Names of TouchNet's files; of tars and Shar; of any target.
-_OF_A_DATASET = re.compile(r"[0-9]{9}|data\.list|([^.]+\.)?[0-9]{6}\.(tar|jsonl)(\.idx)?|skipped\.jsonl")
+# Names of TouchNet's files; of tars and Shar; of Parquet files; of any target.
+_OF_A_DATASET = re.compile(r"[0-9]{9}|data\.list|([^.]+\.)?[0-9]{6}\.(tar|jsonl|parquet)(\.idx)?|skipped\.jsonl")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from touchfs.bulk.convert.touchnet import DATATYPES, TouchTarget
 from touchfs.bulk.data_list import is_relative_to_itself, remark
 from touchfs.bulk.tables.job import pack_table
 from touchfs.cli.console import PATH, audio_root_option, jobs_option, limit_options, segments_option, table_options
+from touchfs.cli.interleave import interleave_shards
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.tables import print_report, settings_of, storage_options
 from touchfs.cli.terminal import executor, say
@@ -37,7 +38,8 @@ _TARGETS: dict[str, Callable[..., Target]] = {
     "tar": TarTarget,
     "shar": SharTarget,
 }
-_TABLES = ("arrow", "lance")
+_INTERLEAVED = {"tar": "wds", "parquet": "parquet"}
+_TABLES = ("arrow", "lance", "parquet")
 _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
 
 
@@ -51,7 +53,10 @@ _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
     help=f"Samples per shard. [default: {SAMPLES_PER_SHARD}, with --shard-size no limit]",
 )
 @click.option(
-    "--shard-size", type=click.IntRange(1), metavar="BYTES", help="tar, arrow: begin a new shard after this many bytes."
+    "--shard-size",
+    type=click.IntRange(1),
+    metavar="BYTES",
+    help="tar, arrow, parquet: begin a new shard after this many bytes.",
 )
 @click.option("--index", is_flag=True, default=None, help="tar: also write indexes OUT/000000.tar.idx, …")
 @click.option("--datatypes", type=click.Choice(DATATYPES), help=f"touch: contents. [default: {DATATYPES[0]}]")
@@ -63,6 +68,12 @@ _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
 )
 @click.option(
     "--resample-in", type=click.Choice(["s16", "float"]), help="touch: as for `touchfs pack touch`. [default: s16]"
+)
+@click.option(
+    "--kind",
+    "sample_kind",
+    type=click.Choice(["interleaved"]),
+    help="tar, parquet: convert texts and images in reading order, as `touchfs interleave` does.",
 )
 @storage_options
 @click.option("--leave-out", multiple=True, metavar="EXTENSION", help="Omit the files with this extension.")
@@ -86,6 +97,7 @@ def command(
     path: str,
     output: str,
     kind: str,
+    sample_kind: str | None,
     num_utt_per_shard: int | None,
     leave_out: tuple[str, ...],
     skip_bad: bool,
@@ -105,13 +117,14 @@ def command(
     Samples keep their order and their keys.
 
     \b
-      touch   TouchNet shards (.bin/.idx): mono 16-bit PCM and metainfo
-      tar     WebDataset tars: each file that `touchfs ls` shows, unchanged
-      shar    Lhotse Shar: cuts with recordings, supervisions, arrays
-      arrow   Arrow shards: the columns of a table, else one for each kind of file
-      lance   a Lance dataset with the same columns
+      touch    TouchNet shards (.bin/.idx): mono 16-bit PCM and metainfo
+      tar      WebDataset tars: each file that `touchfs ls` shows, unchanged
+      shar     Lhotse Shar: cuts with recordings, supervisions, arrays
+      arrow    Arrow shards: the columns of a table, else one for each kind of file
+      lance    a Lance dataset with the same columns
+      parquet  Parquet files with the same columns
 
-    --features names other columns for arrow and lance.
+    --features names other columns for arrow, lance and parquet.
 
     If the target cannot store a field, the error names the sample. In tars a dot in the last part of a key becomes %2E,
     and a repeated key gets ~2, ~3, …. To continue after an interruption, run the same command again.
@@ -131,6 +144,13 @@ def command(
         features=features,
     )
     given = {name: value for name, value in target_options.items() if value is not None}
+    if sample_kind is not None:
+        if kind not in _INTERLEAVED or given or num_utt_per_shard or leave_out or skip_bad:
+            raise UsageError(
+                "--kind interleaved takes --to tar or parquet, and no other options: use touchfs interleave"
+            )
+        interleave_shards(path, output, _INTERLEAVED[kind], limits=limits, processes=processes)
+        return
     if kind in _TABLES:
         if num_utt_per_shard is not None:
             raise UsageError(f"--num-utt-per-shard cannot be used with --to {kind}: use --shard-size or --batch-size")

@@ -20,8 +20,10 @@ COMMANDS = (
     "cat",
     "convert",
     "cp",
+    "doctor",
     "index",
     "info",
+    "interleave",
     "iterate",
     "iterator",
     "ls",
@@ -31,6 +33,7 @@ COMMANDS = (
     "pack",
     "reload",
     "stat",
+    "status",
     "storage",
     "umount",
 )

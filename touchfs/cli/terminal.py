@@ -66,6 +66,7 @@ def executor(processes: int) -> Iterator[Executor | None]:
 def _follow_parent(setting: str | None) -> None:
     """Ctrl-C reaches all processes; only the parent handles it. If the parent is killed, this process ends too."""
     interpreter.restore(setting)
+    log_to_stderr()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -12,6 +12,7 @@ from touchfs.node.graph.merge import merge_states
 from touchfs.node.graph.share import share_of
 from touchfs.node.graph.state import collect_state_dict, load_state, restore_state_dict, save_state, state_at
 from touchfs.node.leaf.indexed_shar import LazyIndexedSharIterator
+from touchfs.node.leaf.interleaved import LazyInterleavedIterator
 from touchfs.node.leaf.jsonl import LazyJsonlIterator
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.leaf.manifest_stream import LazyManifestIterator
@@ -42,6 +43,7 @@ __all__ = [
     "LazyIndexedManifestIterator",
     "LazyIndexedSharIterator",
     "LazyInfiniteApproximateMultiplexer",
+    "LazyInterleavedIterator",
     "LazyIteratorChain",
     "LazyIteratorMultiplexer",
     "LazyJsonlIterator",

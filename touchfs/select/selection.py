@@ -28,6 +28,7 @@ import numpy as np
 
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.dataset import Dataset
+from touchfs.dataset.interleaved import InterleavedSamples
 from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples, Positions, Samples, as_positions
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
@@ -125,7 +126,7 @@ class Selector:
         return Selection(samples, kept.positions, f"where {expression} {kept.digest.hex()}")
 
     def _below(self, source: str) -> AnySamples:
-        """Return the samples of `samples`, `segments` or `merged/PLAN`, or of a directory below one of them."""
+        """Return the samples of `samples`, `segments`, `interleaved` or `merged/PLAN`, or of a directory below one."""
         view, _, path = source.partition("/")
         if view == "merged":
             plan, _, path = path.partition("/")
@@ -138,7 +139,8 @@ class Selector:
             return MergedSamples(self.dataset, canonical)
         if view not in _VIEWS:
             raise UsageError(
-                f"source: there is no {source!r}: choose samples, segments, merged/PLAN or a path below one"
+                f"source: there is no {source!r}: choose samples, segments, interleaved, merged/PLAN or a path "
+                "below one"
             )
         if path:
             return self._of_directory(self.select(view, None), path)
@@ -146,14 +148,16 @@ class Selector:
 
     def _of_directory(self, samples: AnySamples, path: str) -> AnySamples:
         name, *below = path.strip("/").split("/")
-        shard = self.dataset.by_name.get(name.encode(errors="surrogateescape"))
+        dataset = samples.dataset
+        shard = dataset.by_name.get(name.encode(errors="surrogateescape"))
         if shard is None:
             raise UsageError(f"source: there is no shard {name!r}")
         if not below:
             positions: Any = range(position_at(samples, (shard, 0, 0)), position_at(samples, (shard + 1, 0, 0)))
         else:
             # The directories of merged segments are those of their segments.
-            table = self.dataset.catalog(shard).tables["shards" if samples.view == "shards" else "segments"]
+            tables = dataset.catalog(shard).tables
+            table = tables[samples.view if samples.view in tables else "segments"]
             ordinals = _ordinals_below(table, below, path)
             positions = np.fromiter(
                 (
@@ -179,6 +183,7 @@ _VIEWS: Mapping[str, Callable[[Dataset], Samples]] = {
     "samples": DatasetSamples,
     "shards": DatasetSamples,
     "segments": SegmentSamples,
+    "interleaved": InterleavedSamples,
 }
 
 
@@ -286,7 +291,7 @@ _FACTS: Mapping[str, Callable[[Sample], Any]] = {
     "size": lambda sample: {name: size for name in sample if (size := _size(sample, name)) is not None},
     _DURATION: lambda sample: sample.known_duration,
 }
-# What a sample's .json says about these counts first: it is what such an expression has always meant.
+# The value in a sample's .json counts first: such an expression has always meant that.
 _OF_RECORDINGS: Mapping[str, Callable[[Sample], Any]] = {
     "rate": lambda sample: sample.rate,
     "channels": lambda sample: sample.channels,

@@ -1,0 +1,162 @@
+"""touchfs interleave"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import click
+
+from touchfs.cli.console import PATH, Size, jobs_option, limit_options
+from touchfs.cli.progress import progress_bar, progress_option
+from touchfs.cli.terminal import executor, say
+from touchfs.dataset import counted
+from touchfs.errors import UsageError
+from touchfs.format.interleaved.policies import ERROR, ITEM_POLICIES
+from touchfs.limits import LIMITS, Limits
+
+WDS, PARQUET = "wds", "parquet"
+_WDS_ONLY = frozenset(
+    {"sample_id_field", "texts_field", "images_field", "image_member_field", "per_image_fields", "per_text_fields"}
+)
+
+
+@click.command("interleave")
+@click.argument("path", metavar="IN", type=PATH)
+@click.argument("output", metavar="OUT", type=click.Path())
+@click.option("--to", "kind", type=click.Choice([WDS, PARQUET]), help="Kind of shards to write. [default: that of IN]")
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="EXPRESSION",
+    help="Keep the items that match, for example 'aspect_ratio < 2'. Repeat it for further conditions.",
+)
+@click.option(
+    "--max-batch-bytes",
+    type=Size(),
+    default="512M",
+    show_default=True,
+    help="Memory for the rows of a batch. A larger sample is a batch by itself.",
+)
+@click.option(
+    "--on-materialize-error",
+    type=click.Choice(ITEM_POLICIES),
+    default=ERROR,
+    show_default=True,
+    help="What to do about an image whose bytes cannot be read.",
+)
+@click.option(
+    "--allow-location",
+    "locations",
+    multiple=True,
+    metavar="PREFIX",
+    help="Also read files that rows name below this directory or URL.",
+)
+@click.option("--fields", multiple=True, metavar="NAME", help="Pass on only these columns. Repeat it for several.")
+@click.option("--sample-id-field", metavar="NAME", help="wds: key of the JSON with a sample's id. [default: its name]")
+@click.option("--texts-field", metavar="NAME", help="wds: key of the texts. [default: texts]")
+@click.option("--images-field", metavar="NAME", help="wds: key of the images. [default: images]")
+@click.option("--image-member-field", metavar="NAME", help="wds: key of the member that has a sample's images.")
+@click.option(
+    "--per-image-field",
+    "per_image_fields",
+    multiple=True,
+    metavar="NAME",
+    help="wds: key of a list with a value for each image.",
+)
+@click.option(
+    "--per-text-field",
+    "per_text_fields",
+    multiple=True,
+    metavar="NAME",
+    help="wds: key of a list with a value for each text.",
+)
+@click.option(
+    "--files-per-shard",
+    "files_per_partition",
+    type=click.IntRange(1),
+    help="Files of IN that become a shard. [default: 1]",
+)
+@limit_options("json", "decoded")
+@jobs_option("--workers")
+@progress_option
+def command(
+    path: str,
+    output: str,
+    kind: str | None,
+    where: tuple[str, ...],
+    on_materialize_error: str,
+    locations: tuple[str, ...],
+    limits: Limits,
+    processes: int,
+    **reading: Any,
+) -> None:
+    """Filter and convert interleaved samples.
+
+    These are documents of texts and images: WebDataset tars whose JSON lists them in reading order, as in MINT-1T, or
+    Parquet files with a row for each text and image. IN is such a file, a directory of them or a pattern. Each file
+    becomes a shard of OUT.
+
+    An expression is as for `touchfs iterate --where`. Its fields are the columns, and the width, height and
+    aspect_ratio of an image, which its header says. To continue after an interruption, run the same command again.
+
+    \b
+    Example:
+      touchfs interleave mint/ parquet/ --to parquet --where 'aspect_ratio < 2'
+      touchfs interleave parquet/ tars/ --to wds
+    """
+    interleave_shards(path, output, kind, where, on_materialize_error, locations, limits, processes, reading)
+
+
+def interleave_shards(
+    path: str,
+    output: str,
+    kind: str | None,
+    where: tuple[str, ...] = (),
+    on_materialize_error: str = ERROR,
+    locations: tuple[str, ...] = (),
+    limits: Limits = LIMITS,
+    processes: int = 1,
+    reading: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Run the job and print its report. `reading` are options of the reader, None or empty if they are not given."""
+    from touchfs import interleaved  # first: it says which extra is missing
+    from touchfs.bulk.interleave.job import interleave
+    from touchfs.interleaved.open import kind_of, open_interleaved, open_writer
+
+    found = kind_of(path)
+    if (kind or found) == found:
+        _check_apart(path, output)
+    reader = open_interleaved(path, limits=limits, **_parameters(found, reading))
+    filters = tuple(interleaved.InterleavedFilter(each, locations) for each in where)
+    writer = open_writer(
+        kind or found, output, on_materialize_error=on_materialize_error, locations=locations, limits=limits
+    )
+    # A process that has nothing to do would still import pyarrow.
+    processes = max(1, min(processes, len(reader.partitions())))
+    with executor(processes) as pool, progress_bar("interleaving") as progress:
+        report = interleave(interleaved.Pipeline(reader, filters, writer), output, executor=pool, progress=progress)
+    before = report.shards - report.written
+    resumed = f" ({before} of an earlier run)" if before else ""
+    counts = f"{counted(report.samples, 'sample')}, {counted(report.rows, 'item')}"
+    frames = report.reencoded_frames
+    reencoded = f", {counted(frames, 'TIFF frame')} encoded again without loss" if frames else ""
+    say(f"{output}: {counted(report.shards, 'shard')}{resumed}, {counts}{reencoded}")
+
+
+def _check_apart(path: str, output: str) -> None:
+    """Raise UsageError if the output is in the directory that is read: the next run would read what this one wrote."""
+    above, below = os.path.realpath(path), os.path.realpath(output)
+    if os.path.isdir(above) and os.path.commonpath((above, below)) == above:
+        raise UsageError(f"is in {path}, so it would be read, too: choose another output", path=output)
+
+
+def _parameters(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a reader from the options that are given. Raises UsageError for one that it lacks."""
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    if kind == PARQUET:
+        for name in given.keys() & _WDS_ONLY:
+            raise UsageError(f"--{name.replace('_', '-').removesuffix('s')} is for tars, and IN has Parquet files")
+    return given
