@@ -59,7 +59,7 @@ def open(
     """Open the dataset at `path`: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
 
     `audio_root` is the directory of the audio that JSON lines and Kaldi's directories name. No file outside is opened.
-    Of tables, `key_column` is the column with the keys of rows, `layout` is "flat" or "nested", and `features` is the
+    For tables, `key_column` is the column with the keys of rows, `layout` is "flat" or "nested", and `features` is the
     JSON of the types of columns.
 
     Raises UsageError, NotFoundError or FormatError for a source that is no dataset, and SourceError where no index can

@@ -153,7 +153,7 @@ class SampleSegments(NamedTuple):
 
     field: Field
     rule: str
-    segments: tuple[Segment, ...]
+    segments: Sequence[Segment]
 
 
 class _WithOrigin:

@@ -164,7 +164,7 @@ class SampleSet:
     def read(self, extension: str, tokens: Sequence[Any]) -> list[bytes]:
         """Return the bytes of the file with an extension of the samples of many `tokens`, in the order of these.
 
-        Of a dataset with an index, as `SampleSet.from_file(path, indexed=True)` has it, tokens are positions in the
+        For a dataset with an index, as `SampleSet.from_file(path, indexed=True)` has it, tokens are positions in the
         dataset, of shape (n,), and this is one call of `OpenDataset.read`; it raises the same errors. Any other graph
         makes the samples one by one, and raises UsageError if it cannot make them from tokens.
         """

@@ -20,12 +20,13 @@ from typing import Any
 from urllib.parse import quote
 
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
+from touchfs.indexing.interleaved import ITEMS
 from touchfs.indexing.place import index_directory
 from touchfs.indexing.preparing import CATALOG_SUFFIX
 from touchfs.posix.mounts import Mount, mounts
 from touchfs.select.survivors import SUFFIX, survivors_directory
-from touchfs.shard.compressed import JSONL_SUFFIXES, TAR_SUFFIXES
-from touchfs.source.decompressed import scratch_name
+from touchfs.shard.compressed import JSONL_SUFFIXES
+from touchfs.source.decompressed import TAR_SUFFIXES, scratch_name
 from touchfs.source.fingerprint import parse_files
 from touchfs.source.scratch.space import is_used
 from touchfs.source.scratch.store import Scratch
@@ -107,12 +108,15 @@ class _Dataset:
 
     @property
     def files(self) -> list[str]:
-        """The dataset file, the index of keys, and the catalogs beside them."""
+        """The dataset file, the index of keys, the catalogs beside them, and the indexes of interleaved samples."""
         directory = os.path.dirname(self.path)
         catalogs = [os.path.basename(str(shard.get("catalog"))) for shard in self.shards]
         keys = os.path.basename(self.path).removesuffix(DATASET_SUFFIX) + ".keys"
         ours = [name for name in catalogs if _OURS.fullmatch(name) and name.endswith(CATALOG_SUFFIX)]
-        return [self.path, *(os.path.join(directory, name) for name in [keys, *ours])]
+        stems = {name.partition(".")[0] for name in [keys, *ours]}
+        beside = [path for path in _list_files(directory) if ITEMS in os.path.basename(path)]
+        items = [path for path in beside if os.path.basename(path).partition(".")[0] in stems]
+        return [self.path, *(os.path.join(directory, name) for name in [keys, *ours]), *items]
 
 
 def _datasets(directory: str) -> Iterator[_Dataset]:

@@ -37,13 +37,17 @@ CASES = [
     (
         ["ls", "empty"],
         1,
-        "empty: no shards here: expected .bin/.idx, .tar, .jsonl or .arrow files, Lance datasets, directories of them",
+        "empty: no shards here: expected .bin/.idx, .tar, .jsonl, .arrow or .parquet files, Lance datasets",
     ),
     (["info", "text"], 1, "text: is not a dataset: line 1 is not `SHARD_DIR DATATYPES`"),
     (["info", "s3://bucket/shards"], 2, "s3://bucket/shards: is a remote source (s3://); remote sources are not suppo"),
     (["ls", "hf://datasets/x:shards"], 2, "is a remote source (hf://); remote sources are not supported yet"),
     (["cat", "https://x.org/x.tar:shards/x"], 2, "remote sources are not supported yet"),
-    (["convert", "shards", "out"], 2, "Choose from: touch, tar, shar, arrow, lance. Try `touchfs convert --help`."),
+    (
+        ["convert", "shards", "out"],
+        2,
+        "Choose from: touch, tar, shar, arrow, lance, parquet. Try `touchfs convert --help`.",
+    ),
     (["convert", "gs://x", "out", "--to", "tar"], 2, "remote sources are not supported yet"),
     (["iterate", "s3://x"], 2, "remote sources are not supported yet"),
     (["info", ""], 2, "the path of the dataset is empty: is a variable unset?"),
@@ -90,9 +94,7 @@ def test_errors(touchfs, mixed, arguments, status, told):
 
 
 FILES = [
-    ("x.parquet", b"PAR1\0\0PAR1", "a Parquet file"),
-    ("x", b"PAR1\0\0PAR1", "a Parquet file"),
-    ("x.parquet", b"", "a Parquet file"),
+    ("x.pq", b"PAR1\0\0PAR1", "a Parquet file, but its name does not end in .parquet"),
     ("x.ipc", b"ARROW1\0\0", "an Arrow file, but its name does not end in .arrow"),
     ("x.ipc", b"\xff\xff\xff\xff\x10\0\0\0", "an Arrow stream"),
     ("x.zip", b"PK\x03\x04", "a zip archive"),
@@ -113,7 +115,7 @@ def test_a_file_of_another_format_is_named(touchfs, here, name, data, what):
     Path(name).write_bytes(data)
     line = one_line(touchfs("info", name), 1)
     assert line.startswith(f"touchfs: {here / name}: is {what}")
-    assert "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), .arrow, directories of them, Lhotse Shar" in line
+    assert "touchfs reads .bin/.idx, .tar and .jsonl (compressed too), .arrow, .parquet, directories of them, " in line
 
 
 @pytest.mark.parametrize("data", ["touchfs mounts\n", "# audio corpus\n", "a,b\n", "", "two words\nx audio\n"])
@@ -132,9 +134,9 @@ def test_a_list_may_have_any_name(text, here, shards):
 
 def test_a_directory_of_another_format_names_it(touchfs, here):
     Path("d").mkdir()
-    for name in ("notes.txt", "train-00000.parquet"):
+    for name in ("notes.txt", "train-00000.tfrecord"):
         (Path("d") / name).touch()
-    assert "or a data.list; train-00000.parquet is a Parquet file" in one_line(touchfs("info", "d"), 1)
+    assert "or a data.list; train-00000.tfrecord is a TFRecord file" in one_line(touchfs("info", "d"), 1)
 
 
 def test_a_path_that_looks_remote_is_one_where_it_is_there(text, here, shards):

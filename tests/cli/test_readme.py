@@ -47,15 +47,13 @@ def as_another_user(place):
     so he has one of his own, in a mount namespace that ends with the test.
     """
     own = "mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse && echo ready && exec cat"
-    if os.geteuid() != 0:
-        pytest.skip("only root becomes another user")
+    assert os.geteuid() == 0, "this test becomes another user: run the tests as root"
     os.chown(place, NOBODY, NOBODY)
     with tempfile.TemporaryDirectory() as devices:
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", own]
         with subprocess.Popen(command, cwd=devices, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
             try:
-                if holder.stdout.readline() != b"ready\n":
-                    pytest.skip("no mount namespace can be made here")
+                assert holder.stdout.readline() == b"ready\n", "this test needs a mount namespace of its own"
                 capabilities = "-all,+dac_read_search"
                 yield [
                     *("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", f"--wdns={place}"),

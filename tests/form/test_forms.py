@@ -12,10 +12,16 @@ import soundfile
 from conformance import MemorySource, check_reads
 from hypothesis import given
 from hypothesis import strategies as st
+from interleaved_tars import make_tiff
 
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Extent
 from touchfs.form.beside import WHOLE, pcm_of, piece_of, span_of, whole_file
+from touchfs.form.interleaved.document import text_detail
+from touchfs.form.interleaved.located import located_detail
+from touchfs.form.interleaved.sample_rows import rows_detail
+from touchfs.form.interleaved.tiff_frame import frame_detail
+from touchfs.form.interleaved.tiff_reencoded import reencoded_detail
 from touchfs.form.recordings import Decoded, Pcm
 from touchfs.form.table import FORMS, parse_form
 from touchfs.form.tables.asset import asset_detail
@@ -63,10 +69,20 @@ DETAILS = {
     "row/0/2.1": pack_ordinal(3),
     "lance/3": pack_ordinal(3),
     "lance/3.0/npy/<f4/2": pack_ordinal(3),
+    "parquet/3": pack_ordinal(3),
+    "parquet/3.0/npy/<f4/2": pack_ordinal(3),
+    "parquet-list/2/<f4/3": pack_ordinal(3),
     "lance-row": pack_ordinal(3),
     "lance-row/0/2.1": pack_ordinal(3),
     "lance-video/2/webp": pack_video(7, 3, {"key": "é"}),
     "asset": asset_detail("a.mp4", Fingerprint(44, 5)),
+    "document": text_detail(1, b"text"),
+    "tiff-frame": frame_detail(1, 100),
+    "failed": b"it is gone",
+    "tiff-reencoded": reencoded_detail(1),
+    "sample-rows": rows_detail([0, 1, 5]),
+    "sample-rows/0/2.1": rows_detail([7]),
+    "located": located_detail('{"path": "a.jpg"}', 7, None),
     "beside/bytes": FILE,
     "beside/wav/8000": piece_of(PCM_BESIDE, DECODED, FILE_OF_PCM, 3, 5)[1],
     "beside/decoded/8000/1": piece_of(WHOLE, DECODED, FILE, 3, 5)[1],
@@ -116,12 +132,21 @@ def test_a_form_of_a_later_version(form: str) -> None:
         *("lance", "lance/", "lance/x", "lance/-1", "lance/03", "lance/3.", "lance/3/bytes", "lance/3/inline"),
         *("lance/3/lance/3", "lance-row/", "lance-row/x", "lance-row/1.-1", "lance-video/2", "lance-video/2/"),
         *("lance-video/2/we.bp", "lance-video/2/webp/x"),
+        *("parquet", "parquet/", "parquet/x", "parquet/-1", "parquet/3/bytes", "parquet/3/row", "parquet/3/parquet/3"),
+        *("parquet-list", "parquet-list/2", "parquet-list/2/<f4", "parquet-list/-1/<f4/3", "parquet-list/2.0/<f4/3"),
         *("lilcom", "lilcom/", "lilcom/x", "lilcom/-1", "lilcom/1/", f"wav/{'9' * 5000}"),
     ],
 )
 def test_a_form_that_no_writer_writes(form: str) -> None:
     with pytest.raises(FormatError, match="damaged: index with --force"):
         parse_form(form)
+
+
+@pytest.mark.parametrize("form", ["parquet/3", "parquet-list/3/<f4/2"])
+@pytest.mark.parametrize("detail", [b"", b"x", bytes(15)])
+def test_damaged_details_of_parquet(form: str, detail: bytes) -> None:
+    with pytest.raises(FormatError, match="index with --force"):
+        shown(form, bytes(100), detail)
 
 
 @pytest.mark.parametrize("form", ["lance/3", "lance-row", "lance-video/2/webp"])
@@ -161,6 +186,32 @@ def test_files_that_have_details() -> None:
     assert shown("decoded/8000/2", b"", DETAILS["decoded/8000/2"]).size == 44 + 5 * 4
     assert parse_form("decoded/8000/2").size(1, DETAILS["decoded/8000/2"]) == 44 + 5 * 4
     assert shown("lilcom/2/3", b"").size == parse_form("lilcom/2/3").size(1, b"") == 128 + 4 * 6
+
+
+def test_parts_of_documents() -> None:
+    made = shown("document", b'{"texts": [null, "text"], "images": []}', DETAILS["document"])
+    check_reads(made, b"text")
+    assert parse_form("document").size(9, DETAILS["document"]) == 4
+    with pytest.raises(FormatError, match="index with --force"):
+        shown("document", b'{"texts": ["another"]}', DETAILS["document"]).read(0, 4)
+    with pytest.raises(FormatError, match="not JSON"):
+        shown("document", b'{"texts": ["te', DETAILS["document"]).read(0, 4)
+
+
+def test_frames_that_are_gone() -> None:
+    for data in (b"", b"II*\0", make_tiff(1), make_tiff(3)):
+        with pytest.raises(FormatError):
+            shown("tiff-frame", data, DETAILS["tiff-frame"]).read(0, 4)
+    with pytest.raises(FormatError, match="index with --force"):
+        shown("tiff-frame", b"", b"x")
+    for detail in (b"", b"x", bytes(7)):
+        for form in ("tiff-reencoded", "sample-rows", "located"):
+            with pytest.raises(FormatError, match="index with --force"):
+                shown(form, b"", detail)
+    with pytest.raises(FormatError, match="cannot be decoded"):
+        shown("tiff-reencoded", make_tiff(1)[:-100], DETAILS["tiff-reencoded"]).read(0, 4)
+    with pytest.raises(FormatError, match="it is gone"):
+        shown("failed", b"", DETAILS["failed"])
 
 
 def test_files_beside_the_shard(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from touchfs.indexing import in_memory, open_dataset
 ATTACKER = 65534
 SUFFIXES = (".arrow", ".keys", ".dataset.json")
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="to make files of other users takes root")
+pytestmark = pytest.mark.usefixtures("as_root")
 
 
 @pytest.fixture(autouse=True)

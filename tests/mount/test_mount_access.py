@@ -17,7 +17,7 @@ from mounts import Mount, touchfs
 OWNER, GROUP = 12345, 54321
 LINES = b'{"id": "one"}\n'
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="to make files of other users takes root")
+pytestmark = pytest.mark.usefixtures("as_root")
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_a_root_that_is_none_is_refused(tmp_path, source):
     assert done.returncode == 2 and "'--audio-root': Directory" in done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="to become another user takes root")
+@pytest.mark.usefixtures("as_root")
 def test_others_read_only_below_a_root_that_they_can_search():
     place = Path(tempfile.mkdtemp())  # one that all may look into, unlike pytest's
     try:

@@ -14,7 +14,7 @@ OWNER = 65534
 LINES = b'{"id": "one"}\n'
 SECRET = b'{"id": "secret"}\n'
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can read what others cannot")
+pytestmark = pytest.mark.usefixtures("as_root")
 
 
 @pytest.fixture

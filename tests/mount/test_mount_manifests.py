@@ -139,7 +139,6 @@ def test_nemo_and_wenet_and_an_audio_folder_name_what_is_there(mount, dataset):
 @pytest.fixture
 def load_dataset(tmp_path, monkeypatch):
     """Hugging Face's `load_dataset` of an AudioFolder, without a network, and with a cache of its own."""
-    pytest.importorskip("torchcodec", reason="datasets needs it for audio, also if it decodes none")
     for name in ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE"):
         monkeypatch.setattr(datasets.config, name, True)
     yield partial(datasets.load_dataset, "audiofolder", cache_dir=str(tmp_path / "cache"), split="train")

@@ -99,7 +99,7 @@ def public():
     shutil.rmtree(place)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize(
     "copy",
     [

@@ -140,9 +140,7 @@ def test_a_dead_disk(mount, numbers, tmp_path):
     with open(image, "wb") as file:
         file.truncate(16 << 20)
     subprocess.run(["mkfs.ext4", "-q", image], check=True)
-    done = subprocess.run([*AS_ROOT, "mount", "-o", "loop", image, disk], check=False)
-    if done.returncode:
-        pytest.skip("no loop devices here")
+    subprocess.run([*AS_ROOT, "mount", "-o", "loop", image, disk], check=True)
     try:
         mounted = mount(numbers, "--state-dir", disk / "state", "--log-file", tmp_path / "log", "--durability", "fsync")
         train = mounted.path / ".touchfs/iterators/train"

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from touchfs.cli.interleaved_options import interleaved_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import available_cpus
 from touchfs.dataset import Dataset
@@ -22,6 +23,7 @@ from touchfs.shard.options import (
     FIRST_DOT,
     FIRST_RULE,
     FLAT,
+    INTERLEAVED,
     LAST_DOT,
     NESTED,
     SEGMENT_RULES,
@@ -180,7 +182,18 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every command that opens a dataset. The command gets them as one argument, `read_options`."""
+    """The options of commands that open a dataset. The command gets them as one argument, `read_options`."""
+    kind = click.option(
+        "--kind",
+        "sample_kind",
+        type=click.Choice([INTERLEAVED]),
+        help="Kind of the samples. [default: by the first of each shard]",
+    )
+    return kind(dataset_options_but_kind(function))
+
+
+def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `dataset_options`, for a command with another option `--kind`."""
 
     @click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Sample rate of audio without a rate.")
     @click.option(
@@ -192,6 +205,7 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @segments_option
     @audio_root_option
     @table_options
+    @interleaved_options
     @click.option(
         "--scratch-dir",
         type=click.Path(),
@@ -221,12 +235,15 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
         key_column: str | None,
         layout: str | None,
         features: str | None,
+        on_error: str,
+        allowed_locations: tuple[str, ...],
         scratch_dir: str | None,
         scratch_size: str | None,
         no_decompress: bool,
         in_place: bool,
         trust: tuple[str, ...],
         limits: Limits,
+        sample_kind: str | None = None,
         **others: Any,
     ) -> Any:
         # Set in the environment, so that all processes that we start use the same store.
@@ -237,8 +254,9 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
         if trust:
             os.environ[TRUST_VARIABLE] = parse_users(trust)
         decompress = Decompress.NEVER if no_decompress else Decompress.NOW
-        limits = replace(limits, audio_root=audio_root)
-        options = Options(sample_rate, key_rule, decompress, limits, segments, key_column, layout, features)
+        limits = replace(limits, audio_root=audio_root, locations=allowed_locations)
+        tables = key_column, layout, features
+        options = Options(sample_rate, key_rule, decompress, limits, segments, *tables, sample_kind, on_error)
         return function(**others, read_options=ReadOptions(options, in_place))
 
     return command
@@ -254,6 +272,7 @@ def open_indexed(path: str, read_options: ReadOptions, patience_seconds: float |
             in_memory=read_options.in_memory,
             progress=progress,
             preparing=progress,
+            finding_items=progress,
             patience_seconds=patience_seconds,
         )
 

@@ -81,6 +81,7 @@ def catalogs(
                 executor=pool,
                 progress=progress,
                 preparing=progress,
+                finding_items=progress,
                 indexed_now=indexed.append,
             )
         news = f"{len(indexed)} indexed now" if indexed else "indexed already"

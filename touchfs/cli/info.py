@@ -27,7 +27,7 @@ COLUMNS_SHOWN = 20
 @click.command("info")
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--strict", is_flag=True, help="Fail if any shard has errors.")
+@click.option("--strict", is_flag=True, help="Fail if any shard has errors, also in interleaved/.")
 @dataset_options
 def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -> int:
     """Print the size of a dataset and its errors.
@@ -56,6 +56,7 @@ def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -
         "channels": _counts(formats.channels),
         "codings": _counts(formats.codings),
         "segments": f"{facts['segments']:,}",
+        "interleaved": _interleaved(dataset.interleaved),
         "data": f"{dataset.size:,} bytes",
         "columns": _shown_columns(dataset),
         "keys": printable(str(facts["by_key"])) if isinstance(dataset.keys, str) else f"{len(dataset.keys):,}",
@@ -70,6 +71,13 @@ def command(path: str, as_json: bool, strict: bool, read_options: ReadOptions) -
     for line in error_lines(path, dataset):
         say(line)
     return status
+
+
+def _interleaved(dataset: Dataset | None) -> str:
+    if dataset is None:
+        return ""
+    damaged = sum(shard.damaged for shard in dataset.shards)
+    return f"{dataset}" + (f", {damaged:,} damaged" if damaged else "")
 
 
 def _columns(dataset: Dataset) -> dict[str, str]:
@@ -108,11 +116,17 @@ def _counts(counts: Counter[int | None] | Counter[str], unit: str = "") -> str:
 
 def error_lines(path: str, dataset: Dataset) -> Iterator[str]:
     """A line for each of the first `ERRORS_SHOWN` shards with errors, and the command that shows details."""
+    yield from _error_lines(path, dataset, "shards")
+    if dataset.interleaved is not None:
+        yield from _error_lines(path, dataset.interleaved, "interleaved")
+
+
+def _error_lines(path: str, dataset: Dataset, view: str) -> Iterator[str]:
     broken = [position for position, shard in enumerate(dataset.shards) if shard.report]
     for position in broken[:ERRORS_SHOWN]:
         yield printable(first_reason(dataset, position))
     if len(broken) > ERRORS_SHOWN:
         yield f"and {len(broken) - ERRORS_SHOWN:,} more shards"
     if broken:
-        report = quote(f"{path}:shards/{dataset.shards[broken[0]].name}/ERROR.txt")
+        report = quote(f"{path}:{view}/{dataset.shards[broken[0]].name}/ERROR.txt")
         yield f"See `touchfs cat {report}`."

@@ -21,7 +21,9 @@ Pairs = Iterator[tuple[Token, Any]]
 
 @click.command("iterate")
 @click.argument("path", metavar="DATASET", type=PATH)
-@click.option("--source", "view", default="samples", metavar="WHAT", help="samples, segments, or merged/PLAN.")
+@click.option(
+    "--source", "view", default="samples", metavar="WHAT", help="samples, segments, interleaved, or merged/PLAN."
+)
 @click.option("--shuffle", "seed", type=click.IntRange(0), metavar="SEED", help="Shuffle, differently in each epoch.")
 @click.option("--rank", type=click.IntRange(0), default=0, help="Number of this process among all, from 0.")
 @click.option("--world-size", type=click.IntRange(1), default=1, help="Number of processes that share the samples.")
@@ -83,6 +85,7 @@ def command(
 
 
 def _samples(dataset: Dataset, view: str) -> Any:
+    from touchfs.dataset.interleaved import InterleavedSamples
     from touchfs.dataset.samples import DatasetSamples
     from touchfs.dataset.segments import MergedSamples, SegmentSamples
     from touchfs.view.plan import parse_plan
@@ -91,9 +94,13 @@ def _samples(dataset: Dataset, view: str) -> Any:
         return DatasetSamples(dataset)
     if view == "segments":
         return SegmentSamples(dataset)
+    if view == InterleavedSamples.view:
+        return InterleavedSamples(dataset)
     if view.startswith("merged/"):
         return MergedSamples(dataset, parse_plan(view.removeprefix("merged/")))
-    raise UsageError(f"--source must be samples, segments or merged/PLAN, such as merged/max=30, not {view!r}")
+    raise UsageError(
+        f"--source must be samples, segments, interleaved or merged/PLAN, such as merged/max=30, not {view!r}"
+    )
 
 
 def _write_paths(pairs: Pairs, output: BinaryIO) -> None:

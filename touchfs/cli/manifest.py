@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.console import PATH, ReadOptions, dataset_options_but_kind, open_indexed
 from touchfs.cli.progress import SAMPLES, progress_bar
 from touchfs.cli.terminal import printable
 from touchfs.dataset import counted
@@ -36,7 +36,7 @@ _KINDS = {
 @click.option(
     "--path-prefix", metavar="DIR", default="", help="Directory that paths begin with: the mount point. [default: none]"
 )
-@dataset_options
+@dataset_options_but_kind
 def command(path: str, out: str | None, kind: str, path_prefix: str, read_options: ReadOptions) -> None:
     """Write lists of a dataset for other tools.
 

@@ -74,7 +74,7 @@ def octal(value: str) -> int:
 @click.option(
     "--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="Replace a worker that is stuck for this long."
 )
-@click.option("--strict", is_flag=True, help="Fail if any shard has errors.")
+@click.option("--strict", is_flag=True, help="Fail if any shard has errors, also in interleaved/.")
 @click.option(
     "--wait-timeout", type=click.FloatRange(1), default=600.0, help="Seconds to wait until the mount is ready."
 )

@@ -75,7 +75,11 @@ class Dataset:
 
     `moved_from` is the source path when the data were indexed, or "" if they have not been moved. `unseen` are the
     paths of shards that did not answer when the dataset was opened: the facts about them are from an earlier opening.
+    `interleaved` has the same shards with other catalogs, those of interleaved samples: only shards that have such
+    samples, None if no shard has any.
     """
+
+    interleaved: Dataset | None = None
 
     def __init__(
         self,
@@ -186,6 +190,7 @@ class Dataset:
             "by_key": f"absent: {self.keys}" if isinstance(self.keys, str) else len(self.keys),
             "damaged_samples": sum(shard.damaged for shard in self.shards),
             "shards_with_errors": [shard.name for shard in self.shards if shard.report],
+            **({} if self.interleaved is None else {"interleaved_samples": self.interleaved.samples}),
             **({"moved_from": self.moved_from} if self.moved_from else {}),
         }
 

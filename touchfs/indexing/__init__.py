@@ -42,6 +42,7 @@ from touchfs.errors import (
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.in_memory import index_in_memory
+from touchfs.indexing.interleaved import open_interleaved
 from touchfs.indexing.moved import take_over
 from touchfs.indexing.place import check_place, index_place, make_place
 from touchfs.indexing.preparing import (
@@ -79,6 +80,7 @@ def open_dataset(
     executor: Executor | None = None,
     progress: Progress = lambda done, total: None,
     preparing: Progress = lambda done, total: None,
+    finding_items: Progress = lambda done, total: None,
     indexed_now: Callable[[str], None] = lambda path: None,
     patience_seconds: float | None = None,
 ) -> Dataset:
@@ -86,10 +88,11 @@ def open_dataset(
 
     With `full`, recordings are read whose length no header has, also those of shards that are indexed without.
     `progress` is called with the bytes of shards that are indexed and their total; before that, `preparing` with the
-    bytes of compressed shards that are decompressed and their total. `indexed_now` is called with the path of each
-    shard that is indexed. Raises UsageError, NotFoundError or FormatError for the source as a whole, and SourceError if
-    no index can be written; problems of one shard are in its `report`. With `in_memory` the index is made for this
-    process and its forks. The same happens, with a line in the log, if we cannot write the index, or others can.
+    bytes of compressed shards that are decompressed and their total, and after it `finding_items` with those in which
+    interleaved samples are looked for. `indexed_now` is called with the path of each shard that is indexed. Raises
+    UsageError, NotFoundError or FormatError for the source as a whole, and SourceError if no index can be written;
+    problems of one shard are in its `report`. With `in_memory` the index is made for this process and its forks. The
+    same happens, with a line in the log, if we cannot write the index, or others can.
 
     With `patience_seconds` a shard that does not answer for this long is not waited for. It is served as it was when it
     was indexed; if it never was, it shows a text with the reason.
@@ -105,7 +108,7 @@ def open_dataset(
     look, silent = Look(), frozenset[str]()
     if patience_seconds is not None:
         silent = silent_paths(candidates(source, look), patience_seconds, look)
-    work = _Work(source, options, force, full, executor, progress, preparing, indexed_now, silent, look)
+    work = _Work(source, options, force, full, executor, progress, preparing, finding_items, indexed_now, silent, look)
     try:
         if not in_memory:
             check_place(place, source)
@@ -125,6 +128,7 @@ class _Work(NamedTuple):
     executor: Executor | None
     progress: Progress
     preparing: Progress
+    finding_items: Progress
     indexed_now: Callable[[str], None]
     silent: Collection[str]
     look: Look
@@ -132,7 +136,7 @@ class _Work(NamedTuple):
 
 def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     """Open a dataset whose index is in the directory `place`, or will be made there."""
-    source, options, force, full, executor, progress, preparing, indexed_now, silent, look = work
+    source, options, force, full, executor, progress, preparing, finding_items, indexed_now, silent, look = work
     paths = [os.path.abspath(path) for path in find_shards(source, silent, look, audio_root=options.limits.audio_root)]
     distrusted: list[str] = []
 
@@ -204,6 +208,9 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
         log.warning("%s: not read, and made anew%s; --trust USER believes what they write", distrusted[0], others)
     dataset = Dataset(source, named, keys, options.limits, moved_from, unseen)
     hold(dataset, decompressed.values())
+    dataset.interleaved = open_interleaved(
+        dataset, index_path, options, force=force, executor=executor, progress=finding_items
+    )
     return dataset
 
 

@@ -23,8 +23,8 @@ from touchfs.errors import FormatError, MissingExtraError, SourceError, TouchfsE
 from touchfs.form.base import Form
 from touchfs.form.beside import WHOLE
 from touchfs.form.plain import BYTES, INLINE
-from touchfs.indexing.measured import measure
-from touchfs.indexing.paths import beside, within
+from touchfs.indexing.measured import measure, without_silent_videos
+from touchfs.indexing.paths import JoinedNames, beside, within
 from touchfs.indexing.report import THEN, SampleLines, report_text
 from touchfs.indexing.row_tables import RowTables
 from touchfs.sample import Field, Recording, SampleSegments, StoredRecording, StoredSample, recording_in
@@ -44,6 +44,8 @@ REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
 _OPENING, _SAMPLES, _NAMES = 0.25, 0.4, 0.25
 # Forms of recordings as they are stored, whose rate and length are in the catalog.
 _WHOLE = (BYTES, WHOLE)
+# With more files in its segments, a sample keeps their names in one string.
+_NAMES_MAX = 1000
 
 
 def make_catalog(shard_path: str, catalog_path: str, options: Options = DEFAULT, *, full: bool = False) -> Facts:
@@ -98,8 +100,11 @@ def _visit(
     with closing(FieldContents(path, files, options.limits)) as contents:
         finder = SegmentFinder(contents, options)
         for sample in progress.each(shard):
+            found = finder.find(sample)
+            if full or found.segments is not None:
+                sample = without_silent_videos(sample, contents)
             sample, problem = measure(sample, contents) if full else (sample, "")
-            made.add(sample, finder.find(sample), problem)
+            made.add(sample, found, problem)
     return made, finder.remarks
 
 
@@ -135,7 +140,7 @@ class _Tables:
         self._keys: list[str] = []  # as shown
         self._problems, self._remarks = SampleLines(), SampleLines()
         tables = TableBuilder(keys_are_paths=keys_are_paths), TableBuilder(keys_are_paths=keys_are_paths)
-        self._views = _View(tables[0], names.suffix_size), _View(tables[1], _within_size)
+        self._views = _View(tables[0], names.suffix_size), _SegmentView(tables[1], _within_size)
 
     @property
     def samples(self) -> int:
@@ -163,9 +168,11 @@ class _Tables:
         key = encode_key(sample.key) if sample.is_keyed else b""
         recording = recording_in(sample)
         for view, files in zip(self._views, (raw.files(sample), segments.files(sample, found.segments)), strict=True):
-            view.add_extensions(files)
+            extensions = []
             for file in files:
                 self._add(view, file, sample.ordinal, key, recording)
+                extensions.append(file.extension)
+            view.add_extensions(tuple(extensions))
         if sample.problem:
             self._problems.add(sample.ordinal, sample.key, sample.problem)
         if found.segments is not None:
@@ -201,7 +208,7 @@ class _Tables:
         directories = names.assign(self._keys, [(None,)] * self.samples) if len(segmented.table) else iter(())
         tables = (
             shards.table.columns(beside(chain(progress.each(assigned), reports))),
-            segmented.table.columns(within(directories, segmented.extensions)),
+            segmented.table.columns(within(directories, segmented.names)),
         )
         return dict(zip(VIEWS, tables, strict=True))
 
@@ -238,10 +245,24 @@ class _View:
         self.extensions: list[tuple[str | None, ...]] = []
         self._known: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
 
-    def add_extensions(self, files: Iterable[ViewFile]) -> None:
+    def add_extensions(self, extensions: tuple[str | None, ...]) -> None:
         """Add the extensions of a sample's files."""
-        extensions = tuple([file.extension for file in files])
         self.extensions.append(self._known.setdefault(extensions, extensions))  # nearly all samples have the same
+
+
+class _SegmentView(_View):
+    """The view of segments, of which a sample may have very many."""
+
+    def __init__(self, table: TableBuilder, suffix_size: Callable[[str | None], int]) -> None:
+        super().__init__(table, suffix_size)
+        self.names: list[Iterable[str | None]] = []
+
+    def add_extensions(self, extensions: tuple[str | None, ...]) -> None:
+        if len(extensions) > _NAMES_MAX:
+            self.names.append(JoinedNames(extensions))
+        else:
+            super().add_extensions(extensions)
+            self.names.append(self.extensions.pop())
 
 
 def _within_size(extension: str | None) -> int:

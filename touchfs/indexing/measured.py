@@ -1,5 +1,7 @@
 """Lengths of recordings that no header has, found while a shard is indexed: what `touchfs index --full` adds.
 
+A video without sound is no recording: segments of it have no WAV files.
+
 A recording that cannot be decoded becomes a field with a note, so that it is not read again by each `--full`. One that
 cannot be read now, takes too long, or needs a decoder that is not installed stays unmeasured: the next time may differ.
 """
@@ -9,12 +11,39 @@ from __future__ import annotations
 from dataclasses import replace
 
 from touchfs.errors import FormatError, MissingExtraError, SourceError
+from touchfs.extent import drive
+from touchfs.form.plain import BYTES
+from touchfs.media.coding import mp4_sound
 from touchfs.media.duration import AudioInfo
+from touchfs.media.extensions import coding_of
 from touchfs.sample import StoredRecording, StoredSample, UnmeasuredRecording, recording_in
 from touchfs.shard.contents import FieldContents
 
 # Without details, because a catalog has only a limited number of kinds of file.
 _NOTE = "its recording cannot be decoded: ERROR.txt of its shard says why"
+_NO_SOUND = "it has no sound"
+
+
+def without_silent_videos(sample: StoredSample, contents: FieldContents) -> StoredSample:
+    """The sample with another recording, or none, if its recording is an MP4 or QuickTime video without sound.
+
+    Reads the headers of such videos in the shard. Raises the errors of sources.
+    """
+    fields = dict(sample.fields)
+    recording = recording_in(sample)
+    while isinstance(recording, UnmeasuredRecording) and _is_silent(recording, contents):
+        name = recording.field.name
+        fields[name] = replace(fields[name], note=_NO_SOUND)
+        recording = UnmeasuredRecording.first(field for field in fields.values() if field.note != _NO_SOUND)
+    return replace(sample, fields=fields, recording=recording) if fields != sample.fields else sample
+
+
+def _is_silent(recording: UnmeasuredRecording, contents: FieldContents) -> bool:
+    field = recording.field
+    if field.form is not BYTES or coding_of(field.extension) not in mp4_sound.EXTENSIONS:
+        return False
+    content = contents.content(field)
+    return drive(mp4_sound.is_silent(content.size), content)
 
 
 def measure(sample: StoredSample, contents: FieldContents) -> tuple[StoredSample, str]:

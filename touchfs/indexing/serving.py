@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE
 from touchfs.dataset import Dataset, counted
@@ -14,12 +16,20 @@ def why_unservable(dataset: Dataset, *, strict: bool = False) -> str:
     Shards that wait for their decompression count as served; so does an empty dataset.
     """
     broken = [position for position, shard in enumerate(dataset.shards) if shard.report]
-    if not broken:
-        return ""
-    reason = first_reason(dataset, broken[0])
-    if not _serves_anything(dataset):
-        return f"nothing of it can be served: {reason}"
-    return f"{counted(len(broken), 'shard')} with errors, and --strict allows none: {reason}" if strict else ""
+    if broken and not _serves_anything(dataset):
+        return f"nothing of it can be served: {first_reason(dataset, broken[0])}"
+    if broken and strict:
+        return _not_strict(dataset, broken, "shard")
+    if strict and (items := dataset.interleaved) is not None:
+        # Items that another --on-error than `error` leaves out damage no sample.
+        damaged = [position for position, shard in enumerate(items.shards) if shard.damaged]
+        if damaged:
+            return _not_strict(items, damaged, "interleaved shard")
+    return ""
+
+
+def _not_strict(dataset: Dataset, broken: Sequence[int], what: str) -> str:
+    return f"{counted(len(broken), what)} with errors, and --strict allows none: {first_reason(dataset, broken[0])}"
 
 
 def first_reason(dataset: Dataset, position: int) -> str:

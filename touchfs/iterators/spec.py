@@ -1,6 +1,7 @@
 """The spec of an iterator: a JSON object that selects samples and their order, and the graph of nodes built from it.
 
-    select       "samples", "segments", "merged/PLAN", or a path below one: "samples/SHARD", "segments/SHARD/DIRECTORY";
+    select       "samples", "segments", "interleaved", "merged/PLAN", or a path below one: "samples/SHARD",
+                 "segments/SHARD/DIRECTORY";
                  version 0.1 called it `source`, and stored specs still do
     where        a filter expression (touchfs.select.expression), over the facts of touchfs.select.selection
     shuffle      a seed, for a new order in each epoch; null keeps the dataset's own order

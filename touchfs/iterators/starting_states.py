@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, UsageError
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.spec import check_name
@@ -14,7 +13,7 @@ from touchfs.token import State, from_json, to_json
 _ITEM = {"fingerprint": str, "source": str, "shard": str, "ordinal": int, "segment": int}
 
 
-def state_at_item(graph: LiveGraph, item: dict[str, Any], dataset: Dataset, fingerprint: str) -> State:
+def state_at_item(graph: LiveGraph, item: dict[str, Any], fingerprint: str) -> State:
     """Return the state from which the sample of an item token comes next, in the graph's current epoch.
 
     Raises FormatError for a damaged token, UsageError for one that does not fit the graph or the dataset.
@@ -29,13 +28,13 @@ def state_at_item(graph: LiveGraph, item: dict[str, Any], dataset: Dataset, fing
         raise UsageError("an iterator over several sources cannot be positioned at an item: only a state can")
     (samples,) = graph.samples
     envelope = graph.state()
-    return {**envelope, "state": graph.root.relocate(envelope["state"], _position(samples, item, dataset))}
+    return {**envelope, "state": graph.root.relocate(envelope["state"], _position(samples, item))}
 
 
-def _position(samples: AnySamples, item: dict[str, Any], dataset: Dataset) -> int:
+def _position(samples: AnySamples, item: dict[str, Any]) -> int:
     if (source := source_of(samples.view)) != item["source"]:
         raise UsageError(f"the token is of {item['source']!r:.80}, the iterator goes over {source}")
-    shard = dataset.by_name.get(item["shard"].encode(errors="surrogateescape"), -1)
+    shard = samples.dataset.by_name.get(item["shard"].encode(errors="surrogateescape"), -1)
     expected = item["shard"], item["ordinal"], item["segment"]
     position = position_at(samples, (shard, item["ordinal"], item["segment"]))
     found = samples[position] if position < len(samples) else None

@@ -66,7 +66,7 @@ class StoredPositions:
         kind = value.get("kind", "state" if "touchfs_state" in value else None)
         if kind == "item":
             graph = self.graph_at_position(connection, iterator)
-            value = state_at_item(graph, value, self._dataset, self._tokens.fingerprint)
+            value = state_at_item(graph, value, self._tokens.fingerprint)
         elif kind == "state":
             graph = self.graph(connection, iterator)
         else:

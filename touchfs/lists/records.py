@@ -14,7 +14,7 @@ from touchfs.manifest.entry import ListedRecording, Utterance
 
 
 class Begins(IntEnum):
-    """What an utterance begins in `spk2utt`: nothing, the line of a speaker, or the whole list."""
+    """The thing that an utterance begins in `spk2utt`: nothing, the line of a speaker, or the whole list."""
 
     NOTHING, SPEAKER, LIST = range(3)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 _CONTROL = r"\s\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff\ud800-\udfff="
 _QUOTED = re.compile(f"[{_CONTROL}]")
 _QUOTED_IN_SPEAKER = re.compile(rf"[{_CONTROL}\x20-\x2d]")
-# What Python, Perl or awk take for white space or a line end, in any of them.
+# Characters that Python, Perl or awk take for white space or a line end.
 _SPACES = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 

@@ -22,8 +22,8 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.manifest.entry import ListedRecording, Utterance, one_line, seconds
 from touchfs.manifest.reference import Reference, checked_path
-from touchfs.segments.lines import at_line, fields, shown
-from touchfs.segments.lines import seconds as seconds_of
+from touchfs.segments.formats.lines import at_line, fields, shown
+from touchfs.segments.formats.lines import seconds as seconds_of
 from touchfs.segments.segment import Segment
 from touchfs.segments.times import Times
 

@@ -21,7 +21,7 @@ from touchfs.errors import FormatError
 from touchfs.format.lhotse import Supervision, parse_cut
 from touchfs.manifest.entry import ListedRecording, Utterance, one_line, seconds
 from touchfs.manifest.reference import Reference, checked_path
-from touchfs.segments.lines import shown
+from touchfs.segments.formats.lines import shown
 from touchfs.segments.segment import STORED_LABELS, Segment, label_of
 from touchfs.segments.times import Times
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from touchfs.errors import FormatError
-from touchfs.segments.lines import shown
+from touchfs.segments.formats.lines import shown
 from touchfs.segments.segment import Segment
 
 _PATH_MAX = 4096

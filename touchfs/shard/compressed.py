@@ -14,11 +14,10 @@ from touchfs.shard.jsonl import JsonlShard
 from touchfs.shard.options import Decompress, Options
 from touchfs.shard.single import fingerprints
 from touchfs.shard.tar import TarShard
-from touchfs.source.decompressed import DecompressedFile, decompressed, find
+from touchfs.source.decompressed import TAR_SUFFIXES, DecompressedFile, decompressed, find
 from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.scratch.store import ScratchFile
 
-TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
 JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")
 
 

@@ -35,7 +35,7 @@ class FieldContents:
         return field.form.content(Extent(source, field.offset, field.size), field.detail, self._limits)
 
     def info(self, field: Field) -> MediaInfo:
-        """What the recording of a field is. Raises as `info_of`."""
+        """Describe the recording of a field. Raises as `info_of`."""
         if isinstance(field.form, Beside):
             return info_of(field.form.extent(field.detail, self._limits), self._limits)
         return info_of(Extent(self.source(field), field.offset, field.size), self._limits)

@@ -52,7 +52,7 @@ SEGMENTS = "segments"
 LISTS = (SEGMENTS, "text", "utt2spk")
 # Making the index takes 36 bytes of memory a line, and about 15 seconds a million.
 LINES_MAX = 10**7
-# Of an index that is kept in memory, in bytes: some million lines.
+# Bytes of an index that is kept in memory: some million lines.
 MEMORY_MAX = 1 << 28
 
 _VERSION = 1

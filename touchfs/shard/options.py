@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from touchfs.errors import UsageError
+from touchfs.format.interleaved.policies import ERROR, ITEM_POLICIES
 from touchfs.format.metainfo import RATE_MAX
 from touchfs.limits import LIMITS, Limits
 from touchfs.segments.json_rules import JSON_RULES
@@ -18,6 +19,8 @@ FIRST_RULE, NO_RULE = "first", "none"
 KALDI_RULE, LINE_RULE = "kaldi", "line"
 # Names of a table's files: `<key>.<extension>`, or `<key>/<column>.<extension>`.
 FLAT, NESTED = "flat", "nested"
+# All tars and Parquet files have interleaved samples.
+INTERLEAVED = "interleaved"
 SEGMENT_RULES = (FIRST_RULE, *JSON_RULES, *FILE_RULES, KALDI_RULE, LINE_RULE, NO_RULE)
 
 
@@ -36,9 +39,12 @@ class Options:
     `sample_rate` (Hz) applies to audio without a rate of its own; `key_rule` splits the names of tar members;
     `segments` is the rule that finds the segments of samples. Raises UsageError for values out of range.
 
-    Of tables, `key_column` has the keys of samples (None: the first of `id`, `key` and `__key__`), `layout` says how
+    For tables, `key_column` has the keys of samples (None: the first of `id`, `key` and `__key__`), `layout` says how
     files are named (None: `FLAT` if one column has files), and `features` is the JSON of the types of their columns
     (`touchfs.features`), which is preferred to what the table says itself.
+
+    Of interleaved samples, `kind` is `INTERLEAVED` if all shards have some (None: those whose first samples look like
+    it), and `on_error` says what becomes of items without bytes. Only their own catalogs depend on these two.
     """
 
     sample_rate: int | None = None
@@ -51,6 +57,8 @@ class Options:
     key_column: str | None = field(default=None, repr=False)
     layout: str | None = field(default=None, repr=False)
     features: str | None = field(default=None, repr=False)
+    kind: str | None = field(default=None, repr=False)
+    on_error: str = field(default=ERROR, repr=False)
 
     def __post_init__(self) -> None:
         if self.sample_rate is not None and not 0 < self.sample_rate <= RATE_MAX:
@@ -61,6 +69,10 @@ class Options:
             raise UsageError(f"no rule for segments {self.segments!r}: there are {', '.join(SEGMENT_RULES)}")
         if self.layout not in (None, FLAT, NESTED):
             raise UsageError(f"no layout {self.layout!r}: there are {FLAT} and {NESTED}")
+        if self.kind not in (None, INTERLEAVED):
+            raise UsageError(f"no kind {self.kind!r}: there is {INTERLEAVED}")
+        if self.on_error not in ITEM_POLICIES:
+            raise UsageError(f"no policy {self.on_error!r}: there are {', '.join(ITEM_POLICIES)}")
 
     @property
     def hashed(self) -> str:
@@ -72,6 +84,11 @@ class Options:
             "features": self.features,
         }
         return str(self) + "".join(f"\0{name}={value}" for name, value in later.items() if value is not None)
+
+    @property
+    def hashed_of_items(self) -> str:
+        """The text that is hashed for the names of catalogs of interleaved samples, besides `hashed`."""
+        return "\0".join((self.kind or "", self.on_error, *self.limits.locations))
 
 
 DEFAULT = Options()

@@ -39,7 +39,7 @@ _MARK = re.compile(rb"~[0-9]+")
 
 
 def _suffix(table: Table, row: int) -> bytes:
-    """What follows the key in the name of a file, with its dot: `.image.jpg` of `<key>/image.jpg`."""
+    """The part of a file's name after the key, with its dot: `.image.jpg` of `<key>/image.jpg`."""
     size, name = table.suffix[row], table.name(row)
     return name[len(name) - size :] if size <= len(name) else b"." + name
 

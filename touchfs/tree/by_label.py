@@ -45,7 +45,7 @@ class _LabelledRows(NamedTuple):
 
 
 class _Known:
-    """What was read: the names of all labels by number, and the rows of the last shards."""
+    """The data that were read: the names of all labels by number, and the rows of the last shards."""
 
     def __init__(self) -> None:
         self.names: dict[int, bytes] | None = None

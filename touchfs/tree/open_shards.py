@@ -43,9 +43,9 @@ class TreeShard(open_shard.OpenShard):
         labels = self.labels
         if labels is None:
             return np.zeros(0, np.int64)
-        from touchfs.tables.arrow_file import open_arrow
+        from touchfs.tables.open_table import open_table
 
-        return open_arrow(self.shard.source(labels.source), self._limits).integers(labels.column)
+        return open_table(self.shard.source(labels.source), self._limits).integers(labels.column)
 
     def attributes(self, table: Table, row: int) -> dict[str, str]:
         """The extended attributes of a row, without their prefix `user.touchfs.`; empty for a directory."""
@@ -56,7 +56,7 @@ class TreeShard(open_shard.OpenShard):
         if table.ordinal[row] != NO_SAMPLE:
             attributes["key"] = table.key(row)
             attributes["ordinal"] = str(table.ordinal[row])
-            if table is self.tables["segments"]:
+            if table is self.tables.get("segments"):
                 attributes["segment"] = str(table.part[row])
             attributes["offset"] = str(table.offset[row])
             attributes["size"] = str(table.length[row])
@@ -95,7 +95,7 @@ class OpenShards:
         return self._sorted[bisect_left(self._sorted, first) :]
 
     def shard(self, shard_id: int) -> Shard:
-        """What is known of the shard with this id without opening it. Raises KeyError."""
+        """The shard with this id as it is known without opening it. Raises KeyError."""
         return self.dataset.shards[self._positions[shard_id]]
 
     def at(self, position: int) -> TreeShard:
@@ -131,7 +131,7 @@ class OpenShards:
         return shard.present(stored).size if size is None else size
 
     def known_or_found(self, known: T | None, find: Callable[[], T]) -> T:
-        """What is known, or what `find` returns, which may block."""
+        """The value that is known, or the one that `find` returns. `find` may block."""
         return find() if known is None else known
 
     def entry(self, view: int, shard_id: int) -> Entry:

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from touchfs.tree.open_shards import WouldBlockError
 
-# Of a span: start, end, and 1 for samples or 0 for nanoseconds; and shard id and row as in an inode number. Of a plan
-# of frames: millionths of a frame a second, 0, and `FRAMES_RECORD`; and the same.
+# A span has start, end, and 1 for samples or 0 for nanoseconds; and shard id and row as in an inode number. A plan of
+# frames has millionths of a frame a second, 0, and `FRAMES_RECORD`; and the same.
 Record = tuple[int, int, int, int]
 FRAMES_RECORD = 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from touchfs.dataset.shard_videos import may_have_videos
 from touchfs.indexing.row_tables import COLUMNS
 from touchfs.shard.open import is_table
 from touchfs.tree.catalog_view import CatalogView
@@ -22,6 +23,8 @@ def has_tables(shards: OpenShards) -> bool:
 def is_shown_table(shards: OpenShards, shard_id: int) -> bool:
     """True if a shard is a table and can be served."""
     shard = shards.shard(shard_id)
+    if may_have_videos(shard):
+        return COLUMNS in shards.get(shard_id).tables
     return shard.samples > 0 and is_table(shard.path, shard.files)
 
 

@@ -10,6 +10,7 @@
     /by-label/                links to rows of tables by their class label (`by_label`)
     /manifests/               lists of the dataset for other tools (`manifests`)
     /frames/ /windows/        frames of videos (`frames`), and windows of them by a plan that the path names (`windows`)
+    /interleaved/             samples of texts and images, with a file for each (`interleaved`)
 
 A tree keeps no data per inode. It is safe for any number of threads; one that must not block uses `Tree.nonblocking`.
 """
@@ -33,6 +34,8 @@ from touchfs.tree.by_label import ByLabel
 from touchfs.tree.catalog_view import CatalogView
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
+from touchfs.tree.interleaved import NAME as INTERLEAVED
+from touchfs.tree.interleaved import InterleavedView
 from touchfs.tree.manifests import NAME as MANIFESTS
 from touchfs.tree.manifests import Manifests
 from touchfs.tree.merged import FIRST_PLAN, LocalPlans, Merged, Plans
@@ -56,7 +59,7 @@ __all__ = ["Entry", "Tree"]
 
 # View numbers are a part of inode numbers, so they must never change.
 _NUMBERS = {name: number for number, name in enumerate((*VIEWS, BY_KEY, MERGED, SLICES, MANIFESTS, WHOLE), 1)}
-_NUMBERS |= {COLUMNS: 8, BY_LABEL: 9, FRAMES: 10, WINDOWS: 11}
+_NUMBERS |= {COLUMNS: 8, BY_LABEL: 9, FRAMES: 10, WINDOWS: 11, INTERLEAVED: 13}
 
 
 class Tree:
@@ -100,6 +103,8 @@ class Tree:
         if has_videos(dataset):
             shown[FRAMES] = frames = FramesView(shards, VideoShards(), _NUMBERS[FRAMES])
             shown[WINDOWS] = WindowsView(shards, frames, numbers, _NUMBERS[WINDOWS])
+        if dataset.interleaved is not None:
+            shown[INTERLEAVED] = InterleavedView(dataset, dataset.interleaved, shard_ids, _NUMBERS[INTERLEAVED])
         self._root = Entry(ROOT, stat.S_IFDIR, 0, shards.mtime_ns)
         self._inodes = {name.encode(): pack(_NUMBERS[name], 0, 0) for name in sorted(shown)}
         # By view; a subtree may have several.

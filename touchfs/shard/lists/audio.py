@@ -18,7 +18,7 @@ from touchfs.form.beside import WHOLE, whole_file
 from touchfs.media import duration
 from touchfs.media.extensions import is_recording
 from touchfs.sample import Field, Recording, StoredRecording, UnmeasuredRecording
-from touchfs.segments.lines import shown
+from touchfs.segments.formats.lines import shown
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.names import hash_of
-from touchfs.segments.lines import LINE_MAX, shown
+from touchfs.segments.formats.lines import LINE_MAX, shown
 from touchfs.shard.jsonl import lines
 from touchfs.source.ranges import read_ranges
 from touchfs.source.store import StoredFile

@@ -30,7 +30,7 @@ from touchfs.source.fingerprint import Files, Fingerprint
 from touchfs.source.store import FileType, Store
 
 RECORDINGS = "wav.scp"
-# What the other lists say of a recording, by the name in a segment.
+# The facts of the other lists about a recording, by the name in a segment.
 _FIELDS = {"text": "text", "utt2spk": "speaker"}
 
 

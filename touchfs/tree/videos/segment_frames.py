@@ -1,4 +1,4 @@
-"""What is below a segment of a video: its frames, as files.
+"""The frames of a segment of a video, as files below the segment.
 
     segments/<shard>/<key>/0000/frames/000001.jpg           all frames whose time is in the segment
     segments/<shard>/<key>/0000/frames,fps=2/000001.jpg     frames at another rate (`touchfs.view.frame_plan`)

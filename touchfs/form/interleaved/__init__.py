@@ -1,0 +1,1 @@
+"""Forms of the files of interleaved samples: texts of documents, frames of TIFF files, and items without bytes."""

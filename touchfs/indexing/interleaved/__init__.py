@@ -1,0 +1,147 @@
+"""The index of interleaved samples: which shards have some, and a catalog of their items for each.
+
+These catalogs stand beside those of the shards, which do not change: they are made after them, and nothing but the view
+`interleaved/` and its iterators reads them. A file for the whole dataset, like the dataset file, says what each shard
+was found to be, so that opening a dataset looks into no shard again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from touchfs import jobs
+from touchfs.catalog.catalog import Catalog, Facts
+from touchfs.catalog.key_endings import NO_ENDINGS
+from touchfs.dataset import Dataset, Shard
+from touchfs.errors import SourceError, TouchfsError, UntrustedError, UnwritableError
+from touchfs.format.parquet import PARQUET_SUFFIX
+from touchfs.indexing.dataset_file import DatasetFile, load_dataset_file, save_dataset_file
+from touchfs.indexing.interleaved.catalog import make_item_catalog
+from touchfs.indexing.preparing import is_notice
+from touchfs.names import hex_digest
+from touchfs.posix.trust import check_trusted_file
+from touchfs.progress import Progress
+from touchfs.shard.open import keys_are_paths
+from touchfs.shard.options import Options
+
+# In the names of all files of these indexes, behind the name of the shard's or dataset's own
+ITEMS = ".items-"
+_NO_KEYS = "samples of interleaved/ have no index of keys"
+
+
+def open_interleaved(
+    dataset: Dataset,
+    index_path: Callable[[str, str], str],
+    options: Options,
+    *,
+    force: bool,
+    executor: Executor | None,
+    progress: Progress,
+) -> Dataset | None:
+    """The shards of a dataset that have interleaved samples, with the catalogs of these; None if there are none.
+
+    Makes the catalogs that are missing. `index_path(path, suffix)` is the path of an index file for a shard or the
+    source. `progress` is called with the bytes of shards that are done and their total. Raises UntrustedError,
+    UnwritableError or SourceError if the index cannot be used or written.
+    """
+    mark = f"{ITEMS}{hex_digest(options.hashed_of_items.encode(errors='surrogateescape'))[:8]}"
+    # A list of shards may name one twice.
+    candidates = list({shard.path: shard for shard in dataset.shards if _may_have_items(shard)}.values())
+    if not candidates:
+        return None
+    catalogs = {shard.path: index_path(shard.path, f"{mark}.arrow") for shard in candidates}
+    distrusted: list[str] = []
+    path = index_path(dataset.source, f"{mark}.json")
+    known = DatasetFile(dataset.source) if force else load_dataset_file(path, dataset.source, distrusted)
+    found = {
+        shard.path: kept
+        for shard in candidates
+        if (kept := known.shards.get(shard.path)) is not None
+        and kept.files == shard.files
+        and kept.catalog in ("", catalogs[shard.path])
+        and _is_usable(kept, shard)
+    }
+    tasks = [
+        (_ItemTask(shard, catalogs[shard.path], options, force), shard.size)
+        for shard in candidates
+        if shard.path not in found and shard.path not in dataset.unseen
+    ]
+    for made in jobs.run_sized(_index_items, tasks, executor, progress=progress):
+        if made is not None:
+            found[made.path] = made
+    if tasks or known.shards.keys() != found.keys():
+        with suppress(SourceError):  # the shards are then looked at again
+            save_dataset_file(path, dataset.source, found.values(), "")
+    shown = [
+        replace(found[shard.path], name=shard.name)
+        for shard in dataset.shards
+        if shard.path in found and found[shard.path].catalog
+    ]
+    return Dataset(dataset.source, shown, _NO_KEYS, dataset.limits, unseen=dataset.unseen) if shown else None
+
+
+def _may_have_items(shard: Shard) -> bool:
+    is_known = keys_are_paths(shard.path, shard.files) or shard.path.endswith(PARQUET_SUFFIX)
+    return is_known and shard.samples > 0 and not is_notice(shard)
+
+
+def _is_usable(kept: Shard, shard: Shard) -> bool:
+    """True if a shard is known to have no interleaved samples, or their catalog is as it was written and is trusted."""
+    if not kept.catalog:
+        return True
+    try:
+        return check_trusted_file(kept.catalog, shard.path).st_size == kept.catalog_size
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _ItemTask:
+    shard: Shard
+    catalog: str
+    options: Options
+    force: bool
+
+
+def _index_items(task: _ItemTask) -> Shard | None:
+    """Index the items of a shard. A shard without interleaved samples has no catalog; None if it cannot be read now."""
+    shard = task.shard
+    try:
+        facts = None if task.force else _known_facts(task)
+        facts = facts or make_item_catalog(shard, task.catalog, task.options)
+    except (UntrustedError, UnwritableError):
+        raise
+    except TouchfsError:
+        return None
+    return _with_facts(shard, task.catalog, facts) if facts is not None else replace(shard, catalog="", catalog_size=0)
+
+
+def _known_facts(task: _ItemTask) -> Facts | None:
+    """The facts of a catalog that exists, as after data and index were moved together; None if it is not current."""
+    try:
+        facts = Catalog(task.catalog, task.shard.path).facts
+    except UntrustedError:
+        raise
+    except TouchfsError:
+        return None
+    return facts if facts.files == task.shard.files else None
+
+
+def _with_facts(shard: Shard, catalog: str, facts: Facts) -> Shard:
+    return replace(
+        shard,
+        catalog=catalog,
+        catalog_size=os.path.getsize(catalog),
+        samples=facts.samples,
+        segments=0,
+        seconds=0.0,
+        timed=0,
+        unmeasured=0,
+        damaged=facts.damaged,
+        report=facts.report,
+        endings=NO_ENDINGS,
+    )

@@ -1,0 +1,115 @@
+"""The interleaved samples of a tar: each member `.json` is a sample, and its images are members of the same tar."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from touchfs import progress
+from touchfs.errors import FormatError
+from touchfs.form.interleaved.document import (
+    DOCUMENT,
+    document_parts,
+    metadata_detail,
+    parse_stored_document,
+    text_detail,
+)
+from touchfs.format.interleaved.document import Document
+from touchfs.format.interleaved.image_members import place_images
+from touchfs.indexing.interleaved.images import ImageItems
+from touchfs.limits import too_long
+from touchfs.sample import Field, StoredSample
+from touchfs.shard.contents import FieldContents
+from touchfs.shard.open import open_shard
+from touchfs.shard.options import Options
+from touchfs.source.fingerprint import Files
+from touchfs.view.interleaved import InterleavedSample, ViewItem
+
+_JSON = ".json"
+# A document of MINT-1T has up to some hundred. Each takes 200 bytes of memory here, and 3 of its JSON are enough.
+ITEMS_MAX = 100_000
+
+
+class TarSamples:
+    """The interleaved samples of the tar at `path`, in the order of their JSON members. Raises as `open_shard`."""
+
+    problems: Sequence[str] = ()
+
+    def __init__(self, path: str, files: Files, options: Options) -> None:
+        self._limits = options.limits
+        self._shard = open_shard(path, options, files)
+        self._contents = FieldContents(path, files, options.limits)
+        self._images = ImageItems(self._contents)
+        self._all = {name: sample.ordinal for sample in self._shard for name in _members(sample)}
+
+    def close(self) -> None:
+        """Close the files."""
+        self._contents.close()
+        self._shard.close()
+
+    def _documents(self) -> Iterator[tuple[str, Field, Mapping[str, Field]]]:
+        """The name and the field of each JSON member, and all members of the same sample of `shards/`."""
+        for sample in self._shard:
+            own = _members(sample)
+            for name, field in own.items():
+                if name.lower().endswith(_JSON):
+                    yield name, field, own
+
+    def _read(self, field: Field) -> bytes:
+        content = self._contents.content(field)
+        if content.size > self._limits.json:
+            raise FormatError(too_long("its JSON", self._limits.json))
+        return bytes(content.read(0, content.size))
+
+    def __iter__(self) -> Iterator[InterleavedSample]:
+        for name, field, own in progress.each(self._documents()):
+            yield self._sample(name, field, own)
+
+    def _sample(self, name: str, field: Field, own: Mapping[str, Field]) -> InterleavedSample:
+        stem = name[: -len(_JSON)]
+        stored = replace(field, name="sample", extension="sample.json")
+        try:
+            document = parse_stored_document(self._read(field), self._limits)
+            if len(document.texts) + len(document.images) > ITEMS_MAX:
+                raise FormatError(f"it has over {ITEMS_MAX:,} items")
+            parts = document_parts(document)
+        except FormatError as error:
+            return InterleavedSample(stem, (), stored, problem=error.message)
+        sample_id = document.sample_id or stem
+        others = replace(stored, name="metadata", form=DOCUMENT, extension="metadata.json")
+        text = replace(others, name="text", extension="txt")
+        texts = [
+            ViewItem(position, replace(text, detail=text_detail(number, parts[number])))
+            for number, (position, _) in enumerate(document.texts, 1)
+        ]
+        metadata = replace(others, detail=metadata_detail(sample_id, parts[0]))
+        images = self._placed(document, (stem, sample_id), own)
+        return InterleavedSample(sample_id, [*texts, *images], stored, metadata)
+
+    def _placed(self, document: Document, keys: tuple[str, ...], own: Mapping[str, Field]) -> list[ViewItem]:
+        members = _AnyMember(own, self._all)
+        placed = place_images(document, keys, members)
+        fields = {image.member: self._field(image.member, own) for image in placed if image.member is not None}
+        return self._images.items(placed, fields, [token for _, token in document.images])
+
+    def _field(self, member: str, own: Mapping[str, Field]) -> Field:
+        """The field of a member: that of the same sample if two have its name, else the last one."""
+        return own[member] if member in own else _members(self._shard.sample(self._all[member]))[member]
+
+
+def _members(sample: StoredSample) -> dict[str, Field]:
+    """The fields of a sample by the names of their members."""
+    return {
+        sample.key if field.extension is None else f"{sample.key}.{name}": field
+        for name, field in sample.fields.items()
+    }
+
+
+class _AnyMember(Container[str]):
+    """The names of all members of a tar."""
+
+    def __init__(self, *parts: Container[str]) -> None:
+        self._parts = parts
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in part for part in self._parts)
