@@ -10,6 +10,12 @@ settings.register_profile("touchfs", deadline=None, suppress_health_check=[Healt
 settings.load_profile("touchfs")
 
 
+@pytest.fixture(scope="session")
+def as_root():
+    """For tests that make files of other users, or become another user. None is skipped."""
+    assert os.geteuid() == 0, "this test makes files of other users: run the tests as root"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache_and_state(tmp_path_factory):
     place = tmp_path_factory.mktemp("xdg")

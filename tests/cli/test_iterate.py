@@ -113,7 +113,7 @@ def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text
         (["--resume", "none"], "none: no such file"),
         (["--resume", "damaged"], "damaged: not JSON of a token or state"),
         (["--resume", "damaged", "--epoch", "1"], "leave out --epoch"),
-        (["--source", "windows"], "--source must be samples, segments or merged/PLAN"),
+        (["--source", "windows"], "--source must be samples, segments, interleaved or merged/PLAN"),
         (["--source", "merged/max=no"], "max is 'no'"),
         (["--rank", "2", "--world-size", "2"], "there is no rank 2 of 2"),
     ],

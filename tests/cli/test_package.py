@@ -95,6 +95,7 @@ def test_the_package_lists_its_public_names_and_its_version():
         "pack tar ",
         "reload ",
         "stat ",
+        "status ",
         "umount ",
         "umount a ",
     ],

@@ -15,7 +15,7 @@ from touchfs.store.store import StateStore
 
 ATTACKER = 65534
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="to make files of other users takes root")
+pytestmark = pytest.mark.usefixtures("as_root")
 
 
 @pytest.fixture
