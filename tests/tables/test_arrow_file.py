@@ -149,7 +149,6 @@ def test_what_is_left_out_is_not_read(tmp_path, form):
     assert file.read_values(0, (0, 1)) == ["a", None, None]
     assert file.read_values(0, (1,)) == [1, 2, 3]
     assert sum(length for _, length in source.ranges) < 200_000
-    assert file.has_values([(0, 0), (2,)]) and not file.has_values([(0,), (1,), (2,)])
     assert file.json_rows(0, 1, [(0,), (1,), (2,)]) == [b"{}\n"]
 
 

@@ -208,8 +208,6 @@ def test_columns_are_left_out() -> None:
     assert found.column("image").to_pylist() == expected
     everything = [(number,) for number in range(TABLE.num_columns)]
     assert len(file.read(3, 4, everything)) == 4 and file.json_rows(98, 9, everything) == [b"{}\n"] * 2
-    assert file.has_values(left_out) and not file.has_values(everything)
-    assert not file.has_values([(4, 0), (4, 1), *everything[:4], *everything[5:]])
 
 
 def test_batches_values_and_integers() -> None:

@@ -49,7 +49,7 @@ class ItemPiece(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return f"path '{self.path}'" if self.member is None else f"member '{self.member}'"
 
 

@@ -1,4 +1,4 @@
-"""What becomes of rows whose images could not be read, when they are written.
+"""Policies for rows whose images could not be read, when they are written.
 
 Source: nemo_curator/stages/interleaved/io/writers/base.py of NeMo Curator 1.4.
 """

@@ -132,10 +132,6 @@ class ArrowFile:
                 made = json_values(part)
             yield made
 
-    def has_values(self, left_out: Collection[Path]) -> bool:
-        """True if rows have anything else than the cells at some paths."""
-        return bool(wanted_columns(self.ipc.schema, frozenset(left_out)))
-
     def json_rows(self, first: int, count: int, left_out: Collection[Path] = ()) -> list[bytes]:
         """The rows from `first` on as JSON lines, without the cells at some paths; fewer at the end."""
         texts: list[bytes] = []

@@ -50,7 +50,7 @@ class Rating(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found. `advice` says what to do, and is empty if nothing is to be done."""
+    """The result of a check. `advice` says what to do, and is empty if nothing is to be done."""
 
     rating: Rating
     subject: str

@@ -20,7 +20,7 @@ _USUAL_SIZE, _SIZE_MAX = 256, 1 << 24
 
 
 class PageType(IntEnum):
-    """What a page has."""
+    """The types of pages."""
 
     DATA = 0
     INDEX = 1

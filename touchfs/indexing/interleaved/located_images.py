@@ -38,7 +38,7 @@ class LocatedImages:
         return ViewItem(position, Field(name, self._source, 0, 0, LOCATED, extension, detail=detail))
 
     def _detail(self, text: str) -> bytes | None:
-        """The detail of an image: its size, unless only reading it tells, and its file; None without a path.
+        """The detail of an image: its file, and its size if the locator says it; None without a path.
 
         Raises FormatError, SourceError or NotFoundError if it certainly cannot be read.
         """

@@ -1,4 +1,4 @@
-"""Whether a tar looks as if it had interleaved samples: by the JSON of its first samples, which its catalog finds."""
+"""Look whether a tar has interleaved samples: at the JSON of its first samples, which its catalog finds."""
 
 from __future__ import annotations
 

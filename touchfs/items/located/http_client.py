@@ -1,6 +1,6 @@
 """HTTP clients of fsspec that stay below a location.
 
-aiohttp follows redirects, and sends headers that the user gave for one host to the next one. It tells a trace before it
+aiohttp follows redirects, and sends headers that the user gave for one host to the next one. It calls a trace before it
 follows one, and a trace may refuse. A trace also sees a reply's header before the body is read.
 """
 

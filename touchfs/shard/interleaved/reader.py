@@ -1,4 +1,4 @@
-"""What readers of interleaved samples have in common: files, partitions, batches of limited size, and cursors.
+"""The base of both readers of interleaved samples: files, partitions, batches of limited size, and cursors.
 
 Without `max_batch_bytes`, a partition is one batch. With it, samples are read as they are needed, and a batch has as
 many as fit; what is in memory is about one batch and one piece of a file.

@@ -15,16 +15,13 @@ from numpy.typing import NDArray
 
 from touchfs.catalog.row_keys import RowKeys
 from touchfs.extent import Extent, drive
-from touchfs.form.arrays import Npy
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
 from touchfs.form.tables.asset import Asset
 from touchfs.form.tables.packed import PackedCell, packed_detail
-from touchfs.form.tables.whole_column import NumberColumn, ValueColumn
 from touchfs.format import magic
-from touchfs.format.arrow.batch import BatchLayout
 from touchfs.format.arrow.cells import IN_FILE, Cells, cells
-from touchfs.format.arrow.column import column_parts, numbers_of
+from touchfs.format.arrow.column import column_parts
 from touchfs.progress import reached
 from touchfs.shard.options import Options
 from touchfs.shard.single import open_source
@@ -44,6 +41,7 @@ from touchfs.shard.tables.rows import (
     WholeColumn,
 )
 from touchfs.shard.tables.videos_beside import with_videos
+from touchfs.shard.tables.whole_columns import whole_columns
 from touchfs.source.fingerprint import Files
 from touchfs.tables.arrow_file import open_arrow
 
@@ -103,29 +101,12 @@ class ArrowShard(TableRows):
         return RowBatch(first, layout.rows, columns, keys, problems)
 
     def whole_columns(self) -> list[WholeColumn]:
-        """See `TableRows.whole_columns`: arrays, and all that is in the JSON of rows."""
-        fields = self._table.ipc.schema.fields
-        naming = Naming([field.name for field in fields], is_nested=True)
+        """See `TableRows.whole_columns`."""
         layouts = [self._table.layout(number) for number in range(self._table.batches)]
-        out = [column.path for column in self._columns if numbers_of([fields[column.path[0]]]) is None]
-        found = []
-        for number, field in enumerate(fields):
-            form, extension = self._numbers(number, layouts), "npy"
-            others = [(other,) for other in range(len(fields)) if other != number]
-            if form is None and self._table.has_values([*out, *others]):
-                form, extension = ValueColumn(number, tuple(path for path in out if path[0] == number)), "jsonl"
-            if form is not None:
-                name = naming.ending(number, extension).removeprefix(b"/")
-                found.append(WholeColumn(field.name, name, self._name, form))
-        return found
-
-    def _numbers(self, number: int, layouts: Sequence[BatchLayout]) -> Form | None:
-        """The form of a column of numbers without nulls; None for others."""
-        numbers = numbers_of([self._table.ipc.schema.fields[number]])
-        if numbers is None or column_parts(layouts, (number,)) is None:
-            return None
-        dtype, shape = numbers
-        return NumberColumn((number,), len(self), Npy(dtype.str, shape))
+        schema = self._table.ipc.schema
+        return whole_columns(
+            schema, self._columns, self._name, len(self), lambda number: column_parts(layouts, (number,)) is None
+        )
 
     def _files(
         self, place: int, number: int, found: Cells, first: int, problems: list[tuple[int, str]], *, full: bool

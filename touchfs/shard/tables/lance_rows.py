@@ -10,19 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.row_keys import RowKeys
 from touchfs.extent import Memory, drive
-from touchfs.form.arrays import Npy
 from touchfs.form.base import Form
 from touchfs.form.tables.asset import Asset
 from touchfs.form.tables.lance import LanceCell, LanceRow
-from touchfs.form.tables.whole_column import NumberColumn, ValueColumn
 from touchfs.format import magic
-from touchfs.format.arrow.column import numbers_of
 from touchfs.format.arrow.file import parse_arrow
 from touchfs.format.cache_metadata import METADATA_FILE, LanceMetadata
 from touchfs.progress import reached
@@ -43,6 +41,7 @@ from touchfs.shard.tables.rows import (
     WholeColumn,
 )
 from touchfs.shard.tables.videos_beside import with_videos
+from touchfs.shard.tables.whole_columns import whole_columns
 from touchfs.source.fingerprint import Files
 from touchfs.tables.field_paths import wanted_columns
 from touchfs.tables.lance.apart import LanceApart
@@ -119,28 +118,9 @@ class LanceRowsShard(TableRows):
         return RowBatch(first, count, columns, keys, problems)
 
     def whole_columns(self) -> list[WholeColumn]:
-        """See `TableRows.whole_columns`: numbers without nulls, and all that is in the JSON of rows."""
-        fields = self._schema.fields
-        naming = Naming([field.name for field in fields], is_nested=True)
-        out = [column.path for column in self._columns if numbers_of([fields[column.path[0]]]) is None]
-        found = []
-        for number, field in enumerate(fields):
-            form, extension = self._numbers(number), "npy"
-            others = [(other,) for other in range(len(fields)) if other != number]
-            if form is None and wanted_columns(self._schema, frozenset([*out, *others])):
-                form, extension = ValueColumn(number, tuple(path for path in out if path[0] == number)), "jsonl"
-            if form is not None:
-                name = naming.ending(number, extension).removeprefix(b"/")
-                found.append(WholeColumn(field.name, name, self._manifest, form))
-        return found
-
-    def _numbers(self, number: int) -> Form | None:
-        """The form of a column of numbers without nulls; None for others."""
-        numbers = numbers_of([self._schema.fields[number]])
-        if numbers is None or self._lance.call("has_nulls", number):
-            return None
-        dtype, shape = numbers
-        return NumberColumn((number,), self._rows, Npy(dtype.str, shape))
+        """See `TableRows.whole_columns`."""
+        has_nulls = partial(self._lance.call, "has_nulls")
+        return whole_columns(self._schema, self._columns, self._manifest, self._rows, has_nulls)
 
     def _cell_files(
         self, place: int, column: CellColumn, first: int, count: int, problems: list[tuple[int, str]], *, full: bool

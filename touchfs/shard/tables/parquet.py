@@ -22,7 +22,6 @@ from touchfs.form.plain import BYTES
 from touchfs.form.tables.asset import Asset
 from touchfs.form.tables.parquet_cell import ParquetCell
 from touchfs.form.tables.parquet_list import ParquetList
-from touchfs.form.tables.whole_column import NumberColumn, ValueColumn
 from touchfs.format import magic
 from touchfs.format.arrow.column import numbers_of
 from touchfs.progress import reached
@@ -44,6 +43,7 @@ from touchfs.shard.tables.rows import (
     WholeColumn,
 )
 from touchfs.shard.tables.videos_beside import with_videos
+from touchfs.shard.tables.whole_columns import whole_columns
 from touchfs.source.fingerprint import Files
 from touchfs.tables.parquet.open_file import open_parquet
 
@@ -102,28 +102,11 @@ class ParquetShard(TableRows):
         return RowBatch(first, rows, columns, keys, problems)
 
     def whole_columns(self) -> list[WholeColumn]:
-        """See `TableRows.whole_columns`: numbers without nulls, and all that is in the JSON of rows."""
-        fields = self._table.ipc_schema.fields
-        naming = Naming([field.name for field in fields], is_nested=True)
-        out = [column.path for column in self._columns if not self._is_list(column)]
-        found = []
-        for number, field in enumerate(fields):
-            form, extension = self._numbers(number), "npy"
-            others = [(other,) for other in range(len(fields)) if other != number]
-            if form is None and self._table.has_values([*out, *others]):
-                form, extension = ValueColumn(number, tuple(path for path in out if path[0] == number)), "jsonl"
-            if form is not None:
-                name = naming.ending(number, extension).removeprefix(b"/")
-                found.append(WholeColumn(field.name, name, self._name, form))
-        return found
+        """See `TableRows.whole_columns`. The footer says which columns have nulls."""
+        return whole_columns(self._table.ipc_schema, self._columns, self._name, len(self), self._may_have_nulls)
 
-    def _numbers(self, number: int) -> Form | None:
-        """The form of a column of numbers without nulls, by the footer; None for others."""
-        numbers = numbers_of([self._table.ipc_schema.fields[number]])
-        if numbers is None or any(self._table.nulls((number,), batch) != 0 for batch in range(self._table.batches)):
-            return None
-        dtype, shape = numbers
-        return NumberColumn((number,), len(self), Npy(dtype.str, shape))
+    def _may_have_nulls(self, number: int) -> bool:
+        return any(self._table.nulls((number,), batch) != 0 for batch in range(self._table.batches))
 
     def _is_list(self, column: CellColumn) -> bool:
         return numbers_of([self._table.ipc_schema.fields[column.path[0]]]) is not None

@@ -16,7 +16,7 @@ from touchfs.format.arrow.schema import IpcSchema
 from touchfs.format.parquet.cell_ranges import CellRanges
 from touchfs.format.parquet.footer import ParquetFooter, parse_parquet
 from touchfs.limits import Limits
-from touchfs.tables.field_paths import Path, below, build_path, wanted_columns
+from touchfs.tables.field_paths import Path, below, build_path
 from touchfs.tables.json_values import json_values, row_lines
 from touchfs.tables.open_files import OpenTableFiles
 from touchfs.tables.parquet.chunk_pages import ParquetPages
@@ -217,10 +217,6 @@ class OpenParquet:
                 self._columns.check([values])
                 made = json_values(values)
             yield made
-
-    def has_values(self, left_out: Collection[Path]) -> bool:
-        """True if rows have anything else than the cells at some paths."""
-        return bool(wanted_columns(self.ipc_schema, frozenset(left_out)))
 
     def json_rows(self, first: int, count: int, left_out: Collection[Path] = ()) -> list[bytes]:
         """The rows from `first` on as JSON lines, without the cells at some paths; fewer at the end of the file."""
