@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, BinaryIO
 
 from touchfs.errors import NotFoundError, SourceError
+from touchfs.posix.paths import is_url
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.local_store import LocalStore
 from touchfs.source.store import FileType, Status, Store, StoredEntry, StoredFile
@@ -15,7 +18,14 @@ _LOCAL = LocalStore()
 
 def store_of(path: str) -> Store:
     """The store that a path is in. The only place that decides which kind that is."""
-    return _LOCAL
+    return _remote() if is_url(path) else _LOCAL
+
+
+@cache
+def _remote() -> Store:
+    from touchfs.source.remote.store import RemoteStore  # most commands need none
+
+    return RemoteStore()
 
 
 class _AllData:
@@ -46,7 +56,8 @@ DATA: Store = _AllData()
 
 
 class Look(_AllData):
-    """One look at data: each directory is listed once and each path asked for once, and the answers are kept.
+    """One look at data: each directory is listed once and each path asked for once, and the answers are kept. What is
+    in a directory whose listing has its status is not asked for.
 
     Opening a dataset asks several times, for several purposes, about the same thousands of paths. Several threads may
     share a look. Errors are not kept.
@@ -55,16 +66,25 @@ class Look(_AllData):
     def __init__(self) -> None:
         self._listed: dict[str, Sequence[StoredEntry]] = {}
         self._found: dict[str, Status] = {}
+        # Directories whose listings have the status of all that is in them.
+        self._answered: set[str] = set()
 
     def list(self, directory: str) -> Sequence[StoredEntry]:
         """See `Store.list`."""
         if (entries := self._listed.get(directory)) is None:
             entries = self._listed[directory] = super().list(directory)
+            if entries and entries[0].status is not None:
+                self._answered.add(directory.rstrip("/"))
+                for entry in entries:
+                    if entry.status is not None:
+                        self._found[os.path.join(directory, entry.name)] = entry.status
         return entries
 
     def stat(self, path: str) -> Status:
         """See `Store.stat`."""
         if (found := self._found.get(path)) is None:
+            if os.path.dirname(path) in self._answered:
+                raise NotFoundError("no such file or directory", path=path)
             found = self._found[path] = super().stat(path)
         return found
 

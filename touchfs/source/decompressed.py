@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 from touchfs.errors import ChangedError, FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
 from touchfs.extent import Buffer
 from touchfs.names import hex_digest
+from touchfs.posix.paths import absolute, resolved
 from touchfs.posix.trust import open_trusted_unique
 from touchfs.progress import Progress
 from touchfs.source.data import DATA
@@ -203,7 +204,7 @@ def decompressed(path: str, fingerprint: Fingerprint, progress: Progress = lambd
 
 def scratch_name(path: str, fingerprint: Fingerprint) -> str:
     """Return the name in the scratch store of the decompressed form of a file."""
-    text = f"{os.path.realpath(path)}\0{fingerprint.hashed}"
+    text = f"{resolved(path)}\0{fingerprint.hashed}"
     return hex_digest(text.encode(errors="surrogateescape"))
 
 
@@ -220,7 +221,7 @@ class DecompressedFile(LocalFile):
     @property
     def identity(self) -> str | None:
         """That of the compressed file: its decompressed form may be evicted and made again."""
-        return f"{os.path.abspath(self._compressed)}\0{self._compressed_fingerprint.hashed}"
+        return f"{absolute(self._compressed)}\0{self._compressed_fingerprint.hashed}"
 
     def open(self) -> None:
         """Open and verify now. Raises ChangedError if the compressed file changed, and SourceError."""

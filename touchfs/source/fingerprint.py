@@ -12,12 +12,14 @@ from typing import Any
 class Fingerprint:
     """Identifies a version of a file among later ones of the same name: size in bytes, mtime and inode.
 
-    `inode` is None if only a directory listing was stored.
+    `inode` is None if only a directory listing was stored. A file of another store has no inode; if the store has
+    etags, it has one instead of an mtime.
     """
 
     size: int
     mtime_ns: int
     inode: int | None = None
+    etag: str | None = None
 
     @classmethod
     def of(cls, stat: os.stat_result) -> Fingerprint:
@@ -30,21 +32,26 @@ class Fingerprint:
             found.size == self.size
             and found.mtime_ns == self.mtime_ns
             and (self.inode is None or found.inode == self.inode)
+            and found.etag == self.etag
         )
 
     @property
     def hashed(self) -> str:
         """The text that is hashed for ids of shards and for names in the scratch store, so it never changes."""
-        return f"{self.size}\0{self.mtime_ns}\0{self.inode}"
+        text = f"{self.size}\0{self.mtime_ns}\0{self.inode}"
+        return text if self.etag is None else f"{text}\0{self.etag}"
 
 
 # The fingerprints of a shard's files, by name.
 Files = Mapping[str, Fingerprint]
 
 
-def build_files(files: Files) -> dict[str, dict[str, int | None]]:
+def build_files(files: Files) -> dict[str, dict[str, int | str | None]]:
     """The JSON of fingerprints by name, as catalogs and dataset files have it."""
-    return {name: {"size": f.size, "mtime_ns": f.mtime_ns, "inode": f.inode} for name, f in files.items()}
+    return {
+        name: {"size": f.size, "mtime_ns": f.mtime_ns, "inode": f.inode} | ({} if f.etag is None else {"etag": f.etag})
+        for name, f in files.items()
+    }
 
 
 def parse_files(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, Fingerprint]:

@@ -26,13 +26,12 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from touchfs.errors import ChangedError, NotFoundError, SourceError, os_error
 from touchfs.extent import Buffer
 from touchfs.posix.links import open_data
 from touchfs.posix.mounts import mounts
 from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.reused_buffer import ReusedBuffer
 from touchfs.source.store import StoredFile
 
 VERIFY_SECONDS = 1.0
@@ -123,6 +122,7 @@ class _Pool:
 
 
 _pool = _Pool()
+_reused = ReusedBuffer()
 
 
 class LocalFile:
@@ -208,7 +208,7 @@ class LocalFile:
         if descriptor is None or monotonic() >= self._verify_at:
             return None
         # A bytearray is zeroed first: for 128 KiB that takes a sixth of the whole read, for 1 MiB two fifths.
-        buffer = bytearray(length) if length < UNZEROED_SIZE else np.empty(length, np.uint8).data
+        buffer = bytearray(length) if length < UNZEROED_SIZE else _reused.view(length)
         try:
             count = os.preadv(descriptor.number, (buffer,), offset, self._nowait)
         except OSError as error:

@@ -24,6 +24,7 @@ class _Entry:
     """An entry of a local directory. A link that cannot be followed has no type."""
 
     __slots__ = ("_entry", "name")
+    status = None
 
     def __init__(self, entry: os.DirEntry[str]) -> None:
         self._entry = entry

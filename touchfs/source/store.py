@@ -40,6 +40,11 @@ class StoredEntry(Protocol):
         """The name without the directory."""
         ...
 
+    @property
+    def status(self) -> Status | None:
+        """The status, if the listing has it as `Store.stat` would; then all entries have one."""
+        ...
+
     def is_file(self) -> bool:
         """True if it is a regular file."""
         ...

@@ -34,6 +34,7 @@ import platformdirs
 from touchfs.errors import SourceError, UntrustedError, UsageError
 from touchfs.extent import Buffer
 from touchfs.posix.trust import open_trusted_unique
+from touchfs.source.counts import count
 from touchfs.source.scratch.behind import BEHIND
 from touchfs.source.scratch.space import Space, converted_errors
 
@@ -128,7 +129,9 @@ class Scratch:
             if (file := self.find(name)) is None:
                 with self._space.unfinished_file(name + _FILE) as descriptor:
                     if (file := self.find(name)) is None:  # another process may have made it since the last look
-                        file = self._write(descriptor, name, pieces, at_least)
+                        count("scratch_misses")
+                        return self._write(descriptor, name, pieces, at_least)
+            count("scratch_hits")
             return file
 
     def kept(self, name: str) -> bytes | None:
@@ -165,10 +168,13 @@ class Scratch:
             descriptor = None
             with suppress(SourceError), converted_errors(self.directory):
                 if (value := self.kept(name)) is not None:
+                    count("scratch_hits")
                     return value
                 descriptor = stack.enter_context(self._space.unfinished_file(name + _VALUE))
                 if (value := self.kept(name)) is not None:
+                    count("scratch_hits")
                     return value
+            count("scratch_misses")
             made = make()
             if descriptor is not None:
                 lock = stack.pop_all()

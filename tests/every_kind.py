@@ -1,0 +1,80 @@
+"""A dataset of every kind of shard, each in a directory of its own, written by those whose formats they are."""
+
+import gzip
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from arrow_tables import pictures, write_arrow, write_cache
+from interleaved_tars import make_wds_tar, mint_sample
+from lance_frames import frames_of, write_frames
+from megatron import tokens, write_prefix
+from tars import write_tar
+from touchnet import write_speech
+
+from touchfs.indexing import open_dataset
+from touchfs.limits import Limits
+from touchfs.shard.options import INTERLEAVED, Options
+from touchfs.tree.tree import Tree
+
+TOUCHFS = Path(sys.executable).with_name("touchfs")
+SPEECH = Path(__file__).parent / "data" / "speech"
+OPTIONS = {
+    "kaldi": Options(limits=Limits(audio_root=str(SPEECH / "wav"))),
+    "interleaved": Options(kind=INTERLEAVED),
+}
+LINES = b"".join(b'{"id": "line-%d", "text": "words %d"}\n' % (i, i) for i in range(40))
+
+
+def write_every_kind(place: Path) -> list[str]:
+    """The names of the directories, in `place`. Of `kaldi`, the audio is in the directory itself."""
+    chooser = random.Random(7)
+    sizes = {"txt": 9, "bin": 5000}
+    samples = {f"s{i:02}.{end}": chooser.randbytes(size) for i in range(20) for end, size in sizes.items()}
+    write_speech(place / "touch", [({"key": f"u{i}", "sample_rate": 8000}, chooser.randbytes(4000)) for i in range(5)])
+    write_prefix(place / "megatron" / "text", 4, [tokens(*range(i)) for i in range(1, 30)])
+    (place / "tar").mkdir()
+    write_tar(place / "tar" / "a.tar", samples)
+    make_wds_tar(place / "tar.gz" / "a.tar.gz", samples.items())
+    (place / "jsonl").mkdir()
+    (place / "jsonl" / "a.jsonl").write_bytes(LINES)
+    (place / "jsonl.gz").mkdir()
+    (place / "jsonl.gz" / "a.jsonl.gz").write_bytes(gzip.compress(LINES))
+    (place / "arrow").mkdir()
+    write_arrow(place / "arrow" / "a.arrow", pictures())
+    write_arrow(place / "arrow" / "b.arrow", pictures(), "stream")
+    (place / "parquet").mkdir()
+    pq.write_table(pictures(), place / "parquet" / "a.parquet")
+    write_cache(place / "cache", [pictures(), pictures()])
+    make_wds_tar(place / "interleaved" / "a.tar", [mint_sample(number) for number in range(3)])
+    wavs = sorted((SPEECH / "wav").iterdir())
+    write_tar(place / "segments" / "talks.tar", {path.name: path.read_bytes() for path in wavs})
+    (place / "segments" / "segments").write_text("".join(f"{path.stem}-a {path.stem} 0.1 0.3\n" for path in wavs))
+    (place / "kaldi").mkdir()
+    (place / "kaldi" / "wav.scp").write_text("".join(f"{path.stem} {path.name}\n" for path in wavs))
+    run = [TOUCHFS, "pack", "shar", SPEECH / "speech.jsonl", place / "shar", "--num-utt-per-shard", "6"]
+    subprocess.run(run, check=True, capture_output=True)
+    write_frames(place / "lance.lance", frames_of())
+    return sorted(path.name for path in place.iterdir())
+
+
+def files_of(source: str | Path) -> tuple[dict[str, bytes], list[str]]:
+    """All files below `shards`, and the reports of the shards. The name of a source says how it is opened."""
+    options = OPTIONS.get(os.path.basename(source), Options())
+    dataset = open_dataset(str(source), options=options)
+    tree, files = Tree(dataset, range(1, len(dataset.shards) + 1)), {}
+
+    def add(directory: int, above: str) -> None:
+        for name, entry, _ in tree.entries(directory):
+            if entry.is_directory:
+                add(entry.inode, f"{above}{name.decode()}/")
+            else:
+                content = tree.content(entry.inode)
+                files[above + name.decode()] = bytes(content.read(0, content.size))
+
+    for view in ("shards", "interleaved") if options.kind == INTERLEAVED else ("shards",):
+        add(tree.resolve(view).inode, f"{view}/")
+    return files, [shard.report for shard in dataset.shards]

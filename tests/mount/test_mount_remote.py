@@ -1,0 +1,173 @@
+"""Mounts and commands whose source is a URL, of a real S3 server and a web server."""
+
+import errno
+import os
+import signal
+import subprocess
+import tarfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from every_kind import files_of, write_every_kind
+from mounts import is_mounted, runs, touchfs, wait_until
+from range_server import range_server
+from s3_server import SECRET, s3_server, upload
+from tars import write_tar
+
+SIGNATURE = "planted-signature-of-the-url"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("kinds")
+    write_every_kind(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def s3(place):
+    with pytest.MonkeyPatch.context() as patch, s3_server(patch) as client:
+        upload(client, place, "data/set")
+        yield client
+
+
+@pytest.fixture
+def server():
+    with range_server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _scratch(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+
+
+def tar_of(tmp_path, members):
+    return write_tar(tmp_path / "made.tar", members).read_bytes()
+
+
+def errno_of(path):
+    with pytest.raises(OSError) as caught:
+        path.read_bytes()
+    return errno.errorcode[caught.value.errno]
+
+
+def files_below(directory):
+    found = {}
+    for above, _, names in os.walk(directory):
+        for name in names:
+            with open(os.path.join(above, name), "rb") as file:
+                found[os.path.relpath(os.path.join(above, name), directory)] = file.read()
+    return found
+
+
+def test_a_mount_shows_the_same_as_the_disk_has(mount, place, s3):
+    mounted = mount("s3://data/set", "--workers", 2)
+    wait_until(lambda: not list(mounted.path.glob("shards/*/PREPARING.txt")))
+    expected, _ = files_of(place)
+    found = {f"shards/{name}": data for name, data in files_below(mounted.path / "shards").items()}
+    assert b"local directory only" in found.pop("shards/lance/ERROR.txt")
+    assert len(found) > 200
+    assert found == {name: data for name, data in expected.items() if not name.startswith("shards/lance/")}
+
+
+def test_the_commands(place, s3, tmp_path):
+    source = "s3://data/set/tar"
+    done = touchfs("index", source)
+    assert (done.returncode, done.stdout.splitlines()) == (0, [f"{source}: 1 shard, 20 samples; 1 indexed now"]), done
+    assert "samples:        20" in touchfs("info", source).stdout
+    assert len(touchfs("ls", f"{source}:shards/a").stdout.splitlines()) == 40
+    with tarfile.open(place / "tar" / "a.tar") as tar:
+        expected = tar.extractfile("s01.bin").read()
+    assert touchfs("cp", f"{source}:shards/a/s01.bin", tmp_path / "copy").returncode == 0
+    assert (tmp_path / "copy").read_bytes() == expected
+    done = touchfs("iterate", "s3://data/set/jsonl", "--shuffle", 1)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 40
+
+
+def test_iterators_go_over_a_url(mount, s3):
+    mounted = mount("s3://data/set/jsonl")
+    iterator = mounted.path / ".touchfs" / "iterators" / "train"
+    iterator.mkdir()
+    taken = [(iterator / "next").read_text() for _ in range(40)]
+    assert len(set(taken)) == 40
+    done = touchfs("iterator", "list", "s3://data/set/jsonl")
+    assert "train" in done.stdout, done.stderr
+
+
+def test_a_reload_sees_what_is_new_and_a_changed_shard_is_stale_before(mount, server, tmp_path):
+    """No byte of the new version is served before the reload, also not of a part that was never read."""
+    before = {"s0.bin": b"a" * 3_000_000, "s1.bin": b"b" * 100}
+    server.put("/set/one.tar", tar_of(tmp_path, before))
+    mounted = mount(f"{server.url}/set/", "--revalidate", 0)
+    shards = mounted.path / "shards"
+    with open(shards / "one" / "s0.bin", "rb", 0) as opened:
+        assert opened.read(1000) == b"a" * 1000
+        server.put("/set/one.tar", tar_of(tmp_path, {name: data.swapcase() for name, data in before.items()}), '"2"')
+        server.put("/set/two.tar", tar_of(tmp_path, {"t.txt": b"two"}))
+        assert errno_of(shards / "one" / "s1.bin") == "ESTALE"
+        with pytest.raises(OSError, match="Stale"):
+            os.pread(opened.fileno(), 1000, 2_900_000)
+        assert touchfs("reload", mounted.path).returncode == 0
+        assert (shards / "two" / "t.txt").read_bytes() == b"two"
+        assert (shards / "one" / "s0.bin").read_bytes() == b"A" * 3_000_000
+
+
+def test_a_store_that_does_not_answer(mount, server, tmp_path):
+    """Its reads fail in time, those of data that is here succeed, and the mount ends at once."""
+    for name in ("silent", "here"):
+        server.put(f"/set/{name}.tar", tar_of(tmp_path, {"s.bin": bytes(9_000_000), "t.bin": b"x" * 9_000_000}))
+    mounted = mount(f"{server.url}/set/", "--timeout", 2, "--revalidate", 1000)
+    here, silent = (mounted.path / "shards" / name for name in ("here", "silent"))
+    assert (here / "t.bin").read_bytes() == b"x" * 9_000_000
+    goes_on = threading.Event()
+    server.fault = lambda: goes_on.wait(60) and None
+    try:
+        assert errno_of(silent / "t.bin") == "ETIMEDOUT"
+        os.posix_fadvise(descriptor := os.open(here / "t.bin", os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
+        assert os.read(descriptor, 100) == b"x" * 100
+        os.close(descriptor)
+        with subprocess.Popen(
+            ["cat", silent / "s.bin"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as reader:
+            everyone = mounted.processes()
+            begun = time.monotonic()
+            os.kill(mounted.pid, signal.SIGTERM)
+            wait_until(lambda: not is_mounted(mounted.path) and not any(map(runs, everyone)))
+            assert time.monotonic() - begun < 20  # not the time that a store is given
+            reader.wait()
+    finally:
+        goes_on.set()
+
+
+def test_secrets_are_nowhere(mount, server, s3, place, tmp_path, monkeypatch):
+    """Neither the key of a store nor the signature of a URL, while it works and when it fails."""
+    for name in ("cache", "state"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
+    server.put("/set/a.tar", (place / "tar" / "a.tar").read_bytes())
+    url = f"{server.url}/set/a.tar"
+    signed = mount(f"{url}?X-Signature={SIGNATURE}", "--revalidate", 0)
+    stored = mount("s3://data/set/jsonl", name="stored")
+    seen = [touchfs("status", each.path).stdout for each in (signed, stored)]
+    seen += [Path(f"/proc/{pid}/cmdline").read_text() for each in (signed, stored) for pid in each.processes()]
+    for each in (signed, stored):
+        iterator = each.path / ".touchfs" / "iterators" / "train"
+        iterator.mkdir()
+        (iterator / "next").read_bytes()
+        seen.append((iterator / "token").read_text())
+        assert files_below(each.path / "shards")
+    del server.files["/set/a.tar"]
+    assert errno_of(signed.path / "shards" / "a" / "s01.bin") in ("ENOENT", "ESTALE")
+    seen += [(each.path / ".touchfs" / name).read_text() for each in (signed, stored) for name in ("info", "errors")]
+    assert "a.tar" in seen[-3], "the error is recorded"
+    done = touchfs("info", f"{url}?X-Signature={SIGNATURE}")
+    assert (done.returncode, done.stdout) == (1, "")
+    seen += [done.stderr, Path("/proc/self/mountinfo").read_text()]
+    kept = [path for name in ("cache", "state", "scratch") for path in (tmp_path / name).rglob("*")]
+    assert len(kept) > 8
+    seen += [str(path) for path in kept]
+    seen += [path.read_bytes().decode(errors="replace") for path in kept if path.is_file()]
+    assert [text for text in seen if SIGNATURE in text or SECRET in text] == []

@@ -1,0 +1,134 @@
+"""An HTTP server of files in memory, on loopback: ranges, etags and conditions as in RFC 9110, and faults on demand."""
+
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+RANGE = re.compile(r"bytes=(\d+)-(\d+)")
+# Each of them is over after some attempts: whoever tries again gets the right bytes.
+FAULTS = ("late", "reset", "cut", "500", "503", "429", "other range", "garbage range")
+
+
+class RangeServer(ThreadingHTTPServer):
+    """`files` has bytes and etag by path; an empty etag is not sent. `fault` chooses one for each ranged request."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files: dict[str, tuple[bytes, str]] = {}
+        self.fault: Callable[[], str | None] = lambda: None
+        self.knows_ranges = True
+        self.types: dict[str, str] = {}
+        self.ranges: list[tuple[str, int, int]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def put(self, path: str, data: bytes, etag: str = '"1"') -> str:
+        """Its URL."""
+        self.files[path] = (data, etag)
+        return self.url + path
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that goes away is not our concern."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: RangeServer
+
+    def log_message(self, format: str, *arguments: object) -> None: ...
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def _answer(self, with_body: bool) -> None:
+        found = self.server.files.get(self.path.partition("?")[0])
+        if found is None:
+            names = {name.removeprefix(self.path) for name in self.server.files if name.startswith(self.path)}
+            if not names:
+                self._send(404, b"", with_body)
+                return
+            if not self.path.endswith("/"):
+                self._send(301, b"", with_body, {"Location": self.path + "/"})
+                return
+            # As Apache's: with links that sort it, to the directory above, and to subdirectories.
+            links = ["?C=N;O=D", self.path.rpartition("/")[0].rpartition("/")[0] + "/"]
+            links += sorted({first + slash for first, slash, _ in (name.partition("/") for name in names)})
+            page = "".join(f'<a href="{link}">{link}</a>' for link in links).encode()
+            self._send(200, page, with_body, {"Content-Type": "text/html"})
+            return
+        data, etag = found
+        if self.headers.get("If-Match", etag) != etag:
+            self._send(412, b"", with_body)
+            return
+        asked = RANGE.fullmatch(self.headers.get("Range", ""))
+        if asked is None or not self.server.knows_ranges:
+            kind = {"Content-Type": self.server.types.get(self.path, "application/octet-stream")}
+            self._send(200, data, with_body, {"ETag": etag, "Accept-Ranges": "bytes"} | kind)
+            return
+        start, stop = int(asked[1]), min(int(asked[2]) + 1, len(data))
+        self.server.ranges.append((self.path, start, stop))
+        fault = self.server.fault()
+        sent, said = data[start:stop], f"bytes {start}-{stop - 1}/{len(data)}"
+        if fault is not None and fault.isdigit():
+            self._send(int(fault), b"try again", with_body)
+            return
+        if fault == "late":
+            time.sleep(0.05)
+        elif fault == "reset":
+            self.close_connection = True
+            self.connection.shutdown(2)
+            return
+        elif fault == "other range":
+            sent, said = data[: stop - start], f"bytes 0-{stop - start - 1}/{len(data)}" if start else "bytes 1-2/3"
+        elif fault == "garbage range":
+            said = "bytes */*"
+        headers = {"ETag": etag, "Content-Range": said}
+        if fault == "cut":
+            self.close_connection = True
+            self._send(206, sent[: len(sent) // 2], with_body, headers, length=len(sent))
+            return
+        self._send(206, sent, with_body, headers)
+
+    def _send(self, status, data, with_body, headers=None, length=None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            if value:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data) if length is None else length))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(data)
+
+
+@contextmanager
+def range_server() -> Iterator[RangeServer]:
+    with RangeServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def some_faults(seed: int, share: float) -> Callable[[], str | None]:
+    """A fault for this share of the requests."""
+    chooser, lock = random.Random(seed), threading.Lock()
+
+    def choose() -> str | None:
+        with lock:
+            return chooser.choice(FAULTS) if chooser.random() < share else None
+
+    return choose

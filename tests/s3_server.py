@@ -1,0 +1,37 @@
+"""Moto's S3 server on loopback: the real client is sent to it by the environment."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import s3fs
+from moto.server import ThreadedMotoServer
+
+SECRET = "planted-secret-of-the-store"
+
+
+@contextmanager
+def s3_server(patch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
+    """A client of a new server with the bucket `data`."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    patch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    try:
+        client = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
+        client.mkdir("data")
+        yield client
+    finally:
+        server.stop()
+
+
+def upload(client: s3fs.S3FileSystem, directory: Path, target: str) -> None:
+    """Put all files below a directory there, under their relative names."""
+    for path in directory.rglob("*"):
+        if path.is_file():
+            client.pipe(f"{target}/{path.relative_to(directory)}", path.read_bytes())

@@ -1,0 +1,165 @@
+"""What data of another store may name, and what the options of stores may hold."""
+
+import json
+import os
+import sys
+
+import pytest
+from range_server import range_server
+from tars import write_tar
+from touchnet import write_speech
+
+from touchfs.cli.remote_options import remote_options
+from touchfs.errors import LocationError, MissingExtraError, UsageError
+from touchfs.indexing import open_dataset
+from touchfs.posix.paths import absolute, keep_query, shown, with_query
+from touchfs.shard.find import find_shards
+from touchfs.source.data import DATA
+from touchfs.source.remote.clients import reason_of
+from touchfs.source.remote.options import StorageOptions, parse_option
+
+ELSEWHERE = (
+    "http://169.254.169.254/latest/meta-data",
+    "https://other.example/shard",
+    "s3://other/shard",
+    "file:///etc",
+    "local:///etc",
+    "memory://shard",
+    "simplecache::http://other.example/shard",
+)
+
+
+@pytest.fixture
+def server():
+    with range_server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _own(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    monkeypatch.setenv("TOUCHFS_URL_QUERIES", "{}")
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_no_list_names_another_place(server, tmp_path, place):
+    """Neither a list of another store, nor one of this machine, unless that is allowed."""
+    server.put("/set/data.list", f"{place} audio+metainfo\n".encode())
+    with pytest.raises(LocationError):
+        find_shards(f"{server.url}/set/")
+    assert server.ranges == [("/set/data.list", 0, len(server.files["/set/data.list"][0]))]
+    if place.startswith(("http", "s3", "memory")):
+        (tmp_path / "data.list").write_text(f"{place} audio+metainfo\n")
+        with pytest.raises(LocationError, match="--allow-location"):
+            find_shards(str(tmp_path))
+
+
+def test_a_list_of_another_store_names_no_file_of_this_machine(server, tmp_path):
+    secret = write_speech(tmp_path / "secret", [({"key": "a"}, b"1234")])
+    steps = os.path.relpath(secret, "/")
+    lines = f"{secret} audio+metainfo\n../../{steps} audio+metainfo\nhere/shard audio+metainfo\n"
+    server.put("/set/data.list", lines.encode())
+    server.put("/set/here/shard/audio.bin", b"1234")
+    base = f"{server.url}/set"
+    assert find_shards(f"{base}/") == [f"{base}/secret", f"{base}/secret", f"{base}/here/shard"]
+
+
+def test_a_list_names_what_is_allowed(server, tmp_path):
+    server.put("/set/shard/audio.bin", b"1234")
+    (tmp_path / "data.list").write_text(f"{server.url}/set/shard audio+metainfo\n")
+    assert find_shards(str(tmp_path), locations=[f"{server.url}/set"]) == [f"{server.url}/set/shard"]
+    with pytest.raises(LocationError):
+        find_shards(str(tmp_path), locations=[f"{server.url}/se"])
+
+
+def test_a_page_of_links_names_only_what_is_below_it(server):
+    server.put("/set/a.tar", b"")
+    server.put("/other/b.tar", b"")
+    server.files["/page/"] = (
+        f'<a href="/other/b.tar">x</a><a href="{server.url}/other/b.tar">x</a><a href="../other/b.tar">x</a>'
+        '<a href="http://169.254.169.254/c.tar">x</a><a href="?C=M">x</a><a href="own.tar">x</a>'.encode(),
+        '"1"',
+    )
+    server.types["/page/"] = "text/html"
+    assert [entry.name for entry in DATA.list(f"{server.url}/page/")] == ["own.tar"]
+
+
+def test_a_file_without_etag_and_time_is_not_kept(server, monkeypatch):
+    """Another version of the same size would look the same: see `--assume-immutable`."""
+    url = server.put("/plain.bin", b"a" * 100, "")
+    assert DATA.open(url).read(0, 100) == b"a" * 100
+    server.put("/plain.bin", b"b" * 100, "")
+    assert DATA.open(url).read(0, 100) == b"b" * 100
+    monkeypatch.setenv("TOUCHFS_ASSUME_IMMUTABLE", "1")
+    assert DATA.open(url).read(0, 100) == b"b" * 100
+    server.put("/plain.bin", b"c" * 100, "")
+    assert DATA.open(url).read(0, 100) == b"b" * 100
+
+
+def test_a_query_is_kept_apart(server):
+    signed = "https://host/a.tar?X-Signature=planted%3A1"
+    assert keep_query(f"{signed}:shards/a/x.txt") == "https://host/a.tar:shards/a/x.txt"
+    assert absolute(signed) == "https://host/a.tar"
+    assert with_query("https://host/a.tar") == signed
+    assert with_query("https://host/b.tar") == "https://host/b.tar"
+    assert keep_query("s3://bucket/what?") == "s3://bucket/what?"
+    assert keep_query("local?name") == "local?name"
+
+
+def test_errors_name_no_query():
+    error = OSError(
+        "404, message='Not Found', url='https://me:planted@host/a?sig=planted', x=http://h/b?planted#planted"
+    )
+    assert "planted" not in reason_of(error)
+    assert shown("https://me:planted@host/a?planted") == "https://host/a"
+
+
+@pytest.mark.parametrize("name", ["key", "secret", "aws_secret_access_key", "session_token", "PASSWORD", "sas_token"])
+def test_an_option_is_no_secret(name):
+    with pytest.raises(UsageError, match="--options-file") as error:
+        parse_option(f"{name}=planted")
+    assert "planted" not in str(error.value)
+
+
+def test_options_come_to_the_client(tmp_path, monkeypatch):
+    for variable in ("TOUCHFS_STORAGE_OPTIONS", "TOUCHFS_OPTIONS_FILE", "TOUCHFS_STORE_TIMEOUT", "TOUCHFS_REVALIDATE"):
+        monkeypatch.setenv(variable, "{}")
+        monkeypatch.delenv(variable)
+    file = tmp_path / "options.json"
+    file.write_text(json.dumps({"s3": {"secret": "planted", "anon": False}}))
+    file.chmod(0o600)
+    given = {
+        "storage_options": ("anon=true", "retries=3"),
+        "options_file": str(file),
+        "timeout": 7.0,
+        "revalidate": 0.0,
+    }
+    assert remote_options(lambda timeout: timeout)(**given, assume_immutable=False) == 7.0
+    found = StorageOptions.configured()
+    assert found.of("s3") == {"secret": "planted", "anon": True, "retries": 3}
+    assert found.of("http") == {"anon": True, "retries": 3}
+    assert (found.timeout_seconds, found.revalidate_seconds) == (7.0, 0.0)
+    assert "planted" not in repr(found)
+
+
+@pytest.mark.parametrize(("url", "extra"), [("gs://bucket/x", "gs"), ("abfs://c@d/x", "az"), ("sftp://host/x", "sftp")])
+def test_a_client_that_is_not_installed(url, extra, monkeypatch):
+    for module in ("gcsfs", "adlfs", "paramiko"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf"touchfs\[{extra}\]"):
+        find_shards(url.replace("c@d", "c"))
+
+
+def test_an_options_file_of_others_is_refused(tmp_path):
+    file = tmp_path / "options.json"
+    file.write_text("{}")
+    file.chmod(0o644)
+    with pytest.raises(UsageError, match="chmod 600"):
+        StorageOptions(file=str(file)).of("s3")
+
+
+def test_an_index_is_not_written_to_another_store(server, tmp_path):
+    data = write_tar(tmp_path / "a.tar", {"a.txt": b"1"}).read_bytes()
+    url = server.put("/set/a.tar", data)
+    with pytest.raises(UsageError, match="in-place"):
+        open_dataset(url, in_place=True)

@@ -1,0 +1,86 @@
+"""Options for data of other stores, shared by commands that open a dataset.
+
+They are set in the environment, so that all processes that we start have the same. No secret is an option: everybody
+sees the arguments of a process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from touchfs.source.remote.options import (
+    FILE_VARIABLE,
+    IMMUTABLE_VARIABLE,
+    OPTIONS_VARIABLE,
+    REVALIDATE_SECONDS,
+    REVALIDATE_VARIABLE,
+    TIMEOUT_SECONDS,
+    TIMEOUT_VARIABLE,
+    parse_option,
+)
+
+
+def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options for data of other stores. The command gets only `timeout`, in seconds or None."""
+
+    @click.option(
+        "--storage-option",
+        "storage_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Option of the client of another store, as fsspec has it; none with a secret. Can be repeated.",
+    )
+    @click.option(
+        "--options-file",
+        type=click.Path(),
+        metavar="FILE",
+        help="JSON with such options by scheme, also secrets. Only you may be able to read it.",
+    )
+    @click.option(
+        "--timeout",
+        type=click.FloatRange(0.1),
+        metavar="SECONDS",
+        help=(
+            "Fail reads of data that is not there after this long. "
+            f"[default: {TIMEOUT_SECONDS:.0f} for other stores, else wait for ever]"
+        ),
+    )
+    @click.option(
+        "--revalidate",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help=f"Look whether a file of another store has changed after this long. [default: {REVALIDATE_SECONDS:.0f}]",
+    )
+    @click.option(
+        "--assume-immutable",
+        is_flag=True,
+        help="Keep data of another store, even if it has neither etags nor times that show a change.",
+    )
+    @wraps(function)
+    def command(
+        storage_options: tuple[str, ...],
+        options_file: str | None,
+        timeout: float | None,
+        revalidate: float | None,
+        assume_immutable: bool,
+        **others: Any,
+    ) -> Any:
+        if storage_options:
+            os.environ[OPTIONS_VARIABLE] = json.dumps(dict(map(parse_option, storage_options)))
+        if options_file is not None:
+            os.environ[FILE_VARIABLE] = os.path.abspath(options_file)
+        if timeout is not None:
+            os.environ[TIMEOUT_VARIABLE] = str(timeout)
+        if revalidate is not None:
+            os.environ[REVALIDATE_VARIABLE] = str(revalidate)
+        if assume_immutable:
+            os.environ[IMMUTABLE_VARIABLE] = "1"
+        return function(**others, timeout=timeout)
+
+    return command

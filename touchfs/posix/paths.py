@@ -1,0 +1,82 @@
+"""Paths of data that may be URLs: which are, their absolute forms, and how they are shown without secrets.
+
+A URL names a client of fsspec and a path in it: `s3://bucket/shards`. `os.path.join` and `os.path.dirname` are right
+for it, as its separator is `/`; what makes local paths absolute or resolves links would damage it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+from touchfs.errors import UsageError
+
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+_LOCAL = frozenset({"file", "local"})
+# User information before the host, and what follows the path: a signature or a token may be in either.
+_USER = re.compile(r"(?<=://)[^/@\s]*@")
+_QUERY = re.compile(r"[?#][^\s]*")
+# The query of a URL ends at a colon, which begins a path in the dataset: signatures have `%3A`.
+_SIGNED = re.compile(r"(https?://[^?\s]+)\?([^:\s]*)(.*)", re.DOTALL | re.IGNORECASE)
+_QUERIES_VARIABLE = "TOUCHFS_URL_QUERIES"
+
+
+def is_url(path: str) -> bool:
+    """True if a path names data of another store. An existing local file of that name comes first."""
+    return "://" in path and _SCHEME.match(path) is not None and not os.path.lexists(path)
+
+
+def absolute(path: str) -> str:
+    """The absolute path of data. A URL is one; see `keep_query` about its query."""
+    return keep_query(path) if is_url(path) else os.path.abspath(path)
+
+
+def resolved(path: str) -> str:
+    """The absolute path of data with all links resolved. A URL has none."""
+    return path if is_url(path) else os.path.realpath(path)
+
+
+def check_url(url: str) -> None:
+    """Raise UsageError if a URL names local files, or holds a user or a password."""
+    match = _SCHEME.match(url)
+    if match is not None and match[1].lower() in _LOCAL:
+        raise UsageError(f"this is a local path: name it without {match[0]}", path=shown(url))
+    if _USER.search(url):
+        raise UsageError(
+            "a URL must not hold a user or a password, as others see it: set what its client reads from the "
+            "environment or its own files",
+            path=shown(url),
+        )
+
+
+def keep_query(path: str) -> str:
+    """The path without the query that an HTTP URL has. `with_query` adds it again when the URL is requested.
+
+    It may be a signature, which must not get into names, logs and catalogs, and which is another one tomorrow. It is in
+    the environment, where only the user's own processes see it.
+    """
+    match = _SIGNED.fullmatch(path)
+    if match is None or os.path.lexists(path):
+        return path
+    url, query, rest = match.groups()
+    os.environ[_QUERIES_VARIABLE] = json.dumps(_queries() | {url: query})
+    return url + rest
+
+
+def with_query(url: str) -> str:
+    """The URL with the query that `keep_query` has taken off."""
+    query = _queries().get(url)
+    return url if query is None else f"{url}?{query}"
+
+
+def _queries() -> dict[str, str]:
+    queries: dict[str, str] = json.loads(os.environ.get(_QUERIES_VARIABLE, "{}"))
+    return queries
+
+
+def shown(url: str) -> str:
+    """The URL as it may be shown, logged and stored: without user, password, query and fragment."""
+    if not _SCHEME.match(url):
+        return url
+    return _QUERY.sub("", _USER.sub("", url))

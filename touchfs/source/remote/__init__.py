@@ -1,0 +1,1 @@
+"""Files of other stores by URL: read in ranges through fsspec, and kept in blocks on this machine."""

@@ -1,0 +1,116 @@
+"""A file of another store as a source. It stays the version that was indexed or first opened."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from touchfs.errors import SourceError
+from touchfs.extent import Buffer
+from touchfs.posix.paths import shown
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.remote.blocks import RemoteBlocks
+from touchfs.source.remote.clients import changed_error
+from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.ranges import look
+from touchfs.source.store import StoredFile
+
+
+class UrlFile:
+    """The file at a URL. It must match `fingerprint`; by default, its fingerprint at the first open."""
+
+    __slots__ = ("_blocks", "_fingerprint", "_url", "_verify_at")
+
+    def __init__(self, url: str, fingerprint: Fingerprint | None = None) -> None:
+        self._url = url
+        self._fingerprint = fingerprint
+        self._blocks: RemoteBlocks | None = None
+        self._verify_at = 0.0
+
+    @property
+    def path(self) -> str:
+        """See `StoredFile.path`. Without secrets."""
+        return shown(self._url)
+
+    @property
+    def size(self) -> int:
+        """See `StoredFile.size`."""
+        if self._fingerprint is None:
+            self._verified()
+            return self.size
+        return self._fingerprint.size
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """See `StoredFile.fingerprint`."""
+        return self._fingerprint
+
+    @property
+    def identity(self) -> str | None:
+        """See `StoredFile.identity`."""
+        fingerprint = self._fingerprint
+        if fingerprint is None:
+            return None
+        if fingerprint.etag is None and not fingerprint.mtime_ns and not StorageOptions.configured().immutable:
+            return None
+        return f"{self._url}\0{fingerprint.hashed}"
+
+    @property
+    def is_verified(self) -> bool:
+        """See `StoredFile.is_verified`."""
+        return self._blocks is not None and monotonic() < self._verify_at
+
+    def open(self) -> None:
+        """See `StoredFile.open`."""
+        self._verify_at = 0.0
+        self._verified()
+
+    def close(self) -> None:
+        """See `StoredFile.close`."""
+        self._blocks = None
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `StoredFile.read`."""
+        if not length:
+            return b""
+        blocks, fingerprint = self._verified()
+        if offset + length > fingerprint.size:
+            message = "the file ends here, before the data that its index names"
+            raise SourceError(message, path=self.path, offset=fingerprint.size)
+        return blocks.read(offset, offset + length)
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """See `StoredFile.read_into`."""
+        buffer[:] = self.read(offset, len(buffer))
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Source.read_nowait`. Returns None also if the file has to be verified first."""
+        blocks, fingerprint = self._blocks, self._fingerprint
+        if blocks is None or fingerprint is None or monotonic() >= self._verify_at:
+            return None
+        return blocks.read_nowait(offset, offset + length) if offset + length <= fingerprint.size else None
+
+    def _verified(self) -> tuple[RemoteBlocks, Fingerprint]:
+        """The blocks of the verified file, and its fingerprint."""
+        blocks, fingerprint = self._blocks, self._fingerprint
+        if blocks is not None and fingerprint is not None and monotonic() < self._verify_at:
+            return blocks, fingerprint
+        found = look(self._url)
+        if fingerprint is not None and not fingerprint.matches(found):
+            self.close()
+            raise changed_error(self._url)
+        self._fingerprint = found
+        self._verify_at = monotonic() + StorageOptions.configured().revalidate_seconds
+        if blocks is None:
+            blocks = self._blocks = RemoteBlocks(self._url, found)
+        return blocks, found
+
+    def __repr__(self) -> str:
+        return f"UrlFile({self.path!r})"
+
+    def __reduce__(self) -> tuple[type[UrlFile], tuple[str, Fingerprint | None]]:
+        return UrlFile, (self._url, self._fingerprint)
+
+
+if TYPE_CHECKING:
+    _: type[StoredFile] = UrlFile

@@ -1,0 +1,114 @@
+"""Options of the clients of stores: `--storage-option` and `--options-file`, and what limits all requests.
+
+Options are not for secrets, which others may see in the list of processes. They come from the environment, from the
+clients' own files, or from a file that only its owner can read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from touchfs.errors import UsageError
+
+OPTIONS_VARIABLE, FILE_VARIABLE, TIMEOUT_VARIABLE = (
+    "TOUCHFS_STORAGE_OPTIONS",
+    "TOUCHFS_OPTIONS_FILE",
+    "TOUCHFS_STORE_TIMEOUT",
+)
+REVALIDATE_VARIABLE, IMMUTABLE_VARIABLE = "TOUCHFS_REVALIDATE", "TOUCHFS_ASSUME_IMMUTABLE"
+# How long a read may take with all its attempts, and how long a file counts as unchanged, in seconds.
+TIMEOUT_SECONDS, REVALIDATE_SECONDS = 300.0, 10.0
+_FILE_MAX = 1 << 20
+_SECRET = re.compile(r"key|secret|token|password|passwd|sas|credential|signature", re.IGNORECASE)
+_VALUES: dict[str, Any] = {"true": True, "false": False, "none": None}
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """Options for every client, as JSON; and a file with further options: `{"s3": {"endpoint_url": "…"}}`.
+
+    If files are `immutable`, one of a size is the same tomorrow, even if its store has neither etags nor times.
+    """
+
+    options: str = "{}"
+    file: str | None = None
+    timeout_seconds: float = TIMEOUT_SECONDS
+    revalidate_seconds: float = REVALIDATE_SECONDS
+    immutable: bool = False
+
+    @classmethod
+    def configured(cls) -> StorageOptions:
+        """The options that the environment sets. Raises UsageError."""
+        return cls(
+            os.environ.get(OPTIONS_VARIABLE, "{}"),
+            os.environ.get(FILE_VARIABLE),
+            _seconds(TIMEOUT_VARIABLE, TIMEOUT_SECONDS),
+            _seconds(REVALIDATE_VARIABLE, REVALIDATE_SECONDS),
+            bool(os.environ.get(IMMUTABLE_VARIABLE)),
+        )
+
+    def of(self, scheme: str) -> dict[str, Any]:
+        """The options for the client of a scheme. Raises UsageError."""
+        parsed = _object(self.options, f"${OPTIONS_VARIABLE}")
+        if self.file is not None:
+            within = _read(self.file).get(scheme, {})
+            if not isinstance(within, dict):
+                raise UsageError(f"{scheme!r} must be an object of options", path=self.file)
+            parsed = within | parsed
+        return parsed
+
+
+def parse_option(text: str) -> tuple[str, Any]:
+    """The name and value of `name=value`: true, false, none and numbers are such values, else it is text.
+
+    Raises UsageError, also if the name is that of a secret.
+    """
+    name, separator, value = text.partition("=")
+    if not separator or not name.isidentifier():
+        raise UsageError(f"not an option of a store: {name!r}; expected NAME=VALUE")
+    if _SECRET.search(name):
+        raise UsageError(
+            f"{name} may hold a secret, which others would see in the list of processes: "
+            "set it in the environment or in --options-file"
+        )
+    if value.lower() in _VALUES:
+        return name, _VALUES[value.lower()]
+    try:
+        return name, json.loads(value) if re.fullmatch(r"-?[0-9.]+", value) else value
+    except ValueError:
+        return name, value
+
+
+def _seconds(variable: str, default: float) -> float:
+    text = os.environ.get(variable)
+    try:
+        return default if text is None else max(float(text), 0)
+    except ValueError as error:
+        raise UsageError(f"${variable} is not a number of seconds: {text!r}") from error
+
+
+@cache
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise UsageError("others may read it, and it may hold secrets: `chmod 600` it", path=path)
+            return _object(file.read(_FILE_MAX).decode(errors="replace"), path)
+    except OSError as error:
+        raise UsageError(f"the options cannot be read: {error.strerror}", path=path) from error
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise UsageError(f"{where}: not a JSON object")
+    return parsed

@@ -1,0 +1,100 @@
+"""The store of all URLs: listings and looks by the clients of fsspec, and files that are read in blocks."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from touchfs.errors import NotFoundError, SourceError
+from touchfs.posix.paths import shown
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.remote.clients import converted_errors, resolve
+from touchfs.source.remote.file import UrlFile
+from touchfs.source.remote.ranges import look_status
+from touchfs.source.remote.requests import protocols_of
+from touchfs.source.remote.versions import status_of
+from touchfs.source.store import Status, Store, StoredEntry
+
+# What `stream` reads at once.
+_STREAM_BUFFER = 1 << 20
+# Their listings have the same etags as their answers about single files.
+_SAME_ETAGS = frozenset({"s3", "s3a"})
+# What is in the name of no file: a step, a query, the end of a text of C.
+_ELSEWHERE = re.compile(r"^\.{0,2}$|[/?#\0]")
+
+
+class _RemoteEntry(NamedTuple):
+    name: str
+    type: str
+    status: Status | None
+
+    def is_file(self) -> bool:
+        return self.type == "file"
+
+    def is_dir(self) -> bool:
+        return self.type == "directory"
+
+
+class RemoteStore:
+    """Files by URL. Directories are those that the client shows: most stores have none, only names with `/`."""
+
+    def list(self, directory: str) -> Sequence[StoredEntry]:
+        """See `Store.list`. A name that would lead elsewhere is left out."""
+        place = resolve(directory)
+        with converted_errors(directory):
+            listed: list[dict[str, Any]] = place.client.ls(place.path, detail=True)
+        own = place.path.rstrip("/")
+        names = {each["name"].rstrip("/"): each for each in listed}
+        if list(names) == [own] and names[own]["type"] == "file":
+            raise NotFoundError("not a directory", path=shown(directory))
+        # A page of links has others, too: to be sorted differently, and to elsewhere.
+        within = {name.removeprefix(own + "/"): each for name, each in names.items() if name.startswith(own + "/")}
+        has_status = not _SAME_ETAGS.isdisjoint(protocols_of(place.client))
+        return [
+            _RemoteEntry(name, each["type"], status_of(each) if has_status else None)
+            for name, each in within.items()
+            if not _ELSEWHERE.search(name)
+        ]
+
+    def stat(self, path: str) -> Status:
+        """See `Store.stat`."""
+        return look_status(path)
+
+    def open(self, path: str, fingerprint: Fingerprint | None = None) -> UrlFile:
+        """See `Store.open`."""
+        return UrlFile(path, fingerprint)
+
+    def open_beneath(self, root: str, path: str, fingerprint: Fingerprint | None = None) -> UrlFile:
+        """See `Store.open_beneath`. Stores have no links, so the path decides."""
+        parts = path.split("/")
+        if path.startswith("/") or "://" in path or any(part in ("", ".", "..") for part in parts):
+            raise SourceError("the path leads out of its directory", path=shown(os.path.join(root, path)))
+        return UrlFile(os.path.join(root, path), fingerprint)
+
+    def stream(self, path: str) -> BinaryIO:
+        """See `Store.stream`."""
+        return io.BufferedReader(_RemoteStream(UrlFile(path)), _STREAM_BUFFER)
+
+
+class _RemoteStream(io.RawIOBase):
+    """A file from its start on."""
+
+    def __init__(self, file: UrlFile) -> None:
+        self._file = file
+        self._offset = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        length = min(len(buffer), self._file.size - self._offset)
+        buffer[:length] = self._file.read(self._offset, length)
+        self._offset += length
+        return length
+
+
+if TYPE_CHECKING:
+    _: type[Store] = RemoteStore

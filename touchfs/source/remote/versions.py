@@ -1,0 +1,56 @@
+"""Which version of a remote file a client of fsspec describes.
+
+The clients return dictionaries of their own keys. A version is an etag, or whatever else changes with the bytes, and
+the size; of a store that has none of these, the size and the time of modification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from touchfs.errors import SourceError
+from touchfs.posix.paths import shown
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.store import FileType, Status
+
+# s3fs, HTTP · gcsfs, adlfs · Google's number of a version · hashes of Hugging Face's files
+_ETAGS = ("ETag", "etag", "generation", "blob_id")
+_TIMES = ("LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "created")
+_DIRECTORY = "directory"
+
+
+def status_of(info: Mapping[str, Any]) -> Status:
+    """The status that a client's description means. Raises SourceError if it has no size."""
+    # HTTP has no directories, but pages of links, whose URLs end with a slash: the one that was asked for, or the one
+    # that the server redirects to.
+    if info.get("type") == _DIRECTORY or shown(str(info.get("url", ""))).endswith("/"):
+        return Status(FileType.DIRECTORY, Fingerprint(0, 0))
+    size = info.get("size")
+    if not isinstance(size, int):
+        raise SourceError("the store does not tell its size", path=shown(str(info.get("name", ""))))
+    etag = next((str(info[name]) for name in _ETAGS if info.get(name)), None)
+    modified = next((info[name] for name in _TIMES if info.get(name)), None)
+    # The time is not looked at where there is an etag: copies of one version may have several.
+    mtime_ns = 0 if etag is not None else _nanoseconds(modified)
+    return Status(FileType.FILE, Fingerprint(size, mtime_ns, etag=etag))
+
+
+def _nanoseconds(time: object) -> int:
+    """Nanoseconds since 1970; 0 if there is no time that can be read."""
+    if isinstance(time, str):
+        time = _parsed(time)
+    if isinstance(time, datetime):
+        time = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    return int(time * 1_000_000_000) if isinstance(time, int | float) else 0
+
+
+def _parsed(text: str) -> datetime | None:
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    return None
