@@ -35,6 +35,12 @@ def line_offsets(blocks: Iterable[Buffer]) -> Iterator[NDArray[np.int64]]:
         yield np.array([start], np.int64)
 
 
+def value_of(line: Buffer, offset: int) -> bytes:
+    """Return the bytes of the value in a line that begins at `offset` of its file, as `value_span` finds it."""
+    data = bytes(line)
+    return (data if offset else data.rstrip(_BLANKS).removeprefix(BOM)).strip(_BLANKS)
+
+
 def value_span(line: Buffer, offset: int = 0) -> tuple[int, int]:
     """Return the offset and length in bytes of the value in a line that begins at `offset` of its file; a blank line
     has length 0.

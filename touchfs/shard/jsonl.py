@@ -8,20 +8,22 @@ With `Limits.audio_root`, the audio that a line names is a file of its sample, t
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.form.plain import BYTES
-from touchfs.format.jsonl import line_offsets, value_span
+from touchfs.format.jsonl import line_offsets, value_of, value_span
 from touchfs.format.metainfo import Metainfo
+from touchfs.json_text import parse_json
 from touchfs.limits import too_long
 from touchfs.progress import reached
 from touchfs.sample import Field, StoredSample, StoredSamples
+from touchfs.segments.json_rules import MEMBERS
 from touchfs.shard.lists.audio import AudioRoot
 from touchfs.shard.lists.json_line import NO_AUDIO, find_audio
 from touchfs.shard.options import Options
@@ -30,7 +32,25 @@ from touchfs.source.fingerprint import Files
 from touchfs.source.store import StoredFile
 
 BLOCK_SIZE = 1 << 20
+BLOCK_LINES = 1 << 13
 KEYS = ("id", "key", "cut_id")
+
+
+# The ordinal, offset and size of a line, its object, and its problem.
+_ParsedLine: TypeAlias = tuple[int, int, int, dict[str, Any], str]
+
+
+class LineRun(NamedTuple):
+    """Consecutive lines of the file `source` that are samples with one file each, and have no problem and no segments.
+
+    `first` is the ordinal of the first line. `keys` are None for lines without a key. `spans` are the offset and size
+    in bytes of each line: an int64 array of shape (lines, 2).
+    """
+
+    source: str
+    first: int
+    keys: Sequence[str | None]
+    spans: NDArray[np.int64]
 
 
 class JsonlShard(StoredSamples):
@@ -60,8 +80,52 @@ class JsonlShard(StoredSamples):
     def sample(self, ordinal: int) -> StoredSample:
         """The sample at an ordinal. Reads and parses its line for the key."""
         offset, size = self._lines[ordinal].tolist()
-        line = Field("json", self._name, offset, size, BYTES, "json")
-        parsed, problem = read_line(self._file, offset, size, self._limit)
+        return self._sample(ordinal, offset, size, *read_line(self._file, offset, size, self._limit))
+
+    def samples(self, ordinals: range) -> Iterator[StoredSample]:
+        """The samples at consecutive ordinals. Reads blocks of lines."""
+        return (self._sample(*line) for line in self._parsed(ordinals))
+
+    def runs(self, ordinals: range) -> Iterator[StoredSample | LineRun]:
+        """The samples at consecutive ordinals, plain ones together. Reads blocks of lines."""
+        if self._audio is not None:
+            yield from self.samples(ordinals)
+            return
+        first, keys = ordinals.start, list[str | None]()
+        for line in self._parsed(ordinals):
+            ordinal, _, _, parsed, problem = line
+            is_plain = not problem and MEMBERS.isdisjoint(parsed)
+            if is_plain:
+                keys.append(key_of(parsed))
+            if keys and (not is_plain or len(keys) == BLOCK_LINES):
+                yield LineRun(self._name, first, keys, self._lines[first : first + len(keys)])
+                first, keys = first + len(keys), []
+            if not is_plain:
+                yield self._sample(*line)
+                first = ordinal + 1
+        if keys:
+            yield LineRun(self._name, first, keys, self._lines[first : first + len(keys)])
+
+    def _parsed(self, ordinals: range) -> Iterator[_ParsedLine]:
+        first, last, limit = ordinals.start, ordinals.stop, min(self._limit, BLOCK_SIZE)
+        while first < last:
+            spans = self._lines[first : min(first + BLOCK_LINES, last)]
+            start = int(spans[0, 0])
+            count = int(np.searchsorted(spans.sum(axis=1), start + limit, "right"))
+            if not count:
+                offset, size = spans[0].tolist()
+                yield first, offset, size, *read_line(self._file, offset, size, self._limit)
+                first += 1
+                continue
+            places = spans[:count].tolist()
+            block = bytes(self._file.read(start, sum(places[-1]) - start))
+            for ordinal, (offset, size) in enumerate(places, first):
+                line = block[offset - start : offset - start + size]
+                yield ordinal, offset, size, *parse_line(line, offset)
+            first += count
+
+    def _sample(self, ordinal: int, offset: int, size: int, parsed: dict[str, Any], problem: str) -> StoredSample:
+        line = line_field(self._name, offset, size)
         audio = NO_AUDIO
         if self._audio is not None:
             try:
@@ -82,7 +146,12 @@ class JsonlShard(StoredSamples):
         )
 
 
-def lines(file: StoredFile) -> np.ndarray[Any, np.dtype[np.int64]]:
+def line_field(source: str, offset: int, size: int) -> Field:
+    """The field that is a line of the file `source`."""
+    return Field("json", source, offset, size, BYTES, "json")
+
+
+def lines(file: StoredFile) -> NDArray[np.int64]:
     """Offset and size, line feed included, of each line that is not blank: an int64 array of shape (lines, 2)."""
     size = file.size
 
@@ -114,9 +183,8 @@ def read_line(file: StoredFile, offset: int, size: int, limit: int) -> tuple[dic
 
 def parse_line(line: Buffer, offset: int) -> tuple[dict[str, Any], str]:
     """Parse a line as a JSON object. Returns ({}, problem) if it is not one; the problem names `offset`."""
-    start, size = value_span(line, offset)
     try:
-        parsed = json.loads(bytes(line[start - offset : start - offset + size]))
+        parsed = parse_json(value_of(line, offset))
     except (ValueError, RecursionError) as error:
         return {}, f"the line at byte {offset} is not JSON: {error}"
     return (parsed, "") if isinstance(parsed, dict) else ({}, f"the line at byte {offset} is not a JSON object")
