@@ -20,7 +20,7 @@ from touchnet import INT16, UINT8, UINT16, as_json, index_bytes, write_shard, wr
 
 from touchfs.catalog.catalog import Catalog
 from touchfs.errors import SourceError
-from touchfs.indexing import catalogs
+from touchfs.indexing import sample_tables
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.report import REPORTED_MAX
 from touchfs.shard.options import Options
@@ -155,7 +155,7 @@ def test_every_content_reads_at_any_place(tmp_path: Path) -> None:
     segments = [{"start": 0.01, "end": 0.02, "txt": "x"}, {"start": 1, "end": 2}]
     write_speech(tmp_path, [(told("a", txt="text", info={"segments": segments}), pcm(0, 500)), (told("b"), b"")])
     made = Made(tmp_path)
-    for view in catalogs.VIEWS:
+    for view in sample_tables.VIEWS:
         whole = made.files(view)
         for path, content in contents(made.catalog, made.shard, view).items():
             check_reads(content, whole[path])
@@ -182,8 +182,8 @@ def test_whatever_the_keys_each_sample_keeps_its_own_bytes(
         stored.append((b"{" if damaged else as_json(metainfo), struct.pack("<h", i)))
     write_speech(shard, stored)
     made = Made(shard)
-    seen: dict[str, list[int]] = {view: [] for view in catalogs.VIEWS}
-    for view in catalogs.VIEWS:
+    seen: dict[str, list[int]] = {view: [] for view in sample_tables.VIEWS}
+    for view in sample_tables.VIEWS:
         shown = made.files(view)
         table = made.catalog.tables[view]
         for path, row in rows(table):

@@ -22,6 +22,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -56,17 +58,20 @@ from touchfs.indexing.preparing import (
 )
 from touchfs.indexing.silent import shards_of_silent, silent_notice, silent_paths
 from touchfs.names import assign, hex_digest
+from touchfs.posix.paths import absolute, check_url
 from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
 from touchfs.shard.find import candidates, find_shards
 from touchfs.shard.open import fingerprints_with_lists, shard_name
 from touchfs.shard.options import DEFAULT, Decompress, Options
-from touchfs.shard.other_formats import refuse_remote
 from touchfs.source.data import Look, find_type
 from touchfs.source.fingerprint import Files
 from touchfs.source.store import FileType
 
 log = logging.getLogger(__name__)
+
+# Bytes of a shard above which its samples may be visited by several processes: less takes a second in one.
+_BIG = 1 << 23
 
 
 def open_dataset(
@@ -99,15 +104,15 @@ def open_dataset(
     """
     if not source:
         raise UsageError("the path of the dataset is empty: is a variable unset?")
-    refuse_remote(source)
+    check_url(source)
     root = options.limits.audio_root
     if root is not None and find_type(root) is not FileType.DIRECTORY:
         raise NotFoundError("no such directory of audio", path=root)
-    source = os.path.abspath(source)
+    source = absolute(source)
     place = index_place(source, in_place=in_place)
     look, silent = Look(), frozenset[str]()
     if patience_seconds is not None:
-        silent = silent_paths(candidates(source, look), patience_seconds, look)
+        silent = silent_paths(candidates(source, look, locations=options.limits.locations), patience_seconds, look)
     work = _Work(source, options, force, full, executor, progress, preparing, finding_items, indexed_now, silent, look)
     try:
         if not in_memory:
@@ -137,7 +142,9 @@ class _Work(NamedTuple):
 def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     """Open a dataset whose index is in the directory `place`, or will be made there."""
     source, options, force, full, executor, progress, preparing, finding_items, indexed_now, silent, look = work
-    paths = [os.path.abspath(path) for path in find_shards(source, silent, look, audio_root=options.limits.audio_root)]
+    limits = options.limits
+    found = find_shards(source, silent, look, audio_root=limits.audio_root, locations=limits.locations)
+    paths = [absolute(path) for path in found]
     distrusted: list[str] = []
 
     def index_path(path: str, suffix: str) -> str:
@@ -148,7 +155,7 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     dataset_file = index_path(source, DATASET_SUFFIX)
     before = DatasetFile(source) if force else load_dataset_file(dataset_file, source, distrusted)
     known, moved_from = before.shards, before.moved_from
-    paths, unseen = shards_of_silent(paths, set(map(os.path.abspath, silent)), known)
+    paths, unseen = shards_of_silent(paths, set(map(absolute, silent)), known)
     seen = {path: _files(path, look) for path in dict.fromkeys(paths) if path not in unseen}
     shards = {
         path: shard
@@ -192,7 +199,14 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     ]
     if tasks:
         sized = [(task, sum(file.size for file in (task.files or {}).values())) for task in tasks]
-        for shard, problem in jobs.run_sized(_index, sized, executor, progress=progress):
+        # A shard with most of the bytes would keep one process busy when all others are done.
+        most = sum(size for _, size in sized) / 2
+        big = [(task, size) for task, size in sized if size > max(most, _BIG)]
+        rest = [(task, size) for task, size in sized if size <= max(most, _BIG)]
+        for shard, problem in chain(
+            jobs.run_sized(_index, rest, executor, progress=progress),
+            jobs.run_sized(partial(_index, executor=executor), big, progress=progress),
+        ):
             shards[shard.path] = shard
             distrusted += [problem] if problem else []
             indexed_now(shard.path)
@@ -266,8 +280,11 @@ class _Task:
     files: Files | None
 
 
-def _index(task: _Task) -> tuple[Shard, str]:
-    """Index one shard. Returns it, and the reason why an existing catalog is not trusted, or ""."""
+def _index(task: _Task, executor: Executor | None = None) -> tuple[Shard, str]:
+    """Index one shard, parts of it in the executor's processes.
+
+    Returns it, and the reason why an existing catalog is not trusted, or "".
+    """
     facts, problem = None, ""
     try:
         facts = None if task.force else _known_facts(task)
@@ -275,7 +292,7 @@ def _index(task: _Task) -> tuple[Shard, str]:
         problem = str(error)
     if facts is None:
         make_place(os.path.dirname(task.catalog))
-        facts = make_catalog(task.path, task.catalog, task.options, full=task.full)
+        facts = make_catalog(task.path, task.catalog, task.options, full=task.full, executor=executor)
     return _shard(task.path, task.catalog, facts), problem
 
 

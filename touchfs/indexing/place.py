@@ -6,7 +6,9 @@ import os
 
 import platformdirs
 
+from touchfs.errors import UsageError
 from touchfs.posix.atomic import write_error
+from touchfs.posix.paths import absolute, is_url
 from touchfs.posix.trust import INDEX_DIRECTORY, check_trusted_directory, make_directory, make_private
 from touchfs.source.data import find_type
 from touchfs.source.store import FileType
@@ -21,7 +23,9 @@ def index_place(source: str, *, in_place: bool = False) -> str:
     """The directory for the catalogs of a source."""
     if not in_place:
         return index_directory()
-    source = os.path.abspath(source)
+    source = absolute(source)
+    if is_url(source):
+        raise UsageError("--in-place is for data of this machine: no index is written to another store", path=source)
     return os.path.join(source if find_type(source) is FileType.DIRECTORY else os.path.dirname(source), INDEX_DIRECTORY)
 
 

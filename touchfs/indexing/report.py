@@ -24,6 +24,11 @@ class SampleLines:
         if self.count <= REPORTED_MAX:
             self.lines.append(f"sample {ordinal} ({key[:_KEY_SHOWN_MAX]!r}): {line}")
 
+    def extend(self, others: SampleLines) -> None:
+        """Add lines about samples that follow."""
+        self.count += others.count
+        self.lines = (self.lines + others.lines)[:REPORTED_MAX]
+
 
 def report_text(
     path: str,

@@ -20,7 +20,6 @@ from touchfs.dataset import Dataset, Shard
 from touchfs.errors import SourceError, TouchfsError, UntrustedError, UnwritableError
 from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.indexing.dataset_file import DatasetFile, load_dataset_file, save_dataset_file
-from touchfs.indexing.interleaved.catalog import make_item_catalog
 from touchfs.indexing.preparing import is_notice
 from touchfs.names import hex_digest
 from touchfs.posix.trust import check_trusted_file
@@ -109,6 +108,8 @@ class _ItemTask:
 
 def _index_items(task: _ItemTask) -> Shard | None:
     """Index the items of a shard. A shard without interleaved samples has no catalog; None if it cannot be read now."""
+    from touchfs.indexing.interleaved.catalog import make_item_catalog  # with what reads samples, as in `make_catalog`
+
     shard = task.shard
     try:
         facts = None if task.force else _known_facts(task)

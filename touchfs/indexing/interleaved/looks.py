@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from itertools import islice
 
 from touchfs.dataset import Dataset, Shard
 from touchfs.dataset.open_shard import OpenShard
+from touchfs.json_text import parse_json
 from touchfs.limits import Limits
 
 # JSON members that are looked at, and samples in which they are looked for
@@ -26,7 +26,7 @@ def looks_interleaved(shard: Shard, limits: Limits) -> bool:
 
 def _has_lists(data: bytes) -> bool:
     try:
-        value = json.loads(data)
+        value = parse_json(data)
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) and all(isinstance(value.get(name), list) for name in _LISTS)

@@ -1,0 +1,224 @@
+"""The tables of a shard that are being made: its samples are added in order, one by one or in consecutive parts."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from math import fsum
+
+from touchfs import names, progress
+from touchfs.catalog.catalog import KINDS_MAX, FileKind, TableBuilder, encode_key
+from touchfs.catalog.columns import TableColumns
+from touchfs.catalog.key_endings import Endings, endings_of
+from touchfs.catalog.table import NO_SAMPLE
+from touchfs.errors import FormatError
+from touchfs.form.base import Form
+from touchfs.form.beside import WHOLE
+from touchfs.form.plain import BYTES, INLINE
+from touchfs.indexing.paths import JoinedNames, beside, within
+from touchfs.indexing.report import SampleLines, report_text
+from touchfs.sample import Field, Recording, SampleSegments, StoredRecording, StoredSample, recording_in
+from touchfs.shard.jsonl import LineRun, line_field
+from touchfs.shard.options import LINE_RULE
+from touchfs.shard.segments import FoundSegments
+from touchfs.view import raw, segments
+from touchfs.view.file import ViewFile
+
+VIEWS = ("shards", "segments")
+REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
+# Forms of recordings as they are stored, whose rate and length are in the catalog.
+_WHOLE = (BYTES, WHOLE)
+# With more files in its segments, a sample keeps their names in one string.
+_NAMES_MAX = 1000
+# What a kind of files has in common: field, source, form, note, rate, channels.
+_Kind = tuple[str, str, Form, str, int, int]
+
+
+class SampleTables:
+    """Builds the tables of one shard, or of consecutive samples of it."""
+
+    def __init__(self, *, keys_are_paths: bool = False) -> None:
+        self.timed = 0
+        self.segments = 0
+        self.unmeasured = 0
+        self.labels = None
+        self._seconds = array("d")
+        self._kinds: dict[_Kind, int] = {}
+        self._shown_key: Callable[[str], str] = names.plain_path if keys_are_paths else str
+        self._keys: list[str] = []  # as shown
+        self._problems, self._remarks = SampleLines(), SampleLines()
+        tables = TableBuilder(keys_are_paths=keys_are_paths), TableBuilder(keys_are_paths=keys_are_paths)
+        self._views = _View(tables[0], names.suffix_size), _SegmentView(tables[1], _within_size)
+
+    @property
+    def samples(self) -> int:
+        return len(self._keys)
+
+    @property
+    def seconds(self) -> float:
+        """The length of all recordings, which does not depend on the order of adding."""
+        return fsum(self._seconds)
+
+    @property
+    def damaged(self) -> int:
+        return self._problems.count
+
+    @property
+    def kinds(self) -> list[FileKind]:
+        return [
+            FileKind(field, source, str(form), note, rate, channels)
+            for field, source, form, note, rate, channels in self._kinds
+        ]
+
+    @property
+    def endings(self) -> Endings:
+        shards, _ = self._views
+        return endings_of(self._keys, chain.from_iterable(set(shards.extensions)))
+
+    def add(self, sample: StoredSample, found: FoundSegments, problem: str) -> None:
+        """Add a sample. `problem` is that of its recording, "" if it has none."""
+        self._keys.append(self._shown_key(sample.key))
+        key = encode_key(sample.key) if sample.is_keyed else b""
+        recording = recording_in(sample)
+        segmented = segments.files(sample, found.segments) if found.segments is not None else ()
+        for view, files in zip(self._views, (raw.files(sample), segmented), strict=True):
+            extensions = []
+            for file in files:
+                self._add(view, file, sample.ordinal, key, recording)
+                extensions.append(file.extension)
+            view.add_extensions(tuple(extensions))
+        if sample.problem:
+            self._problems.add(sample.ordinal, sample.key, sample.problem)
+        if found.segments is not None:
+            self.segments += len(found.segments.segments)
+        for line in (*found.problems, *([problem] if problem else ())):
+            self._remarks.add(sample.ordinal, sample.key, line)
+        if isinstance(recording, StoredRecording):
+            self.timed += 1
+            self._seconds.append(_length(recording, sample.listed) / recording.rate)
+        elif recording is not None:
+            self.unmeasured += 1
+
+    def add_lines(self, lines: LineRun) -> None:
+        """Add lines of a JSONL file, as `add` does each of them."""
+        ordinals = range(lines.first, lines.first + len(lines.keys))
+        own = lines.keys
+        shown = [key or f"{ordinal:08d}" for key, ordinal in zip(own, ordinals, strict=True)]
+        self._keys += map(self._shown_key, shown)
+        field = line_field(lines.source, 0, 0)
+        kind = self._kind((field.name, field.source, field.form, field.note, 0, 0))
+        shards, segmented = self._views
+        keys = [encode_key(key or "") for key in own]
+        shards.table.add_alike(kind, ordinals, lines.spans, shards.suffix_size(field.extension), keys)
+        shards.add_extensions((field.extension,), len(own))
+        segmented.add_extensions((), len(own))
+
+    def extend(self, part: SampleTables) -> None:
+        """Add the samples of a part, which follow those added before."""
+        kinds = [0, *map(self._kind, part._kinds)]
+        for view, other in zip(self._views, part._views, strict=True):
+            view.extend(other, kinds)
+        self._keys += part._keys
+        self._problems.extend(part._problems)
+        self._remarks.extend(part._remarks)
+        self._seconds += part._seconds
+        self.timed += part.timed
+        self.segments += part.segments
+        self.unmeasured += part.unmeasured
+
+    def report(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> str:
+        """The text of ERROR.txt from the problems and remarks of the shard; "" if nothing is wrong."""
+        return report_text(path, self.samples, problems, remarks, self._problems, self._remarks)
+
+    def columns(self, report: str, stem: str = REPORT_STEM) -> dict[str, TableColumns]:
+        """The tables. A `report` that is not empty becomes the file `stem`.txt."""
+        shards, segmented = self._views
+        keys: list[str] = self._keys
+        extensions: list[tuple[str | None, ...]] = shards.extensions
+        if report:
+            # Named like a first sample, so that no sample takes its name; but last in the table.
+            keys, extensions = [stem, *keys], [(REPORT_EXTENSION,), *extensions]
+        assigned = names.assign(keys, extensions)
+        reports = []
+        if report:
+            text = Field("error", "", 0, 0, INLINE, REPORT_EXTENSION, detail=report.encode("utf-8", "replace"))
+            self._add(shards, ViewFile(REPORT_EXTENSION, text), NO_SAMPLE, b"")
+            reports.append(next(assigned))
+        # Names are assigned over all samples, also those without segments: a repeated key gets the same ~n as in
+        # shards/.
+        directories = names.assign(self._keys, [(None,)] * self.samples) if len(segmented.table) else iter(())
+        tables = (
+            shards.table.columns(beside(chain(progress.each(assigned), reports))),
+            segmented.table.columns(within(directories, segmented.names)),
+        )
+        return dict(zip(VIEWS, tables, strict=True))
+
+    def _add(self, view: _View, file: ViewFile, ordinal: int, key: bytes, recording: Recording | None = None) -> None:
+        field, rate, channels, frames = file.field, 0, 0, 0
+        if isinstance(recording, StoredRecording) and recording.field.name == field.name and field.form in _WHOLE:
+            rate, channels, frames = recording.rate, recording.channels, recording.length
+        kind = self._kind((field.name, field.source, field.form, field.note, rate, channels))
+        suffix = view.suffix_size(file.extension)
+        view.table.add(kind, ordinal, file.part, field.offset, field.size, file.size, suffix, key, field.detail, frames)
+
+    def _kind(self, kind: _Kind) -> int:
+        """The number of a kind, which may be new."""
+        number = self._kinds.setdefault(kind, len(self._kinds) + 1)
+        if number > KINDS_MAX:
+            raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its sample rates right?")
+        return number
+
+
+def _length(recording: StoredRecording, listed: SampleSegments | None) -> int:
+    """The samples of a recording that its sample is about: lines of a list may share a file."""
+    if listed is None or listed.rule != LINE_RULE:
+        return recording.length
+    return sum(segment.span(recording.rate, recording.length)[1] for segment in listed.segments)
+
+
+class _View:
+    """One view of a shard: its table, and the extensions of each sample's files.
+
+    `suffix_size` returns how many bytes an extension adds to the path of its sample.
+    """
+
+    def __init__(self, table: TableBuilder, suffix_size: Callable[[str | None], int]) -> None:
+        self.table = table
+        self.suffix_size = suffix_size
+        self.extensions: list[tuple[str | None, ...]] = []
+        self._known: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
+
+    def add_extensions(self, extensions: tuple[str | None, ...], samples: int = 1) -> None:
+        """Add the extensions of the files of a sample, or of each of several."""
+        known = self._known.setdefault(extensions, extensions)  # nearly all samples have the same
+        self.extensions.extend(repeat(known, samples))
+
+    def extend(self, part: _View, kinds: Sequence[int]) -> None:
+        """Add the files of a part, whose kinds have other numbers here."""
+        self.table.extend(part.table, kinds)
+        self.extensions += part.extensions
+
+
+class _SegmentView(_View):
+    """The view of segments, of which a sample may have very many."""
+
+    def __init__(self, table: TableBuilder, suffix_size: Callable[[str | None], int]) -> None:
+        super().__init__(table, suffix_size)
+        self.names: list[Iterable[str | None]] = []
+
+    def add_extensions(self, extensions: tuple[str | None, ...], samples: int = 1) -> None:
+        """See `_View.add_extensions`."""
+        is_long = len(extensions) > _NAMES_MAX
+        names = JoinedNames(extensions) if is_long else self._known.setdefault(extensions, extensions)
+        self.names.extend(repeat(names, samples))
+
+    def extend(self, part: _View, kinds: Sequence[int]) -> None:
+        """See `_View.extend`."""
+        super().extend(part, kinds)
+        if isinstance(part, _SegmentView):
+            self.names += part.names
+
+
+def _within_size(extension: str | None) -> int:
+    return 1 + len((extension or "").encode())
