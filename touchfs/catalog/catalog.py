@@ -13,6 +13,7 @@ import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,36 @@ class TableBuilder:
         self._keys.append(key)
         self._inlines += inline
         self._ends.append(len(self._inlines))
+
+    def add_alike(
+        self, kind: int, ordinals: range, spans: NDArray[np.int64], suffix: int, keys: Sequence[bytes]
+    ) -> None:
+        """Add a file for each of these samples, as `add` does: the range of bytes that `spans` has, an array of
+        offsets and sizes of shape (samples, 2).
+        """
+        numbers = np.zeros((len(spans), len(_NUMBER_COLUMNS)), np.int64)
+        for name, values in (
+            ("kind", kind),
+            ("ordinal", ordinals),
+            ("offset", spans[:, 0]),
+            ("length", spans[:, 1]),
+            ("size", spans[:, 1]),
+            ("suffix", suffix),
+        ):
+            numbers[:, _NUMBER_COLUMNS.index(name)] = values
+        self._numbers += numbers.tobytes()
+        self._keys += keys
+        self._ends.extend(repeat(len(self._inlines), len(spans)))
+
+    def extend(self, part: TableBuilder, kinds: Sequence[int]) -> None:
+        """Add the files of another builder, after these. `kinds` are the numbers of its kinds here, by its own."""
+        numbers = np.frombuffer(part._numbers, np.int64).reshape(-1, len(_NUMBER_COLUMNS)).copy()
+        numbers[:, 0] = np.array(kinds)[numbers[:, 0]]
+        self._numbers += numbers.tobytes()
+        self._keys += part._keys
+        ends = np.frombuffer(part._ends, np.uint64)[1:] + np.uint64(len(self._inlines))
+        self._ends.frombytes(ends.tobytes())
+        self._inlines += part._inlines
 
     def __len__(self) -> int:
         return len(self._keys)

@@ -18,6 +18,14 @@ class DirectoryTree:
 
     def add(self, directory: bytes, name: bytes) -> None:
         """Add a file. `directory` is a path relative to the shard."""
+        children = self._children.get(directory)
+        if children is None:
+            children = self._made(directory)
+        children.append(len(self.names))
+        self.names.append(name)
+
+    def _made(self, directory: bytes) -> array[int]:
+        """The children of a new directory, which is made below those above it."""
         missing = []
         while (children := self._children.get(directory)) is None:
             missing.append(directory)
@@ -26,8 +34,7 @@ class DirectoryTree:
             children.append(self._files + len(self._directory_names))
             children = self._children[path] = array("I")
             self._directory_names.append(path.rpartition(b"/")[2])
-        children.append(len(self.names))
-        self.names.append(name)
+        return children
 
     def lay_out(self) -> tuple[array[int], array[int], list[tuple[int, int]]]:
         """Return each row's node and parent row; for each directory its first child's row and number of children."""

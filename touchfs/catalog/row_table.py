@@ -65,8 +65,7 @@ class RowTable(Table):
         ordinal = self.ordinal[row]
         return b"" if ordinal == NO_SAMPLE else pack_ordinal(ordinal)
 
-    def find(self, row: int, name: bytes) -> int | None:
-        children = self.children(row)
+    def search(self, children: range, name: bytes) -> int | None:
         low, high = children.start, children.stop
         while low < high:
             middle = (low + high) // 2

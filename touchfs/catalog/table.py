@@ -280,8 +280,11 @@ class Table:
 
     def find(self, row: int, name: bytes) -> int | None:
         """Return the row of a directory's child with this name, or None."""
+        return self.search(self.children(row), name)
+
+    def search(self, children: range, name: bytes) -> int | None:
+        """Return the row with this name among children of a directory, in name order, or None."""
         starts, data = self._starts, self._data
-        children = self.children(row)
         low, high = children.start, children.stop
         end = high
         while low < high:

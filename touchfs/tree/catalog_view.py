@@ -6,15 +6,31 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
+from typing import NamedTuple
 
+from touchfs.catalog.signposts import DIRECTORIES_KEPT, Signposts, signposts
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset.open_shard import stored_at
 from touchfs.errors import ChangedError, TouchfsError, UsageError
 from touchfs.extent import Content
 from touchfs.tree.entry import Entry
-from touchfs.tree.inode import ROOT, pack, unpack
+from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, SHARD_IDS_MAX, pack
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
 from touchfs.tree.videos.segment_frames import SegmentFrames
+
+# Signposts do not pay in a directory with fewer children.
+SIGNPOSTS_FROM = 64
+
+
+class _Directory(NamedTuple):
+    """A directory whose entries are looked up: its row, the rows of its children, and signposts if it is large."""
+
+    shard: TreeShard
+    table: Table
+    row: int
+    children: range
+    posts: Signposts | None
 
 
 class CatalogView:
@@ -28,6 +44,11 @@ class CatalogView:
         self._name = name
         self._number = number
         self._frames = frames
+        self._top = pack(number, 0, 0)
+        self._keep_directories()
+
+    def _keep_directories(self) -> None:
+        self._directory = lru_cache(DIRECTORIES_KEPT)(self._find_directory)
 
     def nonblocking(self, shards: NonblockingShards) -> CatalogView:
         frames = None if self._frames is None else self._frames.nonblocking(shards)
@@ -35,8 +56,7 @@ class CatalogView:
 
     def _row(self, inode: int) -> tuple[TreeShard, Table, int]:
         """The shard, table and row of an inode. Raises ChangedError if there is no such row."""
-        _, shard_id, row = unpack(inode)
-        shard = self._shards.get(shard_id)
+        shard, row = self._shards.get(inode >> ROW_BITS & SHARD_IDS_MAX), inode & ROW_MASK
         table = shard.tables[self._name]
         if row >= table.rows:
             raise ChangedError("this inode is not of this mount")
@@ -61,24 +81,37 @@ class CatalogView:
         return entry
 
     def entry(self, inode: int) -> Entry:
-        return self._measured(*self._row(inode)) if inode != pack(self._number, 0, 0) else self._root()
+        return self._measured(*self._row(inode)) if inode != self._top else self._root()
 
     def _root(self) -> Entry:
-        return Entry(pack(self._number, 0, 0), stat.S_IFDIR, 0, self._shards.mtime_ns)
+        return Entry(self._top, stat.S_IFDIR, 0, self._shards.mtime_ns)
 
     def find(self, directory: int, name: bytes, *, is_guest: bool = False) -> Entry | None:
-        if directory == pack(self._number, 0, 0):
+        if directory == self._top:
             return self._shards.find(self._number, name)
-        shard, table, row = self._row(directory)
-        if table.kind[row] != DIRECTORY:
+        place = self._directory(directory)
+        if place is None:
             return None
-        found = table.find(row, name)
+        shard, table, row, children, posts = place
+        found = table.search(children if posts is None else posts.near(children, name), name)
         if found is not None:
+            size = table.size[found]
+            if size and table.kind[found] != DIRECTORY:  # as in `_entry`, without its calls
+                return Entry(directory - row + found, stat.S_IFREG, size, shard.mtime_ns)
             return self._measured(shard, table, found)
         return None if self._frames is None else self._frames.find_segment(shard, table, row, name)
 
+    def _find_directory(self, inode: int) -> _Directory | None:
+        """What a search in a directory needs; None if the inode is a file."""
+        shard, table, row = self._row(inode)
+        if table.kind[row] != DIRECTORY:
+            return None
+        children = table.children(row)
+        posts = signposts(table, row) if len(children) >= SIGNPOSTS_FROM else None
+        return _Directory(shard, table, row, children, posts)
+
     def entries(self, directory: int, after: int) -> Iterator[tuple[bytes, Entry, int]]:
-        if directory == pack(self._number, 0, 0):
+        if directory == self._top:
             yield from self._shards.entries(self._number, after)
             return
         shard, table, row = self._row(directory)
@@ -91,14 +124,13 @@ class CatalogView:
             yield from self._frames.segments(shard, table, row, after)
 
     def parent(self, directory: int) -> int:
-        root = pack(self._number, 0, 0)
-        if directory == root:
+        if directory == self._top:
             return ROOT
         shard, table, row = self._row(directory)
-        return pack(self._number, shard.shard_id, table.parent[row]) if row else root
+        return pack(self._number, shard.shard_id, table.parent[row]) if row else self._top
 
     def path(self, inode: int) -> str:
-        if inode == pack(self._number, 0, 0):
+        if inode == self._top:
             return self._name
         shard, table, row = self._row(inode)
         return f"{self._name}/{shard.shard.name}/{os.fsdecode(table.path(row))}".rstrip("/")
@@ -107,7 +139,7 @@ class CatalogView:
         return True
 
     def content(self, inode: int) -> Content:
-        if inode == pack(self._number, 0, 0):
+        if inode == self._top:
             raise UsageError("is a directory")
         shard, table, row = self._row(inode)
         self._shards.verify(shard, table, row)
@@ -116,7 +148,7 @@ class CatalogView:
         return shard.content(table, row)
 
     def attributes(self, inode: int) -> dict[str, str]:
-        if inode == pack(self._number, 0, 0):
+        if inode == self._top:
             return {}
         shard, table, row = self._row(inode)
         return shard.attributes(table, row)

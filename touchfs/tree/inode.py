@@ -14,6 +14,7 @@ FIXED_VIEW = 0
 VIEW_BITS, SHARD_BITS, ROW_BITS = 11, 20, 32
 SHARD_IDS_MAX = (1 << SHARD_BITS) - 1
 ROW_MASK = (1 << ROW_BITS) - 1
+VIEW_SHIFT, VIEWS_END = SHARD_BITS + ROW_BITS, 1 << VIEW_BITS
 
 
 def pack(view: int, shard_id: int, row: int) -> int:

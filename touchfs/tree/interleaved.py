@@ -29,6 +29,7 @@ class InterleavedView(CatalogView):
         view = InterleavedView.__new__(InterleavedView)
         vars(view).update(vars(self))
         view._shards = NonblockingShards(self._shards)
+        view._keep_directories()  # found through its own shards
         return view
 
     def attributes(self, inode: int) -> dict[str, str]:

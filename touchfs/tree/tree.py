@@ -26,14 +26,14 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.shard_videos import has_videos
 from touchfs.errors import ChangedError, NotFoundError, UsageError
 from touchfs.extent import Content
-from touchfs.indexing.catalogs import VIEWS
+from touchfs.indexing.sample_tables import VIEWS
 from touchfs.tree.by_key import NAME as BY_KEY
 from touchfs.tree.by_key import ByKey
 from touchfs.tree.by_label import NAME as BY_LABEL
 from touchfs.tree.by_label import ByLabel
 from touchfs.tree.catalog_view import CatalogView
 from touchfs.tree.entry import Entry
-from touchfs.tree.inode import ROOT, pack, unpack
+from touchfs.tree.inode import ROOT, VIEW_SHIFT, VIEWS_END, pack
 from touchfs.tree.interleaved import NAME as INTERLEAVED
 from touchfs.tree.interleaved import InterleavedView
 from touchfs.tree.manifests import NAME as MANIFESTS
@@ -92,7 +92,8 @@ class Tree:
             MERGED: merged,
             MANIFESTS: Manifests(shards, os.path.join(prefix, ""), _NUMBERS[MANIFESTS]),
         }
-        below: dict[int, Subtree] = {FIRST_PLAN: merged} | dict.fromkeys(frame_numbers.VIEWS, segment_frames)
+        below: dict[int, Subtree] = dict.fromkeys(frame_numbers.VIEWS, segment_frames)
+        below |= dict.fromkeys(range(FIRST_PLAN, VIEWS_END), merged)
         if isinstance(dataset.keys, Keys):
             shown[BY_KEY] = ByKey(shards, dataset.keys, _NUMBERS[BY_KEY], listed=list_by_key)
         if has_recordings(dataset):
@@ -121,11 +122,13 @@ class Tree:
         return tree
 
     def _subtree(self, inode: int) -> Subtree:
-        view, _, _ = unpack(inode)
-        subtree = self._subtrees.get(min(view, FIRST_PLAN))
+        subtree = self._subtrees.get(inode >> VIEW_SHIFT)
         if subtree is None:
-            raise ChangedError("this inode is not of this mount")
+            raise self._foreign_error()
         return subtree
+
+    def _foreign_error(self) -> ChangedError:
+        return ChangedError("this inode is not of this mount")
 
     def entry(self, inode: int) -> Entry:
         """The entry of an inode. Raises ChangedError for one of a shard that is no longer in this dataset."""
@@ -133,8 +136,11 @@ class Tree:
 
     def find(self, directory: int, name: bytes, is_guest: bool = False) -> Entry | None:
         """The entry of this name in a directory, or None. Raises FullError for guests as `Subtree.find`."""
+        subtree = self._subtrees.get(directory >> VIEW_SHIFT)
+        if subtree is not None:
+            return subtree.find(directory, name, is_guest=is_guest)
         if directory != ROOT:
-            return self._subtree(directory).find(directory, name, is_guest=is_guest)
+            raise self._foreign_error()
         inode = self._inodes.get(name)
         return None if inode is None else self.entry(inode)
 

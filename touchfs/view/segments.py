@@ -30,6 +30,7 @@ VERSION_MAX = 200
 # Without details: they are in the .json, because a catalog has only a limited number of kinds of file.
 NOTE = "not all that the segment asks for: its .json says why"
 _CUTS = "supervisions"
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def files(sample: StoredSample, found: SampleSegments | None) -> Iterator[ViewFile]:
@@ -90,7 +91,7 @@ def _name(number: int, extension: str) -> str:
 
 def _json(fields: dict[str, Any], derived: dict[str, Any]) -> str:
     try:
-        return json.dumps(fields | {"touchfs": derived}, ensure_ascii=False) + "\n"
+        return _encode(fields | {"touchfs": derived}) + "\n"
     except RecursionError:  # writing a nested object takes more stack than reading it
         derived = derived | {"problem": "the segment as stored is nested too deep to be repeated here"}
-        return json.dumps({"touchfs": derived}, ensure_ascii=False) + "\n"
+        return _encode({"touchfs": derived}) + "\n"
