@@ -4,6 +4,9 @@ A step is open, read and close of `next`. `error` is read in the same way, and w
 that its text is as long as the path that a step tells; so the difference is what the step itself costs. The state is on
 a RAM disk, as each step ends in a transaction there.
 
+With `--durability fsync` the state is on the disk of the temporary directory (`TMPDIR`). Sixteen readers share
+syncs, so what they gain depends on how long the disk takes for one, which is printed too. The readers are processes.
+
 The large dataset is one shard of which there are many, under names of their own, so that it takes no time to make and
 no disk. In it steps are made without a mount, which would only hide a difference. Each round makes the same ones, so
 all but the first find their shards open, as far as descriptors go: `ulimit -n` is to be 4,096 or more.
@@ -17,8 +20,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 from harness import (
@@ -40,6 +45,7 @@ from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
 from touchfs.store.store import StateStore
 
+READERS, SECONDS, SYNCS = 16, 1.0, 200
 SAMPLES, LARGE, BATCH = 10_000, 10_000_000, 10_000
 COUNT, BATCHES, STEPS, ROUNDS = 2_000, 5, 500, 9
 RAM_DISK = "/dev/shm"
@@ -115,6 +121,52 @@ def through_a_mount(daemon: Mount) -> None:
     )
 
 
+def steps_until(path: str, until: float) -> int:
+    """The number of steps that this process makes until then."""
+    steps = 0
+    while time.monotonic() < until:
+        read_once(path)
+        steps += 1
+    return steps
+
+
+def by_readers(path: Path, readers: int) -> Callable[[], float]:
+    """Steps per second of so many processes together."""
+
+    def run() -> float:
+        with ProcessPoolExecutor(readers, get_context("fork")) as processes:
+            list(processes.map(time.sleep, [0.05] * readers))  # all are started
+            until = time.monotonic() + SECONDS
+            return sum(processes.map(steps_until, [str(path)] * readers, [until] * readers)) / SECONDS
+
+    return run
+
+
+def syncs_per_second(directory: Path) -> float:
+    """How often a program that does nothing else can wait for the disk after writing two pages."""
+    with tempfile.NamedTemporaryFile(dir=directory, buffering=0) as file:
+        begin = time.perf_counter()
+        for _ in range(SYNCS):
+            file.write(bytes(8192))
+            os.fdatasync(file.fileno())
+        return SYNCS / (time.perf_counter() - begin)
+
+
+def in_groups(mounts: dict[str, Mount], disk: Path) -> None:
+    """Readers of one iterator, with each durability."""
+    contestants: dict[str, Callable[[], float]] = {"syncs": lambda: syncs_per_second(disk)}
+    for durability, daemon in mounts.items():
+        path = make_iterator(daemon.path, "shared") / "next"
+        contestants |= {f"{durability} {count}": by_readers(path, count) for count in (1, READERS)}
+    rates = interleaved(contestants, ROUNDS)
+    rows = [("fdatasync alone", f"{rates['syncs']:,.0f}/s", "")]
+    for durability in mounts:
+        one, many = rates[f"{durability} 1"], rates[f"{durability} {READERS}"]
+        wanted = at_least(many / one, 5, "×") if durability == "fsync" else ""
+        rows.append((f"--durability {durability}", f"{one:,.0f} : {many:,.0f} steps/s = {many / one:.2f}×", wanted))
+    report(f"Steps by one reader : by {READERS}", rows)
+
+
 def stepping(dataset: Dataset, store: StateStore, position: int) -> Callable[[], float]:
     """Microseconds of a step, of those that follow a position."""
     iterators = Iterators(store, dataset)
@@ -160,6 +212,23 @@ def main() -> None:
         subprocess.run([TOUCHFS, "index", root / "data"], check=True, stdout=subprocess.DEVNULL)
         with mounted(root / "data", root / "mnt", "--state-dir", str(state), "--durability", "os") as mount:
             through_a_mount(mount)
+        with ExitStack() as both:
+            in_groups(
+                {
+                    durability: both.enter_context(
+                        mounted(
+                            root / "data",
+                            root / durability,
+                            "--state-dir",
+                            f"{root}/{durability}-state",
+                            "--durability",
+                            durability,
+                        )
+                    )
+                    for durability in ("os", "fsync")
+                },
+                root,
+            )
         store = stack.enter_context(closing(StateStore(str(state / "steps.sqlite"))))
         in_a_large_dataset(open_dataset(str(root / "data")), store)
 

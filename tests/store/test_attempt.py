@@ -94,11 +94,13 @@ def test_an_act_that_fails_is_undone(store, other):
     assert add(other, "two") == 1
 
 
-def test_it_is_not_for_who_waits_for_the_disk(path):
+def test_who_waits_for_the_disk_does_so_after_the_commit(path, other):
     with closing(StateStore(path, fsync=True)) as store:
-        with pytest.raises(WouldWaitError):
-            store.attempt(lambda connection: add(store, "one"))
-        assert added(store) == []
+        store.attempt(lambda connection: add(store, "one"))
+        assert added(other) == []
+        assert store.commit()
+        store.pending_sync()()
+        assert added(other) == ["one"]
 
 
 def test_it_is_undone_when_the_process_ends(path, other):

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError, WouldWaitError
 from touchfs.iterators.iterators import WRITABLE, Iterators
 from touchfs.iterators.precompute import Precompute
+from touchfs.source.counts import count
 from touchfs.store import writes
 from touchfs.store.opens import Opens
 from touchfs.store.patience import without_waiting
@@ -65,11 +66,13 @@ class OpenFiles:
 class OpenFile:
     """One open of a file of an iterator, whether it was opened in this process or in another one."""
 
-    __slots__ = ("_files", "_text", "file", "id", "iterator")
+    __slots__ = ("_files", "_text", "_wait_for_disk", "file", "id", "iterator")
 
     def __init__(self, files: OpenFiles, open_id: int, iterator: int, file: str) -> None:
         self._files = files
         self._text: bytes | None = None
+        # Waits until the text is durable. Set before the text, because a thread may read the same file.
+        self._wait_for_disk: Callable[[], None] | None = None
         self.id = open_id
         self.iterator = iterator
         self.file = file
@@ -89,6 +92,10 @@ class OpenFile:
         text = self._text
         if text is None:
             text = self._keep(self._make())
+        elif (wait_for_disk := self._wait_for_disk) is not None:
+            with self._files.iterators.notes.noting(self.iterator, self.file, changes=True):
+                wait_for_disk()
+            self._wait_for_disk = None
         return text[offset : offset + length]
 
     def read_nowait(self, offset: int, length: int) -> bytes | None:
@@ -96,10 +103,13 @@ class OpenFile:
         text = self._text
         if text is None:
             try:
-                text = self._keep(self._make_nowait())
+                text = self._make_nowait()
             except WouldWaitError:
                 return None
-        return text[offset : offset + length]
+            if self.is_stored:
+                self._wait_for_disk = self._files.opens.store.pending_sync()
+            self._keep(text)
+        return None if self._wait_for_disk is not None else text[offset : offset + length]
 
     def write(self, piece: writes.Piece) -> int:
         """Take a piece of a value, and return its length in bytes. Raises UsageError for a wrong one."""
@@ -150,17 +160,35 @@ class OpenFile:
         if not self.is_stored:
             return opens.table.text(self.id, lambda: iterators.look(self.iterator, self.file))
         with iterators.notes.noting(self.iterator, self.file, changes=True):
-            return iterators.graphs.with_built(lambda: opens.text(self.id, self._text_in))
+            return iterators.graphs.with_built(self._stored_text)
 
     def _make_nowait(self) -> bytes:
         iterators, opens = self._files.iterators, self._files.opens
         if not self.is_stored:
             return opens.table.text(self.id, lambda: iterators.look_nowait(self.iterator, self.file))
         text = self._files.precompute.take_text(self.id)
-        return iterators.at_once(self.iterator, lambda: opens.text(self.id, self._text_in)) if text is None else text
+        if text is None:
+            return iterators.at_once(self.iterator, self._stored_text)
+        self._count_step()
+        return text
 
-    def _text_in(self, connection: sqlite3.Connection) -> bytes:
-        return self._files.iterators.text(connection, self.iterator, self.file)
+    def _stored_text(self) -> bytes:
+        """The text in the store, made now if there is none."""
+        made = False
+
+        def make(connection: sqlite3.Connection) -> bytes:
+            nonlocal made
+            made = True
+            return self._files.iterators.text(connection, self.iterator, self.file)
+
+        text = self._files.opens.text(self.id, make)
+        if made:  # and committed
+            self._count_step()
+        return text
+
+    def _count_step(self) -> None:
+        if self.file == "next":
+            count("iterator_steps")
 
     def _keep(self, text: bytes) -> bytes:
         """Keep the text for the following reads, up to the end of file."""

@@ -58,6 +58,11 @@ class Precompute:
         """True if `run` would compute something."""
         return self.is_on and (self._expected is not None or self._stepped > 0)
 
+    @property
+    def has_text(self) -> bool:
+        """True if a text is computed, whose transaction locks the store until it is read or rolled back."""
+        return self._text is not None
+
     def run(self) -> None:
         """Compute what the next request is likely to read."""
         expected, self._expected = self._expected, None

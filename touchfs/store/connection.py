@@ -28,8 +28,8 @@ class DiskFullError(FullError):
     """SQLite found no room on the disk. SQLite's own log may be filling it."""
 
 
-def open_connection(path: str, patience: Patience, *, fsync: bool, create: bool) -> sqlite3.Connection:
-    """Connect to the file at `path`. With `fsync` each transaction waits for the disk. Raises StateError."""
+def open_connection(path: str, patience: Patience, *, create: bool) -> sqlite3.Connection:
+    """Connect to the file at `path`. Raises StateError."""
     directory = os.path.dirname(path) or "."
     try:
         if create:
@@ -53,8 +53,8 @@ def open_connection(path: str, patience: Patience, *, fsync: bool, create: bool)
         )
         _use_log(connection, patience)
         # A committed transaction survives the end of any process. A power cut may lose the latest ones, and it also
-        # ends all mounts, so waiting for the disk is optional.
-        connection.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
+        # ends all mounts, so waiting for the disk is optional, and done after the transaction (`log_sync`).
+        connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA busy_timeout = 0")  # transactions wait by themselves
     except sqlite3.Error as error:
         if connection is not None:

@@ -7,11 +7,14 @@ the connection between attempts, so all wait at the same time, each as long as i
 
 A connection that fails is dropped, and a new one is made at the next use, at most once a second. So a process survives
 a disk that is temporarily gone, and a replaced file: the file is checked once a second.
+
+With `fsync` a thread waits for the disk after it has committed and released the connection (`log_sync`). So others may
+see a change before it is durable, and what they commit then is durable only with it. Inside `without_waiting` nobody
+waits for the disk, and the caller waits for `pending_sync` in a thread.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -21,7 +24,9 @@ from typing import TypeVar
 
 from touchfs.errors import StateError, WouldWaitError
 from touchfs.store.connection import DiskFullError, busy_error, code_of, open_connection, state_error
+from touchfs.store.log_sync import LogSync
 from touchfs.store.patience import current_patience, may_wait, without_waiting
+from touchfs.store.place import file_at
 
 _RETRY_SECONDS, _RETRY_SECONDS_MAX = 0.0005, 0.01
 _LOOK_SECONDS = _RECONNECT_SECONDS = 1.0
@@ -41,6 +46,7 @@ class Database:
         # The number of connections made so far. A change means that cached knowledge about the file must be checked.
         self.connections = 0
         self._fsync = fsync
+        self._log_sync: LogSync | None = None
         self._lock = threading.RLock()
         self._attempt: _Transaction | None = None
         self._is_in_transaction = False
@@ -118,12 +124,19 @@ class Database:
         if attempt is not None:
             attempt.end(WouldWaitError())
 
+    def pending_sync(self) -> Callable[[], None] | None:
+        """Return a function that waits until all changes so far are durable, or None without `fsync`."""
+        log_sync = self._log_sync
+        return None if log_sync is None else log_sync.pending()
+
     def _connected(self) -> sqlite3.Connection:
         """Return the connection, reconnecting if necessary. The caller has the lock."""
         now = time.monotonic()
+        if self._log_sync is not None and self._log_sync.has_failed and not self._is_in_transaction:
+            self._drop()
         if self._connection is not None and now >= self._look_at:
             self._look_at = now + _LOOK_SECONDS
-            if _file_at(self.path) != self._file:
+            if file_at(self.path) != self._file:
                 self._drop()
             elif not self._is_in_transaction:
                 # SQLite goes on with the pages in its memory if another program has overwritten the file. Without them
@@ -143,12 +156,15 @@ class Database:
         patience = current_patience()
         self._retry_at = time.monotonic() + _RECONNECT_SECONDS
         try:
-            connection = open_connection(self.path, patience, fsync=self._fsync, create=self._create)
-            self._connection, self._file = connection, _file_at(self.path)
+            connection = open_connection(self.path, patience, create=self._create)
+            self._connection, self._file = connection, file_at(self.path)
             try:
                 self._check_content(connection)
+                self._log_sync = LogSync(self.path) if self._fsync else None
             except sqlite3.Error as error:
                 raise state_error(error, self.path, patience) from error
+            except OSError as error:
+                raise StateError(f"has no log: {error.strerror}; mount again", path=self.path) from error
         except StateError as error:
             self._problem = error
             self._drop()
@@ -160,7 +176,7 @@ class Database:
 
     def _drop(self) -> None:
         """Close the connection. SQLite does not touch another file that is now at its path."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._log_sync = self._connection, None, None
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
@@ -177,7 +193,7 @@ class Database:
 class _Transaction:
     """A transaction. Not a generator with `contextmanager`, which would take longer than the work of a step."""
 
-    __slots__ = ("_database", "_outermost", "_write")
+    __slots__ = ("_database", "_outermost", "_waits", "_write")
 
     def __init__(self, database: Database, write: bool) -> None:
         self._database = database
@@ -185,8 +201,9 @@ class _Transaction:
 
     def begin(self) -> sqlite3.Connection:
         database = self._database
-        if not may_wait():
-            if (database._fsync and self._write) or not database._lock.acquire(False):
+        self._waits = may_wait()
+        if not self._waits:
+            if not database._lock.acquire(False):
                 raise WouldWaitError
             return self._enter(database)
         patience, pause = current_patience(), _RETRY_SECONDS
@@ -233,6 +250,7 @@ class _Transaction:
         """Commit, or roll back because of an error."""
         database = self._database
         problem: StateError | None = None
+        wait_for_disk: Callable[[], None] | None = None
         try:
             if self._outermost:
                 database._is_in_transaction = False
@@ -244,6 +262,8 @@ class _Transaction:
                         error = failure
                 if error is not None and connection is not None:
                     self._rollback(connection, error)
+                elif self._write and self._waits:
+                    wait_for_disk = database.pending_sync()
             if isinstance(error, sqlite3.Error):
                 problem = database._failed(error)
             if self._outermost:
@@ -252,6 +272,8 @@ class _Transaction:
             database._lock.release()
         if problem is not None:
             raise problem from error
+        if wait_for_disk is not None:
+            wait_for_disk()
 
     def _leave(self, database: Database) -> None:
         if database._is_broken and not database._is_in_transaction:
@@ -269,12 +291,3 @@ class _Transaction:
                 connection.execute("ROLLBACK")
             if code_of(error) == sqlite3.SQLITE_FULL:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _file_at(path: str) -> tuple[int, int]:
-    """Return the device and the inode of a file, or zeros if stat fails."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return 0, 0
-    return found.st_dev, found.st_ino

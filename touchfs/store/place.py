@@ -12,6 +12,7 @@ import platformdirs
 
 from touchfs.errors import StateError, UntrustedError
 from touchfs.names import hex_digest
+from touchfs.posix.paths import resolved
 from touchfs.posix.trust import check_trusted_directory, check_trusted_file, make_directory, make_private
 
 # The database file and the files that SQLite opens beside it.
@@ -27,8 +28,8 @@ def state_directory(state_dir: str | None = None) -> str:
 
 def state_path(source: str, suffix: str, state_dir: str | None = None) -> str:
     """Return the absolute path of a source's file: a daemon changes its working directory."""
-    resolved = os.path.realpath(source).encode(errors="surrogateescape")
-    return os.path.join(state_directory(state_dir), hex_digest(resolved) + suffix)
+    path = resolved(source).encode(errors="surrogateescape")
+    return os.path.join(state_directory(state_dir), hex_digest(path) + suffix)
 
 
 def log_path(mount_point: str, state_dir: str | None = None) -> str:
@@ -74,3 +75,12 @@ def _check_for_us(path: str) -> None:
     check_trusted_file(path)
     if found.st_nlink > 1:
         raise UntrustedError("is a hard link to another file", path=path)
+
+
+def file_at(path: str) -> tuple[int, int]:
+    """Return the device and the inode of a file, or zeros if stat fails."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
