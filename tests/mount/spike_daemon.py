@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyfuse3
+from touchfs_mount.daemon.renewal import Renewal
 from touchfs_mount.daemon.supervisor import serve
 from touchfs_mount.daemon.worker import Environment, Operations, Shared
-from touchfs_mount.daemon.zygote import Renewal
 from touchfs_mount.loop.loop import LATE_REPLIES
 from touchfs_mount.mounting.libfuse import MountOptions
 from touchfs_mount.mounting.mountpoint import prepare, resolve
@@ -60,6 +60,7 @@ class Spike(Operations):
     def started(self, environment: Environment) -> None:
         self._offload = environment.offload
         self._offload_control = environment.offload_control
+        self._opened = environment.opened
         if environment.entered is not None:
             self._entered = environment.entered
         self._store = sqlite3.connect(self._state, isolation_level=None, check_same_thread=False, timeout=30)
@@ -110,6 +111,8 @@ class Spike(Operations):
 
     async def open(self, inode, flags, ctx):
         self._entered()
+        if self._opened is not None:
+            self._opened(ctx.pid)
         if inode == NEXT:
             handle = await self._offload_control("change", self._open_step)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
@@ -188,6 +191,6 @@ if __name__ == "__main__":
     )
     nothing_new = Renewal(reopen=lambda: None, adopt=lambda generation: lambda descriptor: None)
     operations = Spike(Path(state) / "spike.sqlite")
-    status = serve(operations, nothing_new, shared, options, lambda: print("ready", flush=True))
+    status = serve(operations, nothing_new, shared, options, lambda: print("ready", flush=True) or "")
     print(sum(counters[LATE_REPLIES] for counters in shared.counters))
     sys.exit(status)

@@ -6,7 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 from touchfs_mount.loop import pool
-from touchfs_mount.loop.loop import CELLS, CONTROL, DATA, Loop
+from touchfs_mount.loop.loop import CELLS, Loop
+from touchfs_mount.loop.offload import CONTROL, DATA
 
 
 @pytest.fixture
@@ -26,6 +27,7 @@ def test_idle_time_ends_after_the_request_that_comes_or_before_it_sleeps(pipe):
         told.append("begin")
         if len(told) == 1:
             os.write(asker, b"a request, while it is idle")
+        return True
 
     def end():
         told.append("end")
@@ -46,12 +48,16 @@ def test_it_is_not_idle_while_a_thread_hangs_in_the_control_directory(pipe, monk
     monkeypatch.setattr(pool, "HUNG_SECONDS", 0)
     times, begun, go_on = [], threading.Event(), threading.Event()
 
+    def begin() -> bool:
+        times.append("begin")
+        return True
+
     def hang() -> None:
         begun.set()
         go_on.wait(60)
 
     counters = memoryview(bytearray(8 * CELLS)).cast("q")
-    loop = Loop(pipe[0], counters, begin_idle=lambda: times.append("begin"), end_idle=lambda: times.append("end"))
+    loop = Loop(pipe[0], counters, begin_idle=begin, end_idle=lambda: times.append("end"))
     call = pool.Call("change", hang, (), (kind, None))
     loop._pools[kind].submit(call)
     assert begun.wait(60)

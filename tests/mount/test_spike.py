@@ -15,43 +15,20 @@ from pathlib import Path
 import pytest
 from mounts import children, runs, wait_until
 from spike_daemon import ROWS, bytes_of, size_of
+from spikes import SpikeMount, workers_of
 
 HERE = Path(__file__).parent
+# Readers must make progress between the kills, so nothing else may keep the processors.
+pytestmark = pytest.mark.alone
 KILLS = int(os.environ.get("TOUCHFS_KILLS", "100"))
-
-
-def workers_of(supervisor: int) -> list[int]:
-    return [worker for zygote in children(supervisor) for worker in children(zygote)]
-
-
-class Mount:
-    """A running spike; leaves neither mount nor process behind."""
-
-    def __init__(self, tmp_path: Path, workers: int, loop: str, *more: str) -> None:
-        self.path = tmp_path / "mnt"
-        command = [sys.executable, HERE / "spike_daemon.py", self.path, tmp_path, str(workers), loop, *more]
-        self.log = tmp_path / "log"
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
-
-    def __enter__(self) -> "Mount":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-        self.said, _ = self.process.communicate(timeout=30)
-        assert not os.path.ismount(self.path)
 
 
 @pytest.fixture
 def mounted(tmp_path):
     mounts = []
 
-    def mount(workers: int = 1, loop: str = "own", *more: str) -> Mount:
-        mounts.append(Mount(tmp_path, workers, loop, *more).__enter__())
+    def mount(workers: int = 1, loop: str = "own", *more: str) -> SpikeMount:
+        mounts.append(SpikeMount(tmp_path, workers, loop, *more).__enter__())
         return mounts[-1]
 
     yield mount

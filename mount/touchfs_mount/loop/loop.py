@@ -1,9 +1,8 @@
 """The event loop of a worker: pyfuse3's session loop driven by poll(2) instead of trio.
 
-Under trio every small request spends two thirds of its time in the scheduler. pyfuse3 looks up its event library at run
-time (its own asyncio mode relies on that), so a worker replaces it by an object with the few names that the session
-loop calls. A *session coroutine* of pyfuse3 waits for the descriptor, reads one request, runs its handler to the end,
-and waits again. `run` polls, and steps one of them for each request.
+Under trio every small request spends two thirds of its time in the scheduler, so a worker replaces it (`stand_in`). A
+*session coroutine* of pyfuse3 waits for the descriptor, reads one request, runs its handler, and waits again. `run`
+polls, and steps one of them for each request.
 
 - A handler that does not suspend is answered in that same step.
 - `await offload(share, function, ...)` *parks* its session coroutine: the function runs in a thread of a pool (`pool`),
@@ -17,10 +16,12 @@ and waits again. `run` polls, and steps one of them for each request.
   the lock, poll again without waiting, read, release the lock at the entry of the handler (`entered`). It is an flock,
   because the kernel releases it when its owner dies. Taking it *waits*: it is locked for microseconds, and a worker
   that only tried would spin as long as another one reads (the prototype: 400,000 failed tries in 20 s).
-- When no request waits, the loop calls `begin_idle`, then polls for the next request for a while (`SPIN_NS`). A program
-  that was just answered needs some 25 µs to wake up and send the next request, so the work of `begin_idle` delays no
-  one. `end_idle` is called after the next request, or before the loop sleeps. While a thread runs a call of the control
-  directory, also a hung one, neither is called.
+- When no request waits and `has_idle_work` is true, the loop calls `begin_idle`. A program that was just answered needs
+  some 25 µs to wake up and send the next request, so the work of `begin_idle` delays no one. If it returns true,
+  `end_idle` is called after the next request, or after `IDLE_MS`. While a thread runs a call of the control directory,
+  also a hung one, neither is called.
+- Then it polls for the next request for a while before it sleeps, if that is worth it (`spinning`), and chooses its
+  processor (`placement`). With neither room to spin nor idle work it sleeps at once: one poll a request.
 - EAGAIN still occurs if a request is withdrawn between poll and read. A new session coroutine takes over; this is
   counted.
 
@@ -36,94 +37,38 @@ import errno
 import fcntl
 import os
 import select
-import time
-import types
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from time import monotonic_ns
+from typing import Any
 
 import pyfuse3
 
-from touchfs.errors import StateError, TouchfsError
-from touchfs_mount.loop.pool import CONTROL_THREADS, Call, Pool, PoolLimits
+from touchfs.errors import TouchfsError
+from touchfs_mount.loop.offload import CONTROL_LIMITS, DATA_LIMITS, Offload
+from touchfs_mount.loop.placement import Placement
+from touchfs_mount.loop.pool import Call, Pool, PoolLimits
+from touchfs_mount.loop.spinning import Spinning
+from touchfs_mount.loop.stand_in import in_place_of_trio
 from touchfs_mount.requests.strikes import IN_CONTROL_THREAD, IN_DATA_THREAD, ON_LOOP, Strikes
 
 SESSION_TASKS = 4096
 # The interval of `Pool.tick` while a pool is busy.
 TICK_MS = 100
 
-# The pools for data and for the control directory. A step that has begun never times out: it may still happen.
-DATA, CONTROL = 0, 1
-DATA_LIMITS = PoolLimits()
-CONTROL_LIMITS = PoolLimits(
-    threads=8,
-    share_threads=8,
-    threads_max=CONTROL_THREADS,
-    timeout_seconds=30,
-    only_waiting=True,
-    error_class=StateError,
-)
-
 # A worker's counters, 64-bit cells in memory shared with the supervisor. Only the worker writes them, so there is no
 # lock. BUSY_SINCE is CLOCK_MONOTONIC in ns, 0 while it waits, ALL_PARKED while it can take no more requests. FAILURES
 # counts the requests that failed by a bug of ours, LATE_REPLIES the replies to requests that were resent and already
-# answered.
+# answered. PARKED is how many requests are parked now.
 ALL_PARKED = -1
-BUSY_SINCE, REQUESTS, LOST_RACES, FAILURES, LATE_REPLIES = range(5)
-CELLS = 5
+BUSY_SINCE, REQUESTS, LOST_RACES, FAILURES, LATE_REPLIES, PARKED = range(6)
+CELLS = 6
+# The interval at which a worker decides where it runs.
+LOOK_NS = 50_000_000
+# For how long the worker sleeps before it ends its idle time: other processes may wait for what it holds.
+IDLE_MS = 1
 
-# A worker polls this long for the next request before it sleeps. On an idle virtual machine this makes successive opens
-# and small reads 1.4 to 1.9 times as fast, because its processors are halted when they have nothing to do. It costs as
-# much processor time after each request that no other follows at once.
-SPIN_NS = 50_000
-
-T = TypeVar("T")
 SessionCoroutine = Coroutine[Any, Any, None]
-
-
-class _Offload:
-    """The awaitable on which a session coroutine parks: a call for a pool."""
-
-    __slots__ = ("arguments", "function", "pool", "share")
-
-    def __init__(self, pool: int, share: Hashable, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self.pool = pool
-        self.share = share
-        self.function = function
-        self.arguments = arguments
-
-    def __await__(self) -> Generator[_Offload, Any, Any]:
-        return (yield self)
-
-
-def offload(share: Hashable, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
-    """Run a function that may block on data in a thread. Only for coroutines that a `Loop` drives."""
-    return _Offload(DATA, share, function, arguments)
-
-
-def offload_control(share: Hashable, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
-    """The same for a function that may block on the state store. Reads must use another share than writes."""
-    return _Offload(CONTROL, share, function, arguments)
-
-
-class _NoLock:
-    """Replaces `trio.Lock`: only one session coroutine is stepped at a time anyway."""
-
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, *exception: object) -> None: ...
-
-
-def _nothing() -> None: ...
-
-
-class _SessionEndedError(Exception):
-    """Replaces `trio.ClosedResourceError`, which our descriptor never raises."""
-
-
-@types.coroutine
-def _wait_readable(descriptor: int) -> Generator[None, None, None]:
-    yield
 
 
 class Loop:
@@ -146,19 +91,25 @@ class Loop:
         data_limits: PoolLimits = DATA_LIMITS,
         leaves_hanging: bool = True,
         orphaned: Callable[[], None] | None = None,
-        begin_idle: Callable[[], None] = _nothing,
-        end_idle: Callable[[], None] = _nothing,
+        has_idle_work: Callable[[], bool] = lambda: True,
+        begin_idle: Callable[[], bool] = lambda: False,
+        end_idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._descriptor = descriptor
         self._counters = counters
         self._read_lock = read_lock
         self._holds_lock = False
         self._drain = drain
+        self._spinning, self._look_at = Spinning(), 0
+        self._placement = Placement(follows=read_lock is None)
+        # To be called with the thread of a reader that opens a file.
+        self.opened = self._placement.opened
         self._leaves_hanging = leaves_hanging
         self._draining = False
-        self._parked = self._tick_at = 0
+        self._parked = self._tick_at = self._busy_since = 0
         self._orphaned = orphaned
-        self._begin_idle, self._end_idle, self._is_idle = begin_idle, end_idle, False
+        self._has_idle_work, self._is_idle = has_idle_work, False
+        self._begin_idle, self._end_idle = begin_idle, end_idle
         self._running = Strikes(1).running(0) if running is None else running
         self._pools = (
             Pool(self._finish, self._running[IN_DATA_THREAD:IN_CONTROL_THREAD], data_limits),
@@ -179,32 +130,19 @@ class Loop:
         """Serve requests until the session ends (the file system is unmounted), or the loop has drained, or `until` is
         true after one of them.
         """
-        namespace = types.SimpleNamespace
-        task = namespace(name="session")
-        replacement = namespace(
-            Lock=_NoLock,
-            ClosedResourceError=_SessionEndedError,
-            open_nursery=lambda: self,
-            lowlevel=namespace(
-                current_task=lambda: task,
-                current_trio_token=lambda: None,
-                notify_closing=lambda descriptor: None,
-                wait_readable=_wait_readable,
-            ),
-        )
-        library = vars(pyfuse3)["trio"]
-        vars(pyfuse3)["trio"] = replacement
-        try:
-            self._start_session()
-            while not self.drained and self._turn() and not until():
-                pass
-        finally:
-            self.entered()
-            for coroutine in self._waiting:
-                coroutine.close()
-            if not self._parked:  # otherwise a thread may still write to it
-                os.close(self._wake)
-            vars(pyfuse3)["trio"] = library
+        with in_place_of_trio(self):
+            try:
+                self._start_session()
+                while not (self._draining and self.drained) and self._turn() and not until():
+                    pass
+            finally:
+                self.entered()
+                for coroutine in self._waiting:
+                    coroutine.close()
+                self._placement.free()
+                self._spinning.close()
+                if not self._parked:  # otherwise a thread may still write to it
+                    os.close(self._wake)
 
     @property
     def drained(self) -> bool:
@@ -229,13 +167,17 @@ class Loop:
         takes_more = self._waiting and not self._draining
         counters[BUSY_SINCE] = 0 if takes_more else ALL_PARKED
         events = self._next_events(self._poll if takes_more else self._poll_parked)
-        counters[BUSY_SINCE] = time.monotonic_ns()
+        counters[BUSY_SINCE] = self._busy_since = now = monotonic_ns()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_NS
+            self._placement.look(may_follow=not (self._spinning.has_room or self._parked))
         for descriptor, _ in events:
             if descriptor == self._descriptor:
-                if self._may_read():
+                if self._read_lock is None or self._may_read():
                     counters[REQUESTS] += 1
                     alive = self._step(self._waiting.pop(), None)
-                    self.entered()
+                    if self._holds_lock:
+                        self.entered()
                     if not alive:
                         return False
             elif descriptor == self._wake:
@@ -252,7 +194,7 @@ class Loop:
                     self._draining = True
                 elif self._orphaned is not None:
                     self._orphaned()
-        if self._parked and (now := time.monotonic_ns()) > self._tick_at:
+        if self._parked and (now := monotonic_ns()) > self._tick_at:
             self._tick_at = now + TICK_MS * 1_000_000
             return all(self._resume(call) for pool in self._pools for call in pool.tick())
         return True
@@ -265,26 +207,25 @@ class Loop:
             self._is_idle = False
             self._end_idle()
         data, control = self._pools
-        if not (data.is_working or control.is_working):  # otherwise the threads need the interpreter
+        spinning = self._spinning
+        may_pay = spinning.has_room or self._busy_since >= spinning.sample_at or self._has_idle_work()
+        if may_pay and not (data.is_working or control.is_working):  # otherwise the threads need the interpreter
             if events := poll.poll(0):
                 return events
             # A hung call of the control directory may go on at any time, and uses the same iterators as `begin_idle`.
-            self._is_idle = not control.is_running
-            if self._is_idle:
-                self._begin_idle()
-            until = time.monotonic_ns() + SPIN_NS
-            while time.monotonic_ns() < until:
-                if events := poll.poll(0):
-                    return events
+            self._is_idle = not control.is_running and self._begin_idle()
+            if events := spinning.poll(poll, self._placement.readers) or (poll.poll(IDLE_MS) if self._is_idle else []):
+                return events
             if self._is_idle:
                 self._is_idle = False
                 self._end_idle()
-        return poll.poll(TICK_MS if self._parked else None)
+        events = poll.poll(None if self._placement.is_free and not self._parked else TICK_MS)
+        if not events:
+            self._placement.free()
+        return events
 
     def _may_read(self) -> bool:
-        if self._read_lock is None:
-            return True
-        fcntl.flock(self._read_lock, fcntl.LOCK_EX)
+        fcntl.flock(self._read_lock, fcntl.LOCK_EX)  # type: ignore[arg-type]
         self._holds_lock = True
         if self._poll_request.poll(0):
             return True
@@ -311,7 +252,8 @@ class Loop:
             return True
         return self._park(coroutine, awaited)
 
-    def _park(self, coroutine: SessionCoroutine, awaited: _Offload) -> bool:
+    def _park(self, coroutine: SessionCoroutine, awaited: Offload) -> bool:
+        self._placement.free()  # the pool may make a thread, which inherits the processors of this one
         key, self._running[ON_LOOP] = self._running[ON_LOOP], 0
         call = Call(awaited.share, awaited.function, awaited.arguments, (awaited.pool, coroutine), key)
         try:
@@ -319,10 +261,12 @@ class Loop:
         except TouchfsError as error:
             return self._step(coroutine, None, error)
         self._parked += 1
+        self._counters[PARKED] = self._parked
         return True
 
     def _resume(self, call: Call) -> bool:
         self._parked -= 1
+        self._counters[PARKED] = self._parked
         self._running[ON_LOOP] = call.key
         return self._step(call.token[1], call.result, call.error)
 

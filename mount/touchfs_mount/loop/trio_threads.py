@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 import trio
 
 from touchfs.errors import SourceTimeoutError
+from touchfs_mount.loop.loop import PARKED
 from touchfs_mount.loop.pool import PoolLimits
 from touchfs_mount.requests.strikes import IN_DATA_THREAD, ON_LOOP
 
@@ -19,11 +20,15 @@ class TrioThreads:
     """Threads for a worker that runs trio. Draining cancels everything: hanging calls are abandoned, or without
     `leaves_hanging` waited for.
 
-    `running` gets the keys of the requests that run, on the loop and in the threads (`strikes`).
+    `running` gets the keys of the requests that run, on the loop and in the threads (`strikes`), and the worker's
+    `counters` how many are parked.
     """
 
-    def __init__(self, limits: PoolLimits, running: memoryview[int], *, leaves_hanging: bool) -> None:
+    def __init__(
+        self, limits: PoolLimits, running: memoryview[int], counters: memoryview[int], *, leaves_hanging: bool
+    ) -> None:
         self._limits = limits
+        self._counters = counters
         self._running = running
         self._places = list(range(IN_DATA_THREAD, len(running)))
         self._control = trio.CapacityLimiter(40)
@@ -48,11 +53,13 @@ class TrioThreads:
         self, limiter: trio.CapacityLimiter, abandons: bool, function: Callable[..., T], *arguments: Any
     ) -> T:
         key, self._running[ON_LOOP] = self._running[ON_LOOP], 0
+        self._counters[PARKED] += 1
         try:
             return await trio.to_thread.run_sync(
                 self._noted, key, function, *arguments, limiter=limiter, abandon_on_cancel=abandons
             )
         finally:
+            self._counters[PARKED] -= 1
             self._running[ON_LOOP] = key  # the loop continues with this request
 
     def _noted(self, key: int, function: Callable[..., T], *arguments: Any) -> T:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from touchfs.dataset import Dataset
 from touchfs.form.tables.asset import ASSETS
+from touchfs.posix.paths import resolved
 from touchfs.shard.open import file_paths, is_table
 from touchfs.tree.inode import ROOT, unpack
 
@@ -49,15 +50,15 @@ class Ownership(NamedTuple):
     modes: Mapping[int, int]
 
 
-def ownership_of(access: Access, *, umask: int = 0) -> Ownership:
-    """The ownership and modes that grant an access, without the bits of `umask`."""
-    classes = sum(0o7 << shift for shift in (0, 3, 6) if access.mode >> shift & 0o4) & ~umask
+def ownership_of(access: Access, *, fmask: int = 0, dmask: int = 0) -> Ownership:
+    """The ownership and modes that grant an access: of files without the bits of `fmask`, of directories `dmask`."""
+    classes = sum(0o7 << shift for shift in (0, 3, 6) if access.mode >> shift & 0o4)
     return Ownership(
         access.user,
         access.group,
         {
-            stat.S_IFDIR: stat.S_IFDIR | _DIRECTORY & classes,
-            stat.S_IFREG: stat.S_IFREG | _FILE & classes,
+            stat.S_IFDIR: stat.S_IFDIR | _DIRECTORY & classes & ~dmask,
+            stat.S_IFREG: stat.S_IFREG | _FILE & classes & ~fmask,
             stat.S_IFLNK: stat.S_IFLNK | 0o777,
         },
     )
@@ -66,6 +67,8 @@ def ownership_of(access: Access, *, umask: int = 0) -> Ownership:
 _WORLD_READABLE = Access(os.geteuid(), os.getegid(), _ALL)
 _OWNER_ONLY = Access(os.geteuid(), os.getegid(), _OWNER)
 OUR_OWNERSHIP = ownership_of(_WORLD_READABLE)
+# The users who may always do what the mount's owner may.
+OWNER_UIDS = frozenset({0, os.geteuid()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +98,13 @@ class Modes:
 DEFAULT_MODES = Modes()
 
 
-def fixed(user: int | None, group: int | None, umask: int) -> Modes:
-    """The same owner, group and mode bits for all entries: `--uid`, `--gid`, `--umask`."""
+def fixed(user: int | None, group: int | None, umask: int, fmask: int | None = None, dmask: int | None = None) -> Modes:
+    """The same owner, group and mode bits for all entries: `--uid`, `--gid`, `--umask`; of files and directories other
+    masks, if given.
+    """
     access = Access(os.geteuid() if user is None else user, os.getegid() if group is None else group, _ALL)
-    ownership = ownership_of(access, umask=umask)
+    fmask, dmask = (umask if each is None else each for each in (fmask, dmask))
+    ownership = ownership_of(access, fmask=fmask, dmask=dmask)
     return Modes(ownership, ownership)
 
 
@@ -118,7 +124,7 @@ def read_source_modes(dataset: Dataset) -> SourceModes:
     """The ownership according to the source's files now. Only we get access to a shard that cannot be examined, for
     example because its file system does not answer.
     """
-    source = os.path.realpath(dataset.source)
+    source = resolved(dataset.source)
     path_to_source = [*_ancestors(source), *([source] if os.path.isdir(source) else [])]
     # Fingerprints have neither modes nor lists of access. Directories, and lists of Kaldi's, belong to many shards.
     search_access = cache(lambda directory: _access_at(directory, 0o111))

@@ -13,9 +13,9 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from inspect import signature
-from operator import itemgetter
-from time import monotonic
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from time import monotonic, monotonic_ns
+from types import CoroutineType
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 import pyfuse3
 from pyfuse3 import FUSEError
@@ -23,7 +23,9 @@ from pyfuse3 import FUSEError
 from touchfs.errors import TouchfsError
 from touchfs_mount.control.recent_errors import RecentErrors
 from touchfs_mount.loop.loop import FAILURES
+from touchfs_mount.numbers.slots import OPERATIONS, Slot
 from touchfs_mount.requests.alone import Alone
+from touchfs_mount.requests.branch import Answer
 from touchfs_mount.requests.errnos import errno_of
 from touchfs_mount.requests.packed import unpack
 from touchfs_mount.requests.strikes import ON_LOOP, PLACES
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 
 LOG_SECONDS, LOGGED_KEPT = 60.0, 1000
 _KEY_PARAMETERS = ("inode", "handle", "parent", "name")
+# `key & _PLACE_MASK` is `key % PLACES`.
+_PLACE_MASK = PLACES - 1
 
 
 class Refusals:
@@ -57,10 +61,13 @@ class Refusals:
 
 class HandlerOwner(Protocol):
     """An object with wrapped handlers. `entered` releases the read lock, if there is one. In `running` the wrapper
-    notes the key of the request that runs on the loop. `struck` has the keys of requests with a strike.
+    notes the key of the request that runs on the loop. `struck` has the keys of requests with a strike. `numbers`
+    counts requests; `record` is its method, looked up once.
     """
 
     entered: Callable[[], None] | None
+    numbers: Slot
+    record: Callable[[int, int], None]
     refusals: Refusals
     counters: memoryview[int]
     running: memoryview[int]
@@ -73,36 +80,50 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def handler(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+@overload
+def handler(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]: ...
+@overload
+def handler(function: Callable[P, Answer[T]]) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+
+def handler(function: Callable[P, Any]) -> Callable[P, Coroutine[Any, Any, Any]]:
     """Wrap a request handler, a method of a `HandlerOwner`."""
-    name, call = function.__name__, cast(Callable[..., Awaitable[T]], function)
-    # These arguments identify a request: an inode or a handle, and a name.
-    key_arguments = [parameter in _KEY_PARAMETERS for parameter in signature(function).parameters][1:3].count(True)
-    identify = itemgetter(*range(key_arguments)) if key_arguments else len
+    name, call = function.__name__, cast(Callable[..., Any], function)
+    operation = OPERATIONS.index(name)
+    # The first arguments identify a request: an inode or a handle, and a name. Most requests have a number only, and
+    # need no tuple to hash.
+    keys = [parameter in _KEY_PARAMETERS for parameter in signature(function).parameters][1:3].count(True)
+    has_number_only, salt = keys == 1, hash(name)
 
     @wraps(function)
-    async def guarded(self: HandlerOwner, *arguments: Any) -> T:
+    async def guarded(self: HandlerOwner, *arguments: Any) -> Any:
         if self.entered is not None:
             self.entered()
+        began = monotonic_ns()
+        running = self.running
         try:
-            self.running[ON_LOOP] = key = hash((name, identify(arguments)))
-            if self.struck[key % PLACES] == key and self.alone.strikes.has(key):
-                result: T = await _alone(self, key, name, arguments)
-                return result
-            return await call(self, *arguments)
-        except FUSEError:
+            running[ON_LOOP] = key = hash(arguments[0]) ^ salt if has_number_only else hash((name, arguments[:keys]))
+            if self.struck[key & _PLACE_MASK] == key and self.alone.strikes.has(key):
+                return await _alone(self, key, name, arguments)
+            answer = call(self, *arguments)
+            return await answer if isinstance(answer, CoroutineType) else answer
+        except FUSEError as error:
+            self.numbers.add_error(error.errno)
             raise
         except TouchfsError as error:
             self.refusals.log(error)
+            self.numbers.add_error(errno_of(error))
             raise FUSEError(errno_of(error)) from error
         except Exception as error:
             self.counters[FAILURES] += 1
+            self.numbers.add_error(errno.EIO)
             log.exception("%s%r failed", name, arguments)
             raise FUSEError(errno.EIO) from error
         finally:
-            self.running[ON_LOOP] = 0
+            running[ON_LOOP] = 0
+            self.record(operation, monotonic_ns() - began)
 
-    return cast(Callable[P, Coroutine[Any, Any, T]], guarded)
+    return cast(Callable[P, Coroutine[Any, Any, Any]], guarded)
 
 
 async def _alone(owner: HandlerOwner, key: int, name: str, arguments: tuple[Any, ...]) -> Any:

@@ -24,11 +24,18 @@ class Idle:
         if precompute is not None:
             precompute.is_on = environment.entered is None  # a single worker gets all requests
 
-    def begin(self) -> None:
-        """Precompute. If this fails, or has killed a worker, it is turned off."""
+    @property
+    def has_work(self) -> bool:
+        """True if `begin` would compute something."""
+        return self._precompute is not None and self._precompute.has_work
+
+    def begin(self) -> bool:
+        """Precompute. If this fails, or has killed a worker, it is turned off. True if `end` is needed, as the store is
+        locked until then.
+        """
         precompute, environment = self._precompute, self._environment
         if precompute is None or not precompute.has_work:
-            return
+            return False
         try:
             environment.running[ON_LOOP] = _PRECOMPUTING
             precompute.is_on = not environment.alone.strikes.has(_PRECOMPUTING)
@@ -40,6 +47,7 @@ class Idle:
             log.exception("precomputing failed, and is disabled from now on")
         finally:
             environment.running[ON_LOOP] = 0
+        return precompute.has_text
 
     def end(self) -> None:
         """Roll back what was not read."""

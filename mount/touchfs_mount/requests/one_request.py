@@ -23,6 +23,7 @@ from pyfuse3 import FUSEError
 from touchfs.errors import TouchfsError
 from touchfs_mount.daemon.worker import Environment, Operations
 from touchfs_mount.loop.loop import CELLS
+from touchfs_mount.numbers.slots import MountNumbers
 from touchfs_mount.requests.alone import Alone, Door
 from touchfs_mount.requests.packed import pack, unpack
 from touchfs_mount.requests.strikes import Strikes
@@ -79,7 +80,8 @@ class _ListingReply:
 def environment() -> Environment:
     """An environment without a loop: offloaded functions are called directly, and no request has a strike."""
     strikes, counters = Strikes(1), memoryview(bytearray(8 * CELLS)).cast("q")
-    return Environment(counters, strikes.running(0), None, _at_once, _at_once, Alone(strikes, Door(), 0))
+    alone, (numbers,) = Alone(strikes, Door(), 0), MountNumbers(1).workers
+    return Environment(counters, strikes.running(0), None, _at_once, _at_once, alone, numbers)
 
 
 async def _at_once(share: Hashable, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyfuse3
@@ -26,7 +26,7 @@ from touchfs_mount.control.facts import DEFAULT, ControlOptions, MountFacts, Sto
 from touchfs_mount.control.inodes import DIRECTORY, END, NAME
 from touchfs_mount.daemon.worker import Environment, Operations
 from touchfs_mount.requests.access import DEFAULT_MODES, Modes
-from touchfs_mount.requests.branch import DOTS, Branch, reply_dots
+from touchfs_mount.requests.branch import DOTS, Answer, Branch, Readable, reply_dots
 from touchfs_mount.requests.data_tree import DataTree
 from touchfs_mount.requests.handler import Refusals, handler
 from touchfs_mount.requests.idle import Idle
@@ -39,8 +39,8 @@ CONTROL_COOKIE = 1 << 12
 def _change(name: str) -> Any:
     """The handler of a change that no branch makes: the branch of its inode chooses the errno."""
 
-    def change(self: TouchOperations, inode: int, *arguments: Any) -> Awaitable[None]:
-        return self._branch(inode).change(inode)
+    async def change(self: TouchOperations, inode: int, *arguments: Any) -> None:
+        await self._branch(inode).change(inode)
 
     change.__name__ = name
     return handler(change)
@@ -86,7 +86,10 @@ class TouchOperations(Operations):
         self.offload = environment.offload
         self.counters = environment.counters
         self.entered = environment.entered
-        self._data = DataTree(self._tree, self._modes, environment.offload)
+        self.opened = environment.opened
+        self.numbers, self.record = environment.numbers, environment.numbers.record
+        self._add_read = environment.numbers.add_read
+        self._data = DataTree(self._tree, self._modes, environment.offload, environment.numbers.add_content)
         self._control = ControlDirectory(
             self._tree, self._modes, self._facts, self._store_place, self._control_options, environment.offload_control
         )
@@ -107,8 +110,11 @@ class TouchOperations(Operations):
         path = self._tree.path(number)
         return f"{path}/{os.fsdecode(name)}" if isinstance(name, bytes) else path
 
-    def begin_idle(self) -> None:
-        self._idle.begin()
+    def has_idle_work(self) -> bool:
+        return self._idle.has_work
+
+    def begin_idle(self) -> bool:
+        return self._idle.begin()
 
     def end_idle(self) -> None:
         self._idle.end()
@@ -117,7 +123,7 @@ class TouchOperations(Operations):
         self._control.close()
 
     @handler
-    def lookup(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> Awaitable[pyfuse3.EntryAttributes]:
+    def lookup(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> Answer[pyfuse3.EntryAttributes]:
         """The attributes of the entry of a name; `missing` if there is none."""
         if len(name) > NAME_MAX:  # the kernel itself rejects only names over 1,024 bytes
             raise FUSEError(errno.ENAMETOOLONG)
@@ -126,17 +132,17 @@ class TouchOperations(Operations):
         return self._branch(parent).lookup(parent, name, context.uid)
 
     @handler
-    def getattr(self, inode: int, context: pyfuse3.RequestContext) -> Awaitable[pyfuse3.EntryAttributes]:
+    def getattr(self, inode: int, context: pyfuse3.RequestContext) -> Answer[pyfuse3.EntryAttributes]:
         """The attributes of an inode."""
         return self._branch(inode).getattr(inode)
 
     @handler
-    def readlink(self, inode: int, context: pyfuse3.RequestContext) -> Awaitable[bytes]:
+    async def readlink(self, inode: int, context: pyfuse3.RequestContext) -> bytes:
         """The target of a symbolic link."""
-        return self._branch(inode).readlink(inode)
+        return await self._branch(inode).readlink(inode)
 
     @handler
-    async def opendir(self, inode: int, context: pyfuse3.RequestContext) -> int:
+    def opendir(self, inode: int, context: pyfuse3.RequestContext) -> int:
         """Open a directory. The handle is the inode number."""
         return inode
 
@@ -151,30 +157,42 @@ class TouchOperations(Operations):
             pyfuse3.readdir_reply(token, NAME, await self._control.getattr(DIRECTORY), CONTROL_COOKIE)
 
     @handler
-    def open(self, inode: int, flags: int, context: pyfuse3.RequestContext) -> Awaitable[pyfuse3.FileInfo]:
+    def open(self, inode: int, flags: int, context: pyfuse3.RequestContext) -> Answer[pyfuse3.FileInfo]:
         """Open a file."""
-        return self._branch(inode).open(inode, flags)
+        if self.opened is not None:
+            self.opened(context.pid)
+        return self._branch(inode).open(inode, flags, context.uid)
 
     @handler
-    async def read(self, handle: int, offset: int, length: int) -> Any:
+    def read(self, handle: int, offset: int, length: int) -> Any:
         """Read bytes: from the cached content if that does not block, else in a thread."""
         content = self._contents.get(handle)
-        if content is None:
-            content = await self._branch(handle).content(handle)
-        data = content.read_nowait(offset, length)
+        data = None if content is None else content.read_nowait(offset, length)
         if data is None:
-            data = await self._branch(handle).read(handle, content, offset, length)
+            return self._read_later(handle, content, offset, length)
+        self._add_read(len(data))
+        return data
+
+    async def _read_later(self, handle: int, content: Readable | None, offset: int, length: int) -> Any:
+        branch, data = self._branch(handle), None
+        if content is None:  # the file was opened in another worker, or its content is not cached any more
+            content = await branch.content(handle)
+            data = content.read_nowait(offset, length)
+        if data is None:
+            data = await branch.read(handle, content, offset, length)
+        self._add_read(len(data))
         return data
 
     @handler
-    def write(self, handle: int, offset: int, data: bytes) -> Awaitable[int]:
+    async def write(self, handle: int, offset: int, data: bytes) -> int:
         """Write to a file. Returns the number of bytes."""
-        return self._branch(handle).write(handle, offset, data)
+        return await self._branch(handle).write(handle, offset, data)
 
     @handler
-    def release(self, handle: int) -> Awaitable[None]:
+    def release(self, handle: int) -> Answer[None]:
         """Release a file."""
-        return self._branch(handle).release(handle)
+        # Of a cached content there is nothing to release.
+        return None if handle in self._contents else self._branch(handle).release(handle)
 
     @handler
     async def flush(self, handle: int) -> None:
@@ -182,11 +200,11 @@ class TouchOperations(Operations):
         raise FUSEError(errno.ENOSYS)  # the kernel sends no such request again
 
     @handler
-    async def releasedir(self, handle: int) -> None:
+    def releasedir(self, handle: int) -> None:
         """Nothing to release."""
 
     @handler
-    async def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
+    def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
         """Nothing to forget: no table of inodes exists."""
 
     @handler
@@ -216,28 +234,28 @@ class TouchOperations(Operations):
         return [XATTR_PREFIX + name.encode() for name in await self._branch(inode).xattrs(inode)]
 
     @handler
-    def mkdir(
+    async def mkdir(
         self, parent: int, name: bytes, mode: int, context: pyfuse3.RequestContext
-    ) -> Awaitable[pyfuse3.EntryAttributes]:
+    ) -> pyfuse3.EntryAttributes:
         """Create a directory."""
-        return self._branch(parent).mkdir(parent, name, _requester(context))
+        return await self._branch(parent).mkdir(parent, name, _requester(context))
 
     @handler
-    def rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> Awaitable[None]:
+    async def rmdir(self, parent: int, name: bytes, context: pyfuse3.RequestContext) -> None:
         """Remove a directory."""
-        return self._branch(parent).rmdir(parent, name, _requester(context))
+        await self._branch(parent).rmdir(parent, name, _requester(context))
 
     @handler
-    def setattr(
+    async def setattr(
         self,
         inode: int,
         attributes: pyfuse3.EntryAttributes,
         fields: pyfuse3.SetattrFields,
         handle: int | None,
         context: pyfuse3.RequestContext,
-    ) -> Awaitable[pyfuse3.EntryAttributes]:
+    ) -> pyfuse3.EntryAttributes:
         """Change attributes."""
-        return self._branch(inode).setattr(inode, attributes, fields)
+        return await self._branch(inode).setattr(inode, attributes, fields)
 
     create = _change("create")
     link = _change("link")

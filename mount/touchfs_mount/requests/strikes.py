@@ -48,14 +48,18 @@ class Strikes:
         """The requests that a worker runs: the key of a request, or 0, at each place."""
         return self._running[worker * NOTES : (worker + 1) * NOTES]
 
-    def ended(self, worker: int, *, badly: bool) -> None:
-        """Called by the supervisor when a worker has ended. If it ended badly, requests that it ran get strikes."""
-        running = self.running(worker)
+    def ended(self, worker: int, *, badly: bool) -> int:
+        """Called by the supervisor when a worker has ended. If it ended badly, requests that it ran get strikes.
+        Returns how many.
+        """
+        running, given = self.running(worker), 0
         for place, key in enumerate(running):
             if key:
                 running[place] = 0
                 if badly:
                     self._strike(key)
+                    given += 1
+        return given
 
     def _strike(self, key: int) -> None:
         place = key % PLACES
