@@ -14,6 +14,7 @@ from touchfs.iterators.open_files import OpenFile, OpenFiles
 from touchfs.store.open_table import ID_BITS, OpenTable
 from touchfs.store.writes import Piece
 from touchfs.tree.inode import FIXED_VIEW, pack, unpack
+from touchfs_mount.control.fixed_texts import FixedTexts
 from touchfs_mount.control.inodes import FILES, FIRST_ROW, FIXED_FILES, file_of
 
 HANDLE_TAG = 1 << 63
@@ -26,16 +27,21 @@ _FILES_KEPT = 4096
 
 
 class FixedFile:
-    """An open file that belongs to no iterator. All its reads get the text that `make` returns at the first one."""
+    """An open file that belongs to no iterator. All its reads get the text that `make` returns at the first one.
+    `take` gets a value that is written, and raises UsageError if it refuses it.
+    """
 
-    __slots__ = ("_id", "_make", "_table")
+    __slots__ = ("_id", "_make", "_table", "_take")
 
     is_stored = False
 
-    def __init__(self, table: OpenTable, open_id: int, make: Callable[[], bytes]) -> None:
+    def __init__(
+        self, table: OpenTable, open_id: int, make: Callable[[], bytes], take: Callable[[bytes], None]
+    ) -> None:
         self._table = table
         self._id = open_id
         self._make = make
+        self._take = take
 
     def expect_read(self) -> None:
         """Nothing to prepare."""
@@ -47,8 +53,11 @@ class FixedFile:
     read_nowait = read
 
     def write(self, piece: Piece) -> int:
-        """Refuse the piece."""
-        raise UsageError("this file cannot be written")
+        """Take a value, which must be in one piece. Returns its length in bytes."""
+        if piece.offset:
+            raise UsageError("this file takes a value in one write")
+        self._take(piece.data)
+        return len(piece.data)
 
     def release(self) -> None:
         """Release the open."""
@@ -59,14 +68,14 @@ ControlFile = FixedFile | OpenFile
 
 
 class ControlFiles:
-    """The open files of one worker. `fixed_text` makes the text of a file that belongs to no iterator. `iterators` is
-    None if there are no iterators.
+    """The open files of one worker. `fixed` has the texts of files that belong to no iterator. `iterators` is None if
+    there are no iterators.
     """
 
-    def __init__(self, table: OpenTable, iterators: OpenFiles | None, fixed_text: Callable[[str], bytes]) -> None:
+    def __init__(self, table: OpenTable, iterators: OpenFiles | None, fixed: FixedTexts) -> None:
         self._table = table
         self._iterators = iterators
-        self._fixed_text = fixed_text
+        self._fixed = fixed
         self._files: dict[int, ControlFile] = {}
 
     def open(self, inode: int) -> tuple[int, ControlFile]:
@@ -95,8 +104,9 @@ class ControlFiles:
     def _add(self, handle: int, iterator: int, row: int, open_id: int) -> ControlFile:
         file: ControlFile
         if not iterator:
-            make = partial(self._fixed_text, FIXED_FILES[pack(FIXED_VIEW, 0, row)])
-            file = FixedFile(self._table, open_id, make)
+            name = FIXED_FILES[pack(FIXED_VIEW, 0, row)]
+            fixed = self._fixed
+            file = FixedFile(self._table, open_id, partial(fixed.text, name), partial(fixed.write, name))
         elif self._iterators is not None:
             file = OpenFile(self._iterators, open_id, iterator, FILES[row - FIRST_ROW])
         else:

@@ -30,8 +30,8 @@ from touchfs_mount.control.control_files import ControlFile, ControlFiles
 from touchfs_mount.control.entries import ControlEntries, ControlEntry
 from touchfs_mount.control.facts import ControlOptions, MountFacts, StorePlace
 from touchfs_mount.control.fixed_texts import FixedTexts
-from touchfs_mount.control.inodes import ITERATORS, is_iterators, is_writable, parent_of
-from touchfs_mount.requests.access import Modes
+from touchfs_mount.control.inodes import ITERATORS, PRIVATE, is_iterators, is_writable, parent_of
+from touchfs_mount.requests.access import OUR_OWNERSHIP, OWNER_UIDS, Modes
 from touchfs_mount.requests.attributes import control_attributes, missing
 from touchfs_mount.requests.branch import DOTS, Readable
 
@@ -60,7 +60,7 @@ class ControlDirectory:
             iterators = Iterators(state, tree.dataset, prefix.rstrip("/"), facts.problem, tree.use_plan)
             self._iterators = OpenFiles(iterators, Opens(state, facts.opens, facts.pid))
         self._entries = ControlEntries(iterators, facts.known, options.extra_mode)
-        self._files = ControlFiles(facts.opens, self._iterators, FixedTexts(tree.dataset, facts, options).text)
+        self._files = ControlFiles(facts.opens, self._iterators, FixedTexts(tree.dataset, facts, options))
         self._offload = offload
         self._resent = facts.resent
         self._modes = modes
@@ -90,7 +90,9 @@ class ControlDirectory:
             for name, entry, cookie in entries
         )
 
-    async def open(self, inode: int, flags: int) -> pyfuse3.FileInfo:
+    async def open(self, inode: int, flags: int, user: int) -> pyfuse3.FileInfo:
+        if inode in PRIVATE and user not in OWNER_UIDS:  # whether or not the kernel looks at modes
+            raise FUSEError(errno.EACCES)
         # O_TRUNC comes with the open (libfuse requests that), even with O_RDONLY; the kernel then assumes the size 0.
         # It does not change a control file: either a whole value is written, or none.
         is_read = flags & (os.O_ACCMODE | os.O_TRUNC) == os.O_RDONLY
@@ -142,7 +144,7 @@ class ControlDirectory:
         """Accept only changes without effect: truncating a file, as `>` does before it writes, and setting the mode
         that it already has, as a copy into it does.
         """
-        if not is_iterators(inode):
+        if not (is_iterators(inode) or is_writable(inode)):
             raise FUSEError(errno.EROFS)
         current = await self.getattr(inode)
         changes = fields.update_uid or fields.update_gid or not (fields.update_size or fields.update_mode)
@@ -170,7 +172,8 @@ class ControlDirectory:
     def _attributes_of(self, entry: ControlEntry) -> pyfuse3.EntryAttributes:
         if self._modes.hides and is_iterators(entry.inode):  # they reveal keys
             entry = entry._replace(mode=entry.mode & ~0o044 | self._extra_mode & entry.mode)
-        return control_attributes(entry, self._mtime_ns, self._modes.others)
+        ownership = OUR_OWNERSHIP if entry.inode in PRIVATE else self._modes.others
+        return control_attributes(entry, self._mtime_ns, ownership)
 
     def _in_thread(self, share: str, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
         return self._offload(share, with_patience, Patience(), function, *arguments)

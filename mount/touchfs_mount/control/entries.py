@@ -22,6 +22,9 @@ from touchfs_mount.control.inodes import (
     INFO,
     ITERATORS,
     ITERATORS_README,
+    LOG_LEVEL,
+    PRIVATE,
+    STATS,
     directory_inode,
     file_inode,
     file_of,
@@ -45,7 +48,9 @@ class ControlEntries:
         self._registry = iterators
         self._known = known
         self._extra_mode = extra_mode
-        files = {b"info": INFO, b"errors": ERRORS} | ({} if iterators is None else {b"iterators": ITERATORS})
+        files = {b"info": INFO, b"errors": ERRORS, b"stats": STATS, b"log-level": LOG_LEVEL}
+        if iterators is not None:
+            files[b"iterators"] = ITERATORS
         self._fixed = {DIRECTORY: files, ITERATORS: {b"README": ITERATORS_README}}
 
     def entry(self, inode: int) -> ControlEntry:
@@ -58,7 +63,8 @@ class ControlEntries:
         if inode == DIRECTORY:
             return ControlEntry(inode, stat.S_IFDIR | 0o555)
         if inode in FIXED_FILES:
-            return ControlEntry(inode, stat.S_IFREG | 0o444)
+            mode = 0o600 if inode == LOG_LEVEL else 0o400 if inode in PRIVATE else 0o444
+            return ControlEntry(inode, stat.S_IFREG | mode)
         raise ChangedError("this inode is not of this mount")
 
     def find(self, directory: int, name: bytes) -> ControlEntry | None:

@@ -9,7 +9,11 @@ from touchfs.store.open_table import OpenTable
 from touchfs.store.problem import SharedProblem
 from touchfs_mount.control.known_iterators import KnownIterators
 from touchfs_mount.control.recent_errors import RecentErrors
+from touchfs_mount.daemon.log_level import LogLevel
 from touchfs_mount.daemon.worker import Reloads
+from touchfs_mount.loop.loop import BUSY_SINCE, FAILURES, LATE_REPLIES, LOST_RACES, PARKED
+from touchfs_mount.numbers.slots import MountNumbers
+from touchfs_mount.numbers.text import MountCounts
 
 
 class StorePlace(NamedTuple):
@@ -40,7 +44,9 @@ DEFAULT = ControlOptions()
 
 @dataclass(frozen=True, slots=True)
 class OwnFiles:
-    """The paths of what a mount writes, as `info` names them. `log` and `state` are None if it has none."""
+    """The paths of what a mount writes, as `info` names them. `log` and `state` are None if it has none;
+    `log` is a command if the log is in the journal.
+    """
 
     index: str
     log: str | None
@@ -55,7 +61,7 @@ class MountFacts:
     """Facts about the mount itself, and the memory that its processes share.
 
     `since` is the time at which it began, in seconds since 1970. `counters` has the counters of each worker, and
-    `resent` is `Shared.resent`.
+    `resent` is `Shared.resent`. `metrics` is the address of its numbers, if they are served.
     """
 
     path: str
@@ -70,3 +76,24 @@ class MountFacts:
     errors: RecentErrors
     known: KnownIterators
     problem: SharedProblem
+    numbers: MountNumbers
+    level: LogLevel
+    metrics: str | None
+
+    def total(self, cell: int) -> int:
+        """The sum of a cell of all workers' counters."""
+        return sum(counters[cell] for counters in self.counters)
+
+    def counts(self) -> MountCounts:
+        """The counts that `stats` shows besides those of `numbers`."""
+        busy = sum(counters[BUSY_SINCE] > 0 for counters in self.counters)
+        return MountCounts(
+            since=self.since,
+            workers=len(self.counters),
+            in_flight=busy + self.total(PARKED),
+            lost_races=self.total(LOST_RACES),
+            late_replies=self.total(LATE_REPLIES),
+            internal_errors=self.total(FAILURES),
+            resent=self.resent[0],
+            reloads=self.reloads.ended,
+        )

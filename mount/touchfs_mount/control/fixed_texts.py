@@ -1,17 +1,20 @@
-"""The texts of the control files that belong to no iterator: `info`, `errors`, and the README of `iterators/`."""
+"""The texts of the control files that belong to no iterator, as `info`, `stats`, and the README of `iterators/`."""
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 
 from touchfs.dataset import Dataset
+from touchfs.errors import UsageError
+from touchfs.posix.paths import absolute, shown
 from touchfs_mount.control.facts import ControlOptions, MountFacts
-from touchfs_mount.loop.loop import CELLS, FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
+from touchfs_mount.loop.loop import FAILURES, LATE_REPLIES, LOST_RACES, REQUESTS
+from touchfs_mount.numbers.text import metrics_text
 
 README = """\
 Iterators over the dataset: exact positions in a shuffled and sharded pass over it, for any program.
@@ -52,27 +55,46 @@ class FixedTexts:
 
     def text(self, file: str) -> bytes:
         """The text of a file now."""
-        return {"README": README.encode, "errors": self._facts.errors.text, "info": self._info}[file]()
+        facts = self._facts
+        texts: dict[str, Callable[[], bytes]] = {
+            "README": README.encode,
+            "errors": facts.errors.text,
+            "info": self._info,
+            "log-level": lambda: facts.level.name.encode() + b"\n",
+            "stats": lambda: metrics_text(facts.numbers.totals(), facts.counts()),
+        }
+        return texts[file]()
+
+    def write(self, file: str, value: bytes) -> None:
+        """Set the log's level. Raises UsageError for a wrong one, and for another file."""
+        if file != "log-level":
+            raise UsageError(f"{file} cannot be written")
+        try:
+            self._facts.level.name = value.decode("utf-8", "replace").strip()
+        except UsageError as error:
+            error.path = ".touchfs/log-level"
+            raise
 
     def _info(self) -> bytes:
         dataset = self._dataset
-        totals = [sum(counters[cell] for counters in self._facts.counters) for cell in range(CELLS)]
+        facts = self._facts
         info = {
             "touchfs": _VERSION,
-            "source": os.path.abspath(dataset.source),
+            "source": shown(absolute(dataset.source)),
             **dataset.facts(),
             "by_key_listing": self._by_key_listing(),
-            "mounted_at": self._facts.path,
-            "pid": self._facts.pid,
-            "since": datetime.fromtimestamp(self._facts.since, UTC).isoformat(timespec="seconds"),
-            **asdict(self._facts.files),
-            **self._facts.reloads.info(),
-            "loop": self._facts.loop,
-            "workers": len(self._facts.counters),
-            "requests": totals[REQUESTS],
-            "late_replies": totals[LATE_REPLIES],
-            "lost_races": totals[LOST_RACES],
-            "internal_errors": totals[FAILURES],
+            "mounted_at": facts.path,
+            "pid": facts.pid,
+            "since": datetime.fromtimestamp(facts.since, UTC).isoformat(timespec="seconds"),
+            **asdict(facts.files),
+            **facts.reloads.info(),
+            "loop": facts.loop,
+            "workers": len(facts.counters),
+            "requests": facts.total(REQUESTS),
+            "late_replies": facts.total(LATE_REPLIES),
+            "lost_races": facts.total(LOST_RACES),
+            "internal_errors": facts.total(FAILURES),
+            "metrics": facts.metrics,
         }
         return json.dumps(info, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
@@ -81,5 +103,5 @@ class FixedTexts:
             return "there is none"
         if self._options.list_by_key:
             return "all of them"
-        source = shlex.quote(f"{os.path.abspath(self._dataset.source)}:by-key")
+        source = shlex.quote(f"{shown(absolute(self._dataset.source))}:by-key")
         return f"none, though each is found by name: mount with --list-by-key, or run `touchfs ls {source}`"

@@ -16,7 +16,11 @@ INFO = pack(FIXED_VIEW, 0, 3)
 ITERATORS = pack(FIXED_VIEW, 0, 4)
 ITERATORS_README = pack(FIXED_VIEW, 0, 5)
 ERRORS = pack(FIXED_VIEW, 0, 6)
-FIXED_FILES = {INFO: "info", ITERATORS_README: "README", ERRORS: "errors"}
+STATS = pack(FIXED_VIEW, 0, 7)
+LOG_LEVEL = pack(FIXED_VIEW, 0, 8)
+FIXED_FILES = {INFO: "info", ITERATORS_README: "README", ERRORS: "errors", STATS: "stats", LOG_LEVEL: "log-level"}
+# The files that only the user who mounted and root may open, whoever else is let in.
+PRIVATE = frozenset({ERRORS, LOG_LEVEL})
 # All inode numbers below this one are of the control directory, except that of the root.
 END = pack(FIXED_VIEW + 1, 0, 0)
 
@@ -50,8 +54,8 @@ def file_of(inode: int) -> str:
 
 
 def is_writable(inode: int) -> bool:
-    """True for a file of an iterator that can be written."""
-    return unpack(inode)[1] > 0 and file_of(inode) in WRITABLE
+    """True for a file that can be written."""
+    return inode == LOG_LEVEL or (unpack(inode)[1] > 0 and file_of(inode) in WRITABLE)
 
 
 def parent_of(directory: int) -> int:
