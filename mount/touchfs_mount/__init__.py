@@ -1,7 +1,8 @@
 """The daemon: touchfs's tree through FUSE. Only this package knows pyfuse3 and trio.
 
     mounting    from a source to a running mount: mount points, options, ids of shards, background work
-    daemon      the processes of a mount: supervisor, zygote and workers, signals, logs, reloading
+    daemon      the processes of a mount: supervisor, zygote and workers, logs, reloading
+    supervision the tasks of the supervisor: its zygote, restarts, stuck workers, the end of a mount
     loop        a worker's event loop, and threads for calls that may block
     requests    requests of the kernel: handlers, attributes, errnos, access, and requests that kill workers
     control     the control directory `.touchfs/`

@@ -12,12 +12,12 @@ import ctypes
 import json
 import logging
 import os
-import select
 import signal
 from collections.abc import Callable
 from typing import IO, Any
 
 from touchfs.errors import MountError, TouchfsError
+from touchfs.posix.waiting import is_readable
 from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def in_background(run: Callable[[Background], int], wait_seconds: float) -> str:
         outcome = _outcome(reading, wait_seconds)
     except BaseException:  # even Ctrl-C: whatever ends the wait, the child must not continue alone
         os.kill(pid, signal.SIGTERM)
-        select.select([process], [], [], END_SECONDS)
+        is_readable(process, END_SECONDS)
         raise
     finally:
         os.close(reading)
@@ -87,7 +87,7 @@ def in_background(run: Callable[[Background], int], wait_seconds: float) -> str:
         _, status = os.waitpid(pid, 0)
         raise MountError(f"the daemon ended with status {os.waitstatus_to_exitcode(status)} before it was ready")
     if "error" in outcome:
-        select.select([process], [], [], END_SECONDS)
+        is_readable(process, END_SECONDS)
         raise MountError(outcome["error"], exit_status=outcome["status"])
     return str(outcome["ready"])
 
@@ -96,7 +96,7 @@ def _outcome(pipe: int, wait_seconds: float) -> dict[str, Any] | None:
     """The outcome that the child sent, or None if it ended without one."""
     line = b""
     while not line.endswith(b"\n"):
-        if not select.select([pipe], [], [], wait_seconds)[0]:
+        if not is_readable(pipe, wait_seconds):
             raise MountError(f"not ready after {wait_seconds:.0f} s: gave up", exit_status=EXIT_TIMEOUT)
         piece = os.read(pipe, 1 << 16)
         if not piece:

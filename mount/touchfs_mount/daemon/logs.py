@@ -1,8 +1,8 @@
-"""The daemon's log: its file, its level, and the format of its lines.
+"""The daemon's log: its place, its level, and the format of its lines.
 
-A mount in the background logs to a file named after its mount point, one in the foreground to stderr; a file given by
-the user overrides both. journald adds time and process itself, and expects the priority of a line as a prefix (`<4>`,
-sd-daemon(3)), so lines for it are short.
+A mount in the background logs to the journal if there is one, and else to a file named after its mount point; a mount
+in the foreground logs to stderr. A file given by the user overrides both. journald adds time and process itself, and
+expects the priority of a line as a prefix, so lines for it are short.
 """
 
 from __future__ import annotations
@@ -16,58 +16,76 @@ from typing import TextIO
 from touchfs.control_characters import LineFormatter
 from touchfs.errors import MountError, UntrustedError
 from touchfs.posix.trust import open_for_update
+from touchfs_mount.daemon import journal
+from touchfs_mount.daemon.log_handlers import JournalHandler, LogFileHandler, PriorityHandler
+from touchfs_mount.daemon.log_level import LogLevel
 
 FILE_FORMAT = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
 STDERR_FORMAT = "%(levelname)s %(message)s"
 JOURNAL_FORMAT = "%(name)s: %(message)s"
 
-# The priorities of syslog(3).
-_PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
-
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """`file` is an absolute path, or None for stderr. `is_ours` is false if the user has given the file."""
+    """`file` is an absolute path, and `identifier` the name of our entries in the journal. Without both the log goes to
+    stderr. `is_ours` is false if the user has given the file.
+    """
 
     level: str = "info"
     file: str | None = None
     is_ours: bool = False
+    identifier: str | None = None
+
+    @property
+    def place(self) -> str | None:
+        """The path of the log, or the command that shows it. None for stderr."""
+        return self.file if self.identifier is None else journal.reading_command(self.identifier)
 
 
 DEFAULT = LogOptions()
 
 
-def configure(options: LogOptions) -> None:
-    """Configure logging. Raises MountError if the file cannot be written."""
+def configure(options: LogOptions, level: LogLevel) -> None:
+    """Configure logging at a level that may change. Raises MountError if the log cannot be written."""
     handler: logging.Handler
-    if options.file is not None:
-        handler, form = logging.StreamHandler(open_file(options)), FILE_FORMAT
+    if options.identifier is not None:  # `Background.detach` has made it descriptor 2
+        handler, form = JournalHandler(lambda: open_log(options)), JOURNAL_FORMAT
+    elif options.file is not None:
+        handler, form = LogFileHandler(options.file, lambda: open_log(options)), FILE_FORMAT
     elif _is_journal(sys.stderr.fileno()):
-        handler, form = _JournalHandler(sys.stderr), JOURNAL_FORMAT
+        handler, form = PriorityHandler(sys.stderr), JOURNAL_FORMAT
     else:
         handler, form = logging.StreamHandler(sys.stderr), STDERR_FORMAT
     handler.setFormatter(LineFormatter(form))
-    logging.basicConfig(handlers=[handler], level=options.level.upper(), force=True)
+    handler.addFilter(level.filter)
+    logging.basicConfig(handlers=[handler], level=logging.DEBUG, force=True)
 
 
-def open_file(options: LogOptions) -> TextIO:
-    """Open a log file to append whole lines. A file of ours is not opened through a link. Raises MountError."""
+def reopen() -> None:
+    """Open the log again, for example because its file was moved away. Other processes do so before their next line."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogFileHandler | JournalHandler):
+            handler.acquire()
+            try:
+                handler.reopen()
+            finally:
+                handler.release()
+
+
+def open_log(options: LogOptions) -> TextIO:
+    """Open the log file, or a stream to the journal, to append whole lines. A file of ours is not opened through a
+    link. Raises MountError.
+    """
     path = options.file or os.devnull
     try:
+        if options.identifier is not None:
+            return open(journal.open_stream(options.identifier).detach(), "w", encoding="utf-8", errors="replace")
         opened = open_for_update(path, os.O_WRONLY | os.O_APPEND) if options.is_ours else path
         return open(opened, "a", encoding="utf-8", errors="backslashreplace")
     except UntrustedError as error:
         raise MountError(f"the log cannot be written: {error.message}; see --log-file", path=error.path) from error
     except OSError as error:
         raise MountError(f"the log cannot be written: {error.strerror}; see --log-file", path=path) from error
-
-
-class _JournalHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic for type checkers only
-    """Prefixes each line with the priority: to journald each line of a traceback is an entry of its own."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        before = f"<{_PRIORITIES.get(record.levelno, 6)}>"
-        return before + super().format(record).replace("\n", "\n" + before)
 
 
 def _is_journal(descriptor: int) -> bool:

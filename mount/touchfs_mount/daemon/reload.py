@@ -14,17 +14,15 @@ an open file of it returns the data that the kernel has cached, and then ESTALE.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-import sdnotify
 import trio
 
+from touchfs.posix.service_manager import ServiceManager
 from touchfs_mount.daemon.worker import Shared
+from touchfs_mount.supervision.running import RunningWorkers
 
 log = logging.getLogger(__name__)
 
@@ -35,21 +33,21 @@ _POLL_SECONDS = 0.002
 class Reloader:
     """Runs requested reloads one after the other. All requests made during a reload result in one more.
 
-    `pids` are the pids of the workers by number; the supervisor maintains it, and replaces each worker that ends.
+    The supervisor maintains `workers`, and replaces each worker that ends.
     `run_command` sends a command to the zygote, and returns None or an error message.
     """
 
     def __init__(
         self,
         shared: Shared,
-        pids: Mapping[int, int],
+        workers: RunningWorkers,
         run_command: Callable[[str], Awaitable[str | None]],
-        notifier: sdnotify.SystemdNotifier,
+        manager: ServiceManager,
     ) -> None:
         self._shared = shared
-        self._pids = pids
+        self._workers = workers
         self._run_command = run_command
-        self._notifier = notifier
+        self._manager = manager
         self._requested = trio.Event()
 
     def request(self) -> None:
@@ -62,12 +60,15 @@ class Reloader:
             await self._requested.wait()
             self._requested = trio.Event()
             self._shared.reloads.begin()
-            self._notifier.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            self._manager.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
             error = await self._reload()
             if error is not None:
                 log.error("%s", error)
-            self._notifier.notify("READY=1")
+            self._manager.notify("READY=1", f"STATUS={error or self._summary()}")
             self._shared.reloads.end(error)
+
+    def _summary(self) -> str:
+        return f"serves generation {self._shared.reloads.info()['generation']} of the dataset"
 
     async def _reload(self) -> str | None:
         """Reload once. Returns None or an error message."""
@@ -81,19 +82,18 @@ class Reloader:
         return None if error is None else f"reloaded, but the kernel still has old entries in its cache: {error}"
 
     async def _replace_workers(self) -> None:
-        old = dict(self._pids)
+        old = dict(self._workers.pids)
         for number in old:
             self._shared.drain(number)
         with trio.move_on_after(DRAIN_SECONDS):
             await self._until(lambda: not self._remaining(old))
         for number in self._remaining(old):
             log.warning("worker %d (pid %d) has not drained in %.1f s: killing it", number, old[number], DRAIN_SECONDS)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(old[number], signal.SIGKILL)
-        await self._until(lambda: not self._remaining(old) and len(self._pids) == len(self._shared.counters))
+            self._workers.kill(number, old[number])
+        await self._until(lambda: not self._remaining(old) and len(self._workers.pids) == len(self._shared.counters))
 
     def _remaining(self, old: Mapping[int, int]) -> list[int]:
-        return [number for number, pid in old.items() if self._pids.get(number) == pid]
+        return [number for number, pid in old.items() if self._workers.pids.get(number) == pid]
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

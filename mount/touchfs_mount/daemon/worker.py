@@ -22,9 +22,12 @@ from typing import Any
 import pyfuse3
 import trio
 
-from touchfs_mount.loop.loop import CELLS, LATE_REPLIES, REQUESTS, SESSION_TASKS, Loop, offload, offload_control
+from touchfs.source import counts
+from touchfs_mount.loop.loop import CELLS, LATE_REPLIES, REQUESTS, SESSION_TASKS, Loop
+from touchfs_mount.loop.offload import offload, offload_control
 from touchfs_mount.loop.pool import PoolLimits
 from touchfs_mount.loop.trio_threads import TrioThreads
+from touchfs_mount.numbers.slots import MountNumbers, Slot
 from touchfs_mount.requests.alone import Alone, Door
 from touchfs_mount.requests.strikes import Strikes
 
@@ -48,6 +51,7 @@ class Shared:
     def __init__(self, workers: int) -> None:
         cells = memoryview(mmap.mmap(-1, 8 * CELLS * workers)).cast("q")
         self.counters = [cells[number * CELLS : (number + 1) * CELLS] for number in range(workers)]
+        self.numbers = MountNumbers(workers)
         self.strikes = Strikes(workers)
         self.door = Door()
         self.reloads = Reloads()
@@ -108,6 +112,11 @@ class Reloads:
         self._error[:] = (error or "").encode("utf-8", "replace")[:_ERROR_SIZE].ljust(_ERROR_SIZE, b"\0")
         self._numbers[1] += 1
 
+    @property
+    def ended(self) -> int:
+        """How many reloads have ended."""
+        return self._numbers[1]
+
     def info(self) -> dict[str, object]:
         """The fields for `.touchfs/info`."""
         begun, ended, advanced = self._numbers
@@ -126,7 +135,8 @@ class Environment:
 
     `counters` are the worker's counters, `running` has the keys of the requests that run (`strikes`). `entered`, if
     any, must be called first by every handler. `offload` runs a blocking function on data, `offload_control` one of the
-    control directory (`loop`). `alone` runs a request in a process of its own.
+    control directory (`loop`). `alone` runs a request in a process of its own. `numbers` is the worker's slot.
+    `opened`, if any, is called with the thread id of each reader that opens a file.
     """
 
     counters: memoryview[int]
@@ -135,6 +145,8 @@ class Environment:
     offload: Callable[..., Awaitable[Any]]
     offload_control: Callable[..., Awaitable[Any]]
     alone: Alone
+    numbers: Slot
+    opened: Callable[[int], None] | None = None
 
 
 class Operations(pyfuse3.Operations):
@@ -148,11 +160,18 @@ class Operations(pyfuse3.Operations):
         """Called in each worker after the fork. Opens resources that must not be shared with other processes."""
         raise NotImplementedError
 
-    def begin_idle(self) -> None:
-        """Called whenever no request waits. May precompute data for the next request."""
+    def has_idle_work(self) -> bool:
+        """True if `begin_idle` would do something. Called between requests, also if others wait."""
+        return False
+
+    def begin_idle(self) -> bool:
+        """Called when no request waits and there may be idle work: precompute data for the next request. True if
+        `end_idle` is needed.
+        """
+        return False
 
     def end_idle(self) -> None:
-        """Called after that next request, or before the worker sleeps."""
+        """Called after that next request, or before the worker sleeps for long."""
 
     def ended(self) -> None:
         """Called in a worker that exits by itself."""
@@ -189,11 +208,13 @@ def run_worker(
     With `clone` (for kernels that cannot resend requests) the worker reads from a clone of the descriptor that no other
     process has. So the kernel fails its requests at once when it dies, instead of leaving them to hang.
     """
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(ignored, signal.SIG_IGN)
     if clone:
         clone_session(descriptor)
     counters, running = shared.counters[number], shared.strikes.running(number)
+    numbers = shared.numbers.workers[number]
+    counts.share(numbers.counts)
     alone = Alone(shared.strikes, shared.door, stuck_seconds)
     logging.getLogger("pyfuse3").addFilter(_LateReplies(counters))
     if trio_loop:
@@ -201,8 +222,9 @@ def run_worker(
         def noted() -> None:
             counters[REQUESTS] += 1  # our own loop does this by itself
 
-        threads = TrioThreads(limits, running, leaves_hanging=not clone)
-        operations.started(Environment(counters, running, noted, threads.offload, threads.offload_control, alone))
+        threads = TrioThreads(limits, running, counters, leaves_hanging=not clone)
+        environment = Environment(counters, running, noted, threads.offload, threads.offload_control, alone, numbers)
+        operations.started(environment)
         status = trio.run(_serve_under_trio, shared.lifeline, shared.draining(number), orphaned)
         operations.ended()
         return status
@@ -218,11 +240,12 @@ def run_worker(
         data_limits=limits,
         leaves_hanging=not clone,
         orphaned=orphaned,
+        has_idle_work=operations.has_idle_work,
         begin_idle=operations.begin_idle,
         end_idle=operations.end_idle,
     )
     entered = None if read_lock is None else loop.entered
-    operations.started(Environment(counters, running, entered, offload, offload_control, alone))
+    operations.started(Environment(counters, running, entered, offload, offload_control, alone, numbers, loop.opened))
     gc.collect()
     loop.run()
     operations.ended()

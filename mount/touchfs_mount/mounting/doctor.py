@@ -26,9 +26,11 @@ from touchfs_mount.mounting.status import list_mounts
 RESEND_KERNEL = (6, 9)
 DESCRIPTORS = 65536
 WAIT_SECONDS = 2.0
+# Where mount(8) looks for helpers.
+_HELPERS = "/sbin:/sbin/fs.d:/sbin/fs"
 # What each extra needs. Without the first one nothing can be mounted, without the others some formats not be read.
 _EXTRAS = {
-    "fuse": ("pyfuse3", "trio", "sdnotify"),
+    "fuse": ("pyfuse3", "trio", "h11"),
     "arrow": ("pyarrow",),
     "lance": ("pylance", "pyarrow"),
     "media": ("av", "soundfile"),
@@ -62,6 +64,7 @@ def check_machine(state_dir: str | None = None) -> Iterator[Finding]:
     """Yield a finding for each thing that a mount depends on. `state_dir` is that of `touchfs mount`."""
     yield _device()
     yield _fusermount()
+    yield _mount_helper()
     yield _kernel()
     yield _descriptors()
     yield _others()
@@ -92,6 +95,16 @@ def _fusermount() -> Finding:
         advice = f"if a mount fails with `Permission denied`, see which directories {profile} allows"
         return Finding(Rating.NOTE, "fusermount3", f"{found}; AppArmor limits where it may mount", advice)
     return Finding(Rating.GOOD, "fusermount3", found)
+
+
+def _mount_helper() -> Finding:
+    name = "mount.touchfs"
+    path = shutil.which(name, path=_HELPERS)
+    if path is not None:
+        return Finding(Rating.GOOD, name, f"{path} runs {os.path.realpath(path)}")
+    is_link = any(os.path.islink(os.path.join(directory, name)) for directory in _HELPERS.split(":"))
+    found = "points to a program that cannot be run" if is_link else "is not installed"
+    return Finding(Rating.NOTE, name, found, "for `mount -t touchfs` and /etc/fstab, as root: touchfs install-helper")
 
 
 def _kernel() -> Finding:

@@ -26,7 +26,8 @@ class _Option(str):
 class MountOptions:
     """Options of a mount. `path` must be resolved (`mountpoint.resolve`); mountinfo shows `fsname` as the source.
 
-    A read of a file that does not answer fails after `timeout_seconds`, or waits for ever if that is None.
+    A read of a file that does not answer fails after `timeout_seconds`, or waits for ever if that is None. `descriptor`
+    is that of a mount that exists already (`passed.py`), else None.
     """
 
     path: str
@@ -34,17 +35,32 @@ class MountOptions:
     workers: int = 1
     trio_loop: bool = False
     allow_other: bool = False
+    allow_root: bool = False
     read_only: bool = False
+    noexec: bool = False
     stuck_seconds: float = 10.0
     timeout_seconds: float | None = None
     resend: bool = True
+    descriptor: int | None = None
+    trace: bool = False
+
+    @property
+    def target(self) -> str:
+        """The mount point for `pyfuse3.init`."""
+        return self.path if self.descriptor is None else f"/dev/fd/{self.descriptor}"
 
     @property
     def fuse_options(self) -> frozenset[str]:
         """The options for `pyfuse3.init`."""
         fsname = self.fsname.replace("\\", "\\\\").replace(",", "\\,")
         options = {f"fsname={fsname}", "subtype=touchfs", "default_permissions", "noatime", "nosuid", "nodev"}
-        flags = {"allow_other": self.allow_other, "ro": self.read_only}
+        flags = {
+            "allow_other": self.allow_other,
+            "allow_root": self.allow_root,
+            "ro": self.read_only,
+            "noexec": self.noexec,
+            "debug": self.trace,
+        }
         return frozenset(map(_Option, options | {name for name, is_set in flags.items() if is_set}))
 
 
@@ -53,7 +69,7 @@ def mount_error(reason: str, path: str) -> MountError:
     reason = " ".join(reason.split())
     status = EXIT_MOUNT_FAILED
     if "user_allow_other" in reason:
-        reason = "--allow-other needs the line `user_allow_other` in /etc/fuse.conf"
+        reason = "--allow-other and --allow-root need the line `user_allow_other` in /etc/fuse.conf"
         status = EXIT_NOT_PERMITTED
     elif "modprobe" in reason:
         status = EXIT_NO_FUSE

@@ -4,45 +4,50 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from touchfs.catalog.keys import Keys
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, StateError, TouchfsError, UsageError
 from touchfs.indexing.in_memory import discard as discard_index
 from touchfs.indexing.in_memory import index_in_memory
-from touchfs.indexing.preparing import hold_all, is_waiting, release
+from touchfs.indexing.preparing import is_waiting, release
 from touchfs.indexing.serving import why_unservable
 from touchfs.posix import links
+from touchfs.posix.paths import absolute
 from touchfs.posix.trust import make_directory
-from touchfs.source.scratch.store import Scratch
 from touchfs.store.open_table import OpenTable
 from touchfs.store.patience import Patience, with_patience
-from touchfs.store.place import STATE_SUFFIX, log_path, state_path
-from touchfs.store.plans import SharedPlans
+from touchfs.store.place import log_path
 from touchfs.store.problem import SharedProblem
-from touchfs.store.shared_numbers import SharedNumbers
 from touchfs.store.store import StateStore
 from touchfs.tree.tree import Tree
-from touchfs_mount.control.facts import DEFAULT, ControlOptions, MountFacts, OwnFiles, StorePlace
+from touchfs_mount.control.facts import MountFacts, OwnFiles, StorePlace
 from touchfs_mount.control.known_iterators import KnownIterators
 from touchfs_mount.control.recent_errors import RecentErrors
 from touchfs_mount.daemon import logs
 from touchfs_mount.daemon.background import Background, in_background
+from touchfs_mount.daemon.journal import has_journal, identifier
+from touchfs_mount.daemon.log_level import LogLevel
 from touchfs_mount.daemon.logs import LogOptions
-from touchfs_mount.daemon.notifications import invalidate
 from touchfs_mount.daemon.supervisor import serve
 from touchfs_mount.daemon.worker import Shared
-from touchfs_mount.daemon.zygote import Renewal
 from touchfs_mount.mounting import mountpoint
-from touchfs_mount.mounting.libfuse import MountOptions
-from touchfs_mount.mounting.preparing import Preparer
-from touchfs_mount.mounting.shard_ids import ShardIds
-from touchfs_mount.requests.access import DEFAULT_MODES, Modes, SourceModes, read_source_modes
+from touchfs_mount.mounting.generations import Generations
+from touchfs_mount.mounting.overlap import is_inside, refuse_nesting, refuse_overlap
+from touchfs_mount.mounting.passed import mounted_on_autofs
+from touchfs_mount.mounting.request import MountRequest
+from touchfs_mount.numbers.sockets import MetricsSockets, listening
+from touchfs_mount.numbers.text import metrics_text
+from touchfs_mount.requests.access import Modes
 from touchfs_mount.requests.operations import TouchOperations
+
+if TYPE_CHECKING:
+    from touchfs_mount.numbers.metrics import MetricsServer
 
 # The exit status of `touchfs mount` if the source cannot be opened: the first matching class counts.
 _SOURCE_STATUSES: tuple[tuple[type[TouchfsError], int], ...] = (
@@ -59,48 +64,27 @@ CLEAN_UP_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class MountRequest:
-    """The parameters of a mount. `open_dataset` opens a source, and indexes new shards in `index_dir`.
-
-    `preparer` decompresses the shards that it leaves compressed. `modes`, if given, replace the source's modes.
-    """
-
-    source: str
-    open_dataset: Callable[[str], Dataset]
-    preparer: Preparer
-    index_dir: str
-    options: MountOptions
-    state_dir: str | None = None
-    log: LogOptions = logs.DEFAULT
-    xattrs: bool = True
-    strict: bool = False
-    control: ControlOptions = DEFAULT
-    modes: Modes = DEFAULT_MODES
-
-    @property
-    def state_path(self) -> str:
-        """The path of the state store."""
-        return state_path(self.source, STATE_SUFFIX, self.state_dir)
-
-
 def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: Callable[[str], None]) -> int:
     """Mount, and return the exit status: in the foreground at the end of the mount, else when the root answers.
 
     `say` gets the message for success. Raises MountError. In the background only the child accesses the source, so that
     a source that does not answer leads to a timeout.
     """
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # rotating logs ends no mount that is not ready yet
     if not foreground and request.log.file is None:
         request = replace(request, log=_default_log(request))
     # Check the path as written. `_serve` resolves links, because that accesses the source, which may not answer.
     if request.options.allow_other and os.geteuid() == 0:
         links.guard()
-    _refuse_nesting(os.path.abspath(request.source), request.options.path)
-    claim = mountpoint.prepare(request.options.path)
+    refuse_nesting(absolute(request.source), request.options.path)
+    is_mounted = request.options.descriptor is not None
+    claim = mountpoint.Claim(request.options.path) if is_mounted else mountpoint.prepare(request.options.path)
     try:
         if foreground:
             return _serve(request, claim, None, say)
-        say(in_background(lambda background: _serve(request, claim, background, background.ready), wait_seconds))
+        with mounted_on_autofs(request.options) as options:
+            request = replace(request, options=options)
+            say(in_background(lambda background: _serve(request, claim, background, background.ready), wait_seconds))
     except BaseException:
         claim.remove()
         raise
@@ -108,13 +92,17 @@ def mount(request: MountRequest, *, foreground: bool, wait_seconds: float, say: 
 
 
 def _default_log(request: MountRequest) -> LogOptions:
-    """The log options of a mount in the background. A read-only mount has no log if the file cannot be written."""
+    """The log options of a mount in the background: the journal, or else a file. A read-only mount has no log if the
+    file cannot be written.
+    """
+    if has_journal():
+        return replace(request.log, identifier=identifier(request.options.path))
     file = log_path(request.options.path, request.state_dir)
     options = replace(request.log, file=file, is_ours=True)
     if request.options.read_only:
         try:
             make_directory(os.path.dirname(file))
-            logs.open_file(options).close()
+            logs.open_log(options).close()
         except (OSError, MountError):
             return replace(request.log, file=os.devnull)
     return options
@@ -125,9 +113,10 @@ def _serve(
 ) -> int:
     with ExitStack() as until_removed:
         try:
-            _refuse_overlap(request)
+            refuse_overlap(request)
+            sockets = None if request.metrics is None else until_removed.enter_context(listening(request.metrics))
             store = None if request.options.read_only else _store_place(request.state_path)
-            log_file = None if request.log.file is None else logs.open_file(request.log)
+            log_file = None if request.log.place is None else logs.open_log(request.log)
             with suppress(SourceError):
                 index_in_memory()  # before the fork: a reload may need it first, but ends before the mount does
             dataset = _open(request)
@@ -135,15 +124,18 @@ def _serve(
                 if background is not None:
                     background.detach(log_file)
                 log_file.close()
-            logs.configure(request.log)
-            generations = _Generations(request, store)
-            operations, shared = _operations(request, *generations.first(dataset), store)
+            level = LogLevel(request.log.level)
+            logs.configure(request.log, level)
+            generations = Generations(request, store)
+            operations, shared, facts = _operations(request, *generations.first(dataset), store, level, sockets)
 
-            def ready() -> None:
+            def ready() -> str:
                 claim.release()
                 release(dataset)  # the other processes keep their own locks of decompressed files
                 until_removed.enter_context(mountpoint.liveness_socket(request.options.path))
-                say(f"{request.source} is mounted at {request.options.path} ({_summary(dataset)})")
+                message = f"{request.source} is mounted at {request.options.path} ({_summary(dataset)})"
+                say(message)
+                return message
 
             def mounted() -> None:
                 claim.release()
@@ -151,7 +143,8 @@ def _serve(
 
             renewal = generations.renewal(dataset.source, operations)
             try:
-                return serve(operations, renewal, shared, request.options, ready, mounted)
+                metrics = None if sockets is None else _metrics_server(sockets, facts)
+                return serve(operations, renewal, shared, request.options, ready, mounted, metrics)
             finally:
                 if store is not None:
                     _clean_up(store)
@@ -191,7 +184,7 @@ def _open(request: MountRequest) -> Dataset:
             raise FormatError(reason, path=request.source)
         return dataset
     except TouchfsError as error:
-        if isinstance(error, SourceError) and _is_inside(error.path or "", request.index_dir):
+        if isinstance(error, SourceError) and is_inside(error.path or "", request.index_dir):
             message = f"{error}; --no-index-cache keeps the index in memory"
             raise MountError(message, exit_status=EXIT_INDEX) from error
         status = next((status for kind, status in _SOURCE_STATUSES if isinstance(error, kind)), 1)
@@ -199,16 +192,21 @@ def _open(request: MountRequest) -> Dataset:
 
 
 def _operations(
-    request: MountRequest, tree: Tree, modes: Modes, store: StorePlace | None
-) -> tuple[TouchOperations, Shared]:
-    """The handlers, and the shared memory of their processes."""
+    request: MountRequest,
+    tree: Tree,
+    modes: Modes,
+    store: StorePlace | None,
+    level: LogLevel,
+    sockets: MetricsSockets | None,
+) -> tuple[TouchOperations, Shared, MountFacts]:
+    """The handlers, the shared memory of their processes, and what is known about the mount."""
     options = request.options
     shared = Shared(options.workers)
     facts = MountFacts(
         path=options.path,
         pid=os.getpid(),
         since=time.time(),
-        files=OwnFiles(request.index_dir, request.log.file, None if store is None else store.path),
+        files=OwnFiles(request.index_dir, request.log.place, None if store is None else store.path),
         loop="trio" if options.trio_loop else "own",
         counters=shared.counters,
         reloads=shared.reloads,
@@ -217,78 +215,19 @@ def _operations(
         errors=RecentErrors(),
         known=KnownIterators(),
         problem=SharedProblem(),
+        numbers=shared.numbers,
+        level=level,
+        metrics=None if sockets is None else sockets.url,
     )
     control = request.control
-    return TouchOperations(tree, facts, store, modes=modes, xattrs=request.xattrs, options=control), shared
+    return TouchOperations(tree, facts, store, modes=modes, xattrs=request.xattrs, options=control), shared, facts
 
 
-class _Generations:
-    """The trees of a mount, one for each generation of its dataset. Shard ids, plans and numbers of slices are common
-    to all.
-    """
+def _metrics_server(sockets: MetricsSockets, facts: MountFacts) -> MetricsServer:
+    """The server of the mount's numbers. It is imported only here, as it needs h11 and few mounts have one."""
+    from touchfs_mount.numbers.metrics import MetricsServer
 
-    def __init__(self, request: MountRequest, store: StorePlace | None) -> None:
-        self._request = request
-        self._store = store
-        self._ids = ShardIds(has_store=store is not None)
-        self._plans = SharedPlans()
-        self._numbers = SharedNumbers()
-
-    def first(self, dataset: Dataset) -> tuple[Tree, Modes]:
-        """The first tree, and the modes of its entries."""
-        return self._tree(dataset, self._stored_ids(dataset), self._access(dataset))
-
-    def renewal(self, source: str, operations: TouchOperations) -> Renewal:
-        """The functions that switch to the next generation. `source` is absolute, unlike that of the request."""
-
-        def reopen() -> tuple[Dataset, list[int] | None, SourceModes | None]:
-            dataset = self._request.open_dataset(source)
-            return dataset, self._stored_ids(dataset), self._access(dataset)
-
-        def adopt(generation: tuple[Dataset, list[int] | None, SourceModes | None]) -> Callable[[int], None]:
-            dataset, stored, access = generation
-            after, modes = self._tree(dataset, stored, access)
-            hold_all(dataset)
-            self._request.preparer.follow(dataset, self._request.log)
-            before, modes_before = operations.reload(after, modes)
-            return lambda descriptor: invalidate(
-                descriptor, before, after, shows_another=lambda inode: modes.of(inode) != modes_before.of(inode)
-            )
-
-        return Renewal(reopen, adopt)
-
-    def _tree(self, dataset: Dataset, stored: list[int] | None, access: SourceModes | None) -> tuple[Tree, Modes]:
-        """A tree, and the modes of its entries."""
-        ids = self._ids.of(_identities(dataset), stored)
-        modes = self._request.modes if access is None else access.modes(ids)
-        list_by_key, prefix = self._request.control.list_by_key, self._request.control.path_prefix
-        if list_by_key and isinstance(dataset.keys, Keys):
-            dataset.keys.repeated  # noqa: B018  compute it now: all workers need it, and listings must not wait
-        prefix = self._request.options.path if prefix is None else prefix
-        return Tree(dataset, ids, self._plans, self._numbers, list_by_key=list_by_key, prefix=prefix), modes
-
-    def _access(self, dataset: Dataset) -> SourceModes | None:
-        """The modes of the source's files, if the mount shows them."""
-        follows_source = self._request.options.allow_other and self._request.modes is DEFAULT_MODES
-        return read_source_modes(dataset) if follows_source else None
-
-    def _stored_ids(self, dataset: Dataset) -> list[int] | None:
-        """The shard ids from the state store, or None if there is no store or it cannot be used."""
-        if self._store is None:
-            return None
-        try:
-            store = StateStore(self._store.path, later=True, identity=self._store.identity)
-            try:
-                return store.shard_ids(_identities(dataset))
-            finally:
-                store.close()
-        except StateError as error:
-            log.warning("%s: the inode numbers of new shards will change after a remount", error)
-            return None
-
-
-def _identities(dataset: Dataset) -> list[tuple[str, str]]:
-    return [(shard.path, shard.identity) for shard in dataset.shards]
+    return MetricsServer(sockets, lambda: metrics_text(facts.numbers.totals(), facts.counts()))
 
 
 def _summary(dataset: Dataset) -> str:
@@ -302,43 +241,3 @@ def _summary(dataset: Dataset) -> str:
     if broken:
         parts.append(f"{counted(broken, 'shard')} with errors, see ERROR.txt in them")
     return "; ".join(parts)
-
-
-def _refuse_nesting(source: str, point: str) -> None:
-    """Raise MountError if one path contains the other. A mount inside its source would be listed, indexed and copied as
-    a part of it; a source inside its mount would be hidden.
-    """
-    if _is_inside(point, source):
-        reason = "the mount point is inside the dataset"
-    elif _is_inside(source, point):
-        reason = "the dataset is inside the mount point"
-    else:
-        return
-    beside = f"{min(source, point, key=len)}.mnt"
-    raise MountError(f"{reason}: mount beside it, at {beside}", path=point, exit_status=mountpoint.EXIT_MOUNTPOINT)
-
-
-def _refuse_overlap(request: MountRequest) -> None:
-    """Raise MountError if files of the daemon are inside the mount point: it would wait for itself. Files that
-    it only reads cannot be there, because a mount point must be empty.
-    """
-    _refuse_nesting(os.path.realpath(request.source), request.options.path)
-    scratch = Scratch.configured().directory
-    written_paths = {
-        "index": request.index_dir,
-        "state": request.state_path,
-        "scratch store": scratch,
-    }
-    if request.log.file is not None:
-        written_paths["log"] = request.log.file
-    for name, path in written_paths.items():
-        if _is_inside(os.path.realpath(path), request.options.path):
-            raise MountError(
-                f"the {name} {path} is inside the mount point",
-                path=request.options.path,
-                exit_status=mountpoint.EXIT_MOUNTPOINT,
-            )
-
-
-def _is_inside(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")

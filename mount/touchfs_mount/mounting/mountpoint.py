@@ -73,6 +73,7 @@ def prepare(path: str) -> Claim:
     if mounted is not None and mounted.kind != "autofs":
         raise _mountpoint_error(path, f"{mounted.kind} is already mounted here; use another directory")
     claim = Claim(path)
+    claim.take()
     with os.scandir(path) as entries:
         occupied = next(entries, None)
     if occupied is not None:
@@ -85,17 +86,21 @@ class Claim:
     """The directory to mount on, created if missing, and locked from its check until it is mounted on (`release`).
 
     A daemon that ends removes the directory that it created, possibly just after another daemon has checked it. So both
-    lock the directory (flock) meanwhile. On file systems that cannot lock directories the race remains.
+    lock the directory (flock) meanwhile. On file systems that cannot lock directories the race remains. A claim that is
+    not taken does nothing.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.created = False
         self._directory = -1
+
+    def take(self) -> None:
+        """Create and lock the directory. Raises MountError."""
         deadline = time.monotonic() + CLAIM_SECONDS
         while not self._take():
             if time.monotonic() > deadline:
-                raise _mountpoint_error(path, "another `touchfs mount` is about to mount here")
+                raise _mountpoint_error(self.path, "another `touchfs mount` is about to mount here")
             time.sleep(0.01)
 
     def _take(self) -> bool:

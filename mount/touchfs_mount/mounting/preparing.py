@@ -30,6 +30,7 @@ from touchfs.posix import interpreter
 from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
 from touchfs_mount.daemon import logs
+from touchfs_mount.daemon.log_level import LogLevel
 from touchfs_mount.daemon.logs import LogOptions
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.nice(_NICENESS)
     work: Work = pickle.load(sys.stdin.buffer)
-    logs.configure(work.log)
+    logs.configure(work.log, LogLevel(work.log.level))
     if os.getppid() != work.zygote:
         return
     if work.memory is not None:

@@ -1,0 +1,93 @@
+"""The children of the zygote: forked, and watched through a pidfd each."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+
+class Children:
+    """Forks children that do not have the descriptor `hidden` open. `poll` shows which have exited (`reap`)."""
+
+    def __init__(self, poll: select.poll, hidden: int) -> None:
+        self._poll = poll
+        self._hidden = hidden
+        self._children: dict[int, tuple[int, Callable[[int], None]]] = {}  # pidfd: (pid, called with its exit status)
+
+    def fork(self, run: Callable[[], int], ended: Callable[[int], None]) -> int:
+        """Fork a child that runs a function and exits with its result; return the pid. `ended` gets the exit status."""
+        pid = os.fork()
+        if pid == 0:
+            run_child_and_exit(run, [self._hidden, *self._children])
+        watched = os.pidfd_open(pid)
+        self._children[watched] = pid, ended
+        self._poll.register(watched, select.POLLIN)
+        return pid
+
+    def fork_aside(self, run: Callable[[], int], ended: Callable[[int], None]) -> int | None:
+        """As `fork`, for a child that the mount can do without: if the fork fails, `ended` gets status 1."""
+        try:
+            return self.fork(run, ended)
+        except OSError:
+            log.exception("no child can be forked")
+            ended(1)
+            return None
+
+    def reap(self, watched: int) -> bool:
+        """Call `ended` of the child of a readable pidfd. False if the descriptor is no child's."""
+        if watched not in self._children:
+            return False
+        pid, ended = self._children.pop(watched)
+        self._poll.unregister(watched)
+        os.close(watched)
+        _, status = os.waitpid(pid, 0)
+        ended(os.waitstatus_to_exitcode(status))
+        return True
+
+    def report_lingering(self) -> None:
+        """Report children whose main thread has ended as ended. Another thread of theirs may hang in a call to a file
+        system that does not answer, where not even SIGKILL ends it.
+        """
+        for watched, (pid, ended) in list(self._children.items()):
+            status = status_of_lingering(pid)
+            if status is not None:
+                self._children[watched] = pid, lambda status: None
+                ended(os.waitstatus_to_exitcode(status))
+
+
+def freeze() -> None:
+    """Exclude all present objects from garbage collection, which would write to pages shared with children: each write
+    copies a page.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+def status_of_lingering(pid: int) -> int | None:
+    """The wait(2) status of a process whose main thread has ended while another thread has not; else None."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            state, *fields = file.read().rpartition(")")[2].split()
+        return int(fields[-1]) if state == "Z" and len(os.listdir(f"/proc/{pid}/task")) > 1 else None
+    except OSError:
+        return None
+
+
+def run_child_and_exit(run: Callable[[], int], close: list[int]) -> None:
+    """In a forked child, close these descriptors, run a function, and exit with its result. Never returns."""
+    status = 1
+    try:
+        for descriptor in close:
+            os.close(descriptor)
+        status = run()
+    except BaseException:  # the last frame of this process: log the reason, whatever it is
+        log.critical("process %d failed", os.getpid(), exc_info=True)
+    finally:
+        logging.shutdown()
+        os._exit(status)

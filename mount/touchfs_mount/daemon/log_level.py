@@ -1,0 +1,37 @@
+"""The level of a mount's log, which can be changed while it runs (`.touchfs/log-level`).
+
+It is in memory that all processes of the mount share, and a filter of the log's handler looks at it for each record. So
+a change takes effect at once in every process, also in one that is forked later.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+
+from touchfs.errors import UsageError
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class LogLevel:
+    """Created before the first fork. `filter` is one for a `logging.Handler`."""
+
+    def __init__(self, name: str) -> None:
+        self._cell = memoryview(mmap.mmap(-1, 8)).cast("q")
+        self.name = name
+
+    @property
+    def name(self) -> str:
+        """One of `LEVELS`. Setting another one raises UsageError."""
+        return next(name for name, level in LEVELS.items() if level == self._cell[0])
+
+    @name.setter
+    def name(self, name: str) -> None:
+        if name not in LEVELS:
+            raise UsageError(f"{name[:20]!r} is no level of the log: write one of {', '.join(LEVELS)}")
+        self._cell[0] = LEVELS[name]
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True if a record is to be logged."""
+        return record.levelno >= self._cell[0]

@@ -1,0 +1,93 @@
+"""The generations of a mounted dataset: the first one, and one more at each reload."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from touchfs.catalog.keys import Keys
+from touchfs.dataset import Dataset
+from touchfs.errors import StateError
+from touchfs.indexing.preparing import hold_all
+from touchfs.store.plans import SharedPlans
+from touchfs.store.shared_numbers import SharedNumbers
+from touchfs.store.store import StateStore
+from touchfs.tree.tree import Tree
+from touchfs_mount.control.facts import StorePlace
+from touchfs_mount.daemon.notifications import invalidate
+from touchfs_mount.daemon.renewal import Renewal
+from touchfs_mount.mounting.request import MountRequest
+from touchfs_mount.mounting.shard_ids import ShardIds
+from touchfs_mount.requests.access import DEFAULT_MODES, Modes, SourceModes, read_source_modes
+from touchfs_mount.requests.operations import TouchOperations
+
+log = logging.getLogger(__name__)
+
+
+class Generations:
+    """The trees of a mount, one for each generation of its dataset. Shard ids, plans and numbers of slices are common
+    to all.
+    """
+
+    def __init__(self, request: MountRequest, store: StorePlace | None) -> None:
+        self._request = request
+        self._store = store
+        self._ids = ShardIds(has_store=store is not None)
+        self._plans = SharedPlans()
+        self._numbers = SharedNumbers()
+
+    def first(self, dataset: Dataset) -> tuple[Tree, Modes]:
+        """The first tree, and the modes of its entries."""
+        return self._tree(dataset, self._stored_ids(dataset), self._access(dataset))
+
+    def renewal(self, source: str, operations: TouchOperations) -> Renewal:
+        """The functions that switch to the next generation. `source` is absolute, unlike that of the request."""
+
+        def reopen() -> tuple[Dataset, list[int] | None, SourceModes | None]:
+            dataset = self._request.open_dataset(source)
+            return dataset, self._stored_ids(dataset), self._access(dataset)
+
+        def adopt(generation: tuple[Dataset, list[int] | None, SourceModes | None]) -> Callable[[int], None]:
+            dataset, stored, access = generation
+            after, modes = self._tree(dataset, stored, access)
+            hold_all(dataset)
+            self._request.preparer.follow(dataset, self._request.log)
+            before, modes_before = operations.reload(after, modes)
+            return lambda descriptor: invalidate(
+                descriptor, before, after, shows_another=lambda inode: modes.of(inode) != modes_before.of(inode)
+            )
+
+        return Renewal(reopen, adopt)
+
+    def _tree(self, dataset: Dataset, stored: list[int] | None, access: SourceModes | None) -> tuple[Tree, Modes]:
+        """A tree, and the modes of its entries."""
+        ids = self._ids.of(_identities(dataset), stored)
+        modes = self._request.modes if access is None else access.modes(ids)
+        list_by_key, prefix = self._request.control.list_by_key, self._request.control.path_prefix
+        if list_by_key and isinstance(dataset.keys, Keys):
+            dataset.keys.repeated  # noqa: B018  compute it now: all workers need it, and listings must not wait
+        prefix = self._request.options.path if prefix is None else prefix
+        return Tree(dataset, ids, self._plans, self._numbers, list_by_key=list_by_key, prefix=prefix), modes
+
+    def _access(self, dataset: Dataset) -> SourceModes | None:
+        """The modes of the source's files, if the mount shows them."""
+        follows_source = self._request.options.allow_other and self._request.modes is DEFAULT_MODES
+        return read_source_modes(dataset) if follows_source else None
+
+    def _stored_ids(self, dataset: Dataset) -> list[int] | None:
+        """The shard ids from the state store, or None if there is no store or it cannot be used."""
+        if self._store is None:
+            return None
+        try:
+            store = StateStore(self._store.path, later=True, identity=self._store.identity)
+            try:
+                return store.shard_ids(_identities(dataset))
+            finally:
+                store.close()
+        except StateError as error:
+            log.warning("%s: the inode numbers of new shards will change after a remount", error)
+            return None
+
+
+def _identities(dataset: Dataset) -> list[tuple[str, str]]:
+    return [(shard.path, shard.identity) for shard in dataset.shards]

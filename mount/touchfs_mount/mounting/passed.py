@@ -1,0 +1,118 @@
+"""Mounts that exist before their daemon, which is passed the open FUSE descriptor.
+
+Somebody else may have made the mount: a container runtime, or mount.fuse3(8) with `drop_privileges`. Its mount point is
+then `/dev/fd/N`. Our own process makes it on autofs. There only processes of the automounter's group reach the
+directory before the mount is ready, others wait, and a daemon has left that group.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from touchfs.errors import MountError, UsageError
+from touchfs.posix.mounts import Mount, mounts
+from touchfs_mount.mounting import mountpoint
+from touchfs_mount.mounting.libfuse import MountOptions, mount_error
+
+# linux/mount.h
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_NOATIME = 1, 2, 4, 8, 1024
+_DIRECTORY_MODE = "40000"
+
+
+def passed_descriptor(path: str) -> int | None:
+    """The FUSE descriptor that a mount point `/dev/fd/N` means; None for a directory. Raises MountError."""
+    match = re.fullmatch(r"/dev/fd/(\d+)", path)
+    if match is None:
+        return None
+    try:
+        is_fuse = os.readlink(f"/proc/self/fd/{match[1]}") == "/dev/fuse"
+    except OSError:
+        is_fuse = False
+    if not is_fuse:
+        raise MountError("is no open /dev/fuse", path=path, exit_status=mountpoint.EXIT_MOUNTPOINT)
+    descriptor = int(match[1])
+    os.set_inheritable(descriptor, False)  # it is for us, and not for programs that we run
+    return descriptor
+
+
+def adopt(options: MountOptions, descriptor: int, prefix: str | None) -> MountOptions:
+    """The options of a mount that somebody else made. If it is in another mount namespace, `prefix` is its path there,
+    and its path here stays `/dev/fd/N`, where nothing is ever unmounted.
+
+    Raises UsageError if the path is not known, and MountError if all users could read all files.
+    """
+    mounted = _mount_of(descriptor)
+    if mounted is None:
+        if prefix is None:
+            reason = "no mount here belongs to this descriptor: --path-prefix says where it is"
+            raise UsageError(reason, path=options.path)
+        return replace(options, descriptor=descriptor)
+    words = mounted.options.split(",")
+    allow_other = "allow_other" in words
+    if allow_other and "default_permissions" not in words:
+        raise MountError(
+            "allow_other without default_permissions would show all files to all users: mount it with both",
+            path=mounted.point,
+            exit_status=mountpoint.EXIT_NOT_PERMITTED,
+        )
+    return replace(
+        options, path=mounted.point, descriptor=descriptor, allow_other=allow_other and not options.allow_root
+    )
+
+
+@contextmanager
+def mounted_on_autofs(options: MountOptions) -> Iterator[MountOptions]:
+    """If the mount point is on autofs, mount in this process, and yield options with the descriptor. An exception
+    unmounts. Anywhere else, yield the options as they are. Raises MountError.
+    """
+    if os.geteuid() != 0 or not _is_on_autofs(options.path):
+        yield options
+        return
+    descriptor = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _mount(options, descriptor)
+        try:
+            yield replace(options, descriptor=descriptor)
+        except BaseException:
+            with suppress(MountError):  # the first error says more
+                mountpoint.unmount(options.path, lazy=True)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _mount(options: MountOptions, descriptor: int) -> None:
+    """Call mount(2), as libfuse does."""
+    flags = _MS_NOSUID | _MS_NODEV | _MS_NOATIME
+    flags |= _MS_RDONLY * options.read_only | _MS_NOEXEC * options.noexec
+    words = [f"fd={descriptor}", f"rootmode={_DIRECTORY_MODE}", f"user_id={os.geteuid()}", f"group_id={os.getegid()}"]
+    words += ["default_permissions", *(["allow_other"] if options.allow_other or options.allow_root else [])]
+    libc = ctypes.CDLL(None, use_errno=True)
+    texts = (options.fsname, options.path, mountpoint.FILE_SYSTEM, ",".join(words))
+    source, target, kind, data = map(os.fsencode, texts)
+    if libc.mount(source, target, kind, ctypes.c_ulong(flags), data):
+        raise mount_error(os.strerror(ctypes.get_errno()), options.path)
+
+
+def _mount_of(descriptor: int) -> Mount | None:
+    """The mount of a FUSE descriptor in this mount namespace. Older kernels do not name it, 6.18 does."""
+    with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
+        match = re.search(r"^fuse_connection:\s*(\d+)$", file.read(), re.MULTILINE)
+    if match is None:
+        return None
+    return next((each for each in mounts() if each.kind.startswith("fuse") and each.device == f"0:{match[1]}"), None)
+
+
+def _is_on_autofs(path: str) -> bool:
+    """True if a directory belongs to an autofs. In mountinfo the topmost mount of a point is last."""
+    nearest = None
+    for each in mounts():
+        is_above = path == each.point or path.startswith(each.point.rstrip("/") + "/")
+        if is_above and (nearest is None or len(each.point) >= len(nearest.point)):
+            nearest = each
+    return nearest is not None and nearest.kind == "autofs"

@@ -1,0 +1,43 @@
+"""The parameters of a mount."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from touchfs.dataset import Dataset
+from touchfs.store.place import STATE_SUFFIX, state_path
+from touchfs_mount.control.facts import DEFAULT, ControlOptions
+from touchfs_mount.daemon import logs
+from touchfs_mount.daemon.logs import LogOptions
+from touchfs_mount.mounting.libfuse import MountOptions
+from touchfs_mount.mounting.preparing import Preparer
+from touchfs_mount.numbers.sockets import MetricsAddress
+from touchfs_mount.requests.access import DEFAULT_MODES, Modes
+
+
+@dataclass(frozen=True, slots=True)
+class MountRequest:
+    """The parameters of a mount. `open_dataset` opens a source, and indexes new shards in `index_dir`.
+
+    `preparer` decompresses the shards that it leaves compressed. `modes`, if given, replace the source's modes. The
+    numbers are served at `metrics`.
+    """
+
+    source: str
+    open_dataset: Callable[[str], Dataset]
+    preparer: Preparer
+    index_dir: str
+    options: MountOptions
+    state_dir: str | None = None
+    log: LogOptions = logs.DEFAULT
+    xattrs: bool = True
+    strict: bool = False
+    control: ControlOptions = DEFAULT
+    modes: Modes = DEFAULT_MODES
+    metrics: MetricsAddress | None = None
+
+    @property
+    def state_path(self) -> str:
+        """The path of the state store."""
+        return state_path(self.source, STATE_SUFFIX, self.state_dir)

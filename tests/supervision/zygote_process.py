@@ -1,0 +1,45 @@
+"""A real zygote in a process of its own, for a session that is not mounted: its workers fail at once.
+
+Arguments: its end of the socket, and what happens when the dataset is opened again.
+"""
+
+import os
+import signal
+import socket
+import sys
+import time
+
+from touchfs_mount.daemon.renewal import Renewal
+from touchfs_mount.daemon.session import MountedSession
+from touchfs_mount.daemon.worker import Operations, Shared
+from touchfs_mount.daemon.zygote import Zygote
+from touchfs_mount.mounting.libfuse import MountOptions
+
+from touchfs.errors import NotFoundError
+
+
+def reopen() -> int:
+    match sys.argv[2]:
+        case "fails":
+            raise NotFoundError("no such dataset", path="/data")
+        case "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "hangs":
+            time.sleep(1000)
+    return os.getpid()
+
+
+def adopt(pid: int) -> object:
+    if pid == os.getpid():
+        raise AssertionError("it was opened in the zygote")
+    if sys.argv[2] == "not-adopted":
+        raise NotFoundError("gone meanwhile")
+    return lambda descriptor: None
+
+
+if __name__ == "__main__":
+    descriptor = os.open("/dev/fuse", os.O_RDWR)
+    options = MountOptions("/nowhere", "shards")
+    zygote = Zygote(Operations(), Renewal(reopen, adopt), Shared(1), lambda: None, options)
+    with socket.socket(fileno=int(sys.argv[1])) as supervisor:
+        zygote.serve(supervisor, MountedSession(descriptor, "0:0"))
