@@ -17,7 +17,7 @@ import soundfile
 from speech import COMMAND, SENTENCES, SPEECH
 
 KEYS = [told["key"] for told in SENTENCES]
-KILLS = 6
+KILLS = 2
 
 
 def tree(path):

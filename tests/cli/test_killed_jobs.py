@@ -15,7 +15,7 @@ import pytest
 from speech import COMMAND
 from touchnet import UINT8, write_shard
 
-KILLS = 5
+KILLS = 2
 SHARDS, SAMPLES = 12, 400
 
 

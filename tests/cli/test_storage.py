@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+from range_server import range_server
 from speech import COMMAND
 
 import touchfs
@@ -156,3 +157,12 @@ def test_what_is_decompressed_for_data_with_an_index_of_their_own_is_not_gone(ho
     assert not one["is_gone"]
     run("storage", "prune")
     assert one["files"] in [each["files"] for each in listed("scratch")]
+
+
+def test_an_index_of_a_url_is_listed_and_is_never_gone(home):
+    """Nobody asks its store, which may not answer."""
+    with range_server() as server:
+        url = server.put("/lines.jsonl", LINES)
+        run("index", url)
+    (index,) = [each for each in listed("index") if each["about"] == url]
+    assert not index["is_gone"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -13,11 +14,13 @@ import click
 
 from touchfs.cli.interleaved_options import interleaved_options
 from touchfs.cli.progress import progress_bar, progress_option
+from touchfs.cli.remote_options import remote_options
 from touchfs.cli.terminal import available_cpus
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, NotFoundError, UsageError, map_os_errors
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits
+from touchfs.posix.paths import check_url, is_url
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
 from touchfs.shard.options import (
     FIRST_DOT,
@@ -30,7 +33,6 @@ from touchfs.shard.options import (
     Decompress,
     Options,
 )
-from touchfs.shard.other_formats import refuse_remote
 from touchfs.source.data import find_type
 from touchfs.source.scratch.store import DIRECTORY_VARIABLE, SIZE_VARIABLE, parse_size
 from touchfs.tree.tree import Entry, Tree
@@ -38,13 +40,19 @@ from touchfs.tree.tree import Entry, Tree
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How to read a dataset, and where its index is: in the user's cache, or `in_place`, or `in_memory`."""
+    """How to read a dataset, and where its index is: in the user's cache, or `in_place`, or `in_memory`.
+
+    `timeout_seconds` is how long a read may take that gets no answer, if the user limits that.
+    """
 
     options: Options
     in_place: bool
     in_memory: bool = False
+    timeout_seconds: float | None = None
 
 
+# A URL with the port of its host, and behind a colon a path in the dataset.
+_URL = re.compile(r"([^:/]+://[^/:]*(?::[0-9]+)?(?:/[^:]*)?)(?::(.*))?", re.DOTALL)
 # The type of datasets and mount points. click does not check them: `mount` reports errors with its own exit statuses.
 PATH = click.Path(readable=False)
 
@@ -206,6 +214,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
     @audio_root_option
     @table_options
     @interleaved_options
+    @remote_options
     @click.option(
         "--scratch-dir",
         type=click.Path(),
@@ -243,6 +252,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         in_place: bool,
         trust: tuple[str, ...],
         limits: Limits,
+        timeout: float | None,
         sample_kind: str | None = None,
         **others: Any,
     ) -> Any:
@@ -257,7 +267,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         limits = replace(limits, audio_root=audio_root, locations=allowed_locations)
         tables = key_column, layout, features
         options = Options(sample_rate, key_rule, decompress, limits, segments, *tables, sample_kind, on_error)
-        return function(**others, read_options=ReadOptions(options, in_place))
+        return function(**others, read_options=ReadOptions(options, in_place, timeout_seconds=timeout))
 
     return command
 
@@ -293,9 +303,11 @@ def open_tree(location: str, read_options: ReadOptions) -> tuple[Tree, Entry, st
 
 def _split(location: str) -> tuple[str, str]:
     """Split DATASET[:PATH]. DATASET may contain colons: the longest one that exists is taken. A prefix of shard files
-    exists if its index does.
+    exists if its index does. A URL has colons only before its path, and nobody is asked whether it exists.
     """
-    refuse_remote(location)
+    check_url(location)
+    if is_url(location) and (match := _URL.fullmatch(location)):
+        return match[1], match[2] or ""
     if _exists(location):
         return location, ""
     parts = location.split(":")

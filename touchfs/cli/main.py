@@ -7,32 +7,39 @@ from __future__ import annotations
 
 import importlib
 import os
+import pwd
 import resource
 import sys
 
 import click
 
+from touchfs.cli.importing import imports
 from touchfs.cli.terminal import log_to_stderr, printable
 from touchfs.errors import MountError, TouchfsError, UsageError
+from touchfs.posix.paths import keep_query
 
 DESCRIPTORS = 1 << 16
 COMMANDS = (
     "cat",
+    "completion",
     "convert",
     "cp",
     "doctor",
     "index",
     "info",
+    "install-helper",
     "interleave",
     "iterate",
     "iterator",
     "ls",
+    "man",
     "manifest",
     "meta",
     "mount",
     "pack",
     "reload",
     "stat",
+    "stats",
     "status",
     "storage",
     "umount",
@@ -40,13 +47,17 @@ COMMANDS = (
 
 
 class _Commands(click.Group):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _mount_call(args) or args)
+
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"touchfs.cli.{name}").command
+        with imports():
+            command: click.Command = importlib.import_module(f"touchfs.cli.{name.replace('-', '_')}").command
         return command
 
 
@@ -71,12 +82,15 @@ def main() -> None:
     """The entry point: run the command, and turn an error into a line on stderr and an exit status."""
     if sys.stdout is None:  # closed by the caller
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    _hide_queries()
     _raise_descriptor_limit()
+    _find_home()
     log_to_stderr()
     status = 0
     try:
         # In standalone mode click would exit by itself and print tracebacks of our errors.
-        returned = group.main(prog_name="touchfs", standalone_mode=False)
+        program, name = _program()
+        returned = program.main(prog_name=name, standalone_mode=False)
         status = returned if isinstance(returned, int) else 0
         sys.stdout.flush()
     except click.exceptions.Abort:
@@ -93,6 +107,46 @@ def main() -> None:
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the rest of the buffer at exit
     sys.exit(status)
+
+
+def _program() -> tuple[click.Command, str]:
+    """The command to run, and its name: mount(8) runs us by the name of its helper."""
+    name = os.path.basename(sys.argv[0])
+    if name != "mount.touchfs":
+        return group, "touchfs"
+    helper: click.Command = importlib.import_module("touchfs.cli.mount_helper").command
+    return helper, name
+
+
+def _hide_queries() -> None:
+    """Start again without the queries of URLs: they may be signatures, and everybody sees a process's arguments."""
+    arguments = [keep_query(argument) for argument in sys.orig_argv]
+    if arguments != sys.orig_argv:
+        os.execv(sys.executable, arguments)
+
+
+def _mount_call(arguments: list[str]) -> list[str] | None:
+    """The arguments of `touchfs mount` for `DATASET MOUNTPOINT -o OPTIONS`, as mount.fuse3(8) runs us; else None.
+
+    A DATASET with the name of a command is that command: it is written `./mount`.
+    """
+    match arguments:
+        case [dataset, mountpoint, "-o", options] if dataset not in COMMANDS and not dataset.startswith("-"):
+            return ["mount", "-o", options, "--", dataset, mountpoint]
+    return None
+
+
+def _find_home() -> None:
+    """Set HOME if it is empty, as under mount(8), so that `~` is not the root directory or a directory called `~`.
+
+    A user without an entry in passwd(5) gets a home that cannot be written: then indexes are kept in memory, and the
+    error about the state names the option for another place.
+    """
+    if not os.environ.get("HOME"):
+        try:
+            os.environ["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            os.environ["HOME"] = "/nonexistent"
 
 
 def _raise_descriptor_limit() -> None:

@@ -21,7 +21,7 @@ from touchfs.shard.touchnet import METAINFO_NAMES, fingerprints
 
 @click.group("meta", no_args_is_help=False)
 def command() -> None:
-    """Extract annotations from TouchNet shards, and replace them.
+    """Extract and replace annotations of TouchNet shards.
 
     \b
     Example:

@@ -8,10 +8,13 @@ from dataclasses import replace
 import click
 
 from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
-from touchfs.cli.terminal import log_to_stderr, say
+from touchfs.cli.importing import imports
+from touchfs.cli.mount_options import MountCommand, complete_words
+from touchfs.cli.terminal import exit_at_once, log_to_stderr, say
 from touchfs.errors import MountError
 from touchfs.indexing.place import index_place
 from touchfs.indexing.silent import PATIENCE_SECONDS
+from touchfs.posix.paths import absolute, shown
 from touchfs.shard.options import Decompress
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -28,21 +31,39 @@ def octal(value: str) -> int:
     return bits
 
 
-@click.command("mount", context_settings={"show_default": True})
+@click.command("mount", cls=MountCommand, context_settings={"show_default": True})
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.argument("mountpoint", type=PATH)
+@click.option(
+    "-o",
+    "mount_options",
+    metavar="OPTIONS",
+    multiple=True,
+    expose_value=False,
+    shell_complete=complete_words,
+    help="These options as in /etc/fstab: --log-level=debug is log_level=debug. See docs/mounting.md.",
+)
 @click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to stderr. Ctrl-C unmounts.")
+@click.option("-d", "--trace", is_flag=True, help="-f, --log-level debug, and libfuse's trace of requests on stderr.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Number of processes that serve requests.")
 @click.option("--loop", type=click.Choice(["own", "trio"]), default="own", help="Event loop; trio needs --workers 1.")
 @click.option("--read-only", is_flag=True, help="Allow no writes, so the mount has no iterators.")
+@click.option("--noexec", is_flag=True, help="Mount with noexec. No file can be executed in any case.")
 @click.option("--list-by-key", is_flag=True, help="List the files of by-key/. Without it they are found by name only.")
 @click.option("--allow-other", is_flag=True, help="Give other users access. Needs user_allow_other in /etc/fuse.conf.")
+@click.option("--allow-root", is_flag=True, help="Give root access, as --allow-other does, but nobody else.")
+@click.option("--fsname", metavar="NAME", help="Source of the mount in mountinfo. [default: DATASET]")
+@click.option("--subtype", type=click.Choice(["touchfs"]), hidden=True, expose_value=False)
 @click.option(
     "--uid", type=click.IntRange(0), help="Owner of all files. [default: you; --allow-other: DATASET's owner]"
 )
 @click.option("--gid", type=click.IntRange(0), help="Group of all files. [default: as for --uid]")
 @click.option(
     "--umask", type=octal, metavar="MODE", help="Permission bits to remove from all files. [default: as for --uid]"
+)
+@click.option("--fmask", type=octal, metavar="MODE", help="Permission bits to remove from files. [default: --umask]")
+@click.option(
+    "--dmask", type=octal, metavar="MODE", help="Permission bits to remove from directories. [default: --umask]"
 )
 @click.option("--no-xattr", is_flag=True, help="Disable extended attributes. `ls -l` requests some for every file.")
 @click.option("--path-prefix", metavar="DIR", help="Prefix of the paths that iterators print. [default: MOUNTPOINT]")
@@ -62,15 +83,17 @@ def octal(value: str) -> int:
 @click.option("--no-index-cache", is_flag=True, help="Keep the index in memory until the mount ends.")
 @click.option("--state-dir", type=click.Path(), help="Directory for the state of mounts. [default: the user's]")
 @click.option(
-    "--log-file", type=click.Path(), help="Log file. [default: stderr with -f, else a file in the state directory]"
+    "--log-file",
+    type=click.Path(),
+    help="Log file. [default: stderr with -f, else the journal, or a file in the state directory]",
 )
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="Lowest level of messages to log.")
 @click.option(
-    "--timeout",
-    type=click.FloatRange(0.1),
-    metavar="SECONDS",
-    help="Fail reads of a dataset that does not answer for this long. [default: wait for ever]",
+    "--metrics",
+    metavar="PORT|unix:PATH",
+    help="Serve the mount's numbers to Prometheus at a port of this machine (0: a free one) or a unix socket.",
 )
+@click.option("--metrics-public", is_flag=True, help="Serve them at all addresses of this machine.")
 @click.option(
     "--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="Replace a worker that is stuck for this long."
 )
@@ -83,14 +106,20 @@ def command(
     path: str,
     mountpoint: str,
     foreground: bool,
+    trace: bool,
     workers: int,
     loop: str,
     read_only: bool,
+    noexec: bool,
     list_by_key: bool,
     allow_other: bool,
+    allow_root: bool,
+    fsname: str | None,
     uid: int | None,
     gid: int | None,
     umask: int | None,
+    fmask: int | None,
+    dmask: int | None,
     no_xattr: bool,
     path_prefix: str | None,
     control_mode: int,
@@ -99,7 +128,8 @@ def command(
     state_dir: str | None,
     log_file: str | None,
     log_level: str,
-    timeout: float | None,
+    metrics: str | None,
+    metrics_public: bool,
     stuck_seconds: float,
     strict: bool,
     wait_timeout: float,
@@ -110,6 +140,7 @@ def command(
     DATASET is a shard, a directory of shards, or a data.list. Shards without an index are indexed first. Compressed
     shards are decompressed while the others are served. The command returns when the mount answers; the mount continues
     in the background.
+    MOUNTPOINT may be /dev/fd/N, a descriptor of /dev/fuse that somebody else has mounted.
 
     \b
     Example:
@@ -126,13 +157,17 @@ def command(
       12 dataset cannot be read           32 mounting failed
     """
     try:
-        from touchfs_mount.control.facts import ControlOptions
-        from touchfs_mount.daemon.logs import LogOptions
-        from touchfs_mount.mounting import mounting
-        from touchfs_mount.mounting.libfuse import MountOptions
-        from touchfs_mount.mounting.mountpoint import resolve
-        from touchfs_mount.mounting.preparing import Preparer
-        from touchfs_mount.requests import access
+        with imports():
+            from touchfs_mount.control.facts import ControlOptions
+            from touchfs_mount.daemon.logs import LogOptions
+            from touchfs_mount.mounting import mounting
+            from touchfs_mount.mounting.libfuse import MountOptions
+            from touchfs_mount.mounting.mountpoint import resolve
+            from touchfs_mount.mounting.passed import adopt, passed_descriptor
+            from touchfs_mount.mounting.preparing import Preparer
+            from touchfs_mount.mounting.request import MountRequest
+            from touchfs_mount.numbers.sockets import parse_address
+            from touchfs_mount.requests import access
     except ImportError as error:
         from touchfs_mount.mounting.mountpoint import EXIT_NO_FUSE  # this module does not need the extra
 
@@ -145,32 +180,48 @@ def command(
         raise click.UsageError("the mount point is empty: is a variable unset?")
     if loop == "trio" and workers > 1:
         raise click.UsageError("--loop trio needs --workers 1")
+    if metrics_public and metrics is None:
+        raise click.UsageError("--metrics-public needs --metrics")
+    if allow_other and allow_root:
+        raise click.UsageError("--allow-other includes --allow-root: use one of them")
     log_to_stderr("%(levelname)s %(message)s")
     read_options = deferred = replace(read_options, in_memory=no_index_cache)
     if read_options.options.decompress is Decompress.NOW:
         deferred = replace(read_options, options=replace(read_options.options, decompress=Decompress.LATER))
-    request = mounting.MountRequest(
+    descriptor = passed_descriptor(mountpoint)
+    options = MountOptions(
+        path=mountpoint if descriptor is not None else resolve(mountpoint),
+        fsname=shown(absolute(path)) if fsname is None else fsname,
+        workers=workers,
+        trio_loop=loop == "trio",
+        read_only=read_only,
+        noexec=noexec,
+        allow_other=allow_other,
+        allow_root=allow_root,
+        stuck_seconds=stuck_seconds,
+        timeout_seconds=read_options.timeout_seconds,
+        trace=trace,
+    )
+    if descriptor is not None:
+        options = adopt(options, descriptor, path_prefix)
+    is_fixed = any(each is not None for each in (uid, gid, umask, fmask, dmask))
+    request = MountRequest(
         source=path,
-        open_dataset=lambda path: open_indexed(path, deferred, timeout or PATIENCE_SECONDS),
+        open_dataset=lambda path: open_indexed(path, deferred, read_options.timeout_seconds or PATIENCE_SECONDS),
         preparer=Preparer(read_options.options, in_place=read_options.in_place, in_memory=read_options.in_memory),
         index_dir=index_place(path, in_place=read_options.in_place),
-        options=MountOptions(
-            path=resolve(mountpoint),
-            fsname=os.path.abspath(path),
-            workers=workers,
-            trio_loop=loop == "trio",
-            read_only=read_only,
-            allow_other=allow_other,
-            stuck_seconds=stuck_seconds,
-            timeout_seconds=timeout,
-        ),
+        options=options,
         state_dir=state_dir,
-        log=LogOptions(log_level, None if log_file is None else os.path.abspath(log_file)),
+        log=LogOptions("debug" if trace else log_level, None if log_file is None else os.path.abspath(log_file)),
         xattrs=not no_xattr,
         strict=strict,
         control=ControlOptions(
             path_prefix, control_mode, durability == "fsync", iterators=not read_only, list_by_key=list_by_key
         ),
-        modes=access.DEFAULT_MODES if uid is gid is umask is None else access.fixed(uid, gid, umask or 0),
+        metrics=None if metrics is None else parse_address(metrics, public=metrics_public),
+        modes=access.fixed(uid, gid, umask or 0, fmask, dmask) if is_fixed else access.DEFAULT_MODES,
     )
-    return mounting.mount(request, foreground=foreground, wait_seconds=wait_timeout, say=say)
+    status = mounting.mount(request, foreground=foreground or trace, wait_seconds=wait_timeout, say=say)
+    if not (foreground or trace):
+        exit_at_once(status)
+    return status

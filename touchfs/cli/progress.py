@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from touchfs.cli.service_progress import reported
 from touchfs.cli.terminal import printable
 from touchfs.progress import Progress
 
@@ -37,8 +38,16 @@ def progress_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def progress_bar(what: str, unit: str = BYTES) -> Iterator[Progress]:
-    """Yield a function that takes the amount done and the total, and shows them as `--progress` says."""
+    """Yield a function that takes the amount done and the total, and shows them as `--progress` says. A service manager
+    gets them, too.
+    """
     what = printable(what)
+    with _shown(what, unit) as shown:
+        yield reported(what, shown)
+
+
+@contextmanager
+def _shown(what: str, unit: str) -> Iterator[Progress]:
     context = click.get_current_context(silent=True)
     chosen = "auto" if context is None else context.meta.get(_OPTION, "auto")
     if chosen == "plain":

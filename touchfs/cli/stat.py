@@ -14,7 +14,7 @@ from touchfs.cli.terminal import printable, say
 @click.argument("location", metavar="DATASET[:PATH]", type=PATH)
 @dataset_options
 def command(location: str, read_options: ReadOptions) -> None:
-    """Print the attributes of a file: size, key, place in its shard.
+    """Print the size, the key and the position of a file.
 
     \b
     Example:

@@ -63,7 +63,7 @@ def _lines(status: MountStatus) -> list[str]:
         f"  supervisor  {info['pid']}",
         f"  workers     {processes}",
     ]
-    lines += [f"  {name:<11} {info[name]}" for name in ("index", "state", "log") if info[name]]
+    lines += [f"  {name:<11} {info[name]}" for name in ("index", "state", "log", "metrics") if info.get(name)]
     if status.read_ahead_kb is not None:
         lines.append(f"  read-ahead  {status.read_ahead_kb} KiB")
     return lines

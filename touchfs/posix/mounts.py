@@ -12,13 +12,16 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One mount: its id (`mnt_id`), device number (unique while it is mounted), mount point, type and source."""
+    """One mount: its id (`mnt_id`), device number (unique while it is mounted), mount point, type, source, and the
+    options of the file system.
+    """
 
     number: str
     device: str
     point: str
     kind: str
     source: str
+    options: str
 
 
 def mounts() -> Iterator[Mount]:
@@ -27,8 +30,8 @@ def mounts() -> Iterator[Mount]:
         for line in lines:
             before, _, after = line.partition(b" - ")
             number, _, device, _, point, *_ = before.split(b" ")
-            kind, source, *_ = after.split(b" ")
-            yield Mount(*map(_text, (number, device, point, kind, source)))
+            kind, source, options = after.rstrip(b"\n").split(b" ", 2)
+            yield Mount(*map(_text, (number, device, point, kind, source, options)))
 
 
 def _text(field: bytes) -> str:

@@ -1,0 +1,46 @@
+"""Completion in a real bash: the script is sourced, and asked as bash asks it."""
+
+import os
+import subprocess
+
+import pytest
+from speech import COMMAND
+
+ASK = """
+    source <(touchfs completion bash)
+    complete -p touchfs
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+    _touchfs_completion touchfs 2> /dev/null
+    printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def completed(*words):
+    environment = os.environ | {"PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", ASK, "bash", *words], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    function, *found = done.stdout.splitlines()
+    assert function == "complete -o nosort -F _touchfs_completion touchfs"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["touchfs", "mou"], ["mount"]),
+        (["touchfs", "pack", "par"], ["parquet"]),
+        (["touchfs", "mount", "--stuck"], ["--stuck-seconds"]),
+        (["touchfs", "mount", "--loop", "t"], ["trio"]),
+        (["touchfs", "mount", "a", "b", "-o", "ro,stu"], ["ro,stuck_seconds="]),
+        (["touchfs", "mount", "-o", "nonsense,", "--stuck"], ["--stuck-seconds"]),
+        (["touchfs", "mount", "shards"], []),
+    ],
+)
+def test_bash_completes(words, found):
+    """Commands, options, values and words of `-o`; for a path bash completes by itself."""
+    assert [each for each in completed(*words) if each] == found
+
+
+@pytest.mark.parametrize(("shell", "line"), [("zsh", "#compdef touchfs"), ("fish", "function _touchfs_completion;")])
+def test_scripts_of_other_shells(text, shell, line):
+    assert text("completion", shell).startswith(line)

@@ -1,0 +1,208 @@
+"""mount(8), /etc/fstab and mount.fuse3 mount datasets: the real ones, in a mount namespace of their own."""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+from machine import run_on_machine
+from mounts import TOUCHFS, is_mounted, touchfs
+
+MONDAY = "shards/000000000/talks/monday.wav"
+TYPES = ("touchfs", "fuse.touchfs")
+# What /etc/fstab may say, for the system and for us.
+WORDS = (
+    "rw,user,exec,nofail,_netdev,noauto,x-systemd.automount,x-systemd.idle-timeout=10min,relatime,nodiratime,defaults"
+)
+
+pytestmark = pytest.mark.usefixtures("as_root")
+
+
+@pytest.fixture
+def place(tmp_path, speech):
+    """A directory with the speech as `shards`, and an empty `mnt`."""
+    (tmp_path / "shards").symlink_to(speech)
+    (tmp_path / "mnt").mkdir()
+    return tmp_path
+
+
+def output(place, script, *arguments):
+    """What a script prints that succeeds."""
+    done = run_on_machine(place, f"set -e\n{script}", *arguments)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_mount_takes_words_of_fstab_and_our_options(place, kind):
+    script = f"""
+        touchfs install-helper > /dev/null
+        mount -t {kind} -o {WORDS},noexec,ro,fsname=a,uid=12,dmask=022,fmask=0477,log-level=debug shards mnt
+        findmnt -nro FSTYPE,SOURCE,OPTIONS mnt
+        stat -c '%u %a' mnt mnt/{MONDAY}
+        umount mnt
+        mount -t {kind} -o "fsname=\\"a,b\\",path_prefix=x\\,y,rw,control_mode=066" shards mnt
+        findmnt -nro SOURCE,OPTIONS mnt
+        mkdir mnt/.touchfs/iterators/{kind}
+        cat mnt/.touchfs/iterators/{kind}/next
+        umount mnt
+    """
+    shown = output(place, script).splitlines()
+    assert f" is mounted at {place}/mnt (3 shards, 10 samples)" in shown[0]
+    fixed = "nosuid,nodev,noexec,noatime,user_id=0,group_id=0,default_permissions"
+    assert shown[1:4] == [f"fuse.touchfs a ro,{fixed}", "12 755", "12 0"]
+    assert shown[-2] == f"a,b rw,{fixed.replace('noexec,', '')}"
+    assert shown[-1].startswith("x,y/")
+
+
+def test_doctor_knows_the_helper(place):
+    script = """
+        doctor() { touchfs doctor | grep mount.touchfs; }
+        doctor
+        touchfs install-helper > /dev/null; doctor
+        ln -sf /missing/touchfs /sbin/mount.touchfs; doctor
+    """
+    advice = "for `mount -t touchfs` and /etc/fstab, as root: touchfs install-helper"
+    missing, good, dangling = output(place, script).splitlines()
+    assert missing.split(maxsplit=2) == ["note", "mount.touchfs", f"is not installed: {advice}"]
+    assert good.split(maxsplit=2) == ["ok", "mount.touchfs", f"/sbin/mount.touchfs runs {os.path.realpath(TOUCHFS)}"]
+    assert dangling.split(maxsplit=2)[2] == f"points to a program that cannot be run: {advice}"
+
+
+def test_fstab(place, speech):
+    """Lines with spaces, by one name and all at once; findmnt finds no fault with them."""
+    (place / "a shard").symlink_to("shards/000000000")
+    fstab = rf"""
+{place}/shards {place}/mnt fuse.touchfs ro,nofail,x-systemd.requires-mounts-for=/data,allow_other 0 0
+{place}/a\040shard {place}/an\040other touchfs ro,_netdev,workers=2,nofail 0 0
+{place}/shards {place}/later touchfs ro,noauto,user 0 0
+"""
+    script = """
+        touchfs install-helper > /dev/null
+        mkdir 'an other' later
+        printf %s "$1" > /etc/fstab
+        findmnt --verify 2>&1
+        mount -a
+        mount later
+        for point in 'an other' later mnt; do findmnt -nro TARGET,SOURCE "$point"; umount "$point"; done
+    """
+    shown = output(place, script, fstab)
+    assert "0 parse errors, 0 errors" in shown
+    assert shown.endswith(
+        rf"""
+{place}/an\x20other {speech}/000000000
+{place}/later {speech}
+{place}/mnt {speech}
+"""
+    )
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_exit_status_passes_through_mount(place, kind):
+    (place / "full" / "file").mkdir(parents=True)
+    (place / "damaged.list").write_text("one\n")
+    cases = {
+        "shards mnt -o workrs=2": (2, "-o workrs is unknown: did you mean workers?"),
+        "shards mnt -o workers=0": (2, "Invalid value for '--workers': 0"),
+        "shards full": (10, "is not empty (it holds 'file')"),
+        "missing mnt": (11, "missing: no such file or directory"),
+        "damaged.list mnt": (13, "line 1 is not"),
+    }
+    script = 'touchfs install-helper > /dev/null; while read -r line; do mount -t "$1" $line; echo " status $?"; done'
+    done = run_on_machine(place, f"{{ {script}; }} 2>&1", kind, input="\n".join(cases) + "\n")
+    *shown, rest = re.split(r" status (\d+)\n", done.stdout)
+    assert (list(map(int, shown[1::2])), rest) == ([status for status, _ in cases.values()], "")
+    for (line, (_, reason)), text in zip(cases.items(), shown[::2], strict=True):
+        assert (reason in text, text.count("\n")) == (True, 1), line
+    assert not is_mounted(place / "mnt")
+
+
+def test_flags_of_helpers(place):
+    """-f checks only; -n, -s, -v have no effect; -N mounts in another namespace, and nowhere else."""
+    script = """
+        touchfs install-helper > /dev/null
+        mount -f -n -s -v -t touchfs -o ro,workers=2 shards mnt
+        mount.touchfs shards mnt -sfnv -t fuse.touchfs -o ro
+        ! mount -f -t touchfs -o nonsense=1 shards mnt 2> /dev/null
+        ! mount.touchfs shards mnt -t touchfs.other 2> message
+        grep -q 'the type touchfs.other is not supported' message
+        findmnt mnt || echo none
+        mkfifo end; exec 3<>end
+        inside='echo > inside; read end < end; findmnt -no FSTYPE mnt; umount mnt'
+        unshare --mount --propagation private sh -c "$inside" 3>&- &
+        while ! [ -e inside ]; do sleep 0.01; done
+        mount.touchfs shards mnt -N /proc/$!/ns/mnt
+        findmnt mnt || echo none
+        echo >&3
+        wait
+    """
+    shown = output(place, script).splitlines()
+    assert shown[0] == "none"
+    assert " is mounted at " in shown[1]
+    assert shown[2:] == ["none", "fuse.touchfs"]
+
+
+def test_only_a_call_of_mount_is_a_mount(place):
+    """`touchfs SOURCE DIR -o OPTIONS`, and of a source with the name of a command `./NAME`."""
+    (place / "mount").symlink_to("shards")
+    for source in ("shards", "./mount"):
+        done = touchfs(source, "mnt", "-o", "rw,dev,suid", cwd=place)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == f"{source} is mounted at {place}/mnt (3 shards, 10 samples)\n"
+        assert touchfs("umount", "mnt", cwd=place).returncode == 0
+    for arguments in (
+        ("shards", "mnt"),
+        ("mount", "mnt", "-o", "rw"),
+        ("shards", "mnt", "-o"),
+        ("shards", "mnt", "-o", "rw", "more"),
+        ("shards", "mnt", "--workers", "2"),
+    ):
+        done = touchfs(*arguments, cwd=place)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert not is_mounted(place / "mnt")
+
+
+def test_allow_root_lets_root_in_and_nobody_else(place):
+    assert touchfs("mount", "-o", "allow_root", "shards", "mnt", cwd=place).returncode == 0
+    guest = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all,+dac_read_search"]
+    look = ["--ambient-caps=-all,+dac_read_search", "ls", place / "mnt"]
+    try:
+        assert (place / "mnt" / MONDAY).exists()
+        done = subprocess.run([*guest, *look], capture_output=True, text=True, check=False)
+        assert "Permission denied" in done.stderr
+    finally:
+        assert touchfs("umount", place / "mnt").returncode == 0
+
+
+def test_a_trace_shows_every_request(place):
+    command = [TOUCHFS, "mount", "-d", "shards", "mnt"]
+    with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as daemon:
+        assert " is mounted at " in daemon.stdout.readline()
+        (place / "mnt" / MONDAY).read_bytes()
+        assert touchfs("umount", "mnt", cwd=place).returncode == 0
+        _, trace = daemon.communicate()
+    assert daemon.returncode == 0
+    for operation in ("INIT", "LOOKUP", "OPEN", "READ", "RELEASE"):
+        assert f"opcode: {operation}" in trace
+
+
+def test_options_beside_o_come_after_it_and_env_sets_the_environment(place):
+    options = "workers=3,env.XDG_STATE_HOME=/dev/null/state,ro"
+    done = touchfs("mount", "shards", "mnt", "--workers=2", "-o", options, cwd=place)
+    assert done.returncode == 0, done.stderr
+    info = json.loads((place / "mnt/.touchfs/info").read_bytes())
+    assert touchfs("umount", "mnt", cwd=place).returncode == 0
+    assert (info["workers"], info["log"]) == (2, "/dev/null")
+
+
+@pytest.mark.parametrize(("user", "home"), [("root", "/root"), ("4242", "/nonexistent")])
+@pytest.mark.parametrize("setting", [["HOME="], []])
+def test_without_a_home_its_directories_are_those_of_the_user(tmp_path, user, home, setting):
+    """mount(8) empties HOME, and a service has none. A user without an entry in passwd has no home at all."""
+    capability = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    command = ["setpriv", f"--reuid={user}", *capability, "env", "-i", "PATH=/usr/bin", *setting, TOUCHFS, "doctor"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    indexes = next(line for line in done.stdout.splitlines() if "indexes" in line)
+    assert f"{home}/.cache/touchfs/index" in indexes or "/ cannot be written" in indexes
+    assert os.listdir(tmp_path) == []

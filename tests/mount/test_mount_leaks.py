@@ -1,0 +1,98 @@
+"""Mounts and unmounts, as many as TOUCHFS_MOUNTS says, in each way that a mount can end: nothing of them is left."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mounts import Mount, is_mounted, mounts_below, runs, touchfs, wait_until
+
+# `make soak` makes 1,000.
+MOUNTS = int(os.environ.get("TOUCHFS_MOUNTS", "10"))
+# A step is empty once at the end of an epoch.
+SAMPLES = 12
+RECORDING = "shards/000000000/talks/monday.wav"
+
+
+def by_command(mounted: Mount) -> None:
+    assert touchfs("umount", mounted.path).returncode == 0
+
+
+def by_fusermount(mounted: Mount) -> None:
+    subprocess.run(["fusermount3", "-u", mounted.path], check=True)
+
+
+def by_abort(mounted: Mount) -> None:
+    assert touchfs("umount", "--abort", mounted.path).returncode == 0
+
+
+def by_termination(mounted: Mount) -> None:
+    os.kill(mounted.pid, signal.SIGTERM)
+
+
+def by_a_killed_supervisor(mounted: Mount) -> None:
+    os.kill(mounted.pid, signal.SIGKILL)
+
+
+WAYS: list[Callable[[Mount], None]] = [by_command, by_fusermount, by_abort, by_termination, by_a_killed_supervisor]
+
+
+@dataclass(frozen=True)
+class Left:
+    """What there is of mounts below a place: on disk, in the kernel, and in this process."""
+
+    files: set[Path]
+    descriptors: set[str]
+    mounts: list[Path]
+    processes: set[int]
+
+    @classmethod
+    def below(cls, place: Path) -> "Left":
+        named = os.fsencode(place)
+        processes = set()
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            try:
+                if pid != os.getpid() and named in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    processes.add(pid)
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+        return cls(
+            files={path for path in place.rglob("*") if path.suffix not in (".sqlite-wal", ".sqlite-shm")},
+            descriptors=set(os.listdir("/proc/self/fd")),
+            mounts=mounts_below(place),
+            processes=processes,
+        )
+
+
+def connection(path: Path) -> Path:
+    """The kernel's connection of a mount, by the minor number of its device."""
+    return Path("/sys/fs/fuse/connections") / str(os.minor(path.stat().st_dev))
+
+
+def test_mounts_leave_nothing(speech, tmp_path, monkeypatch):
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "TMPDIR"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    expected, connections = None, set()
+    after_first: Left | None = None
+    for number in range(MOUNTS):
+        mounted = Mount(tmp_path / "mnt", speech, "--workers", 1 + number % 2)
+        expected = expected or (mounted.path / RECORDING).read_bytes()
+        assert (mounted.path / RECORDING).read_bytes() == expected
+        train = mounted.path / ".touchfs/iterators/train"
+        train.mkdir(exist_ok=True)
+        assert (train / "next").read_text().startswith(str(mounted.path)) or number >= SAMPLES
+        of_kernel, processes = connection(mounted.path), mounted.processes()
+        connections.add(of_kernel)
+        WAYS[number % len(WAYS)](mounted)
+        wait_until(lambda pids=processes: not any(map(runs, pids)))
+        wait_until(lambda: not is_mounted(tmp_path / "mnt"))
+        assert not of_kernel.exists(), WAYS[number % len(WAYS)].__name__
+        if number + 1 == len(WAYS):  # each way has made its files
+            after_first = Left.below(tmp_path)
+            assert (after_first.mounts, after_first.processes) == ([], set())
+            assert list((tmp_path / "TMPDIR").iterdir()) == []
+    assert Left.below(tmp_path) == after_first
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 1_000_000 + 10_000 * MOUNTS

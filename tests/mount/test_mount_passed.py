@@ -1,0 +1,169 @@
+"""Mounts that are made before the daemon runs: `/dev/fd/N`, privileges dropped by mount.fuse3, and autofs."""
+
+import ctypes
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from machine import run_on_machine
+from mounts import TOUCHFS, is_mounted, touchfs, wait_until
+
+MONDAY = "shards/000000000/talks/monday.wav"
+MNT_DETACH = 2
+
+pytestmark = pytest.mark.usefixtures("as_root")
+
+
+@pytest.fixture
+def descriptor(tmp_path):
+    """An open /dev/fuse that is mounted at `mnt` by this process, as a container runtime does."""
+    (tmp_path / "mnt").mkdir()
+    libc = ctypes.CDLL(None, use_errno=True)
+    opened = os.open("/dev/fuse", os.O_RDWR)
+
+    def mount_it(*words: str) -> int:
+        data = ",".join([f"fd={opened}", "rootmode=40000", "user_id=0", "group_id=0", *words])
+        path = os.fsencode(tmp_path / "mnt")
+        assert libc.mount(b"theirs", path, b"fuse.touchfs", ctypes.c_ulong(0), data.encode()) == 0
+        return opened
+
+    yield mount_it
+    os.close(opened)
+    libc.umount2(os.fsencode(tmp_path / "mnt"), MNT_DETACH)
+
+
+def test_a_descriptor_is_served(speech, tmp_path, descriptor):
+    """In the background and in the foreground; it is not left to programs that the daemon runs."""
+    passed = descriptor()
+    done = touchfs("mount", speech, f"/dev/fd/{passed}", pass_fds=[passed])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{speech} is mounted at {tmp_path}/mnt (3 shards, 10 samples)\n"
+    assert (tmp_path / "mnt" / MONDAY).stat().st_size > 44
+    iterator = tmp_path / "mnt/.touchfs/iterators/passed"
+    iterator.mkdir()
+    assert (iterator / "next").read_text().startswith(f"{tmp_path}/mnt/")
+    assert touchfs("umount", tmp_path / "mnt").returncode == 0
+    assert os.listdir(tmp_path / "mnt") == []
+
+
+def test_sigterm_unmounts_it(speech, tmp_path, descriptor):
+    passed = descriptor()
+    command = [TOUCHFS, "mount", "-f", speech, f"/dev/fd/{passed}"]
+    with subprocess.Popen(command, pass_fds=[passed], stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        assert " is mounted at " in daemon.stdout.readline()
+        assert (tmp_path / "mnt" / MONDAY).exists()
+        daemon.terminate()
+        assert daemon.wait() == 0
+    assert not is_mounted(tmp_path / "mnt")
+
+
+def test_descriptors_that_are_refused(speech, tmp_path, descriptor):
+    done = touchfs("mount", speech, "/dev/fd/0", stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stderr) == (10, "touchfs: /dev/fd/0: is no open /dev/fuse\n")
+    passed = descriptor("allow_other")
+    done = touchfs("mount", speech, f"/dev/fd/{passed}", pass_fds=[passed])
+    assert done.returncode == 16
+    assert "allow_other without default_permissions would show all files to all users" in done.stderr
+
+
+def test_a_mount_in_another_namespace(speech, tmp_path):
+    """As a sidecar serves it: readers are elsewhere, and only they know the path."""
+    script = """
+        exec 3<>/dev/fuse
+        mkdir -p mnt
+        unshare --mount --propagation private sh -c '
+            mount -i -t fuse.touchfs -o fd=3,rootmode=40000,user_id=0,group_id=0 theirs mnt
+            exec 3>&-; echo > mounted; read line < served; ls mnt; umount mnt' &
+        mkfifo served
+        while ! [ -e mounted ]; do sleep 0.01; done
+        touchfs mount "$1" /dev/fd/3 || echo $?
+        touchfs mount "$1" /dev/fd/3 --path-prefix /data
+        echo > served
+        wait
+    """
+    done = run_on_machine(tmp_path, script, speech)
+    assert (
+        done.stderr == "touchfs: /dev/fd/3: no mount here belongs to this descriptor: --path-prefix says where it is\n"
+    )
+    first, second, *names = done.stdout.splitlines()
+    assert (first, second) == ("2", f"{speech} is mounted at /dev/fd/3 (3 shards, 10 samples)")
+    assert "shards" in names
+
+
+def test_privileges_that_mount_fuse3_drops(speech, tmp_path):
+    """The daemon has no capability."""
+    script = f"""
+        mkdir mnt
+        mount -t fuse.touchfs -o ro,allow_other,default_permissions,drop_privileges "$1" mnt
+        stat -c %a mnt/{MONDAY}
+        pid=$(python3 -c 'import json; print(json.load(open("mnt/.touchfs/info"))["pid"])')
+        grep -E '^(CapEff|NoNewPrivs)' /proc/$pid/status
+        umount mnt
+    """
+    done = run_on_machine(tmp_path, script, speech)
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = f"{speech} is mounted at {tmp_path}/mnt (3 shards, 10 samples)\n444\n"
+    assert done.stdout == f"{shown}CapEff:\t{0:016d}\nNoNewPrivs:\t1\n"
+
+
+def test_another_user_serves_it(speech, tmp_path, descriptor):
+    """As `setuid=nobody` of mount.fuse3 has it, but with the right to read our Python wherever it is."""
+    passed = descriptor("allow_other", "default_permissions")
+    capability = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
+    guest = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *capability]
+    command = [*guest, TOUCHFS, speech, f"/dev/fd/{passed}", "-o", "ro,allow_other,dev,suid"]
+    done = subprocess.run(command, pass_fds=[passed], capture_output=True, text=True, check=False)
+    assert (done.returncode, f" is mounted at {tmp_path}/mnt (" in done.stdout) == (0, True), done.stderr
+    pid = json.loads((tmp_path / "mnt/.touchfs/info").read_bytes())["pid"]
+    assert "Uid:\t65534\t65534" in Path(f"/proc/{pid}/status").read_text()
+    assert (tmp_path / "mnt" / MONDAY).read_bytes()[:4] == b"RIFF"
+    subprocess.run(["umount", tmp_path / "mnt"], check=True)
+
+
+AUTOMOUNT = """
+    mount -t tmpfs none /run
+    touchfs install-helper > /dev/null
+    mkdir auto direct
+    printf '%s\\n' "$PWD/auto /etc/auto.speech --timeout=1" "/- /etc/auto.direct --timeout=1" > /etc/auto.master
+    printf '%s\\n' "ours -fstype=touchfs,ro :$1" "theirs -fstype=fuse.touchfs,ro,noexec :$1" \\
+        "data -fstype=bind :$1" "chained -fstype=touchfs,ro :$PWD/auto/data" \\
+        "missing -fstype=touchfs :$1/missing" > /etc/auto.speech
+    printf '%s\\n' "$PWD/direct -fstype=touchfs,workers=2 :$1" > /etc/auto.direct
+    automount -f -v --pid-file "$PWD/pid" > log 2>&1 &
+    while ! grep -q "$PWD/direct " /proc/self/mountinfo; do sleep 0.05; done
+    for point in auto/ours auto/theirs auto/chained direct; do
+        timeout 30 cat "$point/$2" | wc -c
+        findmnt -nro FSTYPE "$PWD/$point"
+    done
+    timeout 30 ls auto/missing 2>&1
+    grep -o '>> touchfs: .*' log
+    while grep -q " $PWD/.* fuse.touchfs" /proc/self/mountinfo; do sleep 0.1; done
+    findmnt -nro FSTYPE "$PWD/direct"
+    kill $!
+    wait
+"""
+
+
+def test_autofs_mounts_and_expires(speech, tmp_path):
+    """Debian's automount with an indirect and a direct map. A mount that expired leaves the autofs in its place, and a
+    dataset may be on autofs, too.
+    """
+    done = run_on_machine(tmp_path, AUTOMOUNT, speech, MONDAY)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + Path(tmp_path / "log").read_text()
+    size, *shown = done.stdout.splitlines()
+    assert int(size) > 44
+    assert shown == [
+        *("fuse.touchfs", size, "fuse.touchfs", size, "fuse.touchfs", size, "autofs", "fuse.touchfs"),
+        "ls: cannot access 'auto/missing': No such file or directory",
+        f">> touchfs: {speech}/missing: no such file or directory",
+        "autofs",
+    ]
+    wait_until(lambda: not [line for line in _commands() if os.fspath(tmp_path) in line])
+
+
+def _commands() -> list[str]:
+    done = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if "touchfs" in line]

@@ -1,0 +1,164 @@
+"""`.touchfs/errors` and `.touchfs/log-level` are for the user who mounted and for root; and the level takes effect."""
+
+import errno
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mounts import Mount, mounts_below, touchfs, wait_until
+
+STRANGER = 65534
+# The command, but the kernel does not look at modes.
+UNCHECKED = """
+import sys
+from touchfs_mount.mounting import libfuse
+from touchfs.cli.main import main
+
+options = libfuse.MountOptions.fuse_options.fget
+libfuse.MountOptions.fuse_options = property(lambda self: options(self) - {"default_permissions"})
+main()
+"""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """One that all may look into, unlike pytest's."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    (place / "one.jsonl").write_text('{"id": "one"}\n')
+    yield place
+    for point in mounts_below(place):
+        subprocess.run(["fusermount3", "-u", "-z", point], check=True)
+    shutil.rmtree(place)
+
+
+def errno_for(user: int, code: str, *paths: Path) -> str:
+    """The name of the error that a program of a user gets."""
+    program = f"""
+import errno, os, sys
+try:
+    {code}
+except OSError as error:
+    print(errno.errorcode[error.errno])
+else:
+    print("none")
+"""
+    ids = [f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    done = subprocess.run(
+        ["setpriv", *ids, "/usr/bin/python3", "-c", program, *paths], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def check_private(control: Path) -> None:
+    for name, mode in (("errors", 0o400), ("log-level", 0o600)):
+        found = (control / name).stat()
+        assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (0, mode)
+        assert errno_for(STRANGER, "open(sys.argv[1]).read()", control / name) == "EACCES"
+        assert errno_for(0, "open(sys.argv[1]).read()", control / name) == "none"
+    assert errno_for(STRANGER, "open(sys.argv[1], 'w').write('debug')", control / "log-level") == "EACCES"
+    errno_for(STRANGER, "os.truncate(sys.argv[1], 0)", control / "log-level")
+    assert errno_for(STRANGER, "os.chmod(sys.argv[1], 0o666)", control / "log-level") == "EPERM"
+    assert (control / "log-level").read_text() == "info\n"
+    for name in ("info", "stats"):
+        assert errno_for(STRANGER, "open(sys.argv[1]).read()", control / name) == "none"
+
+
+@pytest.mark.usefixtures("as_root")
+@pytest.mark.parametrize("options", [(), ("--uid", STRANGER, "--gid", STRANGER)], ids=["ours", "another's"])
+def test_others_open_neither(place, options):
+    mounted = Mount(place / "mnt", place / "one.jsonl", "--allow-other", *options)
+    try:
+        check_private(mounted.path / ".touchfs")
+    finally:
+        mounted.end()
+
+
+@pytest.mark.usefixtures("as_root")
+def test_others_open_neither_though_the_kernel_does_not_check(place):
+    command = [sys.executable, "-c", UNCHECKED, "mount", place / "one.jsonl", place / "mnt", "--allow-other"]
+    subprocess.run(command, check=True, capture_output=True)
+    control = place / "mnt" / ".touchfs"
+    assert "default_permissions" not in next(
+        line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(place / "mnt") in line
+    )
+    check_private(control)
+    assert touchfs("umount", place / "mnt").returncode == 0
+
+
+def log_of(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def kill_a_worker(mounted: Mount) -> None:
+    """The supervisor says so in a warning."""
+    workers = mounted.workers()
+    os.kill(workers[0], signal.SIGKILL)
+    wait_until(lambda: len(mounted.workers()) == len(workers) and workers[0] not in mounted.workers())
+    mounted.info()
+
+
+@pytest.mark.parametrize("options", [("--workers", 2), ("--loop", "trio")], ids=["two", "trio"])
+def test_the_level_changes_in_all_processes(mount, speech, tmp_path, options):
+    log, level = tmp_path / "log", tmp_path / "mnt/.touchfs/log-level"
+    mounted = mount(speech, "--log-file", log, "--log-level", "error", *options)
+    assert level.read_text() == "error\n"
+    kill_a_worker(mounted)
+    assert log_of(log) == []
+    level.write_text("warning")
+    kill_a_worker(mounted)
+    assert [line for line in log_of(log) if "ended with status -9: starting another" in line]
+    assert level.read_text() == "warning\n"
+
+    def refuse(word: str) -> None:
+        """The worker that refuses it has an info line of it, once a minute."""
+        with pytest.raises(OSError) as refused:
+            level.write_text(word)
+        assert refused.value.errno == errno.EINVAL
+
+    refuse("loud\n")
+    assert "loud" in (mounted.path / ".touchfs/errors").read_text()
+    assert not [line for line in log_of(log) if "loud" in line]
+    subprocess.run(["sh", "-c", f"echo info > {level}"], check=True)
+    assert level.read_text() == "info\n"
+    kill_a_worker(mounted)
+    kill_a_worker(mounted)  # both are new, so that neither has logged such an error
+    assert touchfs("reload", mounted.path).returncode == 0
+    assert [line for line in log_of(log) if line.endswith("reloaded")]
+    refuse("l" * 5000)
+    assert [line for line in log_of(log) if "is no level of the log: write one of debug, info, warning, error" in line]
+    assert max(map(len, log_of(log))) < 300
+
+
+def test_a_wrong_word_changes_nothing_and_other_files_cannot_be_written(mount, speech):
+    mounted = mount(speech)
+    level = mounted.path / ".touchfs/log-level"
+    for word in (b"\n", b"INFO", b"info info", b"\0", b"10", b"debug\nerror", b"\xff" * 100_000):
+        descriptor = os.open(level, os.O_WRONLY)
+        try:
+            with pytest.raises(OSError) as refused:
+                os.write(descriptor, word)
+            assert refused.value.errno == errno.EINVAL
+        finally:
+            os.close(descriptor)
+    level.open("w").close()  # writes nothing
+    assert level.read_text() == "info\n"
+    for name in ("info", "stats", "errors"):
+        with pytest.raises(OSError) as refused:
+            os.open(mounted.path / ".touchfs" / name, os.O_WRONLY)
+        assert refused.value.errno == errno.EROFS
+
+
+def test_a_read_only_mount_shows_its_level(mount, speech):
+    mounted = mount(speech, "--read-only", "--log-level", "warning")
+    assert (mounted.path / ".touchfs/log-level").read_text() == "warning\n"
+    with pytest.raises(OSError) as refused:
+        (mounted.path / ".touchfs/log-level").write_text("info\n")
+    assert refused.value.errno == errno.EROFS

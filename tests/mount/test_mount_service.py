@@ -1,0 +1,60 @@
+"""A mount as a service of systemd, by its protocol: a datagram socket that $NOTIFY_SOCKET names."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mounts import TOUCHFS, children, wait_until
+
+
+@contextmanager
+def service(source: Path, path: Path, *options: object, **environment: str) -> Iterator:
+    """A mount in the foreground, and what it sends: a function that returns the messages since the last call."""
+    address = f"@touchfs-service-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address.replace("@", "\0"))
+        systemd.setblocking(False)
+
+        def received() -> list[str]:
+            found = []
+            while True:
+                try:
+                    found.append(systemd.recv(4096).decode())
+                except BlockingIOError:
+                    return found
+
+        environment = os.environ | {"NOTIFY_SOCKET": address} | environment
+        with subprocess.Popen([TOUCHFS, "mount", "-f", source, path, *map(str, options)], env=environment) as daemon:
+            try:
+                yield daemon, received
+            finally:
+                daemon.terminate()
+                assert daemon.wait(20) == 0
+
+
+def test_the_watchdog_starves_when_no_worker_answers(speech, tmp_path):
+    with service(speech, tmp_path / "mnt", "--stuck-seconds", 3, WATCHDOG_USEC="400000") as (daemon, received):
+        wait_until(lambda: "WATCHDOG=1" in received())
+        (worker,) = children(children(daemon.pid)[0])
+        os.kill(worker, signal.SIGSTOP)
+        received()
+        assert wait_until(lambda: children(children(daemon.pid)[0]) != [worker])  # replaced when it is stuck
+        assert received().count("WATCHDOG=1") <= 2  # what was on its way when it stopped, and the successor's
+        wait_until(lambda: "WATCHDOG=1" in received())
+
+
+def test_indexing_extends_the_time_limit_of_the_start(speech, tmp_path):
+    shutil.copytree(speech, tmp_path / "shards")
+    messages: list[str] = []
+    with service(tmp_path / "shards", tmp_path / "mnt", "--no-index-cache") as (_, received):
+        wait_until(lambda: messages.extend(received()) or any("READY=1" in each for each in messages))
+    assert re.fullmatch(r"EXTEND_TIMEOUT_USEC=\d+\nSTATUS=indexing: \d+%", messages[0])
+    assert messages[-1].startswith("READY=1\nSTATUS=")
+    assert "3 shards" in messages[-1]
+    assert not any("WATCHDOG" in each for each in messages)

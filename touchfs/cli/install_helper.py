@@ -1,0 +1,71 @@
+"""touchfs install-helper"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+import click
+
+from touchfs.cli.mount_helper import HELPER
+from touchfs.cli.terminal import say
+from touchfs.errors import OutputExistsError, SourceError, UnwritableError
+from touchfs.posix.atomic import TEMPORARY_PREFIX
+
+
+@click.command("install-helper", context_settings={"show_default": True})
+@click.option("--directory", type=click.Path(), default="/sbin", help="Where mount(8) looks for helpers.")
+@click.option("--remove", is_flag=True, help="Remove the link.")
+def command(directory: str, remove: bool) -> None:
+    """Make `mount -t touchfs` work.
+
+    For that type, also in /etc/fstab, mount(8) runs /sbin/mount.touchfs. This makes it a link to this program. A link
+    to another touchfs is replaced; any other file stays.
+
+    \b
+    Example:
+      mkdir sbin
+      touchfs install-helper --directory sbin
+      touchfs install-helper --directory sbin --remove
+    """
+    link = os.path.join(os.path.abspath(directory), HELPER)
+    program = _program()
+    present = _target(link)
+    try:
+        if remove:
+            if present is not None:
+                os.unlink(link)
+            say(f"{link} is removed" if present is not None else f"{link} does not exist")
+            return
+        temporary = os.path.join(os.path.dirname(link), f"{TEMPORARY_PREFIX}{os.getpid()}")
+        os.symlink(program, temporary)
+        os.replace(temporary, link)
+    except PermissionError as error:
+        arguments = sys.argv[1:]
+        raise UnwritableError(
+            f"cannot be written: {error.strerror}; as root: {' '.join([program, *arguments])}", path=link
+        ) from error
+    except OSError as error:
+        raise SourceError(f"cannot be written: {error.strerror}", path=link) from error
+    say(f"{link} links to {program}: `mount -t touchfs DATASET DIRECTORY` runs it")
+    if os.stat(program).st_uid != 0:
+        click.echo(f"touchfs: root will run {program}, which is another user's file", err=True)
+
+
+def _program() -> str:
+    """The path of the script that runs, as it was called: a link to it, as of pipx, may outlive its target."""
+    found = shutil.which(sys.argv[0])
+    if found is None:
+        raise SourceError("is not a program that a link can point to", path=sys.argv[0])
+    return os.path.abspath(found)
+
+
+def _target(link: str) -> str | None:
+    """The program that the link of an earlier call points to; None if there is no file. Raises OutputExistsError."""
+    if not os.path.lexists(link):
+        return None
+    target = os.readlink(link) if os.path.islink(link) else ""
+    if os.path.basename(target) != "touchfs":
+        raise OutputExistsError("is not a link to touchfs, and stays as it is", path=link)
+    return target

@@ -1,0 +1,123 @@
+"""touchfs man"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import click
+
+from touchfs.cli.main import group
+from touchfs.cli.mount_helper import command as mount_helper
+from touchfs.cli.terminal import say
+from touchfs.errors import map_os_errors
+from touchfs.posix.atomic import atomic_file
+
+_COMMANDS_SECTION, _ADMINISTRATION_SECTION = "1", "8"
+_VERBATIM = "\b"  # click's mark of a paragraph that is not wrapped
+
+
+@click.command("man")
+@click.argument("directory", metavar="DIR", type=click.Path())
+def command(directory: str) -> None:
+    """Write the manual pages of all commands.
+
+    They are made of what `--help` shows, and written to DIR/man1 and DIR/man8.
+
+    \b
+    Examples:
+      touchfs man share/man
+      man -l share/man/man1/touchfs-mount.1 | head
+    """
+    count = 0
+    for name, text in manual_pages():
+        path = os.path.join(directory, f"man{name[-1]}", name)
+        with map_os_errors(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with atomic_file(path) as file:
+                file.write(text.encode())
+        count += 1
+    say(f"{directory}: {count} manual pages; `man -M {directory} touchfs` shows the first")
+
+
+def manual_pages() -> Iterator[tuple[str, str]]:
+    """Yield the file name and the text of each page."""
+    yield f"{mount_helper.name}.8", _page(_context(mount_helper, "mount.touchfs"), _ADMINISTRATION_SECTION)
+    contexts = [_context(group, "touchfs")]
+    while contexts:
+        context = contexts.pop()
+        yield f"{_page_name(context)}.1", _page(context, _COMMANDS_SECTION)
+        contexts += _subcommands(context)
+
+
+def _subcommands(context: click.Context) -> list[click.Context]:
+    parent = context.command
+    if not isinstance(parent, click.Group):
+        return []
+    found = [(name, parent.get_command(context, name)) for name in parent.list_commands(context)]
+    return [_context(each, name, context) for name, each in found if each is not None and not each.hidden]
+
+
+def _context(shown: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
+    """The context in which a command makes its help."""
+    return click.Context(shown, parent, name, **shown.context_settings)
+
+
+def _page_name(context: click.Context) -> str:
+    return context.command_path.replace(" ", "-")
+
+
+def _page(context: click.Context, section: str) -> str:
+    """A page in the language of man(7)."""
+    shown = context.command
+    name = _page_name(context)
+    title = f"{_quoted(name.upper())} {section}"
+    manual = "User Commands" if section == _COMMANDS_SECTION else "System Administration"
+    lines = [f'.TH {title} "" "touchfs {version("touchfs")}" "{manual}"', ".SH NAME"]
+    lines.append(f"{_escaped(name)} \\- {_escaped(shown.get_short_help_str(1000).rstrip('.'))}")
+    usage = " ".join(shown.collect_usage_pieces(context))
+    lines += [".SH SYNOPSIS", f"\\fB{_escaped(context.command_path)}\\fR {_escaped(usage)}"]
+    lines += [".SH DESCRIPTION", *_description(inspect.cleandoc(shown.help or ""))]
+    options = [each for each in shown.get_params(context) if isinstance(each, click.Option)]
+    records = [record for each in options if (record := each.get_help_record(context))]
+    lines += [".SH OPTIONS", *_definitions(records)]
+    children = [(each.info_name or "", each.command.get_short_help_str(1000)) for each in _subcommands(context)]
+    if children:
+        lines += [".SH COMMANDS", *_definitions(children)]
+    others = [_page_name(each) for each in ([context.parent] if context.parent else _subcommands(context))]
+    lines += [".SH SEE ALSO", ", ".join(f"\\fB{_escaped(other)}\\fR(1)" for other in others or ["touchfs"])]
+    return "\n".join(lines) + "\n"
+
+
+def _description(help_text: str) -> Iterator[str]:
+    """The paragraphs of a help. A verbatim one that begins with `Title:` is a section."""
+    is_first = True
+    for paragraph in help_text.split("\n\n"):
+        lines = paragraph.strip("\n").split("\n")
+        if lines[0] != _VERBATIM:
+            yield from ([] if is_first else [".PP"])
+            yield from map(_escaped, lines)
+            is_first = False
+            continue
+        lines = lines[1:]
+        if lines[0].endswith(":"):
+            yield f".SH {lines[0][:-1].upper()}"
+            lines = lines[1:]
+        yield from (".nf", *map(_escaped, lines), ".fi")
+
+
+def _definitions(pairs: list[tuple[str, str]]) -> Iterator[str]:
+    for term, text in pairs:
+        yield from (".TP", f"\\fB{_escaped(term)}\\fR", _escaped(text.replace("  ", " ")))
+
+
+def _quoted(text: str) -> str:
+    return f'"{_escaped(text)}"'
+
+
+def _escaped(text: str) -> str:
+    """Text as roff shows it unchanged: hyphens are ASCII's, and no line is a request."""
+    text = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{text}" if text.startswith((".", "'")) else text
