@@ -141,6 +141,10 @@ class UnwritableError(SourceError):
     """We may not write here."""
 
 
+class LostWorkerError(TouchfsError):
+    """A process that worked for us died."""
+
+
 class StateError(TouchfsError):
     """The state store cannot be used."""
 

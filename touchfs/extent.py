@@ -126,6 +126,11 @@ class Rope:
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
         """See `Content.read_nowait`."""
+        place = bisect_right(self._starts, offset) - 1
+        if place >= 0:  # most reads are inside one part, and need no list of pieces
+            part, start = self._parts[place], self._starts[place]
+            if offset + length <= start + part.size:
+                return part.read_nowait(offset - start, length)
         pieces = []
         for part, start, count in self._pieces(offset, length):
             piece = part.read_nowait(start, count)

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from touchfs.errors import TouchfsError
+from touchfs.errors import LostWorkerError
 from touchfs.progress import Listener, Progress, ProgressTotal, RemoteListener, listening
 
 Task = TypeVar("Task")
@@ -36,8 +36,8 @@ def run(
     """Yield the function's results in the order of the tasks. Without an executor, tasks run in this process.
 
     `done` is called with each result as soon as its task succeeds, even after another task has failed. `meanwhile` is
-    called a few times a second while waiting for an executor. Raises the first error of a task, and TouchfsError if a
-    worker process dies.
+    called a few times a second while waiting for an executor. Raises the first error of a task, and LostWorkerError
+    if a worker process dies.
     """
     done = done or (lambda result: None)
     if executor is None:
@@ -65,7 +65,7 @@ def run(
             while window and window[0] not in running:
                 yield window.popleft().result()
     except BrokenExecutor as error:
-        raise TouchfsError("a worker died, perhaps for lack of memory: try again with fewer workers") from error
+        raise LostWorkerError("a worker died, perhaps for lack of memory: try again with fewer workers") from error
     finally:
         for future in running:
             future.cancel()

@@ -21,6 +21,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain, repeat
 
 NAME_MAX = 255
 # Leaves room for the number of the 2**32th sample with a name, the hash of a key, and 26 bytes of the key itself.
@@ -29,6 +30,8 @@ SUFFIX_MAX = 200
 DIRECTORY_MAX = 1024
 HASH_DIGITS = 16
 
+# What a plain key has none of: characters that are quoted, slashes, and percent signs, which are quoted sometimes.
+_UNPLAIN = re.compile(r"[\x00-\x1f\x7f-\x9f%\ud800-\udfff]")
 _QUOTED = re.compile(r"[\x00-\x1f\x7f-\x9f/\ud800-\udfff]|%(?=[0-9A-Fa-f]{2}|~)")
 _WHOLE = {"": b"%2F", ".": b"%2E", "..": b"%2E%2E", ".touchfs": b"%2Etouchfs"}
 
@@ -88,6 +91,11 @@ def assign(keys: Sequence[str], extensions: Sequence[Sequence[str | None]]) -> I
     Extensions have no dot and are distinct within a sample. "" makes a name that ends in a dot; None makes a name
     without an extension (a directory of the sample).
     """
+    plain = _plain_names(keys, extensions)
+    if plain is not None:
+        for each_names in plain:
+            yield b"", each_names
+        return
     natural: list[list[bytes]] = []
     everyones: set[bytes] = set()
     contested: set[bytes] = set()
@@ -118,6 +126,28 @@ def assign(keys: Sequence[str], extensions: Sequence[Sequence[str | None]]) -> I
         yield directory, [path[len(directory) + 1 :] for path in paths] if directory else paths
 
 
+def _plain_names(keys: Sequence[str], extensions: Sequence[Sequence[str | None]]) -> list[list[bytes]] | None:
+    """The file names of all samples if each is the key as it is and the extension; None if one may not be, or if keys
+    repeat.
+
+    Nearly all shards have such keys. They are checked together, which takes a third of the time of `_paths`.
+    """
+    joined = "/".join(keys)
+    distinct = set(keys)
+    if joined.count("/") != len(keys) - 1 or _UNPLAIN.search(joined) or not _WHOLE.keys().isdisjoint(distinct):
+        return None
+    if len(distinct) < len(keys):
+        return None
+    suffixes = {_suffix(extension) for each in extensions for extension in each}
+    if "." in joined and any(map(str.endswith, keys, repeat(tuple(suffix for suffix, _ in suffixes if suffix)))):
+        return None
+    stems = joined.encode().split(b"/")
+    if max(map(len, stems)) + max((len(quoted) for _, quoted in suffixes), default=0) > NAME_MAX:
+        return None
+    plain = [[stem + _suffix(extension)[1] for extension in each] for stem, each in zip(stems, extensions, strict=True)]
+    return plain if len(set(chain.from_iterable(plain))) == sum(map(len, plain)) else None
+
+
 def _split(key: str) -> tuple[bytes, str]:
     """Return the directory of a key, quoted, and its last component unquoted."""
     if "/" not in key:
@@ -140,6 +170,7 @@ def _paths(directory: bytes, stem: str, extensions: Sequence[str | None], number
     return paths
 
 
+@lru_cache
 def suffix_size(extension: str | None) -> int:
     """Return the size in bytes of an extension in a file's name, with its dot."""
     return len(_suffix(extension)[1])

@@ -190,7 +190,12 @@ def video_in(sample: StoredSample) -> Field | None:
 
 def recording_in(sample: StoredSample) -> Recording | None:
     """The recording of a sample: `sample.recording`, else its first field of PCM; None if there is none."""
-    return sample.recording or next(filter(None, map(StoredRecording.of, sample.fields.values())), None)
+    if sample.recording is not None:
+        return sample.recording
+    for stored in sample.fields.values():
+        if isinstance(stored.form, Pcm):
+            return StoredRecording.of(stored)
+    return None
 
 
 class StoredSamples(Sequence[StoredSample]):
@@ -219,5 +224,9 @@ class StoredSamples(Sequence[StoredSample]):
             raise IndexError(f"sample {ordinal} of {count}")
         return self.sample(ordinal % count)
 
+    def samples(self, ordinals: range) -> Iterator[StoredSample]:
+        """Yield the samples at consecutive ordinals, in order."""
+        return map(self.sample, ordinals)
+
     def __iter__(self) -> Iterator[StoredSample]:
-        return map(self.sample, range(len(self)))
+        return self.samples(range(len(self)))

@@ -24,6 +24,7 @@ from touchfs.indexing.interleaved import ITEMS
 from touchfs.indexing.place import index_directory
 from touchfs.indexing.preparing import CATALOG_SUFFIX
 from touchfs.posix.mounts import Mount, mounts
+from touchfs.posix.paths import is_url
 from touchfs.select.survivors import SUFFIX, survivors_directory
 from touchfs.shard.compressed import JSONL_SUFFIXES
 from touchfs.source.decompressed import TAR_SUFFIXES, scratch_name
@@ -180,7 +181,8 @@ def _states(state_dir: str | None, datasets: list[_Dataset], mounted: set[str]) 
         if path.endswith(STATE_SUFFIX):
             files = [each for each in (path, f"{path}-wal", f"{path}-shm") if os.path.lexists(each)]
             paths = [about[path]] if path in about else _shards_of(path)
-            source = os.path.commonpath(paths) if paths else None
+            # One path may be a URL, which `commonpath` would damage.
+            source = paths[0] if len(paths) == 1 else os.path.commonpath(paths) if paths else None
             yield _item(STATE, source, files, bool(paths) and all(map(_is_gone, paths)), path in used)
 
 
@@ -233,6 +235,8 @@ def _is_gone(path: str) -> bool:
 
     The mount point of such a disk is an empty directory. A path that may not be accessed counts as existing.
     """
+    if is_url(path):
+        return False  # to ask its store might take minutes
     try:
         os.stat(path)
         return False

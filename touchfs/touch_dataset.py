@@ -32,10 +32,10 @@ from touchfs.format.idx.mmidx_entries import Entries, damage_text
 from touchfs.format.metainfo import parse_object
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits, too_long
+from touchfs.posix.paths import absolute, check_url
 from touchfs.shard import megatron
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
-from touchfs.shard.other_formats import refuse_remote
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.touchnet import METAINFO_NAMES, fingerprints
 from touchfs.source.concat import SplitFile
@@ -72,11 +72,11 @@ class TouchDataset:
         self._parts: dict[str, list[_Modality]] = {}
         self._blocks: OrderedDict[tuple[_Modality, int], Entries] = OrderedDict()
         self._keys: Dataset | None = None
-        refuse_remote(os.fspath(path))
-        self.path = os.path.abspath(path)
+        check_url(os.fspath(path))
+        self.path = absolute(os.fspath(path))
         self._options = datatypes
         self._limits = limits
-        shards = [os.path.abspath(shard) for shard in find_shards(self.path)]
+        shards = [absolute(shard) for shard in find_shards(self.path)]
         for shard in shards:
             if find_type(shard) not in (None, FileType.DIRECTORY) and not megatron.is_prefix(shard):
                 raise UsageError("is neither TouchNet's nor Megatron-LM's: see touchfs.SampleSet", path=shard)

@@ -18,7 +18,7 @@ from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError
 
 PLAN = ".touchfs-pack.json"
-KILLS = 15
+KILLS = 8
 
 
 @pytest.fixture

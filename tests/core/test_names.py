@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from touchfs import names
 from touchfs.names import NAME_MAX, assign, flat_name, plain_path, quote, shorten, shown_extension, suffix_size
 
 # Whatever may stand in JSON, with what is special more often than elsewhere.
@@ -54,8 +55,8 @@ def test_names_are_unique_legal_and_stable(samples: list[tuple[str, list[str | N
     keys, extensions = [key for key, _ in samples], [each for _, each in samples]
     found = paths(keys, extensions)
     assert found == paths(keys, extensions)
-    assert [len(names) for names in found] == [len(each) for each in extensions]
-    files = [path for names in found for path in names]
+    assert [len(each) for each in found] == [len(each) for each in extensions]
+    files = [path for each in found for path in each]
     directories = {path[: match.start()] for path in files for match in re.finditer(b"/", path)}
     assert len(set(files)) == len(files), "two files have one path"
     assert not directories.intersection(files), "a file and a directory have one path"
@@ -66,8 +67,8 @@ def test_names_are_unique_legal_and_stable(samples: list[tuple[str, list[str | N
             assert component not in (b".", b"..", b".touchfs")
             assert not re.search(rb"[\x00-\x1f\x7f]", component)
             component.decode("utf-8")
-    for names, each in zip(found, extensions, strict=True):
-        for path, extension in zip(names, each, strict=True):
+    for own, each in zip(found, extensions, strict=True):
+        for path, extension in zip(own, each, strict=True):
             assert path.endswith(b"." + shown_extension(extension).encode()) or extension is None
             assert suffix_size(extension) == len(b"." + shown_extension(extension).encode()) * (extension is not None)
 
@@ -207,3 +208,25 @@ def test_thousands_of_holders_of_one_key(key: str) -> None:
     start = monotonic()
     assert len(set(named(*[key] * 30_000))) == 30_000
     assert monotonic() - start < 10
+
+
+@given(
+    st.lists(st.tuples(KEYS | st.text("ab.é", min_size=1, max_size=3), EXTENSIONS), max_size=8)
+    | st.lists(st.tuples(st.text("ab.é~", min_size=1), EXTENSIONS), max_size=8)
+)
+def test_plain_keys_are_named_as_one_by_one(samples):
+    keys, extensions = [key for key, _ in samples], [each for _, each in samples]
+    together = list(assign(keys, extensions))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(names, "_plain_names", lambda keys, extensions: None)
+        assert together == list(assign(keys, extensions))
+
+
+def test_only_plain_keys_are_named_together():
+    def are_plain(*keys: str) -> bool:
+        return names._plain_names(keys, [["json", None]] * len(keys)) is not None
+
+    assert are_plain("a", "é.b", "a~2", "a" * 250)
+    for key in ("", ".", "..", ".touchfs", "a/b", "a%", "\n", "\x9f", "\ud800", "a.json", "a" * 251, "é" * 126):
+        assert not are_plain("a.b", key), key
+    assert not are_plain("a", "a")

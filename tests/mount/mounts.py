@@ -79,7 +79,8 @@ class Mount:
         self.source = source
         done = touchfs("mount", source, path, *options)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(f"{source} is mounted at {path} ("), done.stdout
+        shown = str(source).partition("?")[0] if "://" in str(source) else source  # a query may be a signature
+        assert done.stdout.startswith(f"{shown} is mounted at {path} ("), done.stdout
         self.pid: int = self.info()["pid"]
 
     def info(self) -> dict[str, Any]:

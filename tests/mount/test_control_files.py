@@ -23,7 +23,17 @@ class Worker(ControlFiles):
         self.store, self.iterators = store, Iterators(store, dataset)
         files = OpenFiles(self.iterators, Opens(store, table, os.getpid()))
         self.precompute = files.precompute
-        super().__init__(table, files, lambda file: f"{file} {id(self)}".encode())
+        super().__init__(table, files, OwnTexts())
+
+
+class OwnTexts:
+    """Texts that are different in each worker."""
+
+    def text(self, name):
+        return f"{name} {id(self)}".encode()
+
+    def write(self, name, data):
+        raise PermissionError(name)
 
 
 @pytest.fixture

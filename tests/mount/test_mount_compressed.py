@@ -49,6 +49,13 @@ def stored(scratch: Path) -> list[str]:
     return [name for name in os.listdir(scratch) if name.endswith(".scratch")] if scratch.exists() else []
 
 
+def size_of(path: Path) -> int:
+    """0 for a file that is gone, too."""
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0
+
+
 def names(mounted: Mount, shard: str) -> list[str]:
     """None while the shard changes, between the new workers and what they tell the kernel."""
     try:
@@ -187,7 +194,8 @@ def test_unmounted_while_it_prepares(mount, source, scratch, end):
     (source / "long.jsonl.gz").write_bytes(gzip.compress(LONG, 1))
     mounted = mount(source)
     pid = wait_until(lambda: preparer(mounted))
-    wait_until(lambda: any(name.startswith(".touchfs-tmp-") for name in stored(scratch)))
+    # A file is empty only between two calls, in which the next writer would have to remove it.
+    wait_until(lambda: any(map(size_of, scratch.glob(".touchfs-tmp-*"))))
     everyone = [*mounted.processes(), pid]
     if end == "umount":
         assert touchfs("umount", mounted.path).returncode == 0

@@ -17,6 +17,9 @@ from slow import Slow, readers, slow
 from touchfs.indexing.silent import silent_paths
 from touchfs.write.touchnet import TouchNetWriter
 
+# `drop` drops the caches of the whole machine.
+pytestmark = pytest.mark.alone
+
 SHARDS, SAMPLES = 8, 40
 AUDIO, LONG = 40_000, 4_000_000
 WAV = AUDIO + 44

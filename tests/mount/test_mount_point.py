@@ -50,10 +50,10 @@ def test_mounting_again_at_once(mount, speech):
 
 
 def test_it_answers_as_soon_as_the_command_returns(speech, tmp_path):
-    script = 'for i in $(seq 20); do "$1" mount "$2" "$3" && ls "$3/shards" && "$1" umount "$3" || exit 1; done >&2'
+    script = 'for i in $(seq 8); do "$1" mount "$2" "$3" && ls "$3/shards" && "$1" umount "$3" || exit 1; done >&2'
     done = subprocess.run(["sh", "-c", script, "sh", TOUCHFS, speech, tmp_path / "mnt"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("000000002\n") == 20
+    assert done.stderr.count("000000002\n") == 8
 
 
 @pytest.mark.parametrize("name", ["with space", "with, comma", "back\\slash", "ünïcode", "new\nline", "-o dash"])
@@ -153,8 +153,8 @@ def test_a_source_of_another_format(tmp_path):
     ):
         told = refused(13, tmp_path / name, tmp_path / "mnt")
         assert f"{name}: is {what}; touchfs reads .bin/.idx, .tar and .jsonl" in told
-    for source in ("s3://bucket/shards", "hf://datasets/x", "https://example.org/x.tar"):
-        assert "remote sources are not supported yet" in refused(2, source, tmp_path / "mnt")
+    assert "this is a local path" in refused(2, "file:///x.tar", tmp_path / "mnt")
+    assert "does not answer" in refused(12, "http://127.0.0.1:1/x.tar", tmp_path / "mnt", "--timeout", "0.2")
 
 
 @pytest.mark.parametrize("source", ["locked", "locked/shards", "locked/shards/000000000/audio.idx", "locked.tar"])
@@ -333,5 +333,5 @@ def test_another_user_through_fusermount3(home):
     assert done.returncode == 0, done.stderr
     told = f"shards is mounted at {home}/mnt (3 shards, 10 samples)\nnobody:755\n16\ncache\nshards\nstate\n"
     assert done.stdout == told
-    assert "--allow-other needs the line `user_allow_other` in /etc/fuse.conf" in done.stderr
+    assert "--allow-other and --allow-root need the line `user_allow_other` in /etc/fuse.conf" in done.stderr
     assert "in use by " in done.stderr

@@ -129,7 +129,7 @@ def test_a_copied_tree_can_be_removed_by_whoever_copied_it(public, speech, copy)
 def test_a_read_only_mount_has_no_iterators(mount, speech):
     mounted = mount(speech, "--read-only")
     assert os.statvfs(mounted.path).f_flag & os.ST_RDONLY
-    assert os.listdir(mounted.path / ".touchfs") == ["info", "errors"]
+    assert os.listdir(mounted.path / ".touchfs") == ["info", "errors", "stats", "log-level"]
     assert not (mounted.path / ".touchfs" / "iterators").exists()
     assert fails(errno.EROFS, os.mkdir, mounted.path / ".touchfs" / "iterators")
     assert (mounted.path / FILES[0]).read_bytes()

@@ -66,11 +66,17 @@ READER = 'i=0; while [ $i -lt "$1" ]; do key=; read -r key < next; echo "$key"; 
 
 
 @pytest.mark.parametrize(
-    ("partition", "readers", "workers"), [("stride", 16, 1), ("block", 16, 2), ("stride", 1, 1), ("block", 2, 1)]
+    ("partition", "readers", "workers", "durability"),
+    [
+        *(("stride", 16, 1, "os"), ("block", 16, 2, "os"), ("stride", 1, 1, "os"), ("block", 2, 1, "os")),
+        *(("stride", 16, 1, "fsync"), ("block", 16, 2, "fsync")),
+    ],
 )
-def test_readers_of_one_rank_while_workers_are_killed(mount, numbers, tmp_path, partition, readers, workers):
+def test_readers_of_one_rank_while_workers_are_killed(
+    mount, numbers, tmp_path, partition, readers, workers, durability
+):
     each, ranked = 640 // readers, {"rank": 1, "world_size": 3, "partition": partition}
-    mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", workers)
+    mounted = mount(numbers, "--state-dir", tmp_path / "state", "--workers", workers, "--durability", durability)
     train = iterator(
         mounted, f'{{"shuffle": 7, "output": "key", "rank": 1, "world_size": 3, "partition": "{partition}"}}'
     )
@@ -91,10 +97,13 @@ def test_readers_of_one_rank_while_workers_are_killed(mount, numbers, tmp_path, 
     assert mounted.info()["internal_errors"] == 0
 
 
-def test_an_open_that_is_not_read_is_no_step_and_holds_nobody_up(mount, numbers, tmp_path):
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_an_open_that_is_not_read_is_no_step_and_holds_nobody_up(mount, numbers, tmp_path, durability):
     """What its worker made ahead is undone before the worker sleeps."""
     state = tmp_path / "state"
-    mounted, other = (mount(numbers, "--state-dir", state, name=name) for name in ("mnt", "other"))
+    mounted, other = (
+        mount(numbers, "--state-dir", state, "--durability", durability, name=name) for name in ("mnt", "other")
+    )
     train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
     same = other.path / ".touchfs" / "iterators" / "train"
     wanted, told = steps(numbers, shuffle=True, seed=7), []
@@ -108,9 +117,10 @@ def test_an_open_that_is_not_read_is_no_step_and_holds_nobody_up(mount, numbers,
     assert mounted.info()["internal_errors"] == other.info()["internal_errors"] == 0
 
 
-def test_a_worker_that_is_killed_between_open_and_read(mount, numbers, tmp_path):
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_a_worker_that_is_killed_between_open_and_read(mount, numbers, tmp_path, durability):
     """It may have made the step ahead. Nobody was told of it."""
-    mounted = mount(numbers, "--state-dir", tmp_path / "state")
+    mounted = mount(numbers, "--state-dir", tmp_path / "state", "--durability", durability)
     train = iterator(mounted, '{"shuffle": 7, "output": "key"}')
     wanted = steps(numbers, shuffle=True, seed=7)
     for number in range(12):

@@ -133,6 +133,7 @@ def test_data_is_served_and_iterators_say_why_they_are_not_until_it_is_back(moun
     check_data(mounted)
 
 
+@pytest.mark.alone  # drops the caches of the whole machine
 def test_a_dead_disk(mount, numbers, tmp_path):
     """Its device is gone: each write and each read that is not in memory fails."""
     disk, image = tmp_path / "disk", tmp_path / "image"
@@ -215,14 +216,14 @@ class TestReadOnly:
         """
         command = [*AS_ROOT, "unshare", "--mount", "sh", "-c", script]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        lines = ["errors", "info", '{"key": "n7"}', "merged/max=30", "max=30", '{"key": "n8"}']
+        lines = ["errors", "info", "log-level", "stats", '{"key": "n7"}', "merged/max=30", "max=30", '{"key": "n8"}']
         assert (done.stdout.splitlines(), done.stderr, done.returncode) == (lines, "", 0)
 
     def test_makes_no_store(self, mount, numbers, tmp_path):
         mounted = mount(numbers, "--read-only", "--state-dir", tmp_path / "state")
         check_data(mounted)
         assert [path.suffix for path in (tmp_path / "state").iterdir()] == [".log"]
-        assert os.listdir(mounted.path / ".touchfs") == ["info", "errors"]
+        assert os.listdir(mounted.path / ".touchfs") == ["info", "errors", "stats", "log-level"]
 
     @pytest.mark.parametrize("free", [0, 4096, 40960])
     def test_is_named_where_the_state_directory_is_full(self, numbers, tmp_path, free):

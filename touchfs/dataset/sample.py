@@ -14,7 +14,6 @@ Two samples are equal if they are the same sample of the same view, whatever the
 from __future__ import annotations
 
 import io
-import json
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -28,6 +27,7 @@ from touchfs.dataset.recording import decode, pcm_array, to_float32, to_int16
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.extent import Content, Memory, drive
 from touchfs.format import wav
+from touchfs.json_text import parse_json
 from touchfs.media.duration import AudioInfo, scan
 from touchfs.media.extensions import coding_of, has_header, recordings_among
 
@@ -192,7 +192,7 @@ class Sample(Mapping[str, bytes]):
         """The parsed `.json`. Raises NotFoundError if it has none, FormatError if that is not JSON."""
         content = self.content(self.json_name or JSON_NAMES[0])
         try:
-            return json.loads(bytes(content.read(0, content.size)))
+            return parse_json(bytes(content.read(0, content.size)))
         except (ValueError, RecursionError) as error:
             raise FormatError(f"its .json is not JSON: {error}", key=self.key) from error
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
+from touchfs.source.counts import count
 
 KEPT_BYTES = 1 << 26
 
@@ -95,10 +96,14 @@ class WindowCache:
 
     def get(self, window: tuple[Hashable, int]) -> Buffer | None:
         """The bytes of a window, or None."""
-        return self._data.get(window)
+        data = self._data.get(window)
+        if data is not None:
+            count("window_hits")
+        return data
 
     def add(self, window: tuple[Hashable, int], data: Buffer) -> None:
-        """Keep a window, and drop the oldest ones."""
+        """Keep a window that was just computed, and drop the oldest ones."""
+        count("window_misses")
         with self._lock:
             if window not in self._data:
                 self._size += len(data)

@@ -14,6 +14,7 @@ from time import monotonic
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Extent
 from touchfs.names import hex_digest
+from touchfs.source.counts import count
 from touchfs.source.scratch.store import Scratch
 
 RETRY_SECONDS = 5.0
@@ -40,6 +41,7 @@ def kept_or_made(extent: Extent, what: str, make: Callable[[], Buffer]) -> Buffe
 
     identity = identity_of(extent)
     if identity is None:
+        count("renderings")
         return make()
     name = hex_digest(f"{what}\0{identity}\0{renderer()}".encode(errors="surrogateescape"))
     return Scratch.configured().kept_or_made(name, lambda: _unless_it_failed(name, make))
@@ -49,6 +51,7 @@ def _unless_it_failed(name: str, make: Callable[[], Buffer]) -> Buffer:
     error, until = _failures.get(name, (None, 0.0))
     if error is not None and monotonic() < until:
         raise FormatError(error.message, offset=error.offset)  # another object, as whoever catches it may add a path
+    count("renderings")
     try:
         return make()
     except FormatError as error:

@@ -37,27 +37,17 @@ A new form is a class and a row of this table. Nothing else names forms but the 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from touchfs.errors import FormatError
 from touchfs.form.arrays import Lilcom, Npy
 from touchfs.form.base import Form
 from touchfs.form.beside import WHOLE, Beside
-from touchfs.form.interleaved.document import DOCUMENT
-from touchfs.form.interleaved.failed import FAILED
-from touchfs.form.interleaved.located import LOCATED
-from touchfs.form.interleaved.sample_rows import SampleRows
-from touchfs.form.interleaved.tiff_frame import TIFF_FRAME
-from touchfs.form.interleaved.tiff_reencoded import TIFF_REENCODED
 from touchfs.form.plain import BYTES, INLINE, SPARSE
 from touchfs.form.recordings import Decoded, Pcm
-from touchfs.form.tables.asset import Asset
-from touchfs.form.tables.lance import LanceCell, LanceRow, LanceVideo
-from touchfs.form.tables.packed import PackedCell
-from touchfs.form.tables.parquet_cell import ParquetCell
-from touchfs.form.tables.parquet_list import ParquetList
 from touchfs.form.tables.row import Row
-from touchfs.form.tables.whole_column import NumberColumn, ValueColumn
 from touchfs.form.unmeasured import Unmeasured
 from touchfs.form.video.video_span import VideoSpan
 from touchfs.tables.field_paths import parse_path
@@ -73,22 +63,22 @@ FORMS: Mapping[str, Callable[..., Form]] = {
     "decoded": lambda rate, channels, *sample_format: Decoded(int(rate), int(channels), *sample_format),
     "unmeasured": Unmeasured,
     "video": VideoSpan,
-    "packed": lambda codec, *form: _packed(codec, parse_form("/".join(form)) if form else BYTES),
-    "asset": Asset,
+    "packed": lambda codec, *form: _packed(codec, _inner(form)),
+    "asset": lambda: _rare("tables.asset").Asset(),
     "row": Row.parse,
-    "lance": lambda path, *form: LanceCell(parse_path(path), parse_form("/".join(form)) if form else BYTES),
-    "lance-row": lambda *paths: LanceRow(tuple(map(parse_path, paths))),
-    "lance-video": lambda path, extension: LanceVideo(parse_path(path), extension),
-    "numbers": NumberColumn.parse,
-    "values": ValueColumn.parse,
-    "document": lambda: DOCUMENT,
-    "tiff-frame": lambda: TIFF_FRAME,
-    "tiff-reencoded": lambda: TIFF_REENCODED,
-    "sample-rows": SampleRows.parse,
-    "located": lambda: LOCATED,
-    "failed": lambda: FAILED,
-    "parquet": lambda path, *form: ParquetCell(parse_path(path), parse_form("/".join(form)) if form else BYTES),
-    "parquet-list": ParquetList.parse,
+    "lance": lambda path, *form: _rare("tables.lance").LanceCell(parse_path(path), _inner(form)),
+    "lance-row": lambda *paths: _rare("tables.lance").LanceRow(tuple(map(parse_path, paths))),
+    "lance-video": lambda path, extension: _rare("tables.lance").LanceVideo(parse_path(path), extension),
+    "numbers": lambda *parameters: _rare("tables.whole_column").NumberColumn.parse(*parameters),
+    "values": lambda *parameters: _rare("tables.whole_column").ValueColumn.parse(*parameters),
+    "document": lambda: _rare("interleaved.document").DOCUMENT,
+    "tiff-frame": lambda: _rare("interleaved.tiff_frame").TIFF_FRAME,
+    "tiff-reencoded": lambda: _rare("interleaved.tiff_reencoded").TIFF_REENCODED,
+    "sample-rows": lambda *paths: _rare("interleaved.sample_rows").SampleRows.parse(*paths),
+    "located": lambda: _rare("interleaved.located").LOCATED,
+    "failed": lambda: _rare("interleaved.failed").FAILED,
+    "parquet": lambda path, *form: _rare("tables.parquet_cell").ParquetCell(parse_path(path), _inner(form)),
+    "parquet-list": lambda *parameters: _rare("tables.parquet_list").ParquetList.parse(*parameters),
     "beside": lambda *form: _beside(parse_form("/".join(form))),
 }
 
@@ -108,16 +98,27 @@ def parse_form(text: str) -> Form:
     return form
 
 
+def _rare(module: str) -> Any:
+    """A module of forms that few catalogs have: it is imported when a catalog names one of them."""
+    return importlib.import_module(f"touchfs.form.{module}")
+
+
+def _inner(parameters: tuple[str, ...]) -> Form:
+    """The form in which another one finds its bytes."""
+    return parse_form("/".join(parameters)) if parameters else BYTES
+
+
 def _beside(form: Form) -> Form:
     if form is not BYTES and not isinstance(form, Pcm | Decoded | Unmeasured | VideoSpan):
         raise FormatError(f"no file beside a shard has the form {form}")
     return WHOLE if form is BYTES else Beside(form)
 
 
-def _packed(codec: str, form: Form) -> PackedCell:
+def _packed(codec: str, form: Form) -> Form:
     if form is not BYTES and not isinstance(form, Npy):
         raise FormatError(f"no compressed cell has the form {form}")
-    return PackedCell(codec, form)
+    packed: Form = _rare("tables.packed").PackedCell(codec, form)
+    return packed
 
 
 def _damaged(text: str) -> FormatError:

@@ -16,10 +16,10 @@ from typing import Any
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
+from touchfs.json_text import parse_json
 
 RATE_MAX = 2**31 - 1
 _SHOWN_MAX = 80
-_decode = json.JSONDecoder().decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Metainfo:
 def parse_object(data: Buffer) -> dict[str, Any]:
     """Return all fields as stored. Raises FormatError if the bytes are not one JSON object in UTF-8."""
     try:
-        fields = _decode(str(data, "utf-8"))
+        fields = parse_json(bytes(data), "utf-8")
     except UnicodeDecodeError as error:
         raise FormatError("metainfo is not UTF-8", offset=error.start) from error
     except json.JSONDecodeError as error:

@@ -1,35 +1,12 @@
-"""The iterator graph: nodes that can be resumed exactly anywhere, and rebuild any item from its token."""
+"""The iterator graph: nodes that can be resumed exactly anywhere, and rebuild any item from its token.
 
-from touchfs.node.audio.cut_mixer import LazyCutMixer
-from touchfs.node.audio.sound import Sound
-from touchfs.node.batch.batcher import LazyBatcher
-from touchfs.node.batch.bucketing_sampler import BucketingSampler
-from touchfs.node.batch.sampler import DynamicSampler
-from touchfs.node.core.iterator_node import IteratorNode, resolve_iterator_source, supports_graph_restore
-from touchfs.node.core.origin import attach_graph_origin, get_graph_origin, maybe_attach_graph_origin
-from touchfs.node.core.pair_node import PairNode
-from touchfs.node.graph.merge import merge_states
-from touchfs.node.graph.share import share_of
-from touchfs.node.graph.state import collect_state_dict, load_state, restore_state_dict, save_state, state_at
-from touchfs.node.leaf.indexed_shar import LazyIndexedSharIterator
-from touchfs.node.leaf.interleaved import LazyInterleavedIterator
-from touchfs.node.leaf.jsonl import LazyJsonlIterator
-from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
-from touchfs.node.leaf.manifest_stream import LazyManifestIterator
-from touchfs.node.leaf.shar import LazySharIterator
-from touchfs.node.order.partition import Partition
-from touchfs.node.transform.chain import LazyIteratorChain
-from touchfs.node.transform.filter import LazyFilter
-from touchfs.node.transform.flattener import LazyFlattener
-from touchfs.node.transform.global_shuffle import LazyGlobalShuffle
-from touchfs.node.transform.infinite_multiplexer import LazyInfiniteApproximateMultiplexer
-from touchfs.node.transform.mapper import LazyMapper
-from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
-from touchfs.node.transform.prefetcher import LazyPrefetcher
-from touchfs.node.transform.repeater import LazyRepeater
-from touchfs.node.transform.shuffler import LazyShuffler
-from touchfs.node.transform.slicer import LazySlicer
-from touchfs.token import normalize_graph_token
+A node is imported at its first use: a mount needs few of them, and none before its first iterator.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 __all__ = [
     "BucketingSampler",
@@ -71,3 +48,93 @@ __all__ = [
     "state_at",
     "supports_graph_restore",
 ]
+
+if TYPE_CHECKING:
+    from touchfs.node.audio.cut_mixer import LazyCutMixer
+    from touchfs.node.audio.sound import Sound
+    from touchfs.node.batch.batcher import LazyBatcher
+    from touchfs.node.batch.bucketing_sampler import BucketingSampler
+    from touchfs.node.batch.sampler import DynamicSampler
+    from touchfs.node.core.iterator_node import IteratorNode, resolve_iterator_source, supports_graph_restore
+    from touchfs.node.core.origin import attach_graph_origin, get_graph_origin, maybe_attach_graph_origin
+    from touchfs.node.core.pair_node import PairNode
+    from touchfs.node.graph.merge import merge_states
+    from touchfs.node.graph.share import share_of
+    from touchfs.node.graph.state import collect_state_dict, load_state, restore_state_dict, save_state, state_at
+    from touchfs.node.leaf.indexed_shar import LazyIndexedSharIterator
+    from touchfs.node.leaf.interleaved import LazyInterleavedIterator
+    from touchfs.node.leaf.jsonl import LazyJsonlIterator
+    from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
+    from touchfs.node.leaf.manifest_stream import LazyManifestIterator
+    from touchfs.node.leaf.shar import LazySharIterator
+    from touchfs.node.order.partition import Partition
+    from touchfs.node.transform.chain import LazyIteratorChain
+    from touchfs.node.transform.filter import LazyFilter
+    from touchfs.node.transform.flattener import LazyFlattener
+    from touchfs.node.transform.global_shuffle import LazyGlobalShuffle
+    from touchfs.node.transform.infinite_multiplexer import LazyInfiniteApproximateMultiplexer
+    from touchfs.node.transform.mapper import LazyMapper
+    from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
+    from touchfs.node.transform.prefetcher import LazyPrefetcher
+    from touchfs.node.transform.repeater import LazyRepeater
+    from touchfs.node.transform.shuffler import LazyShuffler
+    from touchfs.node.transform.slicer import LazySlicer
+    from touchfs.token import normalize_graph_token
+else:
+    # Where the public names are defined, below `touchfs`.
+    _NAMES = {
+        "node.audio.cut_mixer": ("LazyCutMixer",),
+        "node.audio.sound": ("Sound",),
+        "node.batch.batcher": ("LazyBatcher",),
+        "node.batch.bucketing_sampler": ("BucketingSampler",),
+        "node.batch.sampler": ("DynamicSampler",),
+        "node.core.iterator_node": (
+            "IteratorNode",
+            "resolve_iterator_source",
+            "supports_graph_restore",
+        ),
+        "node.core.origin": (
+            "attach_graph_origin",
+            "get_graph_origin",
+            "maybe_attach_graph_origin",
+        ),
+        "node.core.pair_node": ("PairNode",),
+        "node.graph.merge": ("merge_states",),
+        "node.graph.share": ("share_of",),
+        "node.graph.state": (
+            "collect_state_dict",
+            "load_state",
+            "restore_state_dict",
+            "save_state",
+            "state_at",
+        ),
+        "node.leaf.indexed_shar": ("LazyIndexedSharIterator",),
+        "node.leaf.interleaved": ("LazyInterleavedIterator",),
+        "node.leaf.jsonl": ("LazyJsonlIterator",),
+        "node.leaf.manifest": ("LazyIndexedManifestIterator",),
+        "node.leaf.manifest_stream": ("LazyManifestIterator",),
+        "node.leaf.shar": ("LazySharIterator",),
+        "node.order.partition": ("Partition",),
+        "node.transform.chain": ("LazyIteratorChain",),
+        "node.transform.filter": ("LazyFilter",),
+        "node.transform.flattener": ("LazyFlattener",),
+        "node.transform.global_shuffle": ("LazyGlobalShuffle",),
+        "node.transform.infinite_multiplexer": ("LazyInfiniteApproximateMultiplexer",),
+        "node.transform.mapper": ("LazyMapper",),
+        "node.transform.multiplexer": ("LazyIteratorMultiplexer",),
+        "node.transform.prefetcher": ("LazyPrefetcher",),
+        "node.transform.repeater": ("LazyRepeater",),
+        "node.transform.shuffler": ("LazyShuffler",),
+        "node.transform.slicer": ("LazySlicer",),
+        "token": ("normalize_graph_token",),
+    }
+    _MODULES = {name: f"touchfs.{module}" for module, names in _NAMES.items() for name in names}
+
+    def __getattr__(name: str) -> object:
+        """Import a public name."""
+        if name in _MODULES:
+            return getattr(importlib.import_module(_MODULES[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

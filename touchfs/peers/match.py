@@ -16,9 +16,9 @@ from contextlib import closing
 
 from touchfs.errors import ChangedError, NotFoundError, SourceError
 from touchfs.peers.write import COMPRESSED_SUFFIXES
+from touchfs.posix.paths import absolute, check_url
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprints
-from touchfs.shard.other_formats import refuse_remote
 from touchfs.shard.shar import files as shar_files
 from touchfs.source.data import DATA, find_type
 from touchfs.source.lines import PIPE
@@ -42,8 +42,8 @@ def has_native_indexes(source: str) -> bool:
     """True if all files of a source have native indexes. Raises as `touchfs.indexing.open_dataset` does:
     NotFoundError, FormatError or SourceError.
     """
-    refuse_remote(source)
-    return not why_sequential(source) and all(map(_is_indexed, find_shards(os.path.abspath(source))))
+    check_url(source)
+    return not why_sequential(source) and all(map(_is_indexed, find_shards(absolute(source))))
 
 
 def matches(path: str) -> bool:

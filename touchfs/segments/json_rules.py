@@ -31,7 +31,7 @@ def segments_of_json(value: Any, rule: str | None = None) -> Segments | None:
     """
     if rule is not None and rule not in JSON_RULES:
         raise UsageError(f"no rule for segments in JSON is called {rule!r}: there are {', '.join(JSON_RULES)}")
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or MEMBERS.isdisjoint(value):
         return None
     for name in JSON_RULES if rule is None else (rule,):
         segments = JSON_RULES[name](value)
@@ -122,3 +122,5 @@ JSON_RULES: dict[str, Callable[[Mapping[str, Any]], list[Segment]]] = {
     "words": _list("words"),
     "chunks": _list("chunks"),
 }
+# The members of an object in which the rules look.
+MEMBERS = frozenset(name.partition(".")[0] for name in JSON_RULES)

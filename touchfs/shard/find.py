@@ -33,10 +33,13 @@ from itertools import islice
 from touchfs.errors import FormatError, NotFoundError, SourceError, map_os_errors
 from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.format.parquet import PARQUET_SUFFIX
+from touchfs.items.located.addresses import is_address
+from touchfs.items.located.locations import Locations
+from touchfs.posix.paths import absolute, check_url, is_url
 from touchfs.shard.compressed import JSONL_SUFFIXES
 from touchfs.shard.lists.wav_scp import RECORDINGS
 from touchfs.shard.megatron import find_prefixes
-from touchfs.shard.other_formats import READS, describe, describe_name, read_head, refuse_remote
+from touchfs.shard.other_formats import READS, describe, describe_name, read_head
 from touchfs.shard.pair import DATA_SUFFIX, INDEX_SUFFIX
 from touchfs.shard.shar.files import is_shard, list_files
 from touchfs.shard.tables.files import ARROW_SUFFIXES, listed_shards
@@ -59,7 +62,7 @@ FILE_SUFFIXES = (".tar", ".jsonl", *ARROW_SUFFIXES, PARQUET_SUFFIX, *TAR_SUFFIXE
 _LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 
 
-def candidates(source: str, store: Store = DATA) -> list[str]:
+def candidates(source: str, store: Store = DATA, *, locations: Sequence[str] = ()) -> list[str]:
     """The paths that `find_shards` looks at in a directory, or because a list names them."""
     kind = find_type(source, store)
     if kind is FileType.DIRECTORY:
@@ -71,20 +74,26 @@ def candidates(source: str, store: Store = DATA) -> list[str]:
         _check_list(source)
     else:
         return []
-    return [place for path in _lines(listing) for place in _places(path, listing)]
+    return [place for path in _lines(listing) for place in _places(path, listing, locations)]
 
 
 def find_shards(
-    source: str, silent: Collection[str] = (), store: Store = DATA, *, audio_root: str | None = None
+    source: str,
+    silent: Collection[str] = (),
+    store: Store = DATA,
+    *,
+    audio_root: str | None = None,
+    locations: Sequence[str] = (),
 ) -> list[str]:
     """The paths of the shards of a source, in dataset order, also listed ones that are missing.
 
     The `candidates` that are `silent` are returned as shards without being accessed. With an `audio_root`,
-    directories of Kaldi's are shards.
+    directories of Kaldi's are shards. A list may name URLs below one of the `locations`.
 
-    Raises UsageError for a remote source, FormatError for a file that is not a dataset, NotFoundError and SourceError.
+    Raises UsageError for a URL with a user, LocationError for a list that names another URL, FormatError for a file
+    that is not a dataset, NotFoundError and SourceError.
     """
-    refuse_remote(source)
+    check_url(source)
     try:
         kind = store.stat(source).type
     except NotFoundError:
@@ -92,7 +101,7 @@ def find_shards(
     if kind is FileType.FILE and audio_root is not None and os.path.basename(source) == RECORDINGS:
         return [source]
     if kind is not FileType.DIRECTORY:
-        return _of_file(source, kind, silent, store)
+        return _of_file(source, kind, silent, store, locations)
     entries = store.list(source)
     if (shard := _directory_shard(source, entries, audio_root)) is not None:
         return [shard]
@@ -100,7 +109,7 @@ def find_shards(
         return cached
     listing = os.path.join(source, LIST_NAME)
     if find_type(listing, store) is FileType.FILE:
-        return _listed(listing, silent, store)
+        return _listed(listing, silent, store, locations)
     paths = {os.path.join(source, entry.name): entry for entry in entries}
     shards = _in_directory(source, [entry for path, entry in paths.items() if path not in silent])
     for path in sorted(paths):
@@ -119,7 +128,9 @@ def find_shards(
     return shards
 
 
-def _of_file(source: str, kind: FileType | None, silent: Collection[str], store: Store) -> list[str]:
+def _of_file(
+    source: str, kind: FileType | None, silent: Collection[str], store: Store, locations: Sequence[str]
+) -> list[str]:
     """The shards of a source that is not a directory."""
     if kind is FileType.FILE and _is_one_shard(source, store):
         read_head(source)
@@ -128,7 +139,7 @@ def _of_file(source: str, kind: FileType | None, silent: Collection[str], store:
         return [index]
     if kind is FileType.FILE:
         _check_list(source)
-        return _listed(source, silent, store)
+        return _listed(source, silent, store, locations)
     if kind is FileType.OTHER:
         raise NotFoundError("neither a file nor a directory", path=source)
     raise NotFoundError("no such file or directory", path=source)
@@ -202,8 +213,8 @@ def _check_list(path: str) -> None:
         raise FormatError(f"is not a dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=path)
 
 
-def _listed(listing: str, silent: Collection[str], store: Store) -> list[str]:
-    return [_locate(path, listing, silent, store) for path in _lines(listing)]
+def _listed(listing: str, silent: Collection[str], store: Store, locations: Sequence[str]) -> list[str]:
+    return [_locate(_places(path, listing, locations), silent, store) for path in _lines(listing)]
 
 
 def _lines(listing: str) -> list[str]:
@@ -223,17 +234,23 @@ def _lines(listing: str) -> list[str]:
     return shards
 
 
-def _places(path: str, listing: str) -> list[str]:
-    """Paths where a listed shard may be, the likeliest first."""
-    beside = os.path.dirname(os.path.abspath(listing))
-    places = [path, os.path.join(beside, path), os.path.join(beside, os.path.basename(path.rstrip("/")))]
+def _places(path: str, listing: str, locations: Sequence[str]) -> list[str]:
+    """Paths where a listed shard may be, the likeliest first. Raises LocationError for a URL that is not allowed."""
+    beside, name = os.path.dirname(absolute(listing)), os.path.basename(path.rstrip("/"))
+    if is_url(path) or (is_url(beside) and is_address(path)):
+        Locations(allowed=locations).find(path)
+        return [path]
+    if is_url(beside):  # a list of another store names no file of this machine, and nothing above itself
+        steps = [] if os.path.isabs(path) or ".." in path.split("/") else [path]
+        return [os.path.join(beside, each) for each in (*steps, name)]
+    places = [path, os.path.join(beside, path), os.path.join(beside, name)]
     if "/" not in path:  # a typed output directory would precede it, so a bare name is relative to the list
         places.reverse()
     return places
 
 
-def _locate(path: str, listing: str, silent: Collection[str], store: Store) -> str:
-    for place in (places := _places(path, listing)):
+def _locate(places: Sequence[str], silent: Collection[str], store: Store) -> str:
+    for place in places:
         if place in silent or find_type(place, store) is FileType.DIRECTORY:
             return place
-    return places[1]
+    return places[min(1, len(places) - 1)]

@@ -38,6 +38,7 @@ from touchfs.extent import Buffer
 from touchfs.manifest.entry import recording_id
 from touchfs.manifest.kaldi import parse_segments
 from touchfs.names import hash_of, hex_digest
+from touchfs.posix.paths import resolved
 from touchfs.segments.segment import SEGMENTS_MAX, Segment
 from touchfs.segments.sidecar import CHARACTERS_MAX
 from touchfs.source.data import DATA
@@ -125,7 +126,7 @@ def lists_beside(path: str, files: Files) -> KaldiLists | None:
         return None
     found = tuple((name, files[name]) for name in LISTS if name in files)
     try:
-        return _open(os.path.realpath(os.path.dirname(path)), found)
+        return _open(resolved(os.path.dirname(path)), found)
     except SourceError as error:
         return KaldiLists(memoryview(_end(_problem(dict(found), f"{error}: correct that, and index with --force"))))
 

@@ -1,5 +1,4 @@
-"""Describe files that are neither shards nor lists of shards, by their first bytes, else by their name; and remote
-sources.
+"""Describe files that are neither shards nor lists of shards, by their first bytes, else by their name.
 
 A user who names such a file learns what it is and what touchfs reads, not how it fails as a list of shards.
 """
@@ -7,9 +6,8 @@ A user who names such a file learns what it is and what touchfs reads, not how i
 from __future__ import annotations
 
 import os
-import re
 
-from touchfs.errors import UsageError, map_os_errors
+from touchfs.errors import map_os_errors
 from touchfs.format import magic
 from touchfs.format.idx import mmidx
 from touchfs.source.data import DATA
@@ -20,7 +18,6 @@ READS = (
 )
 HEAD_SIZE = 8192
 
-_REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _MISNAMED = "but its name does not end in {}"
 _MAGICS = (
@@ -72,14 +69,6 @@ _EXTENSIONS = {
     "yml": "a YAML file",
     "zip": "a zip archive",
 }
-
-
-def refuse_remote(source: str) -> None:
-    """Raise UsageError for a source with a scheme, such as `s3://bucket/shards`, unless it is a local path."""
-    match = _REMOTE.match(source)
-    if match is not None and not os.path.lexists(source):
-        remedy = "remote sources are not supported yet: copy it to a local disk, or mount it with another tool first"
-        raise UsageError(f"is a remote source ({match[1]}://); {remedy}", path=source)
 
 
 def read_head(path: str) -> bytes:

@@ -12,7 +12,6 @@ field of over `Limits.json` bytes is not read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Content
 from touchfs.form.plain import INLINE
+from touchfs.json_text import parse_json
 from touchfs.limits import too_long
 from touchfs.media.extensions import is_recording
 from touchfs.sample import Field, SampleSegments, StoredSample, recording_in
@@ -101,9 +101,9 @@ class SegmentFinder:
                 found.append(((not is_parsed, place, is_named), field))
         if len(found) > 1:
             found.sort(key=lambda each: each[0])
-        if not found or _has_recording(sample):
-            return [field for _, field in found]
-        return [field for (is_unread, _, _), field in found if not is_unread]
+        if found and found[-1][0][0] and not _has_recording(sample):
+            return [field for (is_unread, _, _), field in found if not is_unread]
+        return [field for _, field in found]
 
     def _parse(self, field: Field, sample: StoredSample) -> Segments | None:
         if field.name == sample.metainfo_field:
@@ -137,7 +137,7 @@ def _last(extension: str | None) -> tuple[str, bool]:
 
 def _decode(data: Buffer) -> Any:
     try:
-        return json.loads(bytes(data))
+        return parse_json(bytes(data))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"is not JSON: {error}") from error
 

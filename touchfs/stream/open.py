@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 from touchfs.errors import UsageError
 from touchfs.indexing import unique_names
+from touchfs.posix.paths import absolute, check_url
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprints
 from touchfs.shard.options import DEFAULT, Options
-from touchfs.shard.other_formats import refuse_remote
 from touchfs.shard.shar import files as shar_files
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files
@@ -31,10 +31,10 @@ def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
     """
     if source.startswith(PIPE):
         return [LineStream(source, PIPE, options.limits.json)]
-    refuse_remote(source)
-    source = os.path.abspath(source)
+    check_url(source)
+    source = absolute(source)
     is_lines = source.endswith(".jsonl.gz") and not shar_files.is_shard(source)
-    paths = [source] if is_lines else [os.path.abspath(path) for path in find_shards(source)]
+    paths = [source] if is_lines else [absolute(path) for path in find_shards(source)]
     # A directory is named by its files: its name may end as that of a tar does.
     directories = {path: fingerprints(path) for path in paths if DATA.stat(path).type is FileType.DIRECTORY}
     return [_open(path, name, options) for path, name in zip(paths, _names(paths, directories), strict=True)]

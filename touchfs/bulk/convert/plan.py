@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from itertools import starmap
@@ -11,6 +10,7 @@ from typing import Any
 
 from touchfs.bulk.convert.input import InputShard
 from touchfs.bulk.convert.target import Target
+from touchfs.posix.paths import absolute
 from touchfs.shard.options import FIRST_RULE, Options
 from touchfs.source.fingerprint import Fingerprint
 
@@ -22,7 +22,7 @@ def plan_settings(
     target_fields = {name.replace("_", "-"): value for name, value in asdict(target).items() if name != "limits"}
     return {
         "kind": f"convert with {target.kind}",
-        "source": os.path.abspath(dataset),
+        "source": absolute(dataset),
         "output": output,
         **target_fields,
         "sample-rate": options.sample_rate,

@@ -20,6 +20,7 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.format.lhotse import Supervision, parse_cut, parse_recording
 from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_object
+from touchfs.json_text import parse_json
 from touchfs.limits import LIMITS, too_long
 from touchfs.media.extensions import AUDIO
 from touchfs.write.shar.manifests import is_array, is_recording
@@ -231,7 +232,7 @@ def _decode(extension: str, data: Buffer) -> str:
 
 def _parse(extension: str, data: Buffer) -> Any:
     try:
-        return json.loads(bytes(data))
+        return parse_json(bytes(data))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"its .{extension} is not JSON: {error}") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
@@ -13,6 +12,7 @@ from touchfs.bulk.convert.input import Files, InputShard, files_of, open_kept, r
 from touchfs.bulk.tables.item import KEY, Item
 from touchfs.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.features import Features, File, Value
+from touchfs.json_text import parse_json
 from touchfs.limits import too_long
 from touchfs.progress import Progress
 from touchfs.sample import StoredSample
@@ -101,7 +101,7 @@ class DatasetItems:
 def _object(data: bytes) -> dict[str, Any]:
     """The members of a JSON object; none of other JSON, and of what is no JSON: it is a file like others."""
     try:
-        parsed = json.loads(data) if data else {}
+        parsed = parse_json(data) if data else {}
     except (ValueError, RecursionError):
         return {}
     return parsed if isinstance(parsed, dict) else {}

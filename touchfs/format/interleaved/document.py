@@ -18,6 +18,7 @@ from typing import Any
 from touchfs.errors import FieldTypeError, FormatError
 from touchfs.extent import Buffer
 from touchfs.format.interleaved.columns import RESERVED_COLUMNS
+from touchfs.json_text import parse_json
 from touchfs.limits import LIMITS, too_long
 
 POSITIONS_FIELD = "touchfs_positions"
@@ -87,7 +88,7 @@ def _parse_object(data: Buffer, limit: int) -> dict[str, Any]:
     if len(data) > limit:
         raise FormatError(too_long("the JSON of the sample", limit))
     try:
-        sample = json.loads(str(data, "utf-8-sig"))
+        sample = parse_json(bytes(data), "utf-8-sig")
     except UnicodeDecodeError as error:
         raise FormatError("the JSON of the sample is not UTF-8", offset=error.start) from error
     except json.JSONDecodeError as error:

@@ -20,9 +20,9 @@ from touchfs.node.core.seed import Seed
 from touchfs.node.leaf.dataloading import check_split, share_number
 from touchfs.node.leaf.manifest_stream import StreamNode
 from touchfs.node.order.partition import Partition
+from touchfs.posix.paths import absolute, check_url
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
-from touchfs.shard.other_formats import refuse_remote
 from touchfs.shard.shar import files as shar_files
 from touchfs.source.lines import PIPE
 from touchfs.stream.open import open_shar_streams, open_streams
@@ -91,8 +91,8 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
     if isinstance(fields, str | os.PathLike):
         raise UsageError("fields is a mapping from names to lists of files: give a directory as in_dir")
     if in_dir is not None:
-        refuse_remote(os.fspath(in_dir))
-        shards = find_shards(os.path.abspath(in_dir))
+        check_url(os.fspath(in_dir))
+        shards = find_shards(absolute(os.fspath(in_dir)))
         if not all(map(shar_files.is_shard, shards)):
             raise NotFoundError("no Lhotse Shar here: expected cuts.*.jsonl", path=os.fspath(in_dir))
         return {shar_files.CUTS: shards}
@@ -107,8 +107,8 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
 
 
 def _absolute(path: str) -> str:
-    refuse_remote(path)
-    return path if path.startswith(PIPE) else os.path.abspath(path)
+    check_url(path)
+    return path if path.startswith(PIPE) else absolute(path)
 
 
 def _in_epoch(make: Make, epoch: int) -> Sample:

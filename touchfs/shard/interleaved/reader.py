@@ -146,7 +146,7 @@ class PartitionReader(ItemReader):
         return InterleavedBatch(table, name, sources, storage_options=options)
 
     def _without_rows(self, names: Sequence[str]) -> pa.Table:
-        """A table of the target, or of the reserved columns, with more columns whose types nothing tells."""
+        """A table of the target, or of the reserved columns, with more columns of unknown types."""
         base = INTERLEAVED_SCHEMA if self.target is None else self.target
         more = [pa.field(name, pa.null()) for name in dict.fromkeys(names) if name not in base.names]
         return pa.schema([*base, *more]).empty_table()

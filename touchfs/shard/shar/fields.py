@@ -14,7 +14,6 @@ are ignored.
 
 from __future__ import annotations
 
-import json
 from array import array
 from math import prod
 from sys import intern
@@ -27,6 +26,7 @@ from touchfs.form.plain import BYTES, INLINE
 from touchfs.format import magic
 from touchfs.format.lhotse import find_value
 from touchfs.format.tar.members import Member, MemberType, members
+from touchfs.json_text import parse_json
 from touchfs.limits import Limits
 from touchfs.media import lilcom
 from touchfs.progress import reached
@@ -113,7 +113,7 @@ class TarValues:
         if size > _MANIFEST_SIZE_MAX:
             raise FormatError(f"a manifest of {size} bytes in {self._source}", offset=offset)
         try:
-            manifest = json.loads(self.file.read(offset, size))
+            manifest = parse_json(bytes(self.file.read(offset, size)))
         except (ValueError, RecursionError) as error:
             raise FormatError(f"the manifest in {self._source} is not JSON: {error}", offset=offset) from error
         return manifest if isinstance(manifest, dict) else {}

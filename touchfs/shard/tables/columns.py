@@ -60,7 +60,7 @@ class CellColumn:
         return bool(self.video)
 
     def fits(self, lengths: NDArray[np.int64]) -> NDArray[np.bool_] | np.bool_:
-        """Whether cells of these lengths have as many bytes as the shape of arrays says; others may have any number."""
+        """For each cell, true if its length is that of the arrays. Cells that are no arrays may have any length."""
         if not isinstance(self.form, Npy):
             return np.True_
         has: NDArray[np.bool_] = lengths == np.dtype(self.form.dtype).itemsize * math.prod(self.form.shape)
