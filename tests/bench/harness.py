@@ -43,6 +43,36 @@ def make_shards(directory: Path, shards: int, samples: int, audio_size: int, *, 
         (path / "audio.idx").write_bytes(mmidx.build_index(mmidx.DTYPES[3], np.full(samples, audio_size // 2)))
 
 
+def processes_below(pid: int) -> Iterator[int]:
+    """A process, its children, and theirs."""
+    pids = [pid]
+    while pids:
+        yield (pid := pids.pop(0))
+        pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """The CPU time of processes, with that of threads that have ended. A tick of /proc/PID/stat is 10 ms, so
+    this asks for the CPU clock of each process, which counts nanoseconds (clock_getcpuclockid(3)).
+    """
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)
+
+
+@contextmanager
+def busy_processors() -> Iterator[None]:
+    """A busy loop on each processor."""
+    loops = []
+    try:
+        for processor in sorted(os.sched_getaffinity(0)):
+            code = f"import os; os.sched_setaffinity(0, [{processor}])\nwhile True: pass"
+            loops.append(subprocess.Popen([sys.executable, "-S", "-c", code]))
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
 class Mount:
     """A mount in the foreground, so that its process is ours to look at."""
 
@@ -59,10 +89,7 @@ class Mount:
 
     def processes(self) -> Iterator[int]:
         """Of the daemon: supervisor, zygote, workers."""
-        pids = [self.process.pid]
-        while pids:
-            yield (pid := pids.pop(0))
-            pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return processes_below(self.process.pid)
 
     def own_memory(self) -> dict[str, float]:
         """RssAnon + RssShmem of each process of the daemon, in MB."""
@@ -125,6 +152,15 @@ def interleaved(contestants: dict[str, Callable[[], float]], rounds: int) -> dic
         for name, contestant in contestants.items():
             results[name].append(contestant())
     return {name: statistics.median(values) for name, values in results.items()}
+
+
+def grid(title: str, header: list[str], rows: list[list[str]]) -> None:
+    """A table with a header: the first column to the left, all others to the right."""
+    print(f"\n## {title}\n")
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for first, *others in (header, *rows):
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        print("   ".join([first.ljust(widths[0]), *cells]).rstrip())
 
 
 def report(title: str, rows: list[tuple[str, str, str]]) -> None:

@@ -1,5 +1,5 @@
-"""`make bench`: runs the benchmarks, or those whose names are given, one process each. Fails if one
-missed something that it says is wanted.
+"""`make bench`: runs the benchmarks, or those given as arguments ("small_files --busy"), one process each. Fails if one
+missed something that it says is wanted. TOUCHFS_BEFORE=REF compares with touchfs of that commit, too.
 """
 
 import subprocess
@@ -13,6 +13,7 @@ BENCHMARKS = (
     "mount_scale",
     "read_handler",
     "small_files",
+    "small_files --busy",
     "tar_shards",
     "arrow_cells",
     "parquet_cells",
@@ -26,6 +27,9 @@ BENCHMARKS = (
     "lance_caches",
     "nodes",
     "control_files",
+    "remount",
+    "workers",
+    "json_lines",
     "hung_shards",
     "backends",
     "interleaved",
@@ -33,5 +37,7 @@ BENCHMARKS = (
 
 if __name__ == "__main__":
     print(machine())
-    ended = [subprocess.run([sys.executable, HERE / f"{name}.py"]) for name in sys.argv[1:] or BENCHMARKS]
+    ended = []
+    for name, *options in map(str.split, sys.argv[1:] or BENCHMARKS):
+        ended.append(subprocess.run([sys.executable, HERE / f"{name}.py", *options]))
     sys.exit(any(each.returncode for each in ended))
