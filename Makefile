@@ -1,6 +1,8 @@
 # Each target first installs what it lacks, with .ci/setup: system packages, and Python's into .venv.
 # Another interpreter: make clean, then make PYTHON=python3.12.
 export PYTHON
+# Tests start commands hundreds of times. Compiling our modules at each start would take a third of that time.
+export PYTHONDONTWRITEBYTECODE :=
 .NOTPARALLEL:
 .PHONY: venv demo test check lint coverage pythons bench soak clean install-demo install-test install-bench
 
@@ -12,10 +14,11 @@ demo: install-demo
 # The rooms of the lowest floors, up to the catalogs. Their tests are the fast ones: they run under coverage, and once in `make check test`.
 lowest := $(addprefix tests/,core format posix segments manifest source media store form catalog)
 
-# Tests of mounts count processes and wait for each other, so they run one after the other; all others on two processors.
+# Tests of mounts share mounts within a file, so a file is not divided.
 test: coverage
 	.venv/bin/python -m pytest -n 2 --ignore tests/mount $(addprefix --ignore ,$(lowest))
-	.venv/bin/python -m pytest tests/mount
+	.venv/bin/python -m pytest -n 2 --dist loadfile -m 'not alone' tests/mount
+	.venv/bin/python -m pytest -m alone tests/mount
 
 coverage: install-test
 	.venv/bin/python -m pytest -n 2 --cov touchfs --cov-report= $(lowest)
@@ -39,6 +42,8 @@ bench: install-bench
 
 soak: install-test
 	TOUCHFS_KILLS=1000 .venv/bin/python -m pytest tests/mount/test_spike.py tests/mount/test_mount_strikes.py tests/cache/test_cache_crashes.py
+	TOUCHFS_MOUNTS=1000 .venv/bin/python -m pytest tests/mount/test_mount_leaks.py
+	.venv/bin/python -m pytest tests/systemd/under_systemd.py
 	TOUCHFS_GRAPHS=6400 .venv/bin/python -m pytest tests/node/test_random_graphs.py
 
 clean:
