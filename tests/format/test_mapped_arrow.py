@@ -13,18 +13,10 @@ from hypothesis import strategies as st
 
 from touchfs.errors import FormatError
 from touchfs.format.arrow import flatbuffers
+from touchfs.format.arrow.build import build_batch, build_batch_message, build_end, build_file, build_head, padded_size
 from touchfs.format.arrow.flatbuffers import I16, Scalar
-from touchfs.format.arrow.ipc import (
-    BinaryColumn,
-    MappedFile,
-    build_batch,
-    build_batch_message,
-    build_end,
-    build_file,
-    build_head,
-    padded_size,
-    parse_file,
-)
+from touchfs.format.arrow.mapped_columns import BinaryColumn
+from touchfs.format.arrow.mapped_file import MappedFile, parse_file
 
 INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
 
