@@ -1,4 +1,5 @@
 import bz2
+import gc
 import gzip
 import io
 import json
@@ -781,6 +782,7 @@ def test_little_is_kept_of_a_cut(tmp_path: Path) -> None:
         before = tracemalloc.get_traced_memory()[0]
         shard = open_shard(str(path))
         assert sum(1 for _ in shard) == count
+        gc.collect()
         assert tracemalloc.get_traced_memory()[0] - before < 200 * count
     finally:
         tracemalloc.stop()

@@ -10,8 +10,7 @@ Source: lhotse/index_pack.py, NeMo's scripts/dataloading/convert_indexes_to_idxp
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
@@ -23,16 +22,13 @@ from touchfs.format.idx.idxpack_build import CollectionSpec, build_pack
 from touchfs.format.idx.offsets import Offsets
 from touchfs.format.tar.grouping import Dialect
 from touchfs.peers.write import identify, offset_blocks
-from touchfs.posix.atomic import atomic_file
-from touchfs.source.data import DATA, find_type
+from touchfs.shard.lists.members import find_members
+from touchfs.source.data import DATA
+from touchfs.source.upload import new_file
 
 # The names in Lhotse and NeMo: role and kind
 _LINES = ("manifest", "jsonl")
 _TARS = {Dialect.LHOTSE: ("tar", "tar"), Dialect.NEMO: ("tar", "nemo_tar"), Dialect.WDS_V2: ("wds_tar", "wds_tar_v2")}
-
-# {000..127}, and as NeMo spells it, because braces mean something else to its configurations: _OP_000..127_CL_
-_RANGE = re.compile(r"(?:\{|_OP_)([0-9]+)\.\.([0-9]+)(?:\}|_CL_)")
-_SHARDS_MAX = 2**20
 
 
 def write_pack(
@@ -54,32 +50,15 @@ def write_pack(
     for is_tar, (role, kind) in ((False, _LINES), (True, _TARS[dialect])):
         declared = [source for source in sources if source.endswith(".tar") is is_tar]
         if declared:
-            paths = [path for source in declared for path in expand(source)]
+            paths = [path for source in declared for path in find_members(source) or [source]]
             specs.append(CollectionSpec(role, kind, declared[0] if len(declared) == 1 else declared, paths))
     paths = list(dict.fromkeys(path for spec in specs for path in spec.paths))
     sized = [(path, identify(path).size) for path in paths]
     found = jobs.run_sized(partial(_offsets, dialect=dialect), sized, executor, progress=progress)
     offsets = dict(zip(paths, found, strict=True))
-    with atomic_file(output) as file:
+    with new_file(output) as file:
         file.writelines(build_pack(specs, offsets))
     return sum(len(offsets[path]) - 1 for spec in specs for path in spec.paths)
-
-
-def expand(source: str) -> Iterable[str]:
-    """The paths of a pattern with ranges of numbers, expanded as by a shell; else the path itself.
-
-    Raises UsageError.
-    """
-    found = None if find_type(source) is not None else _RANGE.search(source)
-    if found is None:
-        return [source]
-    first, last = found.groups()
-    is_padded = any(len(number) > 1 and number.startswith("0") for number in (first, last))
-    width = max(len(first), len(last)) if is_padded else 0
-    if not 0 <= int(last) - int(first) < _SHARDS_MAX:
-        raise UsageError(f"the range {found[0]} is empty, or too large", path=source)
-    before, after = source[: found.start()], source[found.end() :]
-    return [path for number in range(int(first), int(last) + 1) for path in expand(f"{before}{number:0{width}}{after}")]
 
 
 def _offsets(path: str, dialect: Dialect) -> Offsets:

@@ -13,30 +13,27 @@
     PREFIX.idx      or `PREFIX.bin` or `PREFIX`, if no other file has that name: the one shard
     a .tar, .jsonl  the one shard, also if it is compressed (.tar.gz, .jsonl.zst, …)
     a .arrow        the one shard, as a .feather or a .parquet
+    a name with braces, as `train-{000..099}.tar`, that no file has: the shards of all its members, also missing ones
     another file    a `data.list`, if it looks like one; else an error says what it is (`touchfs.shard.other_formats`)
 
 Names alone decide (except for JSON lines beside a `cuts.jsonl`), so hundreds of shards are found without a read.
-
-A `data.list` has one line `SHARD_DIR DATATYPES` per shard. Its paths are as the user typed them when the shards were
-made, relative to the directory of that day. So each path is tried as written, then relative to the list, then by its
-last component beside the list. The last word of a line is the datatypes and everything before it is the path, so paths
-may contain spaces.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 
-from touchfs.errors import FormatError, NotFoundError, SourceError, map_os_errors
+from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
+from touchfs.format.braces import BracePattern
 from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.format.parquet import PARQUET_SUFFIX
-from touchfs.items.located.addresses import is_address
-from touchfs.items.located.locations import Locations
-from touchfs.posix.paths import absolute, check_url, is_url
+from touchfs.posix.paths import check_url, is_url
 from touchfs.shard.compressed import JSONL_SUFFIXES
+from touchfs.shard.lists.data_list import LINE, listed_places
+from touchfs.shard.lists.members import find_members, list_directories
 from touchfs.shard.lists.wav_scp import RECORDINGS
 from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.other_formats import READS, describe, describe_name, read_head
@@ -52,14 +49,10 @@ from touchfs.source.store import FileType, Store, StoredEntry
 LIST_NAME, LIST_SUFFIX = "data.list", ".list"
 # Written beside the shards by our own writers with --skip-bad: the samples they left out.
 SKIPPED_NAME = "skipped.jsonl"
-# A path has at most 4096 bytes, and datatypes follow. A file with longer lines is not a list.
-LINE_MAX = 8192
 # The error for a directory without shards names one file each of at most this many formats.
 _KINDS_NAMED = 3
 
 FILE_SUFFIXES = (".tar", ".jsonl", *ARROW_SUFFIXES, PARQUET_SUFFIX, *TAR_SUFFIXES, *JSONL_SUFFIXES)
-
-_LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
 
 
 def candidates(source: str, store: Store = DATA, *, locations: Sequence[str] = ()) -> list[str]:
@@ -72,9 +65,13 @@ def candidates(source: str, store: Store = DATA, *, locations: Sequence[str] = (
     elif kind is FileType.FILE and not _is_one_shard(source, store) and _index_of(source, store) is None:
         listing = source
         _check_list(source)
+    elif (pattern := find_members(source, store)) is not None:
+        list_directories(pattern, store)
+        return list(pattern)
     else:
         return []
-    return [place for path in _lines(listing) for place in _places(path, listing, locations)]
+    found = listed_places(listing, locations, lambda places: False)
+    return [place for places in found for place in places]
 
 
 def find_shards(
@@ -90,10 +87,12 @@ def find_shards(
     The `candidates` that are `silent` are returned as shards without being accessed. With an `audio_root`,
     directories of Kaldi's are shards. A list may name URLs below one of the `locations`.
 
-    Raises UsageError for a URL with a user, LocationError for a list that names another URL, FormatError for a file
-    that is not a dataset, NotFoundError and SourceError.
+    Raises UsageError for a URL with a user and for too many names, LocationError for a list that names another URL,
+    FormatError for a file that is not a dataset, NotFoundError and SourceError.
     """
     check_url(source)
+    if (pattern := find_members(source, store)) is not None:
+        return _of_members(pattern, source, silent, store, audio_root, locations)
     try:
         kind = store.stat(source).type
     except NotFoundError:
@@ -143,6 +142,36 @@ def _of_file(
     if kind is FileType.OTHER:
         raise NotFoundError("neither a file nor a directory", path=source)
     raise NotFoundError("no such file or directory", path=source)
+
+
+def _of_members(
+    pattern: BracePattern,
+    source: str,
+    silent: Collection[str],
+    store: Store,
+    audio_root: str | None,
+    locations: Sequence[str],
+) -> list[str]:
+    """The shards of all members of a pattern. A member that is missing is a shard that is missing, unless all are."""
+    list_directories(pattern, store)
+    shards, missing = list[str](), 0
+    for name in pattern:
+        if not is_url(source) and (is_url(name) or "//" in name[max(0, len(pattern.prefix) - 1) :]):
+            raise UsageError("the braces hold whole paths: write these into a data.list, one a line", path=source)
+        kind = None if name in silent else find_type(name, store)
+        if name in silent or (kind is FileType.FILE and _is_one_shard(name, store)):
+            shards.append(name)
+        elif kind is not None or _index_of(name, store) is not None:
+            shards += find_shards(name, silent, store, audio_root=audio_root, locations=locations)
+        else:
+            shards.append(name)
+            missing += 1
+    if missing == pattern.count:
+        first = next(iter(pattern))
+        with suppress(NotFoundError):
+            store.stat(first)  # raises SourceError if all we know is that we may not look
+        raise NotFoundError(f"none of its {missing:,} members exists, the first is {first}", path=source)
+    return shards
 
 
 def _is_one_shard(path: str, store: Store) -> bool:
@@ -208,45 +237,16 @@ def _check_list(path: str) -> None:
     if (what := describe(path, head)) is not None:
         raise FormatError(f"is {what}; {READS}", path=path)
     first = next(filter(None, map(bytes.strip, head.split(b"\n"))), b"")
-    match = _LINE.fullmatch(first)
+    match = LINE.fullmatch(first)
     if match is None or MODALITIES.isdisjoint(match[2].decode().split("+")):
         raise FormatError(f"is not a dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=path)
 
 
 def _listed(listing: str, silent: Collection[str], store: Store, locations: Sequence[str]) -> list[str]:
-    return [_locate(_places(path, listing, locations), silent, store) for path in _lines(listing)]
+    def is_there(places: Sequence[str]) -> bool:
+        return any(place not in silent and find_type(place, store) is not None for place in places)
 
-
-def _lines(listing: str) -> list[str]:
-    """The paths in a list, as written."""
-    shards = []
-    with map_os_errors(listing), DATA.stream(listing) as file:
-        for number, line in enumerate(iter(lambda: file.readline(LINE_MAX), b""), 1):
-            stripped = line.strip()
-            if not stripped:
-                continue
-            match = _LINE.fullmatch(stripped)
-            if match is None:
-                raise FormatError(f"is not a dataset: line {number} is not `SHARD_DIR DATATYPES`", path=listing)
-            shards.append(os.fsdecode(match[1]))
-    if not shards:
-        raise FormatError("lists no shard", path=listing)
-    return shards
-
-
-def _places(path: str, listing: str, locations: Sequence[str]) -> list[str]:
-    """Paths where a listed shard may be, the likeliest first. Raises LocationError for a URL that is not allowed."""
-    beside, name = os.path.dirname(absolute(listing)), os.path.basename(path.rstrip("/"))
-    if is_url(path) or (is_url(beside) and is_address(path)):
-        Locations(allowed=locations).find(path)
-        return [path]
-    if is_url(beside):  # a list of another store names no file of this machine, and nothing above itself
-        steps = [] if os.path.isabs(path) or ".." in path.split("/") else [path]
-        return [os.path.join(beside, each) for each in (*steps, name)]
-    places = [path, os.path.join(beside, path), os.path.join(beside, name)]
-    if "/" not in path:  # a typed output directory would precede it, so a bare name is relative to the list
-        places.reverse()
-    return places
+    return [_locate(places, silent, store) for places in listed_places(listing, locations, is_there)]
 
 
 def _locate(places: Sequence[str], silent: Collection[str], store: Store) -> str:

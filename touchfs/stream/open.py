@@ -10,6 +10,7 @@ from touchfs.errors import UsageError
 from touchfs.indexing import unique_names
 from touchfs.posix.paths import absolute, check_url
 from touchfs.shard.find import find_shards
+from touchfs.shard.lists.members import find_members
 from touchfs.shard.open import fingerprints
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.shard.shar import files as shar_files
@@ -34,7 +35,7 @@ def open_streams(source: str, options: Options = DEFAULT) -> list[Stream]:
     check_url(source)
     source = absolute(source)
     is_lines = source.endswith(".jsonl.gz") and not shar_files.is_shard(source)
-    paths = [source] if is_lines else [absolute(path) for path in find_shards(source)]
+    paths = list(find_members(source) or [source]) if is_lines else [absolute(path) for path in find_shards(source)]
     # A directory is named by its files: its name may end as that of a tar does.
     directories = {path: fingerprints(path) for path in paths if DATA.stat(path).type is FileType.DIRECTORY}
     return [_open(path, name, options) for path, name in zip(paths, _names(paths, directories), strict=True)]

@@ -22,6 +22,7 @@ from touchfs.node.leaf.manifest_stream import StreamNode
 from touchfs.node.order.partition import Partition
 from touchfs.posix.paths import absolute, check_url
 from touchfs.shard.find import find_shards
+from touchfs.shard.lists.members import find_members
 from touchfs.shard.options import Options
 from touchfs.shard.shar import files as shar_files
 from touchfs.source.lines import PIPE
@@ -96,7 +97,10 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
         if not all(map(shar_files.is_shard, shards)):
             raise NotFoundError("no Lhotse Shar here: expected cuts.*.jsonl", path=os.fspath(in_dir))
         return {shar_files.CUTS: shards}
-    listed = {field: [_absolute(os.fspath(path)) for path in paths] for field, paths in (fields or {}).items()}
+    listed = {
+        field: [name for path in paths for name in _absolute_members(os.fspath(path))]
+        for field, paths in (fields or {}).items()
+    }
     cuts = listed.pop(shar_files.CUTS, None)
     if not cuts:
         raise UsageError(f"fields must include the files of {shar_files.CUTS!r}")
@@ -106,9 +110,10 @@ def list_fields(fields: Fields | None, in_dir: str | os.PathLike[str] | None) ->
     return {shar_files.CUTS: cuts, **listed}
 
 
-def _absolute(path: str) -> str:
+def _absolute_members(path: str) -> list[str]:
+    """The absolute path, or those of the members of a path with braces."""
     check_url(path)
-    return path if path.startswith(PIPE) else absolute(path)
+    return [path] if path.startswith(PIPE) else [absolute(name) for name in find_members(path) or [path]]
 
 
 def _in_epoch(make: Make, epoch: int) -> Sample:

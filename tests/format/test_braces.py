@@ -1,0 +1,79 @@
+"""Names with braces are the same as in the package that WebDataset uses, and are counted before they are made."""
+
+import random
+
+import pytest
+from braceexpand import braceexpand
+
+from touchfs.errors import UsageError
+from touchfs.format.braces import NAMES_MAX, parse_braces
+
+_ENDS = "0", "00", "3", "-2", "-03", "11", "7", "012"
+_OTHERS = "{a..d}", "{X..c}", "{d..a}", "{0..9..3}", "{9..0..2}", "{a..k..-3}", "{x}", "{}"
+
+
+def written(dice: random.Random, depth: int = 0) -> str:
+    """A name with some braces, all of which match."""
+    kinds = ["text", "numbers", "other", "list"] if depth < 4 else ["text"]
+    return "".join(_part(dice, dice.choice(kinds), depth) for _ in range(dice.randint(1, 3)))
+
+
+def _part(dice: random.Random, kind: str, depth: int) -> str:
+    if kind == "text":
+        return dice.choice(["a", "b/", "_", "-", "x.", "é"])
+    if kind == "numbers":
+        return f"{{{dice.choice(_ENDS)}..{dice.choice(_ENDS)}}}"
+    if kind == "other":
+        return dice.choice(_OTHERS)
+    return "{" + ",".join(written(dice, depth + 1) for _ in range(dice.randint(1, 3))) + "}"
+
+
+def test_the_names_are_those_of_webdataset() -> None:
+    dice, compared = random.Random(17), 0
+    while compared < 2000:
+        try:
+            pattern = parse_braces(text := written(dice))
+        except UsageError:
+            continue
+        if pattern is None:
+            assert list(braceexpand(text)) == [text]
+        elif pattern.count < 500:
+            names = list(pattern)
+            assert names == list(braceexpand(text)), text
+            assert pattern.count == len(names)
+            assert all(name.startswith(pattern.prefix) for name in names)
+        compared += 1
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("x_OP_8..10_CL_", ["x8", "x9", "x10"]),
+        ("_OP_a,b{1..2}_CL_.tar", ["a.tar", "b1.tar", "b2.tar"]),
+        ("{a{1..2}", ["{a1", "{a2"]),
+        ("{1..2}}", ["1}", "2}"]),
+        ("{a,b{1..2}", ["{a,b1", "{a,b2"]),
+    ],
+)
+def test_names(text: str, names: list[str]) -> None:
+    pattern = parse_braces(text)
+    assert pattern is not None
+    assert list(pattern) == names
+
+
+@pytest.mark.parametrize("text", ["a", "a,b", "{a}", "{", "}{", "{1..}", "_OP_1..2}", "{1..2_CL_", "{1...2}", "a_CL_"])
+def test_text_that_stands_for_itself(text: str) -> None:
+    assert parse_braces(text) is None
+
+
+def test_a_million_names_are_made_one_by_one() -> None:
+    pattern = parse_braces("train-{000000..999999}.tar")
+    assert pattern is not None
+    assert pattern.count == NAMES_MAX
+    assert next(iter(pattern)) == "train-000000.tar"
+
+
+@pytest.mark.parametrize("text", ["{0..1000000}", "{1..9999999999}", "{a,b}" * 200, "{" * 5000, "{0..999}" * 3])
+def test_too_much(text: str) -> None:
+    with pytest.raises(UsageError, match="these braces"):
+        parse_braces(text)

@@ -1,0 +1,128 @@
+"""Names with braces in other stores, and in lists that name several."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from range_server import range_server
+from s3_server import s3_server
+from tars import write_tar
+
+from touchfs.errors import LocationError, SourceError
+from touchfs.indexing import open_dataset
+from touchfs.limits import Limits
+from touchfs.posix.paths import keep_query, with_query
+from touchfs.shard.find import find_shards
+from touchfs.shard.options import Options
+
+
+@pytest.fixture(autouse=True)
+def _own(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    monkeypatch.setenv("TOUCHFS_URL_QUERIES", "{}")
+
+
+@pytest.fixture
+def server():
+    with range_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(monkeypatch):
+    with s3_server(monkeypatch) as client:
+        yield client
+
+
+def tar(tmp_path, key):
+    return write_tar(tmp_path / f"made/{key}.tar", {f"{key}.txt": key.encode()}).read_bytes()
+
+
+def touchfs(*arguments):
+    command = [Path(sys.executable).with_name("touchfs"), *arguments]
+    return subprocess.run(command, text=True, capture_output=True, check=False, timeout=60)
+
+
+def found(source, keys, **limits):
+    """The names of shards that cannot be served, and which of the keys are there."""
+    dataset = open_dataset(source, options=Options(limits=Limits(**limits)), patience_seconds=10)
+    return [shard.name for shard in dataset.shards if shard.report], [key for key in keys if dataset.find(key)]
+
+
+def test_s3(s3, tmp_path):
+    for number in range(40):
+        if number != 7:
+            s3.pipe(f"data/set/train-{number:03}.tar", tar(tmp_path, f"k{number}"))
+    missing, keys = found("s3://data/set/train-{000..039}.tar", ["k0", "k39", "k40"])
+    assert (missing, keys) == (["train-007"], ["k0", "k39"])
+    assert find_shards("s3://data/set/train-_OP_000..001_CL_.tar") == [f"s3://data/set/train-00{i}.tar" for i in (0, 1)]
+    s3.pipe("data/set/train-{000,001}.tar", tar(tmp_path, "literal"))
+    assert found("s3://data/set/train-{000,001}.tar", ["k0", "literal"]) == ([], ["literal"])
+
+
+def test_an_index_beside_members_is_found(s3, tmp_path, monkeypatch):
+    for number in range(3):
+        s3.pipe(f"data/set/{number}.tar", tar(tmp_path, f"k{number}"))
+    source = "s3://data/set/{0..2}.tar"
+    done = touchfs("index", "--in-place", source)
+    assert done.returncode == 0, done
+    assert s3.ls("data/set/.touchfs-index")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another machine"))
+    assert "3 samples; indexed already" in touchfs("index", source).stdout
+
+
+def test_http(server, tmp_path):
+    for number in (0, 2):
+        server.put(f"/set/{number}.tar", tar(tmp_path, f"k{number}"))
+    assert found(f"{server.url}/set/{{0..2}}.tar", ["k0", "k2"]) == (["1"], ["k0", "k2"])
+
+
+def test_members_of_a_signed_url_are_asked_for_with_its_query(server, tmp_path):
+    for name in ("a", "b"):
+        server.put(f"/set/{name}.tar", tar(tmp_path, name))
+    assert found(keep_query(f"{server.url}/set/{{a,b}}.tar?sig=1"), ["a", "b"]) == ([], ["a", "b"])
+    assert with_query(f"{server.url}/set/b.tar") == f"{server.url}/set/b.tar?sig=1"
+    for other in (f"{server.url}/other/b.tar", f"{server.url}/set/b.idx", "http://other.example/set/b.tar"):
+        assert with_query(other) == other, "the signature goes nowhere else"
+
+
+def test_a_store_that_does_not_answer_is_not_asked_for_each_member(monkeypatch):
+    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "1")
+    with range_server() as gone:
+        url = gone.url
+    with pytest.raises(SourceError):
+        find_shards(f"{url}/{{000..999}}.tar")
+
+
+def test_a_list_of_several_stores(server, s3, tmp_path):
+    server.put("/set/web-1.tar", tar(tmp_path, "web"))
+    s3.pipe("data/set/s3-1.tar", tar(tmp_path, "s3"))
+    write_tar(tmp_path / "lists/here-1.tar", {"here.txt": b"x"})
+    lines = [f"{server.url}/set/web-{{1,2}}.tar", "s3://data/set/s3-_OP_1..2_CL_.tar", "here-{1..2}.tar"]
+    (tmp_path / "lists/data.list").write_text("".join(f"{line} audio\n" for line in lines))
+    allowed = f"{server.url}/set", "s3://data/set"
+    missing, keys = found(str(tmp_path / "lists"), ["web", "s3", "here"], locations=allowed)
+    assert (missing, keys) == (["web-2", "s3-2", "here-2"], ["web", "s3", "here"])
+    with pytest.raises(LocationError):
+        find_shards(str(tmp_path / "lists"), locations=allowed[:1])
+
+
+@pytest.mark.parametrize(
+    "line", ["{url}/{{set,other}}/x.tar", "{url}/set/{{a,.{{.,x}}}}/x.tar", "http:{{//,//}}other/x"]
+)
+def test_braces_lead_nowhere_else(server, tmp_path, line):
+    """Each name is judged, not the name with braces."""
+    (tmp_path / "data.list").write_text(line.format(url=server.url) + " audio\n")
+    with pytest.raises(LocationError):
+        find_shards(str(tmp_path), locations=[f"{server.url}/set"])
+
+
+def test_a_list_of_another_store_names_no_file_of_this_machine_by_braces(server):
+    lines = ["{/etc,x}/passwd", "{.,x}{.,y}/z", "f{ile,oo}:///etc/passwd"]
+    for line in lines:
+        server.put("/set/data.list", f"{line} audio\n".encode(), f'"{line}"')
+        try:
+            assert all(shard.startswith(f"{server.url}/set/") for shard in find_shards(f"{server.url}/set/"))
+        except LocationError:
+            assert "ile" in line

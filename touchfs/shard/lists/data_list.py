@@ -1,0 +1,94 @@
+"""The shards that a `data.list` names.
+
+It has one line `SHARD_DIR DATATYPES` per shard. Its paths are as the user typed them when the shards were made,
+relative to the directory of that day. So each path is tried as written, then relative to the list, then by its last
+component beside the list. The last word of a line is the datatypes and everything before it is the path, so paths may
+contain spaces. A path with braces (`touchfs.format.braces`) that nothing has is a line for each of its names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from touchfs.errors import FormatError, LocationError, UsageError, map_os_errors
+from touchfs.format.braces import NAMES_MAX, BracePattern, parse_braces
+from touchfs.items.located.addresses import is_address
+from touchfs.items.located.locations import Locations
+from touchfs.posix.paths import absolute, climbs, is_url
+from touchfs.source.data import DATA
+
+# A path has at most 4096 bytes, and datatypes follow. A file with longer lines is not a list.
+LINE_MAX = 8192
+LINE = re.compile(rb"([^\0]*\S)\s+(\w+(?:\+\w+)*)", re.ASCII)
+
+
+def listed_places(
+    listing: str, locations: Sequence[str], is_there: Callable[[Sequence[str]], bool]
+) -> Iterator[list[str]]:
+    """Yield paths where each shard of the list at a path may be, the likeliest first.
+
+    Braces are expanded, unless `is_there` is true of the places of the line as written. `locations` are the URLs that
+    the list may name places below. Raises FormatError, SourceError, and LocationError for a URL that is not allowed.
+    """
+    for path, pattern in _patterns(listing):
+        literal = list[str]()
+        if pattern is not None:
+            with suppress(LocationError):  # braces may be in the part that decides
+                literal = _places(path, listing, locations)
+        if pattern is None or is_there(literal):
+            yield _places(path, listing, locations)
+            continue
+        for name in pattern:
+            yield _places(name, listing, locations)
+
+
+def _patterns(listing: str) -> list[tuple[str, BracePattern | None]]:
+    """The paths in a list, as written, and what their braces stand for, in all at most `NAMES_MAX` names."""
+    found, count = list[tuple[str, BracePattern | None]](), 0
+    for number, path in _lines(listing):
+        try:
+            pattern = parse_braces(path)
+        except UsageError as error:
+            raise FormatError(f"line {number}: {error.message}", path=listing) from error
+        count += 0 if pattern is None else pattern.count
+        if count > NAMES_MAX:
+            raise FormatError(f"line {number}: the braces stand for more than {NAMES_MAX:,} names", path=listing)
+        found.append((path, pattern))
+    return found
+
+
+def _lines(listing: str) -> list[tuple[int, str]]:
+    """The paths in a list, as written, and the numbers of their lines."""
+    shards = []
+    with map_os_errors(listing), DATA.stream(listing) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LINE_MAX), b""), 1):
+            stripped = line.strip()
+            if not stripped:
+                continue
+            match = LINE.fullmatch(stripped)
+            if match is None:
+                raise FormatError(f"is not a dataset: line {number} is not `SHARD_DIR DATATYPES`", path=listing)
+            shards.append((number, os.fsdecode(match[1])))
+    if not shards:
+        raise FormatError("lists no shard", path=listing)
+    return shards
+
+
+def _places(path: str, listing: str, locations: Sequence[str]) -> list[str]:
+    """Paths where a listed shard may be, the likeliest first. Raises LocationError for a URL that is not allowed."""
+    beside, name = os.path.dirname(absolute(listing)), os.path.basename(path.rstrip("/"))
+    if is_url(path) or (is_url(beside) and is_address(path)):
+        Locations(allowed=locations).find(path)
+        return [path]
+    if is_url(beside):  # a list of another store names no file of this machine, and nothing above itself
+        if climbs(name):
+            raise LocationError("leads out of the directory of the list", path=path)
+        steps = [] if os.path.isabs(path) or climbs(path) else [path]
+        return [os.path.join(beside, each) for each in (*steps, name)]
+    places = [path, os.path.join(beside, path), os.path.join(beside, name)]
+    if "/" not in path:  # a typed output directory would precede it, so a bare name is relative to the list
+        places.reverse()
+    return places
