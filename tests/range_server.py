@@ -25,6 +25,9 @@ class RangeServer(ThreadingHTTPServer):
         self.knows_ranges = True
         self.types: dict[str, str] = {}
         self.ranges: list[tuple[str, int, int]] = []
+        # Where to a path redirects; and of all requests, whose they are and their headers.
+        self.redirects: dict[str, str] = {}
+        self.requests: list[tuple[tuple[str, int], dict[str, str]]] = []
 
     @property
     def url(self) -> str:
@@ -52,6 +55,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=True)
 
     def _answer(self, with_body: bool) -> None:
+        self.server.requests.append((self.client_address, dict(self.headers)))
+        if (target := self.server.redirects.get(self.path)) is not None:
+            self._send(302, b"", with_body, {"Location": target})
+            return
         found = self.server.files.get(self.path.partition("?")[0])
         if found is None:
             names = {name.removeprefix(self.path) for name in self.server.files if name.startswith(self.path)}

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
+
+from touchfs.source.remote import clients
 
 SECRET = "planted-secret-of-the-store"
 
@@ -22,6 +25,10 @@ def s3_server(patch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
     patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    clients._CLIENTS._clients.clear()  # those of an earlier server
+    # All servers of a process have the same buckets.
+    with urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")):
+        pass
     try:
         client = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
         client.mkdir("data")

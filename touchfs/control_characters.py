@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from types import TracebackType
 
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -22,12 +23,19 @@ def one_line(text: str) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """A log formatter that writes a message on one line, and each line of a traceback on its own line."""
+    """A log formatter that writes a message on one line, and each line of a traceback on its own line.
+
+    `clean` returns a line as it may be written: libraries log what they get.
+    """
+
+    def __init__(self, form: str, clean: Callable[[str], str] = lambda line: line) -> None:
+        super().__init__(form)
+        self._clean = clean
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # the name that logging calls
         """Format the message, with control characters escaped."""
-        return one_line(super().formatMessage(record))
+        return one_line(self._clean(super().formatMessage(record)))
 
     def formatException(self, ei: _ExceptionInfo) -> str:
         """Format the traceback, with control characters escaped in each line."""
-        return "\n".join(map(one_line, super().formatException(ei).split("\n")))
+        return "\n".join(one_line(self._clean(line)) for line in super().formatException(ei).split("\n"))

@@ -75,7 +75,7 @@ def test_a_mount_shows_the_same_as_the_disk_has(mount, place, s3):
 
 def test_the_commands(place, s3, tmp_path):
     source = "s3://data/set/tar"
-    done = touchfs("index", source)
+    done = touchfs("index", "--force", source)
     assert (done.returncode, done.stdout.splitlines()) == (0, [f"{source}: 1 shard, 20 samples; 1 indexed now"]), done
     assert "samples:        20" in touchfs("info", source).stdout
     assert len(touchfs("ls", f"{source}:shards/a").stdout.splitlines()) == 40
@@ -149,7 +149,7 @@ def test_secrets_are_nowhere(mount, server, s3, place, tmp_path, monkeypatch):
         monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
     server.put("/set/a.tar", (place / "tar" / "a.tar").read_bytes())
     url = f"{server.url}/set/a.tar"
-    signed = mount(f"{url}?X-Signature={SIGNATURE}", "--revalidate", 0)
+    signed = mount(f"{url}?X-Signature={SIGNATURE}", "--revalidate", 0, "--log-level", "debug")
     stored = mount("s3://data/set/jsonl", name="stored")
     seen = [touchfs("status", each.path).stdout for each in (signed, stored)]
     seen += [Path(f"/proc/{pid}/cmdline").read_text() for each in (signed, stored) for pid in each.processes()]

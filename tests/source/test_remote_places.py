@@ -10,9 +10,9 @@ from tars import write_tar
 from touchnet import write_speech
 
 from touchfs.cli.remote_options import remote_options
-from touchfs.errors import LocationError, MissingExtraError, UsageError
+from touchfs.errors import LocationError, MissingExtraError, SourceError, UsageError
 from touchfs.indexing import open_dataset
-from touchfs.posix.paths import absolute, keep_query, shown, with_query
+from touchfs.posix.paths import absolute, climbs, keep_query, shown, with_query, without_secrets
 from touchfs.shard.find import find_shards
 from touchfs.source.data import DATA
 from touchfs.source.remote.clients import reason_of
@@ -122,7 +122,13 @@ def test_an_option_is_no_secret(name):
 
 
 def test_options_come_to_the_client(tmp_path, monkeypatch):
-    for variable in ("TOUCHFS_STORAGE_OPTIONS", "TOUCHFS_OPTIONS_FILE", "TOUCHFS_STORE_TIMEOUT", "TOUCHFS_REVALIDATE"):
+    for variable in (
+        "TOUCHFS_STORAGE_OPTIONS",
+        "TOUCHFS_OPTIONS_FILE",
+        "TOUCHFS_STORE_TIMEOUT",
+        "TOUCHFS_REVALIDATE",
+        "TOUCHFS_REQUESTS",
+    ):
         monkeypatch.setenv(variable, "{}")
         monkeypatch.delenv(variable)
     file = tmp_path / "options.json"
@@ -134,11 +140,11 @@ def test_options_come_to_the_client(tmp_path, monkeypatch):
         "timeout": 7.0,
         "revalidate": 0.0,
     }
-    assert remote_options(lambda timeout: timeout)(**given, assume_immutable=False) == 7.0
+    assert remote_options(lambda timeout: timeout)(**given, assume_immutable=False, requests=5) == 7.0
     found = StorageOptions.configured()
     assert found.of("s3") == {"secret": "planted", "anon": True, "retries": 3}
     assert found.of("http") == {"anon": True, "retries": 3}
-    assert (found.timeout_seconds, found.revalidate_seconds) == (7.0, 0.0)
+    assert (found.timeout_seconds, found.revalidate_seconds, found.requests) == (7.0, 0.0, 5)
     assert "planted" not in repr(found)
 
 
@@ -163,3 +169,57 @@ def test_an_index_is_not_written_to_another_store(server, tmp_path):
     url = server.put("/set/a.tar", data)
     with pytest.raises(UsageError, match="in-place"):
         open_dataset(url, in_place=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("GET http://h/a.tar?sig=S failed", "GET http://h/a.tar failed"),
+        ("no https://u:S@h/x and 's3://b/k?token=S'", "no https://h/x and 's3://b/k'"),
+        ("url: /tokeninfo?access_token=S (Caused by", "url: /tokeninfo?… (Caused by"),
+        ("is it there? a=1", "is it there? a=1"),
+    ],
+)
+def test_messages_of_libraries_hold_no_secrets(text, expected):
+    assert without_secrets(text) == expected
+
+
+def test_a_client_that_fails_says_no_secret(monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError("POST /token?assertion=planted: refused")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", fail)
+    with pytest.raises(SourceError, match=r"no client for it: POST /token\?… refused") as failed:
+        DATA.stat("memory://never-made-before/x")
+    assert "planted" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["%2e%2e/other/shard", "..", "a/..", "%2E%2E", "a/%2e%2e/%2e%2e/other/shard", "..%2fother/shard"]
+)
+def test_a_list_of_another_store_does_not_lead_out_of_its_directory(line):
+    with range_server() as server:
+        server.put("/other/shard/audio.bin", b"1234")
+        server.put("/set/data.list", f"{line} audio+metainfo\n".encode())
+        try:
+            found = find_shards(f"{server.url}/set/")
+        except LocationError:
+            found = []
+        assert all(path.startswith(f"{server.url}/set/") and not climbs(path) for path in found)
+        assert not any("other" in path for path, _, _ in server.ranges)
+
+
+def test_a_page_of_links_does_not_lead_out_of_its_directory():
+    with range_server() as server:
+        server.put("/b.tar", b"")
+        server.put("/set/", b'<a href="%2e%2e/">up</a><a href="..%2fb.tar">up</a><a href="a.tar">a</a>')
+        server.types["/set/"] = "text/html"
+        server.put("/set/a.tar", b"")
+        assert [entry.name for entry in DATA.list(f"{server.url}/set/")] == ["a.tar"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("a/b", False), ("a..b", False), ("..", True), ("a/%2E./b", True), ("a\\..", True)]
+)
+def test_what_climbs(path, expected):
+    assert climbs(path) is expected

@@ -6,15 +6,18 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from range_server import FAULTS, range_server, some_faults
 
-from touchfs.errors import ChangedError, NotFoundError, SourceError, UsageError
+from touchfs.errors import ChangedError, NotFoundError, SourceError, SourceTimeoutError, UsageError
 from touchfs.source.data import DATA
-from touchfs.source.remote import blocks, ranges
-from touchfs.source.remote.blocks import BLOCK
+from touchfs.source.remote import ranges
+from touchfs.source.remote.blocks import BLOCK, SMALL
+from touchfs.source.remote.kept import KEPT
+from touchfs.source.scratch.behind import BEHIND
 from touchfs.source.store import FileType
 
 FAULTS_WANTED = int(os.environ.get("TOUCHFS_FAULTS", "300"))
@@ -35,8 +38,8 @@ def data():
 
 
 def forget():
-    """No block is in memory any more."""
-    blocks._RECENT._blocks.clear()
+    """No piece is in memory or open any more."""
+    KEPT.forget()
 
 
 def test_any_range(server, data):
@@ -62,21 +65,29 @@ def test_nothing_is_waited_for_on_the_loop(server, data):
 
 
 def test_ranges_only(server, data):
-    """A small read costs one block; what lies side by side is one request, up to a limit, and all are sent at once."""
+    """A small read costs a small piece, the next one of its block the block; and what lies side by side is one request,
+    up to a limit."""
     file = DATA.open(server.put("/few.bin", data))
     file.read(3 * BLOCK + 5, 10)
-    assert server.ranges == [("/few.bin", 3 * BLOCK, 4 * BLOCK)]
+    file.read(3 * BLOCK + 100, 10)
+    assert server.ranges == [("/few.bin", 3 * BLOCK, 3 * BLOCK + SMALL)]
+    file.read(4 * BLOCK - 10, 10)
+    assert server.ranges[1:] == [("/few.bin", 3 * BLOCK, 4 * BLOCK)]
     file.read(0, SIZE)
-    assert sorted(server.ranges[1:]) == [("/few.bin", 0, 3 * BLOCK), ("/few.bin", 4 * BLOCK, SIZE)]
+    assert sorted(server.ranges[2:]) == [("/few.bin", 0, 3 * BLOCK), ("/few.bin", 4 * BLOCK, SIZE)]
 
 
 def test_whoever_reads_on_is_read_ahead_for(server, data):
+    """What is fetched ahead is fetched once, and another reader of the same file does not disturb that."""
     file = DATA.open(server.put("/on.bin", data))
-    for start in range(0, SIZE, 65536):
-        length = min(65536, SIZE - start)
-        assert file.read(start, length) == data[start : start + length]
-    assert len(server.ranges) <= 4
-    assert sum(stop - start for _, start, stop in server.ranges) == SIZE
+    for start in range(0, 5 * BLOCK, 65536):
+        assert file.read(start, 65536) == data[start : start + 65536]
+        assert file.read(SIZE - 5 * 65536, 100) == data[SIZE - 5 * 65536 :][:100]
+    until = time.monotonic() + 20
+    while max(stop for _, _, stop in server.ranges) < 7 * BLOCK and time.monotonic() < until:
+        time.sleep(0.01)
+    assert max(stop for _, _, stop in server.ranges) >= 7 * BLOCK
+    assert sum(stop - start for _, start, stop in server.ranges) <= SIZE + BLOCK
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -108,8 +119,18 @@ def test_many_faults_and_no_wrong_byte(server, data, monkeypatch):
 def test_a_fault_that_stays_ends_in_time(server, data, monkeypatch):
     monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "0.3")
     server.fault = lambda: "503"
-    with pytest.raises(SourceError):
+    with pytest.raises(SourceTimeoutError, match="503"):
         DATA.open(server.put("/never.bin", data)).read(0, 10)
+
+
+@pytest.mark.parametrize(("status", "error"), [("403", SourceError), ("404", NotFoundError)])
+def test_a_fault_that_cannot_pass_is_no_time_out(server, data, status, error):
+    file = DATA.open(server.put(f"/{status}.bin", data))
+    file.open()
+    server.fault = lambda: status
+    with pytest.raises(error) as caught:
+        file.read(0, 10)
+    assert not isinstance(caught.value, SourceTimeoutError)
 
 
 def test_a_server_without_ranges_says_so(server, data):
@@ -146,6 +167,37 @@ def test_a_version_that_changes_while_it_is_read(server, data):
         file.read(BLOCK, SIZE - BLOCK)
 
 
+def test_versions_are_not_mixed_while_faults_go_on(server, data, monkeypatch):
+    """The file is replaced again and again while several read all of it: each read is of one version, or an error."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1")
+    versions = {'"0"': data, '"1"': data[::-1]}
+    url = server.put("/versions.bin", data, '"0"')
+    faults, chooser, seen = some_faults(5, 0.3), random.Random(6), []
+
+    def fault():
+        if chooser.random() < 0.03:
+            etag = chooser.choice(sorted(versions))
+            server.put("/versions.bin", versions[etag], etag)
+        return faults()
+
+    def read(_):
+        for _ in range(FAULTS_WANTED // 20):
+            forget()
+            file = DATA.open(url)
+            try:
+                found = file.read(0, SIZE)
+            except ChangedError:
+                seen.append(None)
+            else:
+                seen.append(file.fingerprint.etag)
+                assert found == versions[file.fingerprint.etag]
+
+    server.fault = fault
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(read, range(4)))
+    assert set(seen) >= {'"0"', '"1"'}
+
+
 def test_a_weak_etag_is_looked_at_afterwards(server, data):
     url = server.put("/weak.bin", data, 'W/"1"')
     file = DATA.open(url)
@@ -163,7 +215,7 @@ def test_blocks_are_shared_by_processes(server, data):
     url = server.put("/shared.bin", data)
     file = DATA.open(url)
     file.read(0, SIZE)
-    blocks.BEHIND.wait()
+    BEHIND.wait()
     asked = len(server.ranges)
     script = "import sys; from touchfs.source.data import DATA; print(DATA.open(sys.argv[1]).read(0, 9_000).hex())"
     done = subprocess.run([sys.executable, "-c", script, url], capture_output=True, check=True, text=True)
@@ -171,14 +223,27 @@ def test_blocks_are_shared_by_processes(server, data):
     assert len(server.ranges) == asked
 
 
+def test_the_oldest_blocks_give_way(server, data, tmp_path, monkeypatch):
+    """Also those that this process has open."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "5M")
+    kept = []
+    for name in ("old", "new"):
+        assert DATA.open(server.put(f"/{name}.bin", data)).read(0, SIZE) == data
+        BEHIND.wait()
+        kept.append({path.name: path.stat().st_size for path in (tmp_path / "scratch").glob("*.value")})
+    old, new = kept
+    assert new.keys() - old.keys()
+    assert sum(new.values()) <= 5_000_000
+
+
 def test_a_damaged_block_is_read_again(server, data, tmp_path):
     file = DATA.open(server.put("/damaged.bin", data))
     file.read(0, 10)
-    blocks.BEHIND.wait()
+    BEHIND.wait()
     (stored,) = (tmp_path / "scratch").glob("*.value")
     stored.write_bytes(stored.read_bytes()[:-1] + b"?")
     forget()
-    assert file.read(BLOCK - 10, 10) == data[BLOCK - 10 : BLOCK]
+    assert file.read(0, 10) == data[:10]
     assert len(server.ranges) == 2
 
 
@@ -187,13 +252,29 @@ def test_without_a_scratch_store(server, data, tmp_path):
     assert DATA.open(server.put("/nowhere.bin", data)).read(BLOCK, 10) == data[BLOCK : BLOCK + 10]
 
 
-def test_a_fork_reads_too(server, data):
-    file = DATA.open(server.put("/fork.bin", data))
-    file.read(0, 10)
-    pid = os.fork()
-    if pid == 0:
-        os._exit(file.read(6 * BLOCK, 10) != data[6 * BLOCK : 6 * BLOCK + 10])
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+FORKED = """
+import os, sys
+from touchfs.source.data import DATA
+file = DATA.open(sys.argv[1])
+print(file.read(0, 4).hex(), flush=True)
+if pid := os.fork():
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    print(file.read(3_000_000, 4).hex(), status, flush=True)
+else:
+    print(file.read(6_000_000, 4).hex(), flush=True)
+"""
+
+
+def test_a_client_is_not_used_after_a_fork(server, data):
+    """The child has connections of its own, and its end, with all that Python does at an end, harms no others."""
+    url = server.put("/fork.bin", data)
+    done = subprocess.run([sys.executable, "-c", FORKED, url], capture_output=True, text=True, timeout=60)
+    expected = [data[at : at + 4].hex() for at in (0, 6_000_000, 3_000_000)]
+    assert done.stdout.split() == [*expected, "0"], done.stderr
+    of_child = {address for address, headers in server.requests if headers.get("Range", "").startswith("bytes=5")}
+    of_parent = {address for address, headers in server.requests if not headers.get("Range", "").startswith("bytes=5")}
+    assert len(of_child) == 1
+    assert of_child.isdisjoint(of_parent - of_child)
 
 
 def test_threads_ask_once(server, data):
@@ -246,3 +327,20 @@ def test_secrets_in_a_query_are_not_shown(monkeypatch):
     with pytest.raises(SourceError) as error:
         DATA.open("http://127.0.0.1:1/x?X-Signature=planted").open()
     assert "planted" not in str(error.value)
+
+
+PAGE = b"""<?xml version="1.0"?><ListBucketResult><Name>data</Name><Prefix></Prefix><KeyCount>1</KeyCount>
+<MaxKeys>1</MaxKeys><IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken>
+<Contents><Key>set/a.tar</Key><Size>3</Size><ETag>"1"</ETag><LastModified>2100-01-01T00:00:00Z</LastModified></Contents>
+</ListBucketResult>"""
+
+
+def test_pages_of_a_listing_that_repeat_end_in_time(server, monkeypatch):
+    """An S3 server that always says that the same page follows."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "2")
+    server.put("/data", PAGE)
+    with pytest.raises(SourceError, match="in time"):
+        DATA.list("s3://data/set")

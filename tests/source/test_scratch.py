@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from touchfs.source.scratch.store import DIRECTORY_VARIABLE, SIZE_VARIABLE, Scra
 # Makes a file of the store at argv[1] in pieces, as many as argv[3]; says so before each, and goes on when it is told.
 MAKER = """
 import sys
+import time
 from touchfs.source.scratch.store import Scratch
 def pieces():
     for number in range(int(sys.argv[3])):
@@ -230,6 +232,7 @@ def test_a_place_that_takes_no_files(place: str) -> None:
 def test_ctrl_c(tmp_path: Path) -> None:
     with maker(tmp_path, 1, 3) as process:
         assert hear(process) == "0"
+        time.sleep(0.3)  # by then it waits: Python notices no signal between its last look and the wait
         process.send_signal(signal.SIGINT)
         assert process.wait(20) != 0
     assert stored(tmp_path) == []

@@ -14,10 +14,14 @@ from typing import Any
 
 import click
 
+from touchfs.indexing.published.fetch import INDEX_VARIABLE
+from touchfs.posix.paths import absolute, check_url
 from touchfs.source.remote.options import (
     FILE_VARIABLE,
     IMMUTABLE_VARIABLE,
     OPTIONS_VARIABLE,
+    REQUESTS,
+    REQUESTS_VARIABLE,
     REVALIDATE_SECONDS,
     REVALIDATE_VARIABLE,
     TIMEOUT_SECONDS,
@@ -62,6 +66,21 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         help="Keep data of another store, even if it has neither etags nor times that show a change.",
     )
+    @click.option(
+        "--requests",
+        type=click.IntRange(1),
+        metavar="N",
+        help=f"Send at most N requests to other stores at once, in each process. [default: {REQUESTS}]",
+    )
+    @click.option(
+        "--index",
+        "index_prefix",
+        metavar="PREFIX",
+        help=(
+            "Directory or URL of an index that `touchfs index --output` has written. "
+            "[default: .touchfs-index/ beside data of another store]"
+        ),
+    )
     @wraps(function)
     def command(
         storage_options: tuple[str, ...],
@@ -69,6 +88,8 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
         timeout: float | None,
         revalidate: float | None,
         assume_immutable: bool,
+        requests: int | None,
+        index_prefix: str | None = None,
         **others: Any,
     ) -> Any:
         if storage_options:
@@ -81,6 +102,11 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
             os.environ[REVALIDATE_VARIABLE] = str(revalidate)
         if assume_immutable:
             os.environ[IMMUTABLE_VARIABLE] = "1"
+        if requests is not None:
+            os.environ[REQUESTS_VARIABLE] = str(requests)
+        if index_prefix is not None:
+            check_url(index_prefix)
+            os.environ[INDEX_VARIABLE] = absolute(index_prefix)
         return function(**others, timeout=timeout)
 
     return command

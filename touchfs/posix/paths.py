@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from urllib.parse import unquote
 
 from touchfs.errors import UsageError
 
@@ -19,6 +20,10 @@ _USER = re.compile(r"(?<=://)[^/@\s]*@")
 _QUERY = re.compile(r"[?#][^\s]*")
 # The query of a URL ends at a colon, which begins a path in the dataset: signatures have `%3A`.
 _SIGNED = re.compile(r"(https?://[^?\s]+)\?([^:\s]*)(.*)", re.DOTALL | re.IGNORECASE)
+_BRACES = re.compile(r"(https?://[^/{]+/.*?)(?:\{|_OP_).*(?:\}|_CL_)(.*)", re.DOTALL | re.IGNORECASE)
+# In a message: a URL, and a query whose URL was cut off.
+_IN_TEXT = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://[^\s'\"]+")
+_LOOSE_QUERY = re.compile(r"\?[^\s'\"]*=[^\s'\"]*")
 _QUERIES_VARIABLE = "TOUCHFS_URL_QUERIES"
 
 
@@ -35,6 +40,14 @@ def absolute(path: str) -> str:
 def resolved(path: str) -> str:
     """The absolute path of data with all links resolved. A URL has none."""
     return path if is_url(path) else os.path.realpath(path)
+
+
+def climbs(path: str) -> bool:
+    """True if a path in a URL may lead out of its directory: has a step `..`, also one with escapes, as `%2e%2e`.
+
+    Clients of HTTP decode the escapes of dots, and then remove the step.
+    """
+    return ".." in re.split(r"[/\\]", unquote(path))
 
 
 def check_url(url: str) -> None:
@@ -65,14 +78,26 @@ def keep_query(path: str) -> str:
 
 
 def with_query(url: str) -> str:
-    """The URL with the query that `keep_query` has taken off."""
-    query = _queries().get(url)
+    """The URL with the query that `keep_query` has taken off it, or off a name with braces that it is a member of."""
+    queries = _queries()
+    query = queries.get(url) or next((query for kept, query in queries.items() if _is_member(url, kept)), None)
     return url if query is None else f"{url}?{query}"
+
+
+def _is_member(url: str, kept: str) -> bool:
+    """True if a URL begins and ends as one with braces, which are in its path: so it is on the same host."""
+    match = _BRACES.fullmatch(kept)
+    return match is not None and url.startswith(match[1]) and url.endswith(match[2])
 
 
 def _queries() -> dict[str, str]:
     queries: dict[str, str] = json.loads(os.environ.get(_QUERIES_VARIABLE, "{}"))
     return queries
+
+
+def without_secrets(text: str) -> str:
+    """A message of a library without the users and queries of the URLs in it, and of parts of URLs."""
+    return _LOOSE_QUERY.sub("?…", _IN_TEXT.sub(lambda url: shown(url[0]), text))
 
 
 def shown(url: str) -> str:

@@ -11,6 +11,8 @@ import mmap
 
 from touchfs.errors import UsageError
 
+# The names of our loggers, and that of the root, by which code may log before any name is known.
+_OURS = ("touchfs", "root")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -33,5 +35,6 @@ class LogLevel:
         self._cell[0] = LEVELS[name]
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """True if a record is to be logged."""
-        return record.levelno >= self._cell[0]
+        """True if a record is to be logged. Other libraries log what they are told, so only their warnings are."""
+        least = self._cell[0] if record.name.startswith(_OURS) else max(self._cell[0], logging.WARNING)
+        return record.levelno >= least

@@ -15,6 +15,7 @@ from typing import TextIO
 
 from touchfs.control_characters import LineFormatter
 from touchfs.errors import MountError, UntrustedError
+from touchfs.posix.paths import without_secrets
 from touchfs.posix.trust import open_for_update
 from touchfs_mount.daemon import journal
 from touchfs_mount.daemon.log_handlers import JournalHandler, LogFileHandler, PriorityHandler
@@ -56,7 +57,7 @@ def configure(options: LogOptions, level: LogLevel) -> None:
         handler, form = PriorityHandler(sys.stderr), JOURNAL_FORMAT
     else:
         handler, form = logging.StreamHandler(sys.stderr), STDERR_FORMAT
-    handler.setFormatter(LineFormatter(form))
+    handler.setFormatter(LineFormatter(form, without_secrets))
     handler.addFilter(level.filter)
     logging.basicConfig(handlers=[handler], level=logging.DEBUG, force=True)
 

@@ -1,150 +1,128 @@
-"""Blocks of files of other stores, kept on this machine.
+"""Reads of a version of a file of another store, in pieces that are kept on this machine.
 
-A block is 1 MiB of one version of a file, so its name is a hash of the URL, the version and its position, and it never
-changes. It is a value of the scratch store: verified by its checksum when it is read, evicted when the store is full,
-and shared by all processes and mounts. If the store cannot be used, blocks are only kept in memory.
-
-Blocks that are missing side by side are one request, and all requests of a read are sent at once. Whoever reads on
-where the last read ended gets the next blocks before they are asked for.
+A piece is a block of 1 MiB, or a small one of 128 KiB. Who reads on, or reads much, gets blocks, and the next ones are
+fetched ahead of him (`ahead.py`). The first small read anywhere else in a block gets a small piece, and the second one
+the whole block: whoever reads here and there moves an eighth of the bytes, and whoever comes to read all samples in any
+order pays at most one short request more for each block.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 from uuid import uuid4
 
-from touchfs.errors import SourceError
-from touchfs.names import hex_digest
+from touchfs.extent import Buffer
 from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.remote.ahead import Reader, Readers
+from touchfs.source.remote.calls import on_loop, result_in_time
+from touchfs.source.remote.flights import FLIGHTS, Version
+from touchfs.source.remote.kept import KEPT, FilePiece
 from touchfs.source.remote.options import StorageOptions
-from touchfs.source.remote.ranges import read_ranges
 from touchfs.source.scratch.behind import BEHIND
-from touchfs.source.scratch.store import Scratch
 
-BLOCK = 1 << 20
-# A request has at most so many blocks, so that several run at once.
-REQUEST_BLOCKS = 4
-# Blocks in the memory of a process, for all files.
-RECENT_BLOCKS = 48
+BLOCK, SMALL = 1 << 20, 128 << 10
 
 
-class _Recent:
-    """The blocks that were used last, by name."""
+class _Part(NamedTuple):
+    """A range of a piece, and its bytes if they are here."""
 
-    def __init__(self) -> None:
-        self._blocks: OrderedDict[str, bytes] = OrderedDict()
-        self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._forked)
-
-    def get(self, name: str) -> bytes | None:
-        with self._lock:
-            block = self._blocks.get(name)
-            if block is not None:
-                self._blocks.move_to_end(name)
-            return block
-
-    def add(self, name: str, block: bytes) -> None:
-        with self._lock:
-            self._blocks[name] = block
-            while len(self._blocks) > RECENT_BLOCKS:
-                self._blocks.popitem(last=False)
-
-    def _forked(self) -> None:
-        self._lock = threading.Lock()
-
-
-_RECENT = _Recent()
+    piece: FilePiece
+    begin: int
+    end: int
+    data: Buffer | None
 
 
 class RemoteBlocks:
-    """The blocks of one version of a file."""
+    """The pieces of one version of a file. Safe for several threads, and for children of the process."""
 
-    def __init__(self, url: str, version: Fingerprint) -> None:
-        self._url = url
-        self._version = version
-        self._scratch = Scratch.configured()
-        # Of a file without etag and time, another version may have the same name: no other process gets its blocks.
-        self._is_kept = version.etag is not None or version.mtime_ns > 0 or StorageOptions.configured().immutable
-        self._prefix = f"block\0{url}\0{version.hashed}\0" + ("" if self._is_kept else f"{uuid4()}\0")
-        self._fetching = threading.Lock()
-        self._next, self._ahead = 0, 0
+    def __init__(self, url: str, fingerprint: Fingerprint) -> None:
+        # Of a file without etag and time, another version may have the same name: no other process gets its pieces.
+        is_kept = fingerprint.etag is not None or fingerprint.mtime_ns > 0 or StorageOptions.configured().immutable
+        self.version = Version(url, fingerprint, is_kept)
+        self._prefix = f"block\0{url}\0{fingerprint.hashed}\0" + ("" if is_kept else f"{uuid4()}\0")
+        self._readers = Readers()
+        # For a block, a bit for each of its small pieces that was asked for.
+        self._touched: dict[int, int] = {}
 
-    def read_nowait(self, start: int, stop: int) -> bytes | None:
-        """Bytes whose blocks are in memory; else None."""
-        numbers = range(start // BLOCK, -(-stop // BLOCK))
-        found = [_RECENT.get(self._name(number)) for number in numbers]
-        blocks = [block for block in found if block is not None]
-        return _cut(blocks, start, stop) if len(blocks) == len(numbers) else None
+    def block(self, number: int) -> FilePiece:
+        """A block of the file."""
+        return FilePiece(self._prefix, BLOCK, number)
 
-    def read(self, start: int, stop: int) -> bytes:
-        """Bytes from `start` to `stop`, which lie in the file. Raises what `read_ranges` raises."""
-        first, end = start // BLOCK, -(-stop // BLOCK)
-        last_block = -(-self._version.size // BLOCK)
-        # Reading on doubles what is fetched ahead, up to 16 blocks; any other read ends it.
-        self._ahead = min(max(2 * self._ahead, 1), 16) if first in (self._next, self._next - 1) and first else 0
-        self._next = end
-        wanted = range(first, end)
-        found = {number: block for number in wanted if (block := self._kept(number)) is not None}
-        missing = [number for number in wanted if number not in found]
-        if missing:
-            with self._fetching:  # another thread may be fetching the same ones
-                found |= {number: block for number in missing if (block := _RECENT.get(self._name(number))) is not None}
-                missing = [number for number in missing if number not in found]
-                if missing:
-                    ahead = [
-                        number
-                        for number in range(end, min(end + self._ahead, last_block))
-                        if self._kept(number) is None
-                    ]
-                    found |= self._fetch([*missing, *ahead])
-        return _cut([found[number] for number in wanted], start, stop)
+    def read_nowait(self, start: int, stop: int) -> Buffer | None:
+        """Bytes that can be had without waiting; else None."""
+        return self._read_open(start, stop, KEPT.read_nowait)
 
-    def _fetch(self, numbers: list[int]) -> dict[int, bytes]:
-        size = self._version.size
-        runs: list[list[int]] = []
-        for number in numbers:
-            if runs and runs[-1][-1] + 1 == number and len(runs[-1]) < REQUEST_BLOCKS:
-                runs[-1].append(number)
-            else:
-                runs.append([number])
-        ranges = [(run[0] * BLOCK, min((run[-1] + 1) * BLOCK, size)) for run in runs]
-        found: dict[int, bytes] = {}
-        for run, data in zip(runs, read_ranges(self._url, self._version, ranges), strict=True):
-            for index, number in enumerate(run):
-                found[number] = block = data[index * BLOCK : (index + 1) * BLOCK]
-                _RECENT.add(self._name(number), block)
-                if self._is_kept:
-                    BEHIND.do(len(block), partial(self._keep, self._name(number), block))
-        return found
+    def read_open(self, start: int, stop: int) -> Buffer | None:
+        """Bytes of pieces that are in memory or open; else None."""
+        return self._read_open(start, stop, KEPT.read_open)
 
-    def _kept(self, number: int) -> bytes | None:
-        name = self._name(number)
-        if (block := _RECENT.get(name)) is not None:
-            return block
-        if not self._is_kept:
-            return None
-        with suppress(SourceError):
-            if (block := self._scratch.kept(name)) is not None:
-                expected = min(BLOCK, self._version.size - number * BLOCK)
-                if len(block) == expected:
-                    _RECENT.add(name, block)
-                    return block
-        return None
+    def _read_open(self, start: int, stop: int, read: Callable[[FilePiece, int, int], Buffer | None]) -> Buffer | None:
+        parts = []
+        for number in range(start // BLOCK, -(-stop // BLOCK)):
+            block = number * BLOCK
+            first, last = max(start - block, 0), min(stop - block, BLOCK)
+            data = read(FilePiece(self._prefix, BLOCK, number), first, last)
+            if data is None and number in self._touched:
+                small = [read(*each) for each in self._small(block + first, block + last)]
+                found = [each for each in small if each is not None]
+                data = b"".join(found) if len(found) == len(small) else None
+            if data is None:
+                return None
+            parts.append(data)
+        reader = self._readers.follow(start, stop)
+        if reader.until > reader.fetched:
+            on_loop(self._fetch_ahead, reader)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _keep(self, name: str, block: bytes) -> None:
-        with suppress(SourceError):  # no room, or no place: then it is not kept
-            self._scratch.keep(name, block)
+    def read(self, start: int, stop: int, deadline: float) -> Buffer:
+        """Bytes from `start` to `stop`, which lie in the file. Raises what `read_range` raises."""
+        reader = self._readers.follow(start, stop)
+        is_small = reader.read <= stop - start <= SMALL  # and nothing was read before it
+        parts: list[_Part] = []
+        for number in range(start // BLOCK, -(-stop // BLOCK)):
+            parts += self._parts(number, max(start, number * BLOCK), min(stop, (number + 1) * BLOCK), is_small)
+        missing = [part.piece for part in parts if part.data is None]
+        fetched = dict(zip(missing, FLIGHTS.fetch(self.version, missing, deadline), strict=True)) if missing else {}
+        if reader.until > reader.fetched:
+            on_loop(self._fetch_ahead, reader)
+        url = self.version.url
+        pieces = [
+            result_in_time(fetched[part.piece], url, deadline)[part.begin : part.end]
+            if part.data is None
+            else part.data
+            for part in parts
+        ]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _name(self, number: int) -> str:
-        return hex_digest(f"{self._prefix}{number}".encode(errors="surrogateescape"))
+    def _parts(self, number: int, first: int, last: int, is_small: bool) -> list[_Part]:
+        """The parts of a read in one block, from the block itself or from small pieces of it."""
+        block = self.block(number)
+        begin, end = first - block.start, last - block.start
+        whole = _Part(block, begin, end, KEPT.read(block, begin, end))
+        if whole.data is not None or FLIGHTS.find(block) is not None:
+            return [whole]
+        small = [
+            _Part(piece, begin, end, KEPT.read(piece, begin, end)) for piece, begin, end in self._small(first, last)
+        ]
+        if all(part.data is not None for part in small):
+            return small
+        asked = sum(1 << part.piece.number % (BLOCK // SMALL) for part in small)
+        touched = self._touched.setdefault(number, asked)
+        return small if is_small and touched == asked else [whole]
 
+    def _small(self, first: int, last: int) -> Iterator[tuple[FilePiece, int, int]]:
+        """The small pieces of a range, and what of each is in the range."""
+        for number in range(first // SMALL, -(-last // SMALL)):
+            piece = FilePiece(self._prefix, SMALL, number)
+            yield piece, max(first - piece.start, 0), min(last - piece.start, SMALL)
 
-def _cut(blocks: list[bytes], start: int, stop: int) -> bytes:
-    begin = start % BLOCK
-    if len(blocks) == 1:
-        return blocks[0][begin : begin + stop - start]
-    return b"".join(blocks)[begin : begin + stop - start]
+    def _fetch_ahead(self, reader: Reader) -> None:
+        """Fetch what a reader will want, as far as there are slots. Runs on the loop of the clients."""
+        if BEHIND.is_behind:
+            return
+        until, size = reader.until, self.version.fingerprint.size
+        numbers = range(max(reader.fetched, reader.end) // BLOCK, -(-min(until, size) // BLOCK))
+        missing = [piece for number in numbers if not KEPT.has(piece := self.block(number))]
+        begun = FLIGHTS.fetch_ahead(self.version, missing)
+        reader.fetched = max(missing[begun].start if begun < len(missing) else until, reader.fetched)

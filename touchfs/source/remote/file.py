@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,10 @@ from touchfs.extent import Buffer
 from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.blocks import RemoteBlocks
+from touchfs.source.remote.calls import deadline_from_now
 from touchfs.source.remote.clients import changed_error
 from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.prefetch import count_missing, fetch_all
 from touchfs.source.remote.ranges import look
 from touchfs.source.store import StoredFile
 
@@ -36,7 +39,7 @@ class UrlFile:
     def size(self) -> int:
         """See `StoredFile.size`."""
         if self._fingerprint is None:
-            self._verified()
+            self._verified(deadline_from_now())
             return self.size
         return self._fingerprint.size
 
@@ -63,7 +66,7 @@ class UrlFile:
     def open(self) -> None:
         """See `StoredFile.open`."""
         self._verify_at = 0.0
-        self._verified()
+        self._verified(deadline_from_now())
 
     def close(self) -> None:
         """See `StoredFile.close`."""
@@ -73,11 +76,15 @@ class UrlFile:
         """See `StoredFile.read`."""
         if not length:
             return b""
-        blocks, fingerprint = self._verified()
+        deadline = None if monotonic() < self._verify_at else deadline_from_now()
+        blocks, fingerprint = self._verified(deadline)
         if offset + length > fingerprint.size:
             message = "the file ends here, before the data that its index names"
             raise SourceError(message, path=self.path, offset=fingerprint.size)
-        return blocks.read(offset, offset + length)
+        data = blocks.read_open(offset, offset + length)
+        if data is None:
+            data = blocks.read(offset, offset + length, deadline or deadline_from_now())
+        return data if isinstance(data, bytes) else bytes(data)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """See `StoredFile.read_into`."""
@@ -90,12 +97,20 @@ class UrlFile:
             return None
         return blocks.read_nowait(offset, offset + length) if offset + length <= fingerprint.size else None
 
-    def _verified(self) -> tuple[RemoteBlocks, Fingerprint]:
+    def fetch(self, rate: float | None) -> Iterator[int]:
+        """Fetch all of it, see `touchfs.source.prefetch`."""
+        blocks, _ = self._verified(deadline_from_now())
+        yield from fetch_all(blocks, rate)
+        if missing := count_missing(blocks):
+            message = f"{missing:,} bytes were fetched and do not stay here: --scratch-dir and --scratch-size make room"
+            raise SourceError(message, path=self.path)
+
+    def _verified(self, deadline: float | None) -> tuple[RemoteBlocks, Fingerprint]:
         """The blocks of the verified file, and its fingerprint."""
         blocks, fingerprint = self._blocks, self._fingerprint
         if blocks is not None and fingerprint is not None and monotonic() < self._verify_at:
             return blocks, fingerprint
-        found = look(self._url)
+        found = look(self._url, deadline)
         if fingerprint is not None and not fingerprint.matches(found):
             self.close()
             raise changed_error(self._url)

@@ -22,8 +22,11 @@ OPTIONS_VARIABLE, FILE_VARIABLE, TIMEOUT_VARIABLE = (
     "TOUCHFS_STORE_TIMEOUT",
 )
 REVALIDATE_VARIABLE, IMMUTABLE_VARIABLE = "TOUCHFS_REVALIDATE", "TOUCHFS_ASSUME_IMMUTABLE"
+REQUESTS_VARIABLE = "TOUCHFS_REQUESTS"
 # How long a read may take with all its attempts, and how long a file counts as unchanged, in seconds.
 TIMEOUT_SECONDS, REVALIDATE_SECONDS = 300.0, 10.0
+# Requests at once in a process. Browsers and clients of S3 send 6 to 10 to a host; far stores need more of them.
+REQUESTS = 16
 _FILE_MAX = 1 << 20
 _SECRET = re.compile(r"key|secret|token|password|passwd|sas|credential|signature", re.IGNORECASE)
 _VALUES: dict[str, Any] = {"true": True, "false": False, "none": None}
@@ -41,6 +44,7 @@ class StorageOptions:
     timeout_seconds: float = TIMEOUT_SECONDS
     revalidate_seconds: float = REVALIDATE_SECONDS
     immutable: bool = False
+    requests: int = REQUESTS
 
     @classmethod
     def configured(cls) -> StorageOptions:
@@ -48,9 +52,10 @@ class StorageOptions:
         return cls(
             os.environ.get(OPTIONS_VARIABLE, "{}"),
             os.environ.get(FILE_VARIABLE),
-            _seconds(TIMEOUT_VARIABLE, TIMEOUT_SECONDS),
-            _seconds(REVALIDATE_VARIABLE, REVALIDATE_SECONDS),
+            _number(TIMEOUT_VARIABLE, TIMEOUT_SECONDS),
+            _number(REVALIDATE_VARIABLE, REVALIDATE_SECONDS),
             bool(os.environ.get(IMMUTABLE_VARIABLE)),
+            max(int(_number(REQUESTS_VARIABLE, REQUESTS)), 1),
         )
 
     def of(self, scheme: str) -> dict[str, Any]:
@@ -62,6 +67,39 @@ class StorageOptions:
                 raise UsageError(f"{scheme!r} must be an object of options", path=self.file)
             parsed = within | parsed
         return parsed
+
+
+_given: dict[str, dict[str, Any]] = {}
+
+
+def give_options(url: str, options: dict[str, Any]) -> None:
+    """Use options for the clients of what is at a URL, below it and beside it, in this process. Where several such URLs
+    have options, those of the longest count.
+
+    They may hold secrets: nothing writes them down. Raises UsageError for an option that JSON cannot hold.
+    """
+    if not options:
+        return
+    try:
+        given: dict[str, Any] = json.loads(json.dumps(options))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"an option of a store must be text, a number, or a list or dict of these: {error}") from error
+    _given[url.rstrip("/")] = given
+    beside = os.path.dirname(url.rstrip("/"))
+    if beside.startswith(start_of(url)):
+        _given[f"{beside}/"] = given
+
+
+def given_options(url: str) -> str:
+    """The JSON of the options that `give_options` was told for a URL."""
+    longest = max((prefix for prefix in _given if url.startswith(prefix)), key=len, default="")
+    return json.dumps(_given.get(longest, {}), sort_keys=True)
+
+
+def start_of(url: str) -> str:
+    """What decides about the client of a URL: the scheme and the host or bucket, `s3://bucket`."""
+    scheme, _, path = url.partition("::")[0].partition("://")
+    return f"{scheme}://{path.partition('/')[0]}"
 
 
 def parse_option(text: str) -> tuple[str, Any]:
@@ -85,12 +123,12 @@ def parse_option(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _seconds(variable: str, default: float) -> float:
+def _number(variable: str, default: float) -> float:
     text = os.environ.get(variable)
     try:
         return default if text is None else max(float(text), 0)
     except ValueError as error:
-        raise UsageError(f"${variable} is not a number of seconds: {text!r}") from error
+        raise UsageError(f"${variable} is not a number: {text!r}") from error
 
 
 @cache

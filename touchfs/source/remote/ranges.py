@@ -1,4 +1,5 @@
-"""Ranges of one version of a file: all read at once, each tried again, and none believed of another version.
+"""Ranges and descriptions of files: each is asked for again until it comes or time is up, and none is believed of
+another version.
 
 A request of a kind that has no condition is followed by a look at the version: stores replace files as a whole, so
 between two equal looks there was no other one.
@@ -8,64 +9,130 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
-from time import monotonic, sleep
+from collections.abc import Awaitable, Callable, Iterator
+from time import monotonic
+from typing import Any, TypeVar
 
-from touchfs.errors import SourceError, SourceTimeoutError, TouchfsError
-from touchfs.posix.paths import shown
+from touchfs.errors import SourceError, TouchfsError
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.remote.clients import changed_error, converted_errors, reason_of, resolve
-from touchfs.source.remote.options import StorageOptions
-from touchfs.source.remote.requests import CHANGED, RangeRequest, http_status, may_pass, request_of
+from touchfs.source.remote.calls import begin, deadline_from_now, in_thread, result_in_time, timeout_error
+from touchfs.source.remote.clients import Place, changed_error, converted_errors, reason_of, resolve
+from touchfs.source.remote.requests import CHANGED, FORBIDDEN, MISSING, http_status, may_pass, request_of
+from touchfs.source.remote.slots import SLOTS
 from touchfs.source.remote.versions import status_of
 from touchfs.source.store import Status
 
-# Requests at once for one read.
-PARALLEL = 16
+T = TypeVar("T")
 # The time of one attempt; the pause after it is doubled each time, and jittered so that clients do not come together.
 ATTEMPT_SECONDS, PAUSE_SECONDS, PAUSE_MAX = 30.0, 0.1, 5.0
-# A client that never gives the loop back cannot be timed out there.
-_LATER_SECONDS = 5.0
 
 
-def read_ranges(url: str, version: Fingerprint, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-    """The bytes of ranges `(start, stop)` of this version of a file; none is empty.
+async def read_range(
+    url: str, version: Fingerprint, start: int, stop: int, deadline: float, *, has_slot: bool = False
+) -> memoryview:
+    """The bytes from `start` to `stop` of this version of a file. With `has_slot`, a slot was taken for the request.
 
     Raises ChangedError, NotFoundError, SourceTimeoutError or SourceError.
     """
-    from fsspec.asyn import get_loop, sync
+    taken = [has_slot]
 
-    seconds = StorageOptions.configured().timeout_seconds
-    request = request_of(url, resolve(url), version)
+    async def attempt() -> memoryview:
+        async with SLOTS.slot(url, is_taken=taken.pop() if taken else False):
+            data = await request.read(start, stop)
+        if len(data) != stop - start:
+            # An error that may pass, as a connection that ends early.
+            raise OSError(f"the store sends {len(data):,} of {stop - start:,} bytes")
+        return memoryview(data)
+
     with converted_errors(url):
-        found: list[bytes] = sync(
-            get_loop(), _read_all, request, url, ranges, monotonic() + seconds, timeout=seconds + _LATER_SECONDS
+        try:
+            request = request_of(url, resolve(url), version)
+        except BaseException:
+            if has_slot:
+                SLOTS.give_back()
+            raise
+        found = await _tried(url, attempt, deadline)
+        if not request.is_conditional and not version.matches((await look_again(url, deadline)).fingerprint):
+            raise changed_error(url)
+        return found
+
+
+def look(url: str, deadline: float | None = None) -> Fingerprint:
+    """The fingerprint of a file now. Raises NotFoundError or SourceError, at the deadline SourceTimeoutError."""
+    return look_status(url, deadline).fingerprint
+
+
+def look_status(url: str, deadline: float | None = None) -> Status:
+    """The status of what is at a URL now. Raises NotFoundError or SourceError, at the deadline SourceTimeoutError."""
+    deadline = deadline_from_now() if deadline is None else deadline
+    resolve(url)  # in this thread: to import a client takes a while
+    return result_in_time(begin(look_again(url, deadline)), url, deadline)
+
+
+async def look_again(url: str, deadline: float) -> Status:
+    """The status of what is at a URL now, asked for again until `deadline`. Raises as `look_status`."""
+
+    async def attempt() -> Status:
+        return status_of(await _info(resolve(url)))
+
+    with converted_errors(url):
+        return await _tried(url, attempt, deadline)
+
+
+def list_directory(url: str) -> list[dict[str, Any]]:
+    """What the client says about each entry of a directory. Raises as `look_status`."""
+    deadline, (client, path) = deadline_from_now(), resolve(url)
+
+    async def attempt() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = await (
+            client._ls(path, detail=True) if client.async_impl else in_thread(client.ls, path, True)
         )
-    if not request.is_conditional and not version.matches(look(url)):
-        raise changed_error(url)
+        return found
+
+    async def listed() -> list[dict[str, Any]]:
+        with converted_errors(url):
+            return await _tried(url, attempt, deadline)
+
+    return result_in_time(begin(listed()), url, deadline)
+
+
+async def _info(place: Place) -> dict[str, object]:
+    client, path = place
+    found: dict[str, object] = await (client._info(path) if client.async_impl else in_thread(client.info, path))
     return found
 
 
-def look(url: str) -> Fingerprint:
-    """The fingerprint of a file now. Raises NotFoundError or SourceError."""
-    return look_status(url).fingerprint
-
-
-def look_status(url: str) -> Status:
-    """The status of what is at a URL now, asked for again as ranges are. Raises NotFoundError or SourceError."""
-    place, pauses = resolve(url), _pauses(monotonic() + StorageOptions.configured().timeout_seconds)
-    while True:
-        with converted_errors(url):
-            try:
-                return status_of(place.client.info(place.path))
-            except Exception as error:
-                # The client for HTTP calls a file missing whatever went wrong.
-                problem = error.__cause__ if isinstance(error, FileNotFoundError) else error
-                if not isinstance(problem, Exception) or not may_pass(problem):
-                    raise
-                if (pause := next(pauses)) is None:
-                    raise SourceError(f"the store does not answer: {reason_of(problem)}", path=shown(url)) from error
-                sleep(pause)
+async def _tried(url: str, attempt: Callable[[], Awaitable[T]], deadline: float) -> T:
+    """The result of an attempt, tried again until `deadline` if what went wrong may pass."""
+    pauses, reason = _pauses(deadline), None
+    while (left := deadline - monotonic()) > 0:
+        try:
+            async with asyncio.timeout(min(ATTEMPT_SECONDS, left)):
+                return await attempt()
+        except TouchfsError:
+            raise
+        except Exception as error:
+            # The client for HTTP calls a file missing whatever went wrong.
+            problem = error.__cause__ if isinstance(error, FileNotFoundError) else error
+            if http_status(error) == CHANGED:
+                raise changed_error(url) from error
+            if http_status(error) == MISSING:
+                raise FileNotFoundError(url) from error
+            if http_status(error) == FORBIDDEN:
+                raise PermissionError(url) from error
+            if isinstance(problem, SourceError):
+                raise problem from error
+            if isinstance(problem, FileNotFoundError | PermissionError) or not isinstance(problem, Exception):
+                raise
+            if not may_pass(problem):
+                raise
+            if not isinstance(problem, TimeoutError):
+                reason = reason_of(problem)
+        pause = next(pauses)
+        if pause is None:
+            break
+        await asyncio.sleep(pause)
+    raise timeout_error(url, reason)
 
 
 def _pauses(deadline: float) -> Iterator[float | None]:
@@ -75,47 +142,3 @@ def _pauses(deadline: float) -> Iterator[float | None]:
         wait = pause * random.uniform(0.5, 1)
         yield wait if monotonic() + wait < deadline else None
         pause = min(pause * 2, PAUSE_MAX)
-
-
-async def _read_all(request: RangeRequest, url: str, ranges: Sequence[tuple[int, int]], deadline: float) -> list[bytes]:
-    slots = asyncio.Semaphore(PARALLEL)
-
-    async def read(start: int, stop: int) -> bytes:
-        async with slots:
-            return await _tried(request, url, start, stop, deadline)
-
-    tasks = [asyncio.ensure_future(read(*each)) for each in ranges]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def _tried(request: RangeRequest, url: str, start: int, stop: int, deadline: float) -> bytes:
-    """One range, tried again until `deadline` if what went wrong may pass."""
-    pauses = _pauses(deadline)
-    while True:
-        left = deadline - monotonic()
-        if left <= 0:
-            raise SourceTimeoutError("the store does not answer in time", path=shown(url), offset=start)
-        try:
-            async with asyncio.timeout(min(ATTEMPT_SECONDS, left)):
-                data = await request.read(start, stop)
-            if len(data) == stop - start:
-                return data
-            problem: Exception = SourceError(
-                f"the store sends {len(data):,} of {stop - start:,} bytes", path=shown(url), offset=start
-            )
-        except (TouchfsError, FileNotFoundError, PermissionError):
-            raise
-        except Exception as error:
-            if http_status(error) == CHANGED:
-                raise changed_error(url) from error
-            if not may_pass(error):
-                raise
-            problem = error
-        pause = next(pauses)
-        if pause is None:
-            raise problem
-        await asyncio.sleep(pause)

@@ -13,9 +13,12 @@ from typing import Any, NamedTuple, Protocol
 from touchfs.errors import SourceError
 from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.remote.calls import in_thread
 from touchfs.source.remote.clients import Place, changed_error
 
-PARTIAL, CHANGED, TOO_MANY, SERVER_ERROR = 206, 412, 429, 500
+PARTIAL, FORBIDDEN, MISSING, CHANGED, TOO_MANY, SERVER_ERROR = 206, 403, 404, 412, 429, 500
+# aiohttp stops reading a socket at twice its buffer, which is 64 KiB by default.
+READ_BUFFER = 1 << 20
 # Classes of errors of connections that are no OSError: of aiohttp, botocore, Azure's client and paramiko. Their other
 # errors, as of missing credentials, do not pass.
 _CONNECTION_ERRORS = frozenset(
@@ -32,7 +35,7 @@ class RangeRequest(Protocol):
         """True if the reply is of the wanted version; else the version has to be looked at afterwards."""
         ...
 
-    async def read(self, start: int, stop: int) -> bytes:
+    async def read(self, start: int, stop: int) -> bytes | bytearray:
         """The bytes from `start` to `stop`, perhaps fewer or others if the store errs."""
         ...
 
@@ -73,7 +76,7 @@ class HttpRequest(NamedTuple):
         """See `RangeRequest`. A weak etag is no condition for ranges."""
         return self.version.etag is not None and self.version.etag.startswith('"')
 
-    async def read(self, start: int, stop: int) -> bytes:
+    async def read(self, start: int, stop: int) -> bytearray:
         """See `RangeRequest`."""
         client = self.place.client
         session = await client.set_session()
@@ -81,7 +84,7 @@ class HttpRequest(NamedTuple):
         headers["Accept-Encoding"] = "identity"  # ranges are those of the file, not of a compressed form of it
         if self.is_conditional:
             headers["If-Match"] = self.version.etag
-        arguments = {**client.kwargs, "headers": headers}
+        arguments = {**client.kwargs, "headers": headers, "read_bufsize": READ_BUFFER}
         async with session.get(client.encode_url(self.place.path), **arguments) as reply:
             if reply.status == CHANGED:
                 raise changed_error(self.url)
@@ -96,10 +99,11 @@ class HttpRequest(NamedTuple):
                 raise OSError(f"the server sends another range: {reply.headers.get('Content-Range')}")
             if sent[3] not in ("*", str(self.version.size)):
                 raise changed_error(self.url)
-            data: bytes = await reply.content.read(0)
-            while len(data) < stop - start and (more := await reply.content.read(stop - start - len(data))):
-                data += more
-            return data
+            data, filled = bytearray(stop - start), 0
+            while filled < len(data) and (more := await reply.content.readany()):
+                data[filled : filled + len(more)] = more  # bytes too many make it longer, which is an error
+                filled += len(more)
+            return data if filled == len(data) else data[:filled]
 
 
 class OtherRequest(NamedTuple):
@@ -116,13 +120,11 @@ class OtherRequest(NamedTuple):
 
     async def read(self, start: int, stop: int) -> bytes:
         """See `RangeRequest`."""
-        from fsspec.asyn import get_running_loop
-
         client, path = self.place
         if client.async_impl:
             data: bytes = await client._cat_file(path, start, stop)
             return data
-        return bytes(await get_running_loop().run_in_executor(None, client.cat_file, path, start, stop))
+        return bytes(await in_thread(client.cat_file, path, start, stop))
 
 
 _REQUESTS: dict[str, Callable[[str, Place, Fingerprint], RangeRequest]] = {

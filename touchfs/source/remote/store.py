@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from touchfs.errors import NotFoundError, SourceError
-from touchfs.posix.paths import shown
+from touchfs.posix.paths import climbs, shown
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.remote.clients import converted_errors, resolve
+from touchfs.source.remote.clients import resolve
 from touchfs.source.remote.file import UrlFile
-from touchfs.source.remote.ranges import look_status
+from touchfs.source.remote.ranges import list_directory, look_status
 from touchfs.source.remote.requests import protocols_of
 from touchfs.source.remote.versions import status_of
 from touchfs.source.store import Status, Store, StoredEntry
@@ -44,8 +44,7 @@ class RemoteStore:
     def list(self, directory: str) -> Sequence[StoredEntry]:
         """See `Store.list`. A name that would lead elsewhere is left out."""
         place = resolve(directory)
-        with converted_errors(directory):
-            listed: list[dict[str, Any]] = place.client.ls(place.path, detail=True)
+        listed = list_directory(directory)
         own = place.path.rstrip("/")
         names = {each["name"].rstrip("/"): each for each in listed}
         if list(names) == [own] and names[own]["type"] == "file":
@@ -56,7 +55,7 @@ class RemoteStore:
         return [
             _RemoteEntry(name, each["type"], status_of(each) if has_status else None)
             for name, each in within.items()
-            if not _ELSEWHERE.search(name)
+            if not (_ELSEWHERE.search(name) or climbs(name))
         ]
 
     def stat(self, path: str) -> Status:
@@ -70,7 +69,7 @@ class RemoteStore:
     def open_beneath(self, root: str, path: str, fingerprint: Fingerprint | None = None) -> UrlFile:
         """See `Store.open_beneath`. Stores have no links, so the path decides."""
         parts = path.split("/")
-        if path.startswith("/") or "://" in path or any(part in ("", ".", "..") for part in parts):
+        if path.startswith("/") or "://" in path or climbs(path) or not all(parts) or "." in parts:
             raise SourceError("the path leads out of its directory", path=shown(os.path.join(root, path)))
         return UrlFile(os.path.join(root, path), fingerprint)
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 # Bytes that may wait. Above that, the caller does the work itself.
-WAITING_BYTES = 1 << 25
+WAITING_BYTES = 1 << 26
 # The answer goes out first: both need the interpreter's lock.
 _PAUSE_SECONDS = 0.002
 _FINISH_SECONDS = 5.0
@@ -33,15 +33,24 @@ class Behind:
 
     def do(self, size: int, work: Callable[[], None]) -> None:
         """Do `work` soon, which takes `size` bytes of memory until then; at once if too much is waiting."""
+        if not self.offer(size, work):
+            work()
+
+    def offer(self, size: int, work: Callable[[], None]) -> bool:
+        """Do `work` soon, as `do`. Returns False if too much is waiting: then it will not be done."""
         size = max(size, 1)
         with self._changed:
-            is_later = self._size + size <= WAITING_BYTES and self._has_thread()
+            is_later = (not self._size or self._size + size <= WAITING_BYTES) and self._has_thread()
             if is_later:
                 self._size += size
                 self._works.append((size, work))
                 self._changed.notify_all()
-        if not is_later:
-            work()
+        return is_later
+
+    @property
+    def is_behind(self) -> bool:
+        """True if so much is waiting that nothing should be begun that is not needed now."""
+        return self._size > WAITING_BYTES * 3 // 4
 
     def wait(self) -> None:
         """Wait until all is done."""
@@ -62,9 +71,11 @@ class Behind:
     def _run(self) -> None:
         while True:
             with self._changed:
+                is_idle = not self._works
                 self._changed.wait_for(lambda: bool(self._works))
                 size, work = self._works.popleft()
-            time.sleep(_PAUSE_SECONDS)
+            if is_idle:
+                time.sleep(_PAUSE_SECONDS)
             try:
                 work()
             finally:

@@ -1,11 +1,14 @@
-"""A file of the scratch store as a source."""
+"""Files and values of the scratch store as sources."""
 
 from __future__ import annotations
 
+import math
 import os
 
+from touchfs.errors import SourceError
+from touchfs.extent import Buffer
 from touchfs.source.local import LocalFile
-from touchfs.source.scratch.store import ScratchFile
+from touchfs.source.scratch.store import VALUE_START, ScratchFile, open_value
 
 
 class ScratchSource(LocalFile):
@@ -22,3 +25,46 @@ class ScratchSource(LocalFile):
 
     def _stat(self) -> os.stat_result:
         return os.fstat(self._file.fileno())
+
+
+class ScratchValue(LocalFile):
+    """A value of the scratch store, by its path, or by the descriptor that it was written to. It is verified whenever
+    it is opened by its path, then read in parts: it never changes. It can be read even if somebody removes it. Each
+    method raises SourceError if it is not there or damaged.
+    """
+
+    __slots__ = ("_written",)
+
+    def __init__(self, path: str, written: int | None = None) -> None:
+        super().__init__(path)
+        self._written = written
+
+    @property
+    def exists(self) -> bool:
+        """True if it is open, and still in the store."""
+        descriptor = self._descriptor
+        return descriptor is not None and os.fstat(descriptor.number).st_nlink > 0
+
+    def open(self) -> None:
+        """See `StoredFile.open`."""
+        super().open()
+        self._verify_at = math.inf
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `StoredFile.read`."""
+        if self._descriptor is None:  # the pool of descriptors has closed it
+            self.open()
+        return super().read(VALUE_START + offset, length)
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Source.read_nowait`."""
+        return super().read_nowait(VALUE_START + offset, length)
+
+    def _open(self) -> int:
+        if (written := self._written) is not None:
+            self._written = None
+            return written
+        opened = open_value(self.path)
+        if opened is None:
+            raise SourceError("is not in the scratch store any more, or damaged", path=self.path)
+        return opened[0]

@@ -45,6 +45,7 @@ AHEAD_SIZE = 1 << 20
 _FILE, _VALUE = ".scratch", ".value"
 # Header of a value: magic, crc32 of its bytes, their number.
 _HEADER = struct.Struct("<4sIQ")
+VALUE_START = _HEADER.size
 _MAGIC = b"tfsv"
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)B?", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -108,6 +109,10 @@ class Scratch:
         """Return the path of the complete file of this name."""
         return self._space.path(name + _FILE)
 
+    def value_path(self, name: str) -> str:
+        """Return the path of the value of this name."""
+        return self._space.path(name + _VALUE)
+
     def find(self, name: str) -> ScratchFile | None:
         """Return the locked file of this name, or None if it does not exist or is not trusted. Raises SourceError."""
         with converted_errors(self.directory):
@@ -140,12 +145,12 @@ class Scratch:
         Raises SourceError.
         """
         with converted_errors(self.directory):
-            descriptor = _open(self._space.path(name + _VALUE))
-            if descriptor is None:
+            opened = open_value(self.value_path(name))
+            if opened is None:
                 return None
-            with open(descriptor, "rb", 0) as file:
-                header, value = file.read(_HEADER.size), file.readall()
-        return value if header == _header(value) else None
+            descriptor, value = opened
+            os.close(descriptor)
+        return value
 
     def keep(self, name: str, value: Buffer) -> None:
         """Keep a small value, of kilobytes to megabytes, that can be made again, unless it is kept already.
@@ -153,9 +158,17 @@ class Scratch:
         It appears complete or not at all. A power failure may damage it, and then it counts as missing. Raises
         SourceError if there is no room.
         """
+        if (descriptor := self.keep_open(name, value)) is not None:
+            os.close(descriptor)
+
+    def keep_open(self, name: str, value: Buffer) -> int | None:
+        """As `keep`. Returns a descriptor of the value, or None if it was kept already."""
         with converted_errors(self.directory), self._space.unfinished_file(name + _VALUE) as descriptor:
-            if self.kept(name) is None:
-                self._write_value(descriptor, name, value)
+            if self.kept(name) is not None:
+                return None
+            self._write_value(descriptor, name, value)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # both descriptors share the lock, and a value may be evicted
+            return os.dup(descriptor)
 
     def kept_or_made(self, name: str, make: Callable[[], Buffer]) -> Buffer:
         """Return the value of this name. If it is missing, make it and keep it.
@@ -230,6 +243,25 @@ class Scratch:
         except FileNotFoundError:
             return []
         return [self._space.path(name) for name in sorted(names)]
+
+
+def open_value(path: str) -> tuple[int, bytes] | None:
+    """Open a value, and read all of it, which begins at `VALUE_START`; None if it does not exist, is damaged or is not
+    trusted. Raises OSError.
+    """
+    descriptor = _open(path)
+    if descriptor is None:
+        return None
+    try:
+        with open(descriptor, "rb", 0, closefd=False) as file:
+            header, value = file.read(VALUE_START), file.readall()
+        if header == _header(value):
+            return descriptor, value
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
 
 
 def _open(path: str) -> int | None:

@@ -1,0 +1,68 @@
+"""A store that stops answering: nobody waits for it longer than --timeout, and who does not want to wait need not."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from mounts import is_mounted, touchfs, wait_until
+from range_server import range_server
+from tars import write_tar
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    goes_on = threading.Event()
+    with range_server() as server:
+        data = write_tar(tmp_path / "made.tar", {"s.bin": bytes(9_000_000), "t.bin": b"x" * 9_000_000}).read_bytes()
+        server.put("/set/a.tar", data)
+        server.hang = lambda: setattr(server, "fault", lambda: goes_on.wait(60) and None)
+        yield server
+        goes_on.set()
+
+
+def cat(path):
+    return subprocess.Popen(["cat", path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("answer", ["nothing", "503"])
+def test_a_read_takes_the_time_out_once(mount, server, answer):
+    """The kernel asks several times for pages that cannot be read: those who ask again are answered at once."""
+    mounted = mount(f"{server.url}/set/", "--timeout", 3, "--revalidate", 1000)
+    path = mounted.path / "shards" / "a" / "t.bin"
+    path.stat()
+    server.hang() if answer == "nothing" else setattr(server, "fault", lambda: answer)
+    begun = time.monotonic()
+    reader = cat(path)
+    _, message = reader.communicate()
+    assert "timed out" in message
+    assert time.monotonic() - begun < 5
+
+
+def test_a_reader_that_is_killed_ends_in_time(mount, server):
+    mounted = mount(f"{server.url}/set/", "--timeout", 3, "--revalidate", 1000)
+    path = mounted.path / "shards" / "a" / "t.bin"
+    path.stat()
+    server.hang()
+    reader = cat(path)
+    wait_until(lambda: server.ranges and server.ranges[-1][1] > 9_000_000)
+    reader.kill()
+    reader.communicate(timeout=10)
+    assert reader.returncode == -signal.SIGKILL
+
+
+def test_abort_frees_all_readers_at_once(mount, server):
+    """The time-out is that of half an hour."""
+    mounted = mount(f"{server.url}/set/", "--timeout", 1800, "--revalidate", 1000)
+    directory = mounted.path / "shards" / "a"
+    assert sorted(os.listdir(directory)) == ["s.bin", "t.bin"]
+    server.hang()
+    readers = [cat(directory / name) for name in ("s.bin", "t.bin", "s.bin")]
+    wait_until(lambda: len(server.ranges) > 1)
+    assert touchfs("umount", "--abort", mounted.path).returncode == 0
+    for reader in readers:
+        assert reader.communicate(timeout=20)[1]
+    wait_until(lambda: not is_mounted(mounted.path))

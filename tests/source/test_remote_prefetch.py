@@ -1,0 +1,53 @@
+"""`touchfs prefetch` has all bytes of shards on this machine, and asks for none twice."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from range_server import range_server
+from tars import write_tar
+
+from touchfs.source.data import DATA
+
+TOUCHFS = Path(sys.executable).with_name("touchfs")
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with range_server() as server:
+        data = write_tar(tmp_path / "made.tar", {"s.bin": random.Random(1).randbytes(9_000_000)}).read_bytes()
+        server.put("/set/a.tar", data)
+        yield server
+
+
+def prefetch(*arguments):
+    return subprocess.run([TOUCHFS, "prefetch", *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_whole_shards_are_fetched_once(server):
+    url = f"{server.url}/set/"
+    size = len(server.files["/set/a.tar"][0])
+    done = prefetch("--rate", "100M", url)
+    assert (done.returncode, done.stdout) == (0, f"{url}: 1 shard, {size:,} bytes are on this machine\n"), done.stderr
+    asked = len(server.ranges)
+    assert sum(stop - start for _, start, stop in server.ranges) < 1.2 * size
+    assert prefetch(url).returncode == 0
+    assert len(server.ranges) == asked, "the next one goes on where this one ended"
+    server.fault = lambda: "404"
+    assert DATA.open(f"{url}a.tar").read(0, size) == server.files["/set/a.tar"][0]
+
+
+def test_what_does_not_stay_is_an_error(server):
+    done = prefetch("--scratch-size", "4M", f"{server.url}/set/")
+    assert done.returncode == 1
+    assert "--scratch-size" in done.stderr
+    assert prefetch("--rate", "0", f"{server.url}/set/").returncode == 2
+
+
+def test_files_of_this_machine_are_here(server, tmp_path):
+    done = prefetch(tmp_path / "made.tar")
+    assert (done.returncode, "are on this machine" in done.stdout) == (0, True)

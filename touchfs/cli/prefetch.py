@@ -1,0 +1,43 @@
+"""touchfs prefetch"""
+
+from __future__ import annotations
+
+import click
+
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.progress import progress_bar
+from touchfs.cli.terminal import say
+from touchfs.dataset import counted
+from touchfs.errors import UsageError
+from touchfs.source.prefetch import prefetch
+from touchfs.source.scratch.store import parse_size
+
+
+@click.command("prefetch")
+@click.argument("paths", metavar="DATASET…", nargs=-1, required=True, type=PATH)
+@click.option("--rate", metavar="SIZE", help="Fetch at most this much a second, for example 50M.")
+@dataset_options
+def command(paths: tuple[str, ...], rate: str | None, read_options: ReadOptions) -> None:
+    """Fetch datasets of other stores to this machine.
+
+    Reading what is here needs no network.
+
+    What is fetched is in --scratch-dir, up to --scratch-size. If you stop it, the next call goes on where this one was.
+
+    \b
+    Example:
+      touchfs prefetch --rate 100M s3://bucket/speech
+    """
+    limit = None if rate is None else parse_size(rate)
+    if limit == 0:
+        raise UsageError("--rate must be more than 0")
+    for path in paths:
+        dataset, done = open_indexed(path, read_options), 0
+        total = sum(fingerprint.size for shard in dataset.shards for fingerprint in shard.files.values())
+        with progress_bar(f"fetching {path}") as progress:
+            for shard in dataset.shards:
+                for name in shard.files:
+                    for count in prefetch(shard.source(name), limit):
+                        done += count
+                        progress(done, total)
+        say(f"{path}: {counted(len(dataset.shards), 'shard')}, {done:,} bytes are on this machine")

@@ -1,0 +1,129 @@
+"""Pieces that are being fetched. Whoever wants one that is on its way waits for it, so each is asked for once.
+
+Pieces side by side are one request, up to `REQUEST_MAX` bytes, and all requests of a read are sent at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from itertools import takewhile
+from typing import NamedTuple
+
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.remote.calls import begin, deadline_from_now
+from touchfs.source.remote.kept import KEPT, FilePiece
+from touchfs.source.remote.ranges import read_range
+from touchfs.source.remote.slots import SLOTS
+
+# With 20 ms of latency and 50 MB/s, a request of 4 MiB uses four fifths of its connection; two such wait 0.1 s.
+REQUEST_MAX = 4 << 20
+# A disk that is slower than the store makes those wait who fetch, by these steps.
+_DISK_SECONDS = 0.005
+
+
+# Pieces that one request fetches.
+_Flight = list[tuple[FilePiece, Future[bytes]]]
+
+
+class Version(NamedTuple):
+    """A version of a file of another store. `is_kept` says whether its pieces may be kept on the disk."""
+
+    url: str
+    fingerprint: Fingerprint
+    is_kept: bool
+
+
+class Flights:
+    """All fetches of this process. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._flying: dict[FilePiece, Future[bytes]] = {}
+
+    def find(self, piece: FilePiece) -> Future[bytes] | None:
+        """A piece that is on its way, if it is."""
+        return self._flying.get(piece)
+
+    def fetch(self, version: Version, pieces: Sequence[FilePiece], deadline: float) -> list[Future[bytes]]:
+        """Fetch pieces of a file, in ascending order. A future raises what `read_range` raises."""
+        futures, new = [], []
+        with self._lock:
+            for piece in pieces:
+                future = self._flying.get(piece)
+                if future is None:
+                    future = Future()
+                    if (data := KEPT.in_memory(piece)) is not None:  # it has landed since the caller looked
+                        future.set_result(data)
+                    else:
+                        self._flying[piece] = future
+                        new.append((piece, future))
+                futures.append(future)
+        for flight in _flights(new):
+            begin(self._fly(version, flight, deadline, has_slot=False))
+        return futures
+
+    def fetch_ahead(self, version: Version, pieces: Sequence[FilePiece]) -> int:
+        """Fetch pieces that nobody waits for yet, in ascending order, as far as there are slots to spare. Returns the
+        number of pieces, from the first on, that are on their way now.
+        """
+        with self._lock:
+            new: _Flight = [(each, Future()) for each in pieces if each not in self._flying]
+            flights = list(takewhile(lambda _: SLOTS.take_spare(), _flights(new)))
+            self._flying |= {piece: future for flight in flights for piece, future in flight}
+            flying = sum(1 for _ in takewhile(self._flying.__contains__, pieces))
+        for flight in flights:
+            begin(self._fly(version, flight, deadline_from_now(), has_slot=True))
+        return flying
+
+    async def _fly(self, version: Version, flight: _Flight, deadline: float, *, has_slot: bool) -> None:
+        start = flight[0][0].start
+        last = flight[-1][0]
+        try:
+            stop = min(last.start + last.size, version.fingerprint.size)
+            data = await read_range(version.url, version.fingerprint, start, stop, deadline, has_slot=has_slot)
+        except BaseException as error:
+            for piece, future in flight:
+                self._land(piece)
+                future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        parts = [(piece, bytes(data[piece.start - start :][: piece.size])) for piece, _ in flight]
+        del data
+        for (piece, part), (_, future) in zip(parts, flight, strict=True):
+            KEPT.remember(piece, part)
+            self._land(piece)
+            future.set_result(part)
+        while version.is_kept and parts:
+            if KEPT.offer(*parts[0]):
+                del parts[0]
+            else:
+                await asyncio.sleep(_DISK_SECONDS)
+
+    def _land(self, piece: FilePiece) -> None:
+        with self._lock:
+            self._flying.pop(piece, None)
+
+
+def _flights(pieces: _Flight) -> list[_Flight]:
+    """Pieces that lie side by side are together."""
+    flights: list[_Flight] = []
+    for piece, future in pieces:
+        first, last = (flights[-1][0][0], flights[-1][-1][0]) if flights else (piece, piece)
+        end = piece.start + piece.size
+        if flights and last.start + last.size == piece.start and end - first.start <= REQUEST_MAX:
+            flights[-1].append((piece, future))
+        else:
+            flights.append([(piece, future)])
+    return flights
+
+
+FLIGHTS = Flights()

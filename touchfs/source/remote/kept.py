@@ -1,0 +1,159 @@
+"""Pieces of files of other stores that are on this machine: in the memory of the process, or in the scratch store.
+
+A piece is a part of one version of a file, so its name is a hash of the URL, the version and its position, and it never
+changes. In the scratch store it is a value, shared by all processes and mounts. It is verified by its checksum when a
+process opens it, unless it has written it itself, and then read in parts. A file that is open stays readable when it
+is evicted; it would take room on the disk for no account, so those that have been evicted are closed when others are
+opened.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from touchfs.errors import SourceError, TouchfsError
+from touchfs.extent import Buffer
+from touchfs.names import hex_digest
+from touchfs.source.scratch.behind import BEHIND
+from touchfs.source.scratch.source import ScratchValue
+from touchfs.source.scratch.store import Scratch
+
+# Bytes in the memory of a process, and open pieces, for all files.
+MEMORY_MAX, OPEN_MAX = 64 << 20, 8192
+
+
+class FilePiece(NamedTuple):
+    """The part `[number * size, (number + 1) * size)` of a version of a file, which `prefix` names."""
+
+    prefix: str
+    size: int
+    number: int
+
+    @property
+    def start(self) -> int:
+        """Its first byte."""
+        return self.number * self.size
+
+    @property
+    def name(self) -> str:
+        """Its name in the scratch store."""
+        return hex_digest(f"{self.prefix}{self.size}\0{self.number}".encode(errors="surrogateescape"))
+
+
+class KeptPieces:
+    """All pieces that this process has in memory or open. Safe for several threads: the lock is for changes, which are
+    more than one step. Memory gives the pieces up in the order in which they came.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._memory: OrderedDict[FilePiece, bytes] = OrderedDict()
+        self._bytes = 0
+        self._open: OrderedDict[FilePiece, ScratchValue] = OrderedDict()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def read_nowait(self, piece: FilePiece, begin: int, end: int) -> Buffer | None:
+        """Bytes of a piece, by their positions in it, if they can be had without waiting."""
+        if (data := self._memory.get(piece)) is not None:
+            return data[begin:end]
+        value = self._open.get(piece)
+        try:
+            return None if value is None else value.read_nowait(begin, end - begin)
+        except TouchfsError:
+            return None
+
+    def read_open(self, piece: FilePiece, begin: int, end: int) -> Buffer | None:
+        """Bytes of a piece, by their positions in it, if it is in memory or open."""
+        if (data := self._memory.get(piece)) is not None:
+            return data[begin:end]
+        value = self._open.get(piece)
+        return None if value is None else self._read(piece, value, begin, end)
+
+    def read(self, piece: FilePiece, begin: int, end: int) -> Buffer | None:
+        """Bytes of a piece, by their positions in it, or None if it is not kept."""
+        if (data := self.read_open(piece, begin, end)) is not None:
+            return data
+        try:
+            value = self._opened(piece)
+        except TouchfsError:  # damaged, or not to be trusted
+            return None
+        return None if value is None else self._read(piece, value, begin, end)
+
+    def _read(self, piece: FilePiece, value: ScratchValue, begin: int, end: int) -> Buffer | None:
+        try:
+            return value.read(begin, end - begin)
+        except TouchfsError:  # evicted, and not open any more
+            with self._lock:
+                self._open.pop(piece, None)
+            return None
+
+    def has(self, piece: FilePiece) -> bool:
+        """True if a piece seems to be kept; what is in the store is not verified."""
+        return piece in self._memory or piece in self._open or self.is_on_disk(piece)
+
+    def is_on_disk(self, piece: FilePiece) -> bool:
+        """True if a piece seems to be in the scratch store."""
+        return os.path.lexists(Scratch.configured().value_path(piece.name))
+
+    def in_memory(self, piece: FilePiece) -> bytes | None:
+        """A piece that is in memory."""
+        return self._memory.get(piece)
+
+    def remember(self, piece: FilePiece, data: bytes) -> None:
+        """Have a piece in memory."""
+        with self._lock:
+            self._bytes += len(data) - len(self._memory.pop(piece, b""))
+            self._memory[piece] = data
+            while self._bytes > MEMORY_MAX:
+                self._bytes -= len(self._memory.popitem(last=False)[1])
+
+    def offer(self, piece: FilePiece, data: bytes) -> bool:
+        """Keep a piece soon. Returns False if so much is waiting for the disk already that the caller must wait."""
+        return BEHIND.offer(len(data), partial(self._keep, piece, data))
+
+    def forget(self) -> None:
+        """Have no piece in memory or open any more."""
+        with self._lock:
+            self._memory.clear()
+            self._bytes = 0
+            for value in self._open.values():
+                value.close()
+            self._open.clear()
+
+    def _keep(self, piece: FilePiece, data: bytes) -> None:
+        scratch = Scratch.configured()
+        with suppress(SourceError):  # no room, or no place: then it is not kept
+            if (written := scratch.keep_open(piece.name, data)) is not None:
+                self._add(piece, ScratchValue(scratch.value_path(piece.name), written))
+
+    def _opened(self, piece: FilePiece) -> ScratchValue | None:
+        scratch = Scratch.configured()
+        path = scratch.value_path(piece.name)
+        if not os.path.lexists(path):  # as most are when they are needed first
+            return None
+        return self._add(piece, ScratchValue(path))
+
+    def _add(self, piece: FilePiece, value: ScratchValue) -> ScratchValue:
+        """Open a value and add it."""
+        value.open()
+        with self._lock:
+            oldest = [self._open.popitem(last=False) for _ in range(min(2, len(self._open)))]
+            has_room = len(self._open) + len(oldest) < OPEN_MAX
+            for each, other in oldest:
+                if has_room and other.exists:
+                    self._open[each] = other
+                else:
+                    other.close()
+            self._open[piece] = value
+        return value
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()
+
+
+KEPT = KeptPieces()

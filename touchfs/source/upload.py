@@ -1,0 +1,100 @@
+"""Write complete files to stores, each in one step: a reader sees the old one or the new one.
+
+A store of objects shows an object once all of it has arrived. Where a name is seen before its bytes are there, the file
+is sent under another name and renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, cast
+
+from touchfs.errors import SourceError, TouchfsError, UsageError
+from touchfs.posix.atomic import TEMPORARY_PREFIX, atomic_file, write_error
+from touchfs.posix.paths import is_url, shown
+
+_OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "memory"})
+# A client may have a method for a request that no such server is known to answer.
+_READ_ONLY = frozenset({"http", "https", "hf"})
+
+
+def check_writable(target: str) -> None:
+    """Raise UsageError if nothing can be written to the store of a path."""
+    scheme = target.partition("://")[0].lower()
+    if is_url(target) and (scheme in _READ_ONLY or "::" in target):
+        raise UsageError(f"nothing is written to {scheme}://: take s3, gs, az, sftp or a directory", path=shown(target))
+
+
+@contextmanager
+def new_file(target: str) -> Iterator[BinaryIO]:
+    """Open a new file for writing that appears at a path or URL on success; an exception discards it.
+
+    Raises UsageError, UnwritableError or SourceError.
+    """
+    if not is_url(target):
+        with atomic_file(target) as file:
+            yield file
+        return
+    check_writable(target)
+    with tempfile.NamedTemporaryFile() as copy:
+        yield cast(BinaryIO, copy)
+        copy.flush()
+        _put(copy.name, target)
+
+
+def upload(file: str, target: str) -> None:
+    """Copy a file of ours to a path or URL, whose directories are made if the store has any.
+
+    Raises UsageError or SourceError.
+    """
+    check_writable(target)
+    if is_url(target):
+        _put(file, target)
+        return
+    try:
+        os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
+    except OSError as error:
+        raise write_error(error, f"cannot create the directory: {error.strerror}", os.path.dirname(target)) from error
+    with open(file, "rb") as source, atomic_file(target) as copy:
+        shutil.copyfileobj(source, copy)
+
+
+def remove(target: str) -> None:
+    """Remove a file, if it is there and can be removed."""
+    if is_url(target):
+        with suppress(Exception):  # each client has its own errors
+            client, path = _client(target)
+            client.rm_file(path)
+    else:
+        with suppress(OSError):
+            os.unlink(target)
+
+
+def _put(file: str, target: str) -> None:
+    from touchfs.source.remote.clients import reason_of
+
+    try:
+        client, path = _client(target)
+        if target.partition("://")[0].lower() in _OBJECTS:
+            client.put_file(file, path)
+            return
+        directory = os.path.dirname(path)
+        client.makedirs(directory, exist_ok=True)
+        temporary = os.path.join(directory, TEMPORARY_PREFIX + secrets.token_hex(8))
+        client.put_file(file, temporary)
+        client.mv(temporary, path)
+    except TouchfsError:
+        raise
+    except Exception as error:
+        raise SourceError(f"cannot be written: {reason_of(error)}", path=shown(target)) from error
+
+
+def _client(target: str) -> tuple[Any, str]:
+    from touchfs.source.remote.clients import resolve  # most commands need none
+
+    return resolve(target)
