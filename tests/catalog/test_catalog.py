@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from touchfs.catalog.catalog import VERSION, Catalog, Facts, FileKind, TableBuilder, write_catalog
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.errors import ChangedError, FormatError, SourceError, TouchfsError
-from touchfs.format.arrow import ipc as arrow_ipc
+from touchfs.format.arrow.build import build_file
+from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
+from touchfs.format.arrow.mapped_file import parse_file
 from touchfs.source.fingerprint import Fingerprint
 
 KINDS = [FileKind("audio", "audio.bin", "wav/16000"), FileKind("metainfo", "metainfo.bin", "inline", "a note")]
@@ -25,7 +27,7 @@ PATHS = st.sets(
 )
 
 
-def build(paths: list[bytes]) -> dict[str, arrow_ipc.Column]:
+def build(paths: list[bytes]) -> dict[str, Column]:
     """Of each path another entry, so that it can be told whose it is."""
     table = TableBuilder()
     for i in range(len(paths)):
@@ -201,12 +203,12 @@ def test_a_damaged_catalog_is_an_error_or_reads(tmp_path: Path, seed: int) -> No
 
 def rewritten(data: bytes, **changed: Any) -> bytes:
     """The same tables with other metadata."""
-    file = arrow_ipc.parse_file(data)
+    file = parse_file(data)
     told = json.loads(file.metadata["touchfs"])
     for key, value in changed.items():
         told[key] = value
     batches = [batch.columns for batch in file.batches]
-    return b"".join(arrow_ipc.build_file(file.columns, batches, {"touchfs": json.dumps(told)}))
+    return b"".join(build_file(file.columns, batches, {"touchfs": json.dumps(told)}))
 
 
 @pytest.mark.parametrize(
@@ -236,8 +238,8 @@ def test_other_metadata(tmp_path: Path, changed: dict[str, Any], words: str) -> 
 
 
 def foreign(columns: Mapping[str, str], text: str) -> bytes:
-    made: dict[str, arrow_ipc.Column] = {name: arrow_ipc.BinaryColumn.of([b"x"]) for name in columns}
-    return b"".join(arrow_ipc.build_file(columns, [made], {"touchfs": text}))
+    made: dict[str, Column] = {name: BinaryColumn.of([b"x"]) for name in columns}
+    return b"".join(build_file(columns, [made], {"touchfs": text}))
 
 
 @pytest.mark.parametrize(

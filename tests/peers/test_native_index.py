@@ -25,7 +25,7 @@ from touchfs.format.tar.grouping import Dialect
 from touchfs.format.tar.header import build_header, end_of_archive, padding
 from touchfs.peers.judge import State, judge
 from touchfs.peers.lists import is_list, judge_list
-from touchfs.peers.pack import expand, write_pack
+from touchfs.peers.pack import write_pack
 from touchfs.peers.write import index_path, write_index
 
 LHOTSE, ENERGON, NEMO, WDS_V2 = Dialect.LHOTSE, Dialect.ENERGON, Dialect.NEMO, Dialect.WDS_V2
@@ -470,10 +470,6 @@ class TestLists:
             Path(f"a.{number:02}.jsonl").write_text("{}\n" * number)
         assert write_pack(["a.{00..02}.jsonl"], "x.idxpack") == 3
         assert list(self.states("x.idxpack")) == ["a.00.jsonl", "a.01.jsonl", "a.02.jsonl"]
-        assert list(expand("x_OP_8..11_CL_{0..1}")) == [f"x{a}{b}" for a in range(8, 12) for b in range(2)]
-        assert list(expand("a")) == ["a"]
-        with pytest.raises(UsageError, match="empty"):
-            expand("{3..1}")
 
     @pytest.fixture
     def energon(self, here):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.format.arrow.ipc import BinaryColumn
+from touchfs.format.arrow.mapped_columns import BinaryColumn
 from touchfs.posix.extras import load_pyarrow
 
 if TYPE_CHECKING:

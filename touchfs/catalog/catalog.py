@@ -26,7 +26,9 @@ from touchfs.catalog.key_endings import NO_ENDINGS, Endings, parse_endings
 from touchfs.catalog.row_table import RowTable
 from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, SHOWN, STORED, UNKEYED, Table
 from touchfs.errors import ChangedError, FormatError, NotFoundError, map_os_errors
-from touchfs.format.arrow import ipc as arrow_ipc
+from touchfs.format.arrow.build import build_file
+from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
+from touchfs.format.arrow.mapped_file import parse_file
 from touchfs.names import plain_path
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.fingerprint import Files, build_files, parse_files
@@ -35,6 +37,8 @@ from touchfs.source.mapped import map_file
 VERSION = 6
 ROWS_MAX = 2**32 - 1
 KINDS_MAX = 2**16 - 1
+# Length of the JSON of a catalog: that of the largest number of kinds has 10 MB.
+HEADER_MAX = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,15 @@ class Facts:
     segments: int = 0
     unmeasured: int = 0
     labels: Labels | None = None
+
+
+# The types of facts in a header. A float may be written as an integer by another tool.
+_FACT_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("samples", "size", "index_size", "damaged", "timed", "segments", "unmeasured"), (int,)),
+    **dict.fromkeys(("report", "digest"), (str,)),
+    "seconds": (float, int),
+    "keys_are_paths": (bool,),
+}
 
 
 def encode_key(key: str) -> bytes:
@@ -184,7 +197,7 @@ class TableBuilder:
         shown = plain_path(key.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         return SHOWN if path[: len(path) - suffix] == shown else STORED
 
-    def columns(self, paths: Iterable[tuple[bytes, bytes]]) -> dict[str, arrow_ipc.Column]:
+    def columns(self, paths: Iterable[tuple[bytes, bytes]]) -> dict[str, Column]:
         """Return the columns of the table, once. `paths` has the directory and name of each file, in order of `add`.
 
         Directories are `/`-separated paths relative to the shard. Paths are unique. Raises FormatError for more than
@@ -205,7 +218,7 @@ class TableBuilder:
         spans[0] = spans[0][0], 0  # `Table` gets the number of children of the first directory as `top`
         directories = np.array([(DIRECTORY, NO_SAMPLE, 0, first, count, 0, 0, 0) for first, count in spans], np.int64)
         order = np.frombuffer(nodes, np.uint32)
-        columns: dict[str, arrow_ipc.Column] = {"parent": np.frombuffer(parents, np.uint32)}
+        columns: dict[str, Column] = {"parent": np.frombuffer(parents, np.uint32)}
         columns["order"] = np.argsort(order).astype(np.uint32)
         columns["keyed"] = np.frombuffer(bytes(keyed).ljust(len(nodes), b"\0"), np.uint8)[order]
         for i, column in enumerate(_NUMBER_COLUMNS):
@@ -215,15 +228,15 @@ class TableBuilder:
         # The files of a day of speech take 100 MB, so what is done with is released.
         del files, numbers
         self._numbers = bytearray()
-        columns["name"] = arrow_ipc.BinaryColumn.of(tree.names[node] for node in nodes)
+        columns["name"] = BinaryColumn.of(tree.names[node] for node in nodes)
         del tree
         keys += [b""] * len(spans)
-        columns["key"] = arrow_ipc.BinaryColumn.of(keys[node] for node in nodes)
+        columns["key"] = BinaryColumn.of(keys[node] for node in nodes)
         del keys
         columns["inline"] = self._inline(order)
         return columns
 
-    def _inline(self, order: NDArray[np.uint32]) -> arrow_ipc.BinaryColumn:
+    def _inline(self, order: NDArray[np.uint32]) -> BinaryColumn:
         """The column `inline` of rows in this order of nodes."""
         ends = np.append(np.frombuffer(self._ends, np.uint64), np.full(len(order) - len(self), self._ends[-1]))
         ends = ends.astype(np.int64)
@@ -233,7 +246,7 @@ class TableBuilder:
             nodes = order[start : start + _BLOCK]
             for first, last in zip(ends[nodes].tolist(), ends[1:][nodes].tolist(), strict=True):
                 data += inlines[first:last]
-        return arrow_ipc.BinaryColumn.at(offsets, memoryview(data))
+        return BinaryColumn.at(offsets, memoryview(data))
 
 
 def write_catalog(path: str, tables: Mapping[str, TableColumns], kinds: Sequence[FileKind], facts: Facts) -> None:
@@ -252,7 +265,7 @@ def write_catalog(path: str, tables: Mapping[str, TableColumns], kinds: Sequence
     if facts.labels is None:  # as in catalogs from before there were tables
         del header["labels"]
     with atomic_own_file(path) as file:
-        for piece in arrow_ipc.build_file(schema, stored, {"touchfs": json.dumps(header)}):
+        for piece in build_file(schema, stored, {"touchfs": json.dumps(header)}):
             file.write(piece)
 
 
@@ -291,7 +304,9 @@ class Catalog:
         except NotFoundError:
             raise ChangedError("the catalog was removed: index the dataset again", path=path) from None
         try:
-            parsed = arrow_ipc.parse_file(data)
+            parsed = parse_file(data)
+            if len(parsed.metadata["touchfs"]) > HEADER_MAX:
+                raise ValueError("its header is too long")
             header = json.loads(parsed.metadata["touchfs"])
             if header.pop("version") != VERSION:
                 raise ChangedError("the catalog is of another version of touchfs: index the dataset again", path=path)
@@ -307,6 +322,8 @@ class Catalog:
             files = parse_files(header.pop("files"))
             endings = parse_endings(header.pop("endings"))
             labels = _parse_labels(header.pop("labels")) if "labels" in header else None
+            if not all(type(header[name]) in types for name, types in _FACT_TYPES.items()):
+                raise TypeError("a fact is of another type")
             self.facts = Facts(files=files, **header, endings=endings, labels=labels)
             paths = self.facts.keys_are_paths
             names = [kind.name for kind in self.kinds]

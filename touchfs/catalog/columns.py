@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from touchfs.catalog.derived import DERIVED, DerivedNumbers, Implied, KindOrder, Parents, Suffixes
 from touchfs.errors import FormatError
-from touchfs.format.arrow import ipc as arrow_ipc
+from touchfs.format.arrow.mapped_columns import BinaryColumn, Column, Integers
+from touchfs.format.arrow.mapped_file import Batch
 
 # `touchfs.catalog.table` describes these columns.
 NUMBERS = ("parent", "kind", "ordinal", "part", "offset", "length", "size", "frames", "suffix", "keyed", "order")
@@ -27,7 +28,7 @@ TEXTS = ("name", "key", "inline")
 _NATURAL = frozenset({"parent", "kind", "ordinal", "part", "suffix", "keyed", "order"})
 _OF_FILES = frozenset({"part", "size", "frames", "suffix", "keyed"})
 
-TableColumns: TypeAlias = Mapping[str, arrow_ipc.Column | Implied]
+TableColumns: TypeAlias = Mapping[str, Column | Implied]
 Numbers: TypeAlias = Sequence[int]  # a memoryview, a range or `DerivedNumbers`
 # By omitted column, its constant value or the name of its rule; "" for texts that are all empty.
 Omitted: TypeAlias = dict[str, int | str]
@@ -65,7 +66,7 @@ _RULES: Mapping[str, tuple[str, Callable[[TableColumns], bool], Callable[[int, M
 }
 
 
-def omit(tables: Sequence[TableColumns]) -> tuple[dict[str, str], list[dict[str, arrow_ipc.Column]], Omitted]:
+def omit(tables: Sequence[TableColumns]) -> tuple[dict[str, str], list[dict[str, Column]], Omitted]:
     """Return the types of the columns to store, the tables with these columns only, and the omitted columns."""
     omitted: Omitted = {}
     schema: dict[str, str] = {}
@@ -92,7 +93,7 @@ def omit(tables: Sequence[TableColumns]) -> tuple[dict[str, str], list[dict[str,
     return schema, [{name: _narrowed(table, name, schema[name]) for name in schema} for table in tables], omitted
 
 
-def _narrowed(table: TableColumns, name: str, kind: str) -> arrow_ipc.Column:
+def _narrowed(table: TableColumns, name: str, kind: str) -> Column:
     if kind == "binary":
         return _text(table, name)
     column = _numbers(table, name)
@@ -100,8 +101,8 @@ def _narrowed(table: TableColumns, name: str, kind: str) -> arrow_ipc.Column:
 
 
 def restore(
-    batch: arrow_ipc.Batch, omitted: Omitted, kind_names: Sequence[str] = ()
-) -> tuple[dict[str, Numbers], dict[str, arrow_ipc.BinaryColumn]]:
+    batch: Batch, omitted: Omitted, kind_names: Sequence[str] = ()
+) -> tuple[dict[str, Numbers], dict[str, BinaryColumn]]:
     """Return all columns of a table: numbers and texts. Raises FormatError if one is missing or invalid.
 
     Texts that are derived are empty: `touchfs.catalog.row_table` has them.
@@ -128,7 +129,7 @@ def restore(
         numbers["parent"] = Parents(numbers["ordinal"])
     if "order" in derived:
         numbers["order"] = KindOrder(numbers["ordinal"], numbers["kind"])
-    empty = arrow_ipc.BinaryColumn(_repeated(0, batch.rows + 1), memoryview(b""))
+    empty = BinaryColumn(_repeated(0, batch.rows + 1), memoryview(b""))
     return numbers, {
         name: empty if omitted.get(name) == "" or name in derived else _text(batch.columns, name) for name in TEXTS
     }
@@ -152,16 +153,16 @@ def as_array(column: Numbers) -> NDArray[np.integer[Any]]:
     return np.arange(column.start, column.stop) if isinstance(column, range) else np.asarray(column)
 
 
-def _numbers(columns: TableColumns, name: str) -> arrow_ipc.Integers:
+def _numbers(columns: TableColumns, name: str) -> Integers:
     column = columns.get(name)
-    if column is None or isinstance(column, arrow_ipc.BinaryColumn | Implied):
+    if column is None or isinstance(column, BinaryColumn | Implied):
         raise FormatError(f"column {name!r} of the catalog is missing or has another type")
     return column
 
 
-def _text(columns: TableColumns, name: str) -> arrow_ipc.BinaryColumn:
+def _text(columns: TableColumns, name: str) -> BinaryColumn:
     column = columns.get(name)
-    if not isinstance(column, arrow_ipc.BinaryColumn):
+    if not isinstance(column, BinaryColumn):
         raise FormatError(f"column {name!r} of the catalog is missing or has another type")
     return column
 

@@ -35,7 +35,7 @@ from touchfs.catalog.row_keys import RowKeys
 from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, STORED, UNKEYED
 from touchfs.errors import FormatError
 from touchfs.form.tables.row import ORDINAL_SIZE, pack_ordinals
-from touchfs.format.arrow.ipc import BinaryColumn
+from touchfs.format.arrow.mapped_columns import BinaryColumn
 from touchfs.names import NAME_MAX, shown_extension
 
 if TYPE_CHECKING:

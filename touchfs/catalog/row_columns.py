@@ -18,8 +18,7 @@ from touchfs.catalog.derived import DERIVED, NO_SAMPLE, Implied
 from touchfs.catalog.table import UNKEYED
 from touchfs.errors import FormatError
 from touchfs.form.tables.row import pack_ordinal
-from touchfs.format.arrow import ipc as arrow_ipc
-from touchfs.format.arrow.ipc import Column
+from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
 
 # Names have 8 digits, and so their order is that of the ordinals.
 ORDINALS_MAX = 10**8
@@ -105,8 +104,8 @@ def row_columns(
         "suffix": Implied(DERIVED["suffix"]),
         "keyed": _constant(UNKEYED, every),
         "order": Implied(DERIVED["order"]),
-        "key": arrow_ipc.BinaryColumn(_constant(0, every + 1), memoryview(b"")),
-        "inline": Implied(DERIVED["inline"]) if details is None else arrow_ipc.BinaryColumn.of(details),
+        "key": BinaryColumn(_constant(0, every + 1), memoryview(b"")),
+        "inline": Implied(DERIVED["inline"]) if details is None else BinaryColumn.of(details),
     }
 
 
@@ -126,8 +125,8 @@ def few_files(kinds: Sequence[int], other: TableColumns) -> TableColumns:
         "ordinal": _constant(NO_SAMPLE, count),
         "offset": offset,
         "parent": _constant(0, count),
-        "key": arrow_ipc.BinaryColumn(_constant(0, count + 1), memoryview(b"")),
-        "inline": arrow_ipc.BinaryColumn.of([b""] * count),
+        "key": BinaryColumn(_constant(0, count + 1), memoryview(b"")),
+        "inline": BinaryColumn.of([b""] * count),
     }
     implied = {name: Implied(DERIVED[name]) for name in stored if isinstance(other[name], Implied)}
     return {**columns, **stored, **implied}

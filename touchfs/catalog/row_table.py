@@ -11,7 +11,7 @@ from touchfs.catalog.columns import Omitted, take
 from touchfs.catalog.derived import DERIVED, NO_SAMPLE
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.form.tables.row import pack_ordinal
-from touchfs.format.arrow import ipc as arrow_ipc
+from touchfs.format.arrow.mapped_file import Batch
 
 
 class RowTable(Table):
@@ -21,7 +21,7 @@ class RowTable(Table):
 
     def __init__(
         self,
-        batch: arrow_ipc.Batch,
+        batch: Batch,
         top: int,
         omitted: Omitted,
         keys_are_paths: bool,

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from touchfs.catalog.columns import Omitted, as_array, restore, take
 from touchfs.catalog.derived import NO_SAMPLE
 from touchfs.errors import FormatError
-from touchfs.format.arrow import ipc as arrow_ipc
+from touchfs.format.arrow.mapped_file import Batch
 from touchfs.names import plain_path
 
 __all__ = ["DIRECTORY", "IN_PATH", "NO_SAMPLE", "SHOWN", "STORED", "UNKEYED", "Table"]
@@ -80,7 +80,7 @@ class Table:
 
     def __init__(
         self,
-        batch: arrow_ipc.Batch,
+        batch: Batch,
         top: int,
         omitted: Omitted,
         keys_are_paths: bool,

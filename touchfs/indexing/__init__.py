@@ -21,14 +21,14 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
 from touchfs import jobs
-from touchfs.catalog.catalog import VERSION, Catalog, Facts
+from touchfs.catalog.catalog import VERSION
 from touchfs.catalog.key_builder import KeyedShard, build_keys
 from touchfs.catalog.keys import Keys, join_identities
 from touchfs.dataset import Dataset, Shard, counted
@@ -41,9 +41,9 @@ from touchfs.errors import (
     UnwritableError,
     UsageError,
 )
-from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.in_memory import index_in_memory
+from touchfs.indexing.index_task import IndexTask, index_shard, shard_of
 from touchfs.indexing.interleaved import open_interleaved
 from touchfs.indexing.moved import take_over
 from touchfs.indexing.place import check_place, index_place, make_place
@@ -56,9 +56,10 @@ from touchfs.indexing.preparing import (
     is_waiting,
     prepare_shards,
 )
+from touchfs.indexing.published.fetch import Fetched, fetch_index
 from touchfs.indexing.silent import shards_of_silent, silent_notice, silent_paths
 from touchfs.names import assign, hex_digest
-from touchfs.posix.paths import absolute, check_url
+from touchfs.posix.paths import absolute, check_url, shown
 from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
 from touchfs.shard.find import candidates, find_shards
@@ -169,7 +170,7 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     for path in unseen - shards.keys():
         make_place(place)
         notice = silent_notice(path, index_path(path, ""))
-        shards[path] = _shard(path, notice.path, notice.facts)
+        shards[path] = shard_of(path, notice.path, notice.facts)
     decompressed = find_prepared({path: files or {} for path, files in seen.items()})
     # A shard whose decompression failed, or that is empty, is known from its catalog alone.
     missing = {
@@ -183,7 +184,7 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
         missing, options.decompress, lambda path: index_path(path, ""), executor, preparing
     ):
         if isinstance(outcome, Notice):
-            shards[path] = _shard(path, outcome.path, outcome.facts)
+            shards[path] = shard_of(path, outcome.path, outcome.facts)
         else:
             decompressed[path] = outcome
     if not force and not in_place:  # an index in place moves with its data
@@ -193,23 +194,30 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
         )
         moved_from = next(iter(moved.values()), moved_from)
     tasks = [
-        _Task(path, index_path(path, CATALOG_SUFFIX), options, force, full, seen[path])
+        IndexTask(path, index_path(path, CATALOG_SUFFIX), options, force, full, seen[path])
         for path in dict.fromkeys(paths)
         if path not in shards
     ]
+    fetched = Fetched()
+    if not force and not in_place:
+        wanted = {task.path: task.files for task in tasks if task.files}
+        fetched = fetch_index(source, options, wanted, look, index_path)
     if tasks:
         sized = [(task, sum(file.size for file in (task.files or {}).values())) for task in tasks]
         # A shard with most of the bytes would keep one process busy when all others are done.
         most = sum(size for _, size in sized) / 2
         big = [(task, size) for task, size in sized if size > max(most, _BIG)]
         rest = [(task, size) for task, size in sized if size <= max(most, _BIG)]
-        for shard, problem in chain(
-            jobs.run_sized(_index, rest, executor, progress=progress),
-            jobs.run_sized(partial(_index, executor=executor), big, progress=progress),
+        for shard, problem, is_new in chain(
+            jobs.run_sized(index_shard, rest, executor, progress=progress),
+            jobs.run_sized(partial(index_shard, executor=executor), big, progress=progress),
         ):
             shards[shard.path] = shard
             distrusted += [problem] if problem else []
-            indexed_now(shard.path)
+            if is_new:
+                indexed_now(shard.path)
+                if shard.path in fetched.catalogs:
+                    log.warning("%s: its published catalog is damaged: indexed again", shown(shard.path))
     names = map(os.fsdecode, unique_names(paths, {path: shard.files for path, shard in shards.items()}))
     named = [_named(shards[path], name) for path, name in zip(paths, names, strict=True)]
     permanent = {shard.path: shard for shard in named if not is_notice(shard)}
@@ -223,7 +231,13 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     dataset = Dataset(source, named, keys, options.limits, moved_from, unseen)
     hold(dataset, decompressed.values())
     dataset.interleaved = open_interleaved(
-        dataset, index_path, options, force=force, executor=executor, progress=finding_items
+        dataset,
+        index_path,
+        options,
+        force=force,
+        executor=executor,
+        progress=finding_items,
+        without=fetched.without_items,
     )
     return dataset
 
@@ -268,63 +282,6 @@ def unique_names(paths: Sequence[str], files: Mapping[str, Files] = MappingProxy
     """
     stems = [shard_name(path, files.get(path, {})) for path in paths]
     return [name for _, (name,) in assign(stems, [[None] for _ in stems])]
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    path: str
-    catalog: str
-    options: Options
-    force: bool
-    full: bool
-    files: Files | None
-
-
-def _index(task: _Task, executor: Executor | None = None) -> tuple[Shard, str]:
-    """Index one shard, parts of it in the executor's processes.
-
-    Returns it, and the reason why an existing catalog is not trusted, or "".
-    """
-    facts, problem = None, ""
-    try:
-        facts = None if task.force else _known_facts(task)
-    except UntrustedError as error:
-        problem = str(error)
-    if facts is None:
-        make_place(os.path.dirname(task.catalog))
-        facts = make_catalog(task.path, task.catalog, task.options, full=task.full, executor=executor)
-    return _shard(task.path, task.catalog, facts), problem
-
-
-def _shard(path: str, catalog: str, facts: Facts) -> Shard:
-    return Shard(
-        name="",
-        path=path,
-        files=dict(facts.files),
-        catalog=catalog,
-        samples=facts.samples,
-        seconds=facts.seconds,
-        size=facts.size,
-        index_size=facts.index_size,
-        catalog_size=os.path.getsize(catalog),
-        damaged=facts.damaged,
-        report=facts.report,
-        timed=facts.timed,
-        endings=facts.endings,
-        segments=facts.segments,
-        unmeasured=facts.unmeasured,
-    )
-
-
-def _known_facts(task: _Task) -> Facts | None:
-    """The facts of the existing catalog, if it matches the shard as it was seen."""
-    try:
-        facts = Catalog(task.catalog, task.path).facts
-    except UntrustedError:
-        raise
-    except TouchfsError:
-        return None
-    return facts if facts.files == task.files and not (task.full and facts.unmeasured) else None
 
 
 def _is_current(shard: Shard, files: Files | None, options: Options) -> bool:

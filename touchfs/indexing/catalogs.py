@@ -31,20 +31,23 @@ def make_catalog(
     shard_path: str,
     catalog_path: str,
     options: Options = DEFAULT,
+    files: Files | None = None,
     *,
     full: bool = False,
     executor: Executor | None = None,
 ) -> Facts:
     """Index one shard; with `full`, also the lengths of recordings that no header has.
 
+    `files` are its fingerprints, which are looked up by default. Whoever reads a file verifies its fingerprint.
     The processes of an `executor` visit parts of the shard if it is of a kind that can be divided. A damaged shard
     raises no error: its catalog reports the damage. Raises LostWorkerError if one of the processes dies.
     """
     from touchfs.indexing.visiting import visit  # with what reads samples, which a dataset that has its index needs not
 
-    files: Files = {}
+    known, files = files, files or {}
     try:
-        files = fingerprints_with_lists(shard_path, Look())
+        if known is None:
+            files = fingerprints_with_lists(shard_path, Look())
         with progress.stage(_OPENING):
             opened = open_shard(shard_path, options, files)
         with closing(opened) as shard:
@@ -53,8 +56,9 @@ def make_catalog(
                 made, remarks = visit(shard, shard_path, files, options, full=full, executor=executor)
             report = made.report(shard_path, shard.problems, [*shard.remarks, *remarks])
         digest = ""
-        with suppress(TouchfsError):  # a file that no sample needs may be unreadable
-            digest = digest_ends(file_paths(shard_path, files))
+        if any(file.etag is None for file in files.values()):  # an etag tells more than the ends of a file
+            with suppress(TouchfsError):  # a file that no sample needs may be unreadable
+                digest = digest_ends(file_paths(shard_path, files))
         with progress.stage(_NAMES, of=made.samples):
             tables = made.columns(report)
     except LostWorkerError:  # says nothing about the shard

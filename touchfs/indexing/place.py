@@ -8,10 +8,9 @@ import platformdirs
 
 from touchfs.errors import UsageError
 from touchfs.posix.atomic import write_error
-from touchfs.posix.paths import absolute, is_url
+from touchfs.posix.paths import absolute, is_url, shown
 from touchfs.posix.trust import INDEX_DIRECTORY, check_trusted_directory, make_directory, make_private
-from touchfs.source.data import find_type
-from touchfs.source.store import FileType
+from touchfs.shard.lists.members import directory_of
 
 
 def index_directory() -> str:
@@ -25,8 +24,12 @@ def index_place(source: str, *, in_place: bool = False) -> str:
         return index_directory()
     source = absolute(source)
     if is_url(source):
-        raise UsageError("--in-place is for data of this machine: no index is written to another store", path=source)
-    return os.path.join(source if find_type(source) is FileType.DIRECTORY else os.path.dirname(source), INDEX_DIRECTORY)
+        raise UsageError(
+            "--in-place is for data of this machine: an index that `touchfs index --in-place` has written beside a URL "
+            "is found without it",
+            path=shown(source),
+        )
+    return os.path.join(directory_of(source), INDEX_DIRECTORY)
 
 
 def check_place(place: str, source: str) -> None:

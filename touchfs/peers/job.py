@@ -69,7 +69,7 @@ def size_of(task: Task) -> int:
 
 def write(task: Task, *, force: bool) -> TaskResult:
     """Write an index. A right one is left as it is; a wrong one is an error, or with `force` replaced."""
-    if not force and os.path.lexists(task.index):
+    if not force and (os.path.lexists(task.index) or find_type(task.index) is not None):
         identify(task.data)
         verdict = judge(task.index, task.data)
         if not _is_right(verdict, task):
@@ -131,15 +131,13 @@ def find_shar(directory: str) -> list[tuple[str, Dialect | None]]:
 def find_indexes(source: str) -> Iterator[Task]:
     """Tasks for all indexes at a path: in a directory, the index itself, or the index of a file."""
     if find_type(source) is FileType.DIRECTORY:
-        for directory, directories, names in os.walk(source):
-            directories.sort()
-            for name in sorted(names):
-                path = os.path.join(directory, name)
-                if name == SQLITE_NAME or name.endswith((".idxpack", ".json")):
-                    if find_type(path) is FileType.FILE and is_list(path):
-                        yield Task(path, path)
-                elif (data := _data_of(path)) is not None:
-                    yield Task(data, path)
+        for path in _files_below(source):
+            name = os.path.basename(path)
+            if name == SQLITE_NAME or name.endswith((".idxpack", ".json")):
+                if find_type(path) is FileType.FILE and is_list(path):
+                    yield Task(path, path)
+            elif (data := _data_of(path)) is not None:
+                yield Task(data, path)
     elif (data := _data_of(source)) is not None:
         yield Task(data, source)
     elif is_list(source):
@@ -148,6 +146,16 @@ def find_indexes(source: str) -> Iterator[Task]:
         beside = [source + suffix for suffix in (INDEX_SUFFIX, WDS_V2_SUFFIX)]
         for index in [index for index in beside if find_type(index) is not None] or beside[:1]:
             yield Task(source, index)
+
+
+def _files_below(directory: str) -> Iterator[str]:
+    """The paths of all files in a directory, then in its subdirectories. No link to a directory is followed."""
+    entries = sorted(DATA.list(directory), key=lambda entry: entry.name)
+    paths = [(os.path.join(directory, entry.name), entry.is_dir()) for entry in entries]
+    yield from (path for path, is_directory in paths if not is_directory)
+    for path, is_directory in paths:
+        if is_directory and not os.path.islink(path):
+            yield from _files_below(path)
 
 
 def _data_of(index: str) -> str | None:

@@ -26,6 +26,7 @@ from touchfs.format.idx import idxpack
 from touchfs.format.tar import members as tar
 from touchfs.format.tar.grouping import Dialect, grouping, webdataset_key
 from touchfs.peers.judge import State, Verdict, counted, judge_offsets
+from touchfs.posix.paths import absolute, climbs, is_url
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType, StoredFile
 
@@ -208,8 +209,12 @@ def _open_listed(path: str, name: str, size: int | None) -> StoredFile | Verdict
     """Open a shard of the list at `path`; a verdict if it is missing or has another size than `size`."""
     if _URL.match(name):
         return Verdict(path, State.UNCHECKED, f"{name}: is not on this machine")
-    beside = os.path.dirname(os.path.abspath(path))
-    places = [name, os.path.join(beside, name), os.path.join(beside, os.path.basename(name))]
+    beside = os.path.dirname(absolute(path))
+    if is_url(path) and (os.path.isabs(name) or climbs(name)):  # it names no file of this machine, nothing above itself
+        return Verdict(path, State.UNCHECKED, f"{name}: is not below the list")
+    places = [os.path.join(beside, name), os.path.join(beside, os.path.basename(name))]
+    if not is_url(path):
+        places.insert(0, name)
     place = next((place for place in places if find_type(place) is FileType.FILE), None)
     if place is None:
         return Verdict(path, State.STALE, f"{name}: is not there")

@@ -25,11 +25,11 @@ from touchfs.format.idx.offsets import OFFSET, Offsets
 from touchfs.format.tar import members as tar
 from touchfs.format.tar.grouping import COMPANION_SUFFIX, INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect, grouping
 from touchfs.format.tar.header import BLOCK
-from touchfs.posix.atomic import atomic_file
 from touchfs.progress import reached
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import FileType, StoredFile
+from touchfs.source.upload import new_file
 
 _READ_SIZE = 2**20
 _BLOCK = 2**13  # offsets written at once
@@ -67,7 +67,7 @@ def write_index(data: str, index: str, dialect: Dialect | None) -> Report:
     remark = _check_first_line(source, size) if dialect is None else _check_end(source, size)
     digest = hashlib.sha256() if dialect is Dialect.WDS_V2 else None
     written = 0
-    with atomic_file(index) as file:
+    with new_file(index) as file:
         last = np.zeros(1, np.int64)
         for block in offset_blocks(source, size, dialect):
             if dialect is None and written and not remark:
@@ -81,7 +81,7 @@ def write_index(data: str, index: str, dialect: Dialect | None) -> Report:
         source.open()  # raises ChangedError if the file changed meanwhile
     if digest is not None:
         files = sum(member.kind is tar.MemberType.FILE for member in tar.members(source.read, size))
-        with atomic_file(index + COMPANION_SUFFIX) as file:
+        with new_file(index + COMPANION_SUFFIX) as file:
             file.write(_companion(data, fingerprint, files, written - 1, digest.hexdigest()))
     return Report(written - 1, remark)
 

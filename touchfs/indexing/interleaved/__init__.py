@@ -8,7 +8,7 @@ was found to be, so that opening a dataset looks into no shard again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from touchfs.dataset import Dataset, Shard
 from touchfs.errors import SourceError, TouchfsError, UntrustedError, UnwritableError
 from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.indexing.dataset_file import DatasetFile, load_dataset_file, save_dataset_file
-from touchfs.indexing.preparing import is_notice
+from touchfs.indexing.preparing import CATALOG_SUFFIX, is_notice
 from touchfs.names import hex_digest
 from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
@@ -40,21 +40,22 @@ def open_interleaved(
     force: bool,
     executor: Executor | None,
     progress: Progress,
+    without: Collection[str] = (),
 ) -> Dataset | None:
     """The shards of a dataset that have interleaved samples, with the catalogs of these; None if there are none.
 
     Makes the catalogs that are missing. `index_path(path, suffix)` is the path of an index file for a shard or the
-    source. `progress` is called with the bytes of shards that are done and their total. Raises UntrustedError,
-    UnwritableError or SourceError if the index cannot be used or written.
+    source. The shards at the paths `without` are known to have no such samples. `progress` is called with the bytes of
+    shards that are done and their total. Raises UntrustedError, UnwritableError or SourceError if the index cannot be
+    used or written.
     """
-    mark = f"{ITEMS}{hex_digest(options.hashed_of_items.encode(errors='surrogateescape'))[:8]}"
     # A list of shards may name one twice.
-    candidates = list({shard.path: shard for shard in dataset.shards if _may_have_items(shard)}.values())
+    candidates = list({shard.path: shard for shard in dataset.shards if may_have_items(shard)}.values())
     if not candidates:
         return None
-    catalogs = {shard.path: index_path(shard.path, f"{mark}.arrow") for shard in candidates}
+    catalogs = {shard.path: index_path(shard.path, items_suffix(options)) for shard in candidates}
     distrusted: list[str] = []
-    path = index_path(dataset.source, f"{mark}.json")
+    path = index_path(dataset.source, items_suffix(options).removesuffix(CATALOG_SUFFIX) + ".json")
     known = DatasetFile(dataset.source) if force else load_dataset_file(path, dataset.source, distrusted)
     found = {
         shard.path: kept
@@ -63,6 +64,11 @@ def open_interleaved(
         and kept.files == shard.files
         and kept.catalog in ("", catalogs[shard.path])
         and _is_usable(kept, shard)
+    }
+    found |= {
+        shard.path: replace(shard, catalog="", catalog_size=0)
+        for shard in candidates
+        if shard.path in without and shard.path not in found
     }
     tasks = [
         (_ItemTask(shard, catalogs[shard.path], options, force), shard.size)
@@ -83,7 +89,13 @@ def open_interleaved(
     return Dataset(dataset.source, shown, _NO_KEYS, dataset.limits, unseen=dataset.unseen) if shown else None
 
 
-def _may_have_items(shard: Shard) -> bool:
+def items_suffix(options: Options) -> str:
+    """The suffix of a shard's catalog of items that is made with these options."""
+    return f"{ITEMS}{hex_digest(options.hashed_of_items.encode(errors='surrogateescape'))[:8]}{CATALOG_SUFFIX}"
+
+
+def may_have_items(shard: Shard) -> bool:
+    """True if a shard is of a kind that can have interleaved samples. Reads nothing."""
     is_known = keys_are_paths(shard.path, shard.files) or shard.path.endswith(PARQUET_SUFFIX)
     return is_known and shard.samples > 0 and not is_notice(shard)
 

@@ -1,0 +1,81 @@
+"""Indexing data of another store reads headers and footers, and not the data between them."""
+
+import io
+import random
+import tarfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from range_server import range_server
+
+from touchfs.indexing import open_dataset
+from touchfs.source.remote.blocks import BLOCK
+from touchfs.source.remote.kept import KEPT
+
+BODY = 5 * BLOCK + 100
+BODIES = 6
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    KEPT.forget()
+    with range_server() as server:
+        yield server
+
+
+def bytes_asked(server):
+    return sum(stop - start for _, start, stop in server.ranges)
+
+
+def test_a_tar_of_large_members_by_its_headers(server):
+    file, data = io.BytesIO(), random.Random(3).randbytes(BODY)
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for number in range(BODIES):
+            member = tarfile.TarInfo(f"long/{'x' * 120}{number}.bin")
+            member.size = BODY
+            tar.addfile(member, io.BytesIO(data))
+    url = server.put("/a.tar", file.getvalue())
+    dataset = open_dataset(url)
+    assert dataset.samples == BODIES
+    # A header may lie over the end of a block.
+    assert bytes_asked(server) <= 2 * BLOCK * (BODIES + 1) < BODIES * BODY / 2
+    content = dataset.shards[0].source("a.tar")
+    assert content.read(BODY // 2, 10) == file.getvalue()[BODY // 2 : BODY // 2 + 10]
+
+
+def test_a_tar_of_small_members_in_few_requests(server):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for number in range(4000):
+            member = tarfile.TarInfo(f"{number}.txt")
+            member.size = 700
+            tar.addfile(member, io.BytesIO(bytes(700)))
+    url = server.put("/b.tar", file.getvalue())
+    assert open_dataset(url).samples == 4000
+    assert len(server.ranges) <= 2 * len(file.getvalue()) / BLOCK
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_parquet_file_by_its_footer(server, compression):
+    noise = np.random.default_rng(1)
+    table = pa.table({"key": [str(i) for i in range(24)], "audio": [noise.bytes(BLOCK) for _ in range(24)]})
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=8, compression=compression, use_dictionary=False, write_page_index=True)
+    url = server.put("/c.parquet", file.getvalue())
+    assert open_dataset(url).samples == 24
+    assert bytes_asked(server) < len(file.getvalue()) / 2
+
+
+def test_an_arrow_file_by_the_headers_of_its_messages(server):
+    noise = np.random.default_rng(1)
+    table = pa.table({"key": [str(i) for i in range(8)], "audio": [noise.bytes(4 * BLOCK) for _ in range(8)]})
+    file = io.BytesIO()
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    url = server.put("/d.arrow", file.getvalue())
+    assert open_dataset(url).samples == 8
+    assert bytes_asked(server) < len(file.getvalue()) / 2

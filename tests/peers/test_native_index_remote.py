@@ -1,0 +1,67 @@
+"""Indexes of other tools are written beside data of another store, and checked there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from s3_server import s3_server, upload
+from tars import write_tar
+
+TOUCHFS = Path(sys.executable).with_name("touchfs")
+LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(30))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("data")
+    (place / "lines.jsonl").write_bytes(LINES)
+    write_tar(place / "a.tar", {f"s{number}.{end}": b"x" * number for number in range(9) for end in ("txt", "bin")})
+    return place
+
+
+@pytest.fixture(scope="module")
+def s3(place, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch, s3_server(patch) as client:
+        patch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path_factory.mktemp("scratch")))
+        upload(client, place, "data/set")
+        yield client
+
+
+def touchfs(*arguments, cwd=None):
+    run = [TOUCHFS, *arguments]
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, cwd=cwd)
+
+
+def test_the_same_bytes_as_of_a_local_file(s3, place, tmp_path):
+    for command, name in ((["jsonl"], "lines.jsonl"), (["webdataset"], "a.tar")):
+        done = touchfs("index", *command, f"s3://data/set/{name}", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"s3://data/set/{name}.idx: ")
+        assert touchfs("index", *command, place / name, "--output-dir", tmp_path).returncode == 0
+        assert s3.cat(f"data/set/{name}.idx") == (tmp_path / f"{name}.idx").read_bytes()
+        assert "indexed already" in touchfs("index", *command, f"s3://data/set/{name}").stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar.idx", "lines.jsonl.idx"]
+    done = touchfs("index", "--check", "s3://data/set")
+    assert (done.returncode, done.stdout.count(": fits: ")) == (0, 2)
+    s3.pipe("data/set/lines.jsonl", LINES[20:])
+    done = touchfs("index", "--check", "s3://data/set")
+    assert done.returncode == 1
+    assert "s3://data/set/lines.jsonl.idx: stale" in done.stderr
+
+
+def test_a_pack_of_remote_files(s3, tmp_path):
+    done = touchfs("index", "pack", "s3://data/set/a.tar", "-o", "s3://data/packs/a.idxpack", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "s3://data/packs/a.idxpack: 9 samples\n")
+    assert touchfs("index", "pack", "s3://data/set/a.tar", "-o", tmp_path / "a.idxpack").returncode == 0
+    assert s3.cat("data/packs/a.idxpack") == (tmp_path / "a.idxpack").read_bytes()
+    done = touchfs("index", "pack", "s3://data/set/a.tar", "-o", "s3://data/packs/a.idxpack")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "already exists" in done.stderr
+
+
+def test_where_nothing_can_be_written(tmp_path, s3):
+    done = touchfs("index", "tar", "s3://data/set/a.tar", "--output-dir", "https://host/x", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "nothing is written to https://" in done.stderr
+    assert list(tmp_path.iterdir()) == []

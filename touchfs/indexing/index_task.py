@@ -1,0 +1,81 @@
+"""The index of one shard: taken as it is, or made. A task of `touchfs.jobs`, so it may run in another process."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from touchfs.catalog.catalog import Catalog, Facts
+from touchfs.dataset import Shard
+from touchfs.errors import TouchfsError, UntrustedError
+from touchfs.indexing.catalogs import make_catalog
+from touchfs.indexing.place import make_place
+from touchfs.posix.paths import is_url
+from touchfs.shard.options import Options
+from touchfs.source.fingerprint import Files
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """A shard to index, whose files were seen with these fingerprints, and the path of its catalog."""
+
+    path: str
+    catalog: str
+    options: Options
+    force: bool
+    full: bool
+    files: Files | None
+
+
+def index_shard(task: IndexTask, executor: Executor | None = None) -> tuple[Shard, str, bool]:
+    """Index one shard, parts of it in the executor's processes.
+
+    Returns it, the reason why an existing catalog is not trusted, or "", and whether a catalog was made.
+    """
+    facts, problem, is_new = None, "", False
+    try:
+        facts = None if task.force else _known_facts(task)
+    except UntrustedError as error:
+        problem = str(error)
+    if facts is None:
+        make_place(os.path.dirname(task.catalog))
+        # Looking at a shard of another store again would take several requests.
+        files = task.files if is_url(task.path) else None
+        facts, is_new = (
+            make_catalog(task.path, task.catalog, task.options, files, full=task.full, executor=executor),
+            True,
+        )
+    return shard_of(task.path, task.catalog, facts), problem, is_new
+
+
+def shard_of(path: str, catalog: str, facts: Facts) -> Shard:
+    """The shard that a catalog with these facts is of. It gets its name later."""
+    return Shard(
+        name="",
+        path=path,
+        files=dict(facts.files),
+        catalog=catalog,
+        samples=facts.samples,
+        seconds=facts.seconds,
+        size=facts.size,
+        index_size=facts.index_size,
+        catalog_size=os.path.getsize(catalog),
+        damaged=facts.damaged,
+        report=facts.report,
+        timed=facts.timed,
+        endings=facts.endings,
+        segments=facts.segments,
+        unmeasured=facts.unmeasured,
+    )
+
+
+def _known_facts(task: IndexTask) -> Facts | None:
+    """The facts of the existing catalog, if it matches the shard as it was seen."""
+    try:
+        facts = Catalog(task.catalog, task.path).facts
+    except UntrustedError:
+        raise
+    except TouchfsError:
+        return None
+    return facts if facts.files == task.files and not (task.full and facts.unmeasured) else None
