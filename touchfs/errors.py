@@ -19,12 +19,14 @@
     │   └── UnwritableError   we may not write there: get the permission, or name another place
     ├── StateError        the state store cannot be used: name another directory for it
     │   └── FullError     the store or its disk is full: remove something
+    ├── LostWorkerError   a process that worked for us died: try again
+    │   └── LostTaskError  those that worked at one task
     ├── MissingExtraError an optional package is not installed: install it
     └── MountError        the mount cannot be made or undone; carries the exit status of `touchfs mount`
 
 Every error carries its location as far as it is known: `path`, the byte `offset` in it, the sample's `key`. `str()` of
-it is one line for a person. `map_os_errors` turns the operating system's errors into these. `WouldWaitError` is for
-callers that must not wait: they ask a thread instead.
+it is one line for a person. `map_os_errors` turns the operating system's errors into these, and `errno_of` is the way
+back. `WouldWaitError` is for callers that must not wait: they ask a thread instead.
 """
 
 from __future__ import annotations
@@ -145,6 +147,10 @@ class LostWorkerError(TouchfsError):
     """A process that worked for us died."""
 
 
+class LostTaskError(LostWorkerError):
+    """The processes that worked at one task died; others go on."""
+
+
 class StateError(TouchfsError):
     """The state store cannot be used."""
 
@@ -167,6 +173,25 @@ class MountError(TouchfsError):
 
 class WouldWaitError(Exception):
     """The operation would wait for a transaction of another thread or process, or for the disk."""
+
+
+# The first matching class counts, so a subclass comes before its base class.
+_ERRNOS: tuple[tuple[type[TouchfsError], int], ...] = (
+    (NotFoundError, errno.ENOENT),
+    (ChangedError, errno.ESTALE),
+    (FormatError, errno.EIO),
+    (SourceTimeoutError, errno.ETIMEDOUT),
+    (SourceError, errno.EIO),
+    (FullError, errno.ENOSPC),
+    (StateError, errno.EIO),
+    (ExistsError, errno.EEXIST),
+    (UsageError, errno.EINVAL),
+)
+
+
+def errno_of(error: TouchfsError) -> int:
+    """The errno of an error; EIO for other classes."""
+    return next((number for kind, number in _ERRNOS if isinstance(error, kind)), errno.EIO)
 
 
 class map_os_errors:

@@ -21,8 +21,8 @@ from touchfs.catalog.keys import Keys
 from touchfs.errors import ChangedError, NotFoundError
 from touchfs.indexing import open_dataset
 from touchfs.shard.options import Options
-from touchfs.tree import by_key
 from touchfs.tree.inode import ROOT
+from touchfs.tree.links import by_key
 from touchfs.tree.tree import Tree
 from touchfs.write.touchnet import TouchNetWriter
 

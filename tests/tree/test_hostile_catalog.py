@@ -19,7 +19,9 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.errors import FormatError, TouchfsError
-from touchfs.format.arrow import ipc as arrow_ipc
+from touchfs.format.arrow.build import build_file
+from touchfs.format.arrow.mapped_columns import BinaryColumn
+from touchfs.format.arrow.mapped_file import parse_file
 from touchfs.indexing import open_dataset
 from touchfs.tree.tree import Tree
 from touchfs.view.plan import parse_plan
@@ -57,19 +59,19 @@ def dataset(source: Path) -> Dataset:
 def rewrite(dataset: Dataset, change: Callable[[dict[str, dict[str, Any]], dict[str, Any]], None]) -> None:
     """Write the catalog anew with other columns or facts."""
     path = Path(dataset.shards[0].catalog)
-    facts = json.loads(arrow_ipc.parse_file(path.read_bytes()).metadata["touchfs"])
+    facts = json.loads(parse_file(path.read_bytes()).metadata["touchfs"])
     tables: dict[str, dict[str, Any]] = {}
     for view, table in Catalog(str(path)).tables.items():
-        names = arrow_ipc.BinaryColumn.of([table.name(row) for row in range(table.rows)])
-        inlines = arrow_ipc.BinaryColumn.of([table.inline(row) for row in range(table.rows)])
-        keys = arrow_ipc.BinaryColumn.of([table._keys[row] for row in range(table.rows)])
+        names = BinaryColumn.of([table.name(row) for row in range(table.rows)])
+        inlines = BinaryColumn.of([table.inline(row) for row in range(table.rows)])
+        keys = BinaryColumn.of([table._keys[row] for row in range(table.rows)])
         tables[view] = {name: as_array(getattr(table, name)).astype(np.int64) for name in NUMBERS}
         tables[view] |= {"name": names, "inline": inlines, "key": keys}
         order = tables[view]["order"]
         tables[view]["order"] = np.concatenate([order, np.setdiff1d(np.arange(table.rows), order)])
     change(tables, facts)
     schema, stored, facts["omitted"] = omit(list(tables.values()))
-    path.write_bytes(b"".join(map(bytes, arrow_ipc.build_file(schema, stored, {"touchfs": json.dumps(facts)}))))
+    path.write_bytes(b"".join(map(bytes, build_file(schema, stored, {"touchfs": json.dumps(facts)}))))
 
 
 def walk(dataset: Dataset) -> Iterator[bytes]:

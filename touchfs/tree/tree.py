@@ -27,15 +27,17 @@ from touchfs.dataset.shard_videos import has_videos
 from touchfs.errors import ChangedError, NotFoundError, UsageError
 from touchfs.extent import Content
 from touchfs.indexing.sample_tables import VIEWS
-from touchfs.tree.by_key import NAME as BY_KEY
-from touchfs.tree.by_key import ByKey
-from touchfs.tree.by_label import NAME as BY_LABEL
-from touchfs.tree.by_label import ByLabel
+from touchfs.names import NAME_MAX
 from touchfs.tree.catalog_view import CatalogView
+from touchfs.tree.checked_view import CheckedView, Checks
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, VIEW_SHIFT, VIEWS_END, pack
 from touchfs.tree.interleaved import NAME as INTERLEAVED
 from touchfs.tree.interleaved import InterleavedView
+from touchfs.tree.links.by_key import NAME as BY_KEY
+from touchfs.tree.links.by_key import ByKey
+from touchfs.tree.links.by_label import NAME as BY_LABEL
+from touchfs.tree.links.by_label import ByLabel
 from touchfs.tree.manifests import NAME as MANIFESTS
 from touchfs.tree.manifests import Manifests
 from touchfs.tree.merged import FIRST_PLAN, LocalPlans, Merged, Plans
@@ -68,7 +70,8 @@ class Tree:
     `plans` and `numbers` are the registries of plans under `merged/`, and of what is looked up in `slices/`, `windows/`
     and below segments, needed if several processes serve one tree. Without `list_by_key` a listing of `by-key/` is
     empty, but lookups still find every link. The lists in `manifests/` name files by paths that begin with the
-    directory `prefix`; by default they are relative to the root.
+    directory `prefix`; by default they are relative to the root. With `verify`, files in `shards/` are compared with
+    their checksums (`checked_view`).
     """
 
     def __init__(
@@ -80,14 +83,16 @@ class Tree:
         *,
         list_by_key: bool = True,
         prefix: str = "",
+        verify: bool = False,
     ) -> None:
         self.dataset = dataset
         self._shards = shards = OpenShards(dataset, shard_ids)
         numbers = numbers or LocalNumbers()
         segment_frames = SegmentFrames(shards, numbers, _NUMBERS["segments"])
         merged = Merged(shards, plans or LocalPlans(), _NUMBERS[MERGED])
+        files = _NUMBERS["shards"]
         shown: dict[str, Subtree] = {
-            "shards": CatalogView(shards, "shards", _NUMBERS["shards"]),
+            "shards": CheckedView(shards, files, Checks()) if verify else CatalogView(shards, "shards", files),
             "segments": CatalogView(shards, "segments", _NUMBERS["segments"], segment_frames),
             MERGED: merged,
             MANIFESTS: Manifests(shards, os.path.join(prefix, ""), _NUMBERS[MANIFESTS]),
@@ -191,7 +196,7 @@ class Tree:
         for component in filter(None, path.split("/")):
             if not entry.is_directory:
                 raise NotFoundError(f"{above} is a file", path=path)
-            found = self.find(entry.inode, os.fsencode(component))
+            found = self._find_component(entry.inode, component)
             if found is None:
                 problem = self._problem_of(entry.inode, component)
                 raise NotFoundError(problem or f"there is no {component!r} in {above or '/'}", path=path)
@@ -200,6 +205,14 @@ class Tree:
                 # No link of this tree leads above the root or back to itself.
                 entry = self.resolve(os.path.normpath(os.path.join(above, "..", os.fsdecode(self.link(entry.inode)))))
         return entry
+
+    def _find_component(self, directory: int, name: str) -> Entry | None:
+        """As `find`, of a name that the kernel has not seen: it may be too long, or no name of a file at all."""
+        try:
+            encoded = os.fsencode(name)
+        except UnicodeEncodeError:
+            return None
+        return self.find(directory, encoded) if len(encoded) <= NAME_MAX else None
 
     def _problem_of(self, directory: int, name: str) -> str:
         """The reason why a name is none of a plan or a span, in a directory of these; else ""."""

@@ -20,13 +20,12 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 import pyfuse3
 from pyfuse3 import FUSEError
 
-from touchfs.errors import TouchfsError
+from touchfs.errors import TouchfsError, errno_of
 from touchfs_mount.control.recent_errors import RecentErrors
 from touchfs_mount.loop.loop import FAILURES
 from touchfs_mount.numbers.slots import OPERATIONS, Slot
 from touchfs_mount.requests.alone import Alone
 from touchfs_mount.requests.branch import Answer
-from touchfs_mount.requests.errnos import errno_of
 from touchfs_mount.requests.packed import unpack
 from touchfs_mount.requests.strikes import ON_LOOP, PLACES
 

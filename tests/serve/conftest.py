@@ -1,0 +1,29 @@
+"""Servers that several tests ask."""
+
+import subprocess
+
+import pytest
+from tars import write_tar
+from tree_servers import COMMAND, HOSTILE, SPEECH, serving
+
+
+@pytest.fixture(scope="session")
+def speech(tmp_path_factory):
+    """Three shards of the ten sentences."""
+    place = tmp_path_factory.mktemp("served") / "shards"
+    command = [COMMAND, "pack", "touch", SPEECH, place, "--num-utt-per-shard", "4"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return place
+
+
+@pytest.fixture(scope="session")
+def served(speech):
+    with serving(speech) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory):
+    """A server of a tar whose names are meant to break listings."""
+    with serving(write_tar(tmp_path_factory.mktemp("hostile") / "h.tar", HOSTILE)) as server:
+        yield server

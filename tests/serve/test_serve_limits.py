@@ -1,0 +1,227 @@
+"""Clients that are slow, many or curious, and data that changes: others are served, and nobody gets wrong bytes."""
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from tars import write_tar
+from tree_servers import ask, serving
+
+import touchfs.serve.server as server_module
+from touchfs.indexing import open_dataset
+from touchfs.serve.access import HttpAccess, ServeAddress
+from touchfs.serve.application import Application
+from touchfs.serve.served_tree import ServedTree
+
+SIZE = 20_000_000
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A server of a file that does not fit into the buffers of a socket."""
+    with serving(
+        write_tar(tmp_path_factory.mktemp("large") / "l.tar", {"a.bin": bytes(SIZE), "b.txt": b"b"})
+    ) as server:
+        yield server
+
+
+@contextmanager
+def connected(port, text):
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(text.encode())
+        yield connection
+
+
+GET = "GET /shards/l/a.bin HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@contextmanager
+def in_this_process(dataset):
+    """The port of a server of this process, so that a test can set its limits."""
+    application = Application(ServedTree(open_dataset(os.fspath(dataset))), HttpAccess("localhost", None))
+    server = server_module.TreeServer(ServeAddress("localhost", "127.0.0.1", 0), application)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        yield server.bind_addr[1]
+    finally:
+        server.stop()
+        thread.join()
+
+
+def test_slow_readers_hold_up_nobody(large):
+    slow = [socket.create_connection(("127.0.0.1", large.port)) for _ in range(server_module.THREADS - 4)]
+    try:
+        for each in slow:
+            each.sendall(GET.encode())
+        assert all(each.recv(1) for each in slow)
+        assert large.ask("/shards/l/b.txt").body == b"b"
+    finally:
+        for each in slow:
+            each.close()
+
+
+def test_too_many_clients_are_told_so_and_later_ones_are_served(speech):
+    with serving(speech) as server:
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2 * server_module.THREADS + 10)]
+        answered = select.poll()  # select() knows no descriptor above 1,023
+        for each in idle:
+            answered.register(each, select.POLLIN)
+        ready = {descriptor for descriptor, _ in answered.poll(10_000)}
+        first = next(each for each in idle if each.fileno() in ready)
+        assert first.recv(100).startswith(b"HTTP/1.1 503 ")
+        for each in idle:
+            each.close()
+        deadline = time.monotonic() + 60
+        while server.ask().status != 200:  # its threads notice one by one that their clients are gone
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        "",
+        "GET / HTTP/1.1\r\nX: ",
+        "PROPFIND / HTTP/1.1\r\nHost: localhost\r\nDepth: 0\r\nContent-Length: 60000\r\n\r\n",
+    ],
+)
+def test_a_request_that_comes_byte_by_byte_ends(speech, monkeypatch, begun):
+    monkeypatch.setattr(server_module, "REQUEST_SECONDS", 0.5)
+    with in_this_process(speech) as port, connected(port, begun) as connection:
+        answered = threading.Event()
+
+        def trickle():
+            while not answered.wait(0.1):
+                try:
+                    connection.sendall(b"x")
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:
+            received = connection.recv(1000)
+        except ConnectionError:
+            received = b""
+        answered.set()
+        thread.join()
+        assert b" 200 " not in received
+
+
+def test_a_reader_that_takes_nothing_loses_its_connection(monkeypatch, tmp_path):
+    monkeypatch.setattr(server_module, "PIECE_SECONDS", 1)
+    shard = write_tar(tmp_path / "l.tar", {"a.bin": bytes(SIZE)})
+    with in_this_process(shard) as port, connected(port, GET) as connection:
+        time.sleep(2.5)
+        received = 0
+        try:
+            while piece := connection.recv(1 << 20):
+                received += len(piece)
+        except ConnectionError:
+            pass
+        assert received < SIZE
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_it_while_clients_wait(tmp_path, number):
+    shard = write_tar(tmp_path / "l.tar", {"a.bin": bytes(SIZE)})
+    with serving(shard) as server, connected(server.port, GET) as slow, connected(server.port, "GET /"):
+        assert slow.recv(1)
+        server.process.send_signal(number)
+        assert server.process.wait(timeout=5) == 0
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status"),
+    [
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nX: " + "x" * 40000 + "\r\n\r\n", b"413"),
+        ("GET / HTTP/1.1\r\n" + "X: y\r\n" * 10000 + "\r\n", b"413"),
+        ("GET /" + "x" * 40000 + " HTTP/1.1\r\n\r\n", b"414"),
+        ("GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", b"400"),
+        ("GET / HTTP/1.1\r\n\r\n", b"421"),
+        ("PROPFIND / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"411"),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nxx", b"400"),
+        ("nonsense\r\n\r\n", b"400"),
+    ],
+)
+def test_requests_beyond_the_limits(served, request_text, status):
+    with connected(served.port, request_text) as connection:
+        assert connection.recv(1000).split()[1] == status
+
+
+def test_the_body_of_a_refused_request_is_no_request(served):
+    hidden = "GET /shards/ HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    text = f"GET / HTTP/1.1\r\nHost: evil.example\r\nContent-Length: {len(hidden)}\r\n\r\n{hidden}"
+    chunked = f"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}"
+    for each in (text + "GET /end HTTP/1.0\r\nHost: localhost\r\n\r\n", chunked):
+        received = b""
+        with connected(served.port, each) as connection:
+            try:
+                while piece := connection.recv(1000):
+                    received += piece
+            except ConnectionError:
+                pass
+        assert b"000000000" not in received
+
+
+def test_no_client_uses_up_what_lookups_number(speech):
+    """An inode number has room for 1,023 plans."""
+    with in_this_process(speech) as port:
+        for number in range(1030):
+            assert ask(port, f"/merged/max={number + 1},gap=0.5/", "PROPFIND", Depth="0").status == 207
+        assert ask(port, "/merged/max=30,gap=0.5/000000000/numbers/0000.wav").status == 200
+
+
+def test_a_large_listing_is_sent_while_it_is_made(tmp_path):
+    """Its memory does not grow with the directory."""
+    count = 5_000
+    with serving(write_tar(tmp_path / "many.tar", {f"{number:06}.txt": b"x" for number in range(count)})) as server:
+        process = f"/proc/{server.process.pid}"
+
+        def peak():
+            with open(f"{process}/status") as status:
+                return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+        server.ask("/shards/many/", "PROPFIND", Depth="0")
+        with open(f"{process}/clear_refs", "w") as file:
+            file.write("5")
+        before = peak()
+        assert server.ask("/shards/many/", "PROPFIND", Depth="1").body.count(b"<D:response>") == count + 1
+        assert server.ask("/shards/many/").body.count(b"href=") == count + 1
+        assert peak() - before < 4_000
+
+
+def test_a_shard_that_has_changed_is_gone(tmp_path):
+    shard = write_tar(tmp_path / "c.tar", {"a.txt": b"old!"})
+    with serving(shard) as server:
+        etag = server.ask("/shards/c/a.txt").headers["ETag"]
+        write_tar(shard, {"a.txt": b"new!"})
+        os.utime(shard, (1, 1))
+        time.sleep(1.1)  # a file counts as unchanged for a second
+        for headers in ({}, {"If_None_Match": etag}, {"Range": "bytes=1-2"}):
+            got = server.ask("/shards/c/a.txt", **headers)
+            assert (got.status, got.body.count(b"\n"), b"!" in got.body) == (410, 1, False)
+            assert os.fsencode(tmp_path) not in got.body
+    with serving(shard) as server:
+        got = server.ask("/shards/c/a.txt")
+        assert (got.body, got.headers["ETag"] == etag) == (b"new!", False)
+
+
+def test_a_change_during_an_answer_ends_it(tmp_path):
+    shard = write_tar(tmp_path / "l.tar", {"a.bin": b"o" * SIZE})
+    with serving(shard) as server, connected(server.port, GET) as connection:
+        received = connection.recv(1000)
+        other = write_tar(tmp_path / "other", {"a.bin": b"n" * SIZE})
+        shard.write_bytes(other.read_bytes())
+        time.sleep(1.1)
+        while piece := connection.recv(1 << 20):
+            received += piece
+        body = received.partition(b"\r\n\r\n")[2]
+        assert len(body) < SIZE
+        # What was read within the second that a file counts as unchanged is a part of the file at most once.
+        assert b"n" not in body[: 1 << 20]

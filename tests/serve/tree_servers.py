@@ -1,0 +1,69 @@
+"""`touchfs serve` on loopback, requests to it, and names that are meant to break listings."""
+
+import http.client
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+COMMAND = Path(sys.executable).parent / "touchfs"
+SPEECH = Path(__file__).parent.parent / "data" / "speech" / "speech.jsonl"
+
+
+class Got(NamedTuple):
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+
+class RunningServer(NamedTuple):
+    line: str
+    process: subprocess.Popen
+
+    @property
+    def url(self):
+        return self.line.split()[-1]
+
+    @property
+    def port(self):
+        return int(self.url.rstrip("/").rpartition(":")[2])
+
+    def ask(self, path="/", method="GET", body=None, **headers):
+        """The answer to a request. In names of headers, `_` stands for `-`."""
+        return ask(self.port, path, method, body, **headers)
+
+
+def ask(port, path="/", method="GET", body=None, **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return Got(answer.status, answer.headers, answer.read())
+    finally:
+        connection.close()
+
+
+@contextmanager
+def serving(dataset, *options, env=None):
+    """`touchfs serve`. It must end at once, and have written no errors but those that the test reads from stderr."""
+    command = [COMMAND, "serve", dataset, "--http", "127.0.0.1:0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("serving "), process.stderr.read()
+        yield RunningServer(line, process)
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=20)
+    assert (process.returncode, "Traceback" in errors) == (0, False), errors
+
+
+HOSTILE = {
+    '<img src=x onerror=alert(1)>".txt': b"a",
+    "a b&amp;%2e%2e?x#y.txt": b"b",
+    "javascript:alert(1).txt": b"c",
+    "bad\udcff.txt": b"d",
+    "日本.html": b"<script>alert(1)</script>",
+    "file.bin": bytes(range(256)) * 40,
+}

@@ -1,0 +1,56 @@
+"""touchfs serve"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import click
+
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.terminal import say
+from touchfs.errors import SourceError
+from touchfs.indexing.serving import why_unservable
+from touchfs.posix.paths import shown
+
+
+@click.command("serve")
+@click.argument("source", metavar="DATASET", type=PATH)
+@click.option(
+    "--http", "address", metavar="HOST:PORT", default="127.0.0.1:8080", show_default=True, help="Where to serve."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Token that clients must send. FILE is for you only. [default: none, and only this machine is served]",
+)
+@dataset_options
+def command(source: str, address: str, token_file: str | None, read_options: ReadOptions) -> None:
+    """Serve a dataset over HTTP and WebDAV, read-only.
+
+    For machines without FUSE, for browsers, and for programs that read URLs. Ctrl-C ends it.
+
+    \b
+    Example:
+      touchfs serve shards/ --http 127.0.0.1:8080 &
+      curl http://127.0.0.1:8080/shards/
+    """
+    from touchfs.serve.access import HttpAccess, parse_address, read_token
+    from touchfs.serve.application import Application
+    from touchfs.serve.served_tree import ServedTree
+    from touchfs.serve.server import TreeServer
+
+    place = parse_address(address)
+    token = None if token_file is None else read_token(token_file)
+    if token is None and not place.is_loopback:
+        raise click.UsageError(f"--http {address}: other machines reach it, so it needs --token-file")
+    dataset = open_indexed(source, read_options)
+    if problem := why_unservable(dataset):
+        raise SourceError(problem, path=shown(source))
+    server = TreeServer(place, Application(ServedTree(dataset), HttpAccess(place.host, token)))
+    # Nothing is being written, so there is nothing to wait for: neither slow clients nor data that does not answer.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(0))
+    say(f"serving {shown(source)} at {server.url}")
+    server.serve()

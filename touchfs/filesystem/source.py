@@ -1,0 +1,44 @@
+"""Where the dataset of a filesystem is: what fsspec hands over for a chain of URLs, as one path or URL of ours.
+
+For `touchfs://x.wav::s3://bucket/data`, fsspec calls us with `fo="bucket/data"`, `target_protocol="s3"` and the options
+of s3 in `target_options`. If the chain goes on, the latter has a `fo`, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from touchfs.errors import ArgumentValueError
+from touchfs.posix.paths import is_url
+
+_LOCAL = frozenset({"file", "local"})
+# Clients that fsspec tells the host as an option, not in the path.
+_HOSTED = frozenset({"sftp", "ssh", "ftp"})
+
+
+class TargetSource(NamedTuple):
+    """A path or URL of a dataset, and the options for the client of the URL."""
+
+    path: str
+    options: dict[str, Any]
+
+
+def target_source(fo: str, protocol: str | None, options: Mapping[str, Any] | None) -> TargetSource:
+    """The dataset that fsspec's three arguments name. Raises ArgumentValueError."""
+    options = dict(options or {})
+    if not fo:
+        raise ArgumentValueError("name a dataset: touchfs://PATH::DATASET, or fo=DATASET")
+    if "fo" in options:
+        raise ArgumentValueError(
+            "a dataset inside another archive is not read: name one in a store, or on this machine"
+        )
+    if protocol in _LOCAL or (protocol is None and not is_url(fo)):
+        return TargetSource(os.path.abspath(fo), {})
+    if protocol is None or is_url(fo):
+        return TargetSource(fo, options)
+    if protocol in _HOSTED and "host" in options:
+        host, port = options.pop("host"), options.pop("port", None)
+        return TargetSource(f"{protocol}://{host}{'' if port is None else f':{port}'}/{fo.lstrip('/')}", options)
+    return TargetSource(f"{protocol}://{fo.lstrip('/')}", options)

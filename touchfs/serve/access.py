@@ -1,0 +1,107 @@
+"""Who may ask: the address to serve at, the names that a request may have for it, and the token.
+
+A page of any web site can have its visitor's browser send requests to this machine. If the site's name is made to mean
+127.0.0.1 (DNS rebinding), the page may read the answers, too; but then its name is in the header `Host`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import ipaddress
+import os
+import re
+import socket
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from touchfs.errors import UsageError, map_os_errors
+from touchfs.serve.answer import refusal
+
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/@\s]+)):([0-9]{1,5})", re.ASCII)
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/@,\s]+))(?::[0-9]{0,5})?", re.ASCII)
+_TOKEN = re.compile(rb"[!-~]{16,4096}")
+_CHALLENGE = ("WWW-Authenticate", 'Basic realm="touchfs", charset="UTF-8"')
+
+
+@dataclass(frozen=True, slots=True)
+class ServeAddress:
+    """A host as it was given, its address, and a port, 0 for any free one."""
+
+    host: str
+    address: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if only this machine reaches it."""
+        return ipaddress.ip_address(self.address).is_loopback
+
+
+def parse_address(text: str) -> ServeAddress:
+    """Parse HOST:PORT or [ADDRESS]:PORT. Raises UsageError."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[3]) >= 1 << 16:
+        raise UsageError(f"--http {text!r} is not HOST:PORT, for example 127.0.0.1:8080 or [::1]:8080")
+    host = match[1] or match[2]
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return ServeAddress(host, str(ipaddress.ip_address(found[0][4][0])), int(match[3]))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--http {text!r}: there is no such host") from error
+
+
+def read_token(path: str) -> bytes:
+    """The token in a file that only its owner can read. Raises UsageError, and the errors of `map_os_errors`."""
+    with map_os_errors(path), open(path, "rb") as file:
+        if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            raise UsageError("others may read the token: `chmod 600` it", path=path)
+        token = file.read(1 << 13).strip()
+    if not _TOKEN.fullmatch(token):
+        raise UsageError(
+            "a token is 16 to 4,096 visible characters of ASCII, for example `head -c 32 /dev/urandom | base64`",
+            path=path,
+        )
+    return token
+
+
+class HttpAccess:
+    """Decides about requests. `host` is a name of the server besides `localhost`, this machine's name and addresses."""
+
+    def __init__(self, host: str, token: bytes | None) -> None:
+        self._hosts = {"localhost", socket.gethostname().lower(), host.lower()}
+        self._token = token
+
+    def check(self, environ: Mapping[str, str]) -> None:
+        """Raises Refusal if the request comes from a page of another site, or lacks the token."""
+        if not self._is_ours(environ.get("HTTP_HOST", "")):
+            raise refusal(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name: use its address")
+        given = _credentials(environ.get("HTTP_AUTHORIZATION", ""))
+        if self._token is not None and not hmac.compare_digest(given, self._token):
+            raise refusal(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong", (_CHALLENGE,))
+
+    def _is_ours(self, header: str) -> bool:
+        if (match := _HOST.fullmatch(header)) is None:
+            return False
+        host = (match[1] or match[2]).lower().removesuffix(".")
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return host in self._hosts
+        return True  # no site has an address of ours as its name
+
+
+def _credentials(header: str) -> bytes:
+    """The token of a request: a bearer's, or the password of any user."""
+    scheme, _, value = header.strip().partition(" ")
+    encoded = value.strip().encode("latin-1", errors="replace")
+    if scheme.lower() == "bearer":
+        return encoded
+    if scheme.lower() != "basic":
+        return b""
+    try:
+        return base64.b64decode(encoded, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""

@@ -1,0 +1,125 @@
+"""The server: cheroot, with limits on what a client can hold up.
+
+Each connection has a thread while a request of it is read or answered. So a slow client delays nobody, until there are
+as many as threads; and each of its steps has a deadline, which a byte now and then does not move.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from touchfs.errors import MissingExtraError, UsageError
+from touchfs.serve.access import ServeAddress
+from touchfs.serve.application import Application
+from touchfs.serve.propfind import BODY_MAX
+
+try:
+    from cheroot.server import HTTPConnection, HTTPRequest
+    from cheroot.wsgi import Server
+except ImportError as error:
+    raise MissingExtraError("serving needs cheroot: pip install 'touchfs[serve]'") from error
+
+THREADS = 64
+HEADERS_MAX = 1 << 15
+# For a request to arrive as a whole, and for a client to take a piece of the answer (`files.PIECE`).
+REQUEST_SECONDS, PIECE_SECONDS = 10, 60
+_logger = logging.getLogger(__name__)
+
+
+class _Deadlines:
+    """Shuts sockets down that are not done in time. A thread that reads or writes one goes on then, with an error."""
+
+    def __init__(self) -> None:
+        self._ends: dict[socket.socket, tuple[float, int]] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @contextmanager
+    def within(self, seconds: float, connection: socket.socket, direction: int) -> Iterator[None]:
+        """Shut a socket down in this direction if the block takes longer."""
+        with self._lock:
+            self._ends[connection] = time.monotonic() + seconds, direction
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ends.pop(connection, None)
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(0.5)
+            now = time.monotonic()
+            with self._lock:
+                for connection, (end, direction) in self._ends.items():
+                    if end < now:
+                        with suppress(OSError):
+                            connection.shutdown(direction)
+
+
+class _HttpRequest(HTTPRequest):
+    def parse_request(self) -> None:
+        with self.server.deadlines.within(REQUEST_SECONDS, self.conn.socket, socket.SHUT_RD):
+            super().parse_request()
+
+    def respond(self) -> None:
+        if self.chunked_read:  # no client sends such a PROPFIND, and cheroot would take what is left for a request
+            self.simple_response("411 Length Required")
+            self.close_connection = True
+            return
+        # The body of the request is read here. The answer may take longer; it does not need this direction.
+        with self.server.deadlines.within(REQUEST_SECONDS, self.conn.socket, socket.SHUT_RD):
+            super().respond()
+
+    def write(self, chunk: Any) -> None:
+        with self.server.deadlines.within(PIECE_SECONDS, self.conn.socket, socket.SHUT_RDWR):
+            super().write(chunk)
+
+
+class _HttpConnection(HTTPConnection):
+    RequestHandlerClass = _HttpRequest
+
+
+class TreeServer(Server):
+    """Serves an application at an address, which is bound at once. Raises UsageError if that cannot be done."""
+
+    ConnectionClass = _HttpConnection
+    max_request_header_size = HEADERS_MAX
+    max_request_body_size = BODY_MAX
+    keep_alive_conn_limit = THREADS
+
+    def __init__(self, address: ServeAddress, application: Application) -> None:
+        super().__init__(
+            (address.address, address.port),
+            application,
+            numthreads=THREADS,
+            server_name="touchfs",
+            request_queue_size=128,
+            timeout=PIECE_SECONDS,
+            accepted_queue_size=THREADS,
+            # Who finds all threads and the queue in use gets status 503 at once, so that others are still accepted.
+            accepted_queue_timeout=0,
+        )
+        self.deadlines = _Deadlines()
+        os.environ.pop("LISTEN_PID", None)  # cheroot would take any descriptor 3 for its socket
+        try:
+            self.prepare()
+        except OSError as error:
+            reason = str(error).rpartition("] ")[2].rstrip(")") or "unknown reason"
+            raise UsageError(f"--http: {address.host} port {address.port} cannot be used: {reason}") from error
+
+    @property
+    def url(self) -> str:
+        """The URL of the root."""
+        host, port = self.bind_addr[:2]
+        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+    def error_log(self, msg: str = "", level: int = logging.ERROR, traceback: bool = False) -> None:
+        """Log an error of the server in one line."""
+        _logger.log(level, "%s", msg, exc_info=traceback and _logger.isEnabledFor(logging.DEBUG))
