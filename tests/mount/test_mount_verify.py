@@ -1,0 +1,79 @@
+"""A mount with --verify shows no bytes that differ from their checksums."""
+
+import errno
+import os
+
+import pytest
+from damage import flip_byte
+from mounts import touchfs
+from tars import write_tar
+
+SMALL = {f"{name}.txt": name.encode() * 5000 for name in "abc"}
+LARGE = 70 << 20
+
+
+@pytest.fixture
+def source(tmp_path):
+    place = tmp_path / "set"
+    write_tar(place / "small.tar", SMALL)
+    assert touchfs("checksum", place).returncode == 0
+    return place
+
+
+def errno_of_reading(path):
+    with pytest.raises(OSError) as failed:
+        path.read_bytes()
+    return failed.value.errno
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_damaged_cannot_be_read(mount, source, workers):
+    flip_byte(source / "small.tar", 512 + 5000 + 1)  # of a.txt, which is followed by zeros up to a whole block
+    flip_byte(source / "small.tar", 512 + 7)
+    mounted = mount(source, "--verify", "--workers", workers)
+    files = mounted.path / "shards" / "small"
+    for _ in range(3):
+        assert errno_of_reading(files / "a.txt") == errno.EIO
+        assert errno_of_reading(mounted.path / "by-key" / "a.txt") == errno.EIO
+        assert (files / "b.txt").read_bytes() == SMALL["b.txt"]
+    assert (
+        "shards/small/a.txt: damaged: its 5000 bytes have the checksum"
+        in (mounted.path / ".touchfs/errors").read_text()
+    )
+
+
+def test_large_files_are_compared_while_they_are_read(mount, source):
+    write_tar(source / "large.tar", {"x.bin": bytes(LARGE), "y.bin": b"y" * LARGE})
+    assert touchfs("checksum", source).returncode == 0
+    flip_byte(source / "large.tar", 512 + LARGE - 1)
+    mounted = mount(source, "--verify")
+    files = mounted.path / "shards" / "large"
+    with open(files / "x.bin", "rb") as file:
+        assert file.read(1000) == bytes(1000)  # nobody knows yet
+        with pytest.raises(OSError) as failed:
+            while file.read(1 << 20):
+                pass
+        assert failed.value.errno == errno.EIO
+    with pytest.raises(OSError) as failed:
+        os.open(files / "x.bin", os.O_RDONLY)
+    assert failed.value.errno == errno.EIO
+    assert (files / "y.bin").read_bytes() == b"y" * LARGE
+    assert (files / "y.bin").read_bytes() == b"y" * LARGE
+
+
+def test_without_checksums_it_is_refused(source, tmp_path):
+    write_tar(source / "new.tar", SMALL)
+    done = touchfs("mount", source, tmp_path / "mnt", "--verify")
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"touchfs: {source}: --verify: 1 shard without checksums, new for one: `touchfs checksum` writes them\n"
+    )
+
+
+def test_a_new_shard_is_shown_and_the_log_says_that_it_is_not_verified(mount, source, tmp_path):
+    log = tmp_path / "log"
+    mounted = mount(source, "--verify", "--log-file", log)
+    write_tar(source / "new.tar", SMALL)
+    assert touchfs("reload", mounted.path).returncode == 0
+    assert (mounted.path / "shards/new/a.txt").read_bytes() == SMALL["a.txt"]
+    assert "shards without checksums, which are not verified: new" in log.read_text()

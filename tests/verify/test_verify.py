@@ -1,0 +1,190 @@
+"""Datasets are read as a whole and compared with their indexes and checksums."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from damage import flip_byte
+from every_kind import OPTIONS, write_every_kind
+from tars import write_tar
+
+from touchfs.errors import FormatError
+from touchfs.indexing import open_dataset
+from touchfs.indexing.place import index_directory
+from touchfs.shard.options import Options
+from touchfs.verify.checksums import checksums_path, load_checksums
+from touchfs.verify.job import checksum, verify
+from touchfs.verify.journal import Journal
+from touchfs.verify.shard import PROBLEMS_LISTED
+
+TOUCHFS = Path(sys.executable).with_name("touchfs")
+FILES = {f"s{number}.{end}": f"{number} {end} ".encode() * 99 for number in range(6) for end in ("txt", "bin")}
+
+
+def run(*arguments):
+    return subprocess.run([TOUCHFS, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def verdicts_of(source, options=None):
+    options = options or Options()
+    dataset = open_dataset(str(source), options=options)
+    return list(verify(dataset, options, Journal(index_directory(), dataset), None, lambda done, total: None))
+
+
+def write_checksums(source, options=None):
+    options = options or Options()
+    dataset = open_dataset(str(source), options=options)
+    return list(checksum(dataset, options, None, lambda done, total: None, force=False))
+
+
+@pytest.fixture
+def tars(tmp_path):
+    for name in ("a", "b", "c"):
+        write_tar(tmp_path / "set" / f"{name}.tar", FILES)
+    return tmp_path / "set"
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory):
+    place = tmp_path_factory.mktemp("kinds")
+    write_every_kind(place)
+    return place
+
+
+def test_every_kind_of_shard_is_right_when_it_is_new(kinds):
+    for path in sorted(kinds.iterdir()):
+        options = OPTIONS.get(path.name, Options())
+        for written in (verdicts_of(path, options), write_checksums(path, options)):
+            assert [verdict.problems for verdict in written] == [[]] * len(written), path.name
+        again = verdicts_of(path, options)
+        assert all(verdict.checked == verdict.files > 0 and not verdict.problems for verdict in again), path.name
+
+
+def test_a_changed_byte_is_found_by_its_checksum(tars):
+    done = run("checksum", tars)
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"36 checksums written, {3 * sum(map(len, FILES.values())):,} bytes read\n",
+    )
+    assert run("verify", tars).returncode == 0
+    flip_byte(tars / "b.tar", 512 + 40)
+    done = run("verify", tars, "--jobs", 2)
+    assert done.returncode == 1
+    index, first, last = done.stdout.splitlines()
+    assert index == "shards/b: some of its bytes are not those that were indexed"
+    assert first.startswith("shards/b/s0.txt: its 594 bytes have the checksum ")
+    assert (
+        last == f"3 shards, 36 files, {3 * sum(map(len, FILES.values())):,} bytes read, 36 with a checksum: 2 problems"
+    )
+    told = json.loads(run("verify", tars, "--json").stdout)
+    assert (told["shards"], told["files"], told["files_with_checksum"], told["damaged"]) == (3, 36, 36, 2)
+    assert told["problems"] == [index, first]
+
+
+def test_an_index_that_does_not_fit_is_found_without_checksums(tars):
+    assert run("verify", tars).stdout.endswith("0 with a checksum: no problem\n")
+    flip_byte(tars / "a.tar", 0)  # a letter of the name of the first member
+    done = run("verify", tars)
+    assert done.returncode == 1
+    assert "shards/a: its index does not fit its data: `touchfs index --force` makes it again" in done.stdout
+
+
+def test_shards_with_errors_are_problems(tars):
+    (tars / "d.tar").write_bytes((tars / "a.tar").read_bytes()[:700])
+    done = run("verify", tars)
+    assert done.returncode == 1
+    assert done.stdout.startswith("shards/d: ")
+
+
+def test_a_shard_that_cannot_be_read_gets_no_checksums(tmp_path):
+    write_tar(tmp_path / "a.tar", FILES)
+    dataset = open_dataset(str(tmp_path))
+    os.truncate(tmp_path / "a.tar", 3000)
+    (verdict,) = checksum(dataset, Options(), None, lambda done, total: None, force=False)
+    assert verdict.damaged
+    assert not os.path.exists(checksums_path(dataset.shards[0]))
+
+
+def test_problems_are_counted_and_not_all_told(tmp_path):
+    write_tar(tmp_path / "a.tar", {f"{n:05}.txt": b"x" * 10 for n in range(PROBLEMS_LISTED + 49)})
+    write_checksums(tmp_path)
+    for number in range(PROBLEMS_LISTED + 49):
+        flip_byte(tmp_path / "a.tar", 1024 * number + 512)
+    done = run("verify", tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-2:] == [
+        "shards/a: and 50 more",
+        f"1 shard, 1049 files, 10,490 bytes read, 1,049 with a checksum: {PROBLEMS_LISTED + 50} problems",
+    ]
+
+
+def test_an_interrupted_verification_goes_on(tars):
+    dataset = open_dataset(str(tars))
+    journal = Journal(index_directory(), dataset)
+    begun = verify(dataset, Options(), journal, None, lambda done, total: None)
+    assert next(begun).name == "a"
+    begun.close()
+    with open(journal.path, "ab") as file:
+        file.write(b'{"name": "b", "identity": "' + dataset.shards[1].identity.encode())  # cut off by a crash
+    flip_byte(tars / "a.tar", 0)
+    flip_byte(tars / "b.tar", 0)
+    found = verdicts_of(tars)
+    assert [bool(verdict.problems) for verdict in found] == [False, True, False]
+    assert not os.path.exists(journal.path)
+    assert [bool(verdict.problems) for verdict in verdicts_of(tars)] == [True, True, False]
+
+
+@pytest.mark.parametrize("planted", [b"[]\n", b"{}\n", b'{"name": 1}\n', b"\xff\n", b'{"identity": {}, "name": []}\n'])
+def test_a_journal_of_nonsense_is_not_used(tars, planted):
+    dataset = open_dataset(str(tars))
+    Path(Journal(index_directory(), dataset).path).write_bytes(planted)
+    assert all(verdict.files == 12 for verdict in verdicts_of(tars))
+
+
+def test_a_verification_that_is_killed_loses_nothing(tmp_path):
+    for number in range(40):
+        write_tar(tmp_path / f"{number:02}.tar", {"x.bin": os.urandom(300_000)})
+    dataset = open_dataset(str(tmp_path))
+    journal = Journal(index_directory(), dataset)
+    with subprocess.Popen([TOUCHFS, "verify", tmp_path, "--jobs", "1"], stdout=subprocess.DEVNULL) as process:
+        while len(journal.verdicts()) < 5:
+            assert process.poll() is None
+        process.kill()
+    before = journal.verdicts()
+    assert 5 <= len(before) < 40
+    assert len(verdicts_of(tmp_path)) == 40
+
+
+def test_checksums_of_another_version_of_the_data_are_not_used(tars):
+    write_checksums(tars)
+    write_tar(tars / "a.tar", FILES | {"new.txt": b"new"})
+    dataset = open_dataset(str(tars))
+    assert [load_checksums(shard) is None for shard in dataset.shards] == [True, False, False]
+    assert [verdict.checked for verdict in verdicts_of(tars)] == [0, 12, 12]
+    assert [verdict.name for verdict in write_checksums(tars)] == ["a"]
+    assert [verdict.checked for verdict in verdicts_of(tars)] == [13, 12, 12]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 8, 100, -1, -9])
+def test_damaged_checksums_say_so(tars, cut):
+    write_checksums(tars)
+    dataset = open_dataset(str(tars))
+    path = Path(checksums_path(dataset.shards[0]))
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(FormatError):
+        load_checksums(dataset.shards[0])
+    found = verdicts_of(tars)
+    assert [len(verdict.problems) for verdict in found] == [1, 0, 0]
+    assert str(path) in found[0].problems[0]
+
+
+def test_without_the_library_it_says_what_to_install(tars):
+    code = "import sys; sys.modules['google_crc32c'] = None; from touchfs.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "checksum", tars, "--jobs", "1"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "touchfs: checksums need the checksum extra: `pip install 'touchfs[checksum]'`\n"

@@ -1,0 +1,57 @@
+"""touchfs verify"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.progress import progress_bar
+from touchfs.cli.terminal import printable, say
+from touchfs.cli.workers import Workers, executor, workers_option
+from touchfs.dataset import counted
+from touchfs.indexing.place import index_place
+from touchfs.verify.job import totals, verify
+from touchfs.verify.journal import Journal
+
+
+@click.command("verify")
+@click.argument("path", metavar="DATASET", type=PATH)
+@workers_option()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end instead of lines.")
+@dataset_options
+def command(path: str, workers: Workers, as_json: bool, read_options: ReadOptions) -> int:
+    """Read a dataset once, and report what is damaged.
+
+    Each shard is indexed again and compared with its index. Each file is read, and compared with its checksum if
+    `touchfs checksum` has written one. If this is interrupted, the next call goes on with the shards that are left.
+
+    Prints a line for each problem. The exit status is 1 if there is any.
+
+    \b
+    Example:
+      touchfs verify shards/
+    """
+    dataset = open_indexed(path, read_options)
+    journal = Journal(index_place(path, in_place=read_options.in_place), dataset)
+    problems: list[str] = []
+    tell = problems.append if as_json else lambda line: say(printable(line))
+    with executor(workers.at_most(len(dataset.shards)), [path]) as pool, progress_bar("verifying") as progress:
+        total = totals(verify(dataset, read_options.options, journal, pool, progress), tell)
+    if as_json:
+        facts = {
+            "shards": len(dataset.shards),
+            "files": total.files,
+            "bytes": total.size,
+            "files_with_checksum": total.checked,
+            "damaged": total.damaged,
+            "problems": problems,
+        }
+        say(json.dumps(facts))
+    else:
+        say(
+            f"{counted(len(dataset.shards), 'shard')}, {counted(total.files, 'file')}, {total.size:,} bytes read, "
+            f"{total.checked:,} with a checksum: {counted(total.damaged, 'problem') if total.damaged else 'no problem'}"
+        )
+    return 1 if total.damaged else 0

@@ -1,0 +1,136 @@
+"""`shards/` of a mount with `--verify`: files are compared with their checksums before they are shown.
+
+A file of up to `AT_OPEN` bytes is read and compared at its first open. A larger one is compared while it is read from
+its beginning to its end: then the read of its last bytes fails. What was right once is not compared again; a file that
+is known to be damaged cannot be opened.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from numpy.typing import NDArray
+
+from touchfs.errors import FormatError
+from touchfs.extent import Buffer, Content
+from touchfs.tree.catalog_view import CatalogView
+from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
+from touchfs.verify.checksums import load_checksums
+from touchfs.verify.crc32c import checksum_of, extender
+
+AT_OPEN = 64 << 20
+# The kernel reads ahead in several requests at once, whose answers may come in another order. So many bytes are kept
+# until those before them come; a program that reads farther ahead gets bytes that are not compared.
+_EARLY_MAX = 4 << 20
+
+
+class _ShardChecks:
+    """The checksums of a shard, None if it has none; and of each row whether it was right, one bit each."""
+
+    __slots__ = ("_right", "checksums", "damaged")
+
+    def __init__(self, checksums: NDArray[Any] | None) -> None:
+        self.checksums = checksums
+        self.damaged: dict[int, str] = {}
+        self._right = bytearray(0 if checksums is None else len(checksums) // 8 + 1)
+
+    def is_right(self, row: int) -> bool:
+        return self.checksums is None or bool(self._right[row // 8] >> row % 8 & 1)
+
+    def found(self, row: int, size: int, checksum: int) -> None:
+        """Note what a file has. Raises FormatError if that is not its checksum."""
+        if self.checksums is None:
+            return
+        expected = int(self.checksums[row])
+        if checksum != expected:
+            self.damaged[row] = f"damaged: its {size} bytes have the checksum {checksum:08x}, not {expected:08x}"
+            raise FormatError(self.damaged[row])
+        self._right[row // 8] |= 1 << row % 8
+
+
+class Checks:
+    """What is known of the files of each shard. Threads may use it at once: the worst is that a file is read twice."""
+
+    def __init__(self) -> None:
+        self._shards: dict[int, _ShardChecks] = {}
+
+    def known(self, shard: TreeShard, row: int, content: Content) -> Content | None:
+        """The content if it was compared before, else None. Never waits. Raises FormatError if it is damaged."""
+        checks = self._shards.get(shard.shard_id)
+        if checks is None:
+            return None
+        if row in checks.damaged:
+            raise FormatError(checks.damaged[row])
+        return content if checks.is_right(row) else None
+
+    def check(self, shard: TreeShard, row: int, content: Content) -> Content:
+        """The content after it was compared, or one that is compared as it is read. Raises FormatError."""
+        checks = self._shards.get(shard.shard_id)
+        if checks is None:
+            checks = self._shards[shard.shard_id] = _ShardChecks(load_checksums(shard.shard))
+        if checks.is_right(row):
+            return content
+        if content.size > AT_OPEN:
+            return _CheckedContent(content, checks, row)
+        checks.found(row, content.size, checksum_of(content))
+        return content
+
+
+class _CheckedContent:
+    """A content that is compared with its checksum when it has been read from beginning to end.
+
+    Several threads may read it: each piece is taken by the one that finds it to be the next.
+    """
+
+    def __init__(self, content: Content, checks: _ShardChecks, row: int) -> None:
+        self.size = content.size
+        self._content = content
+        self._checks = checks
+        self._row = row
+        self._extend = extender()
+        self._checksum = self._next = 0
+        self._early: dict[int, bytes] = {}
+        self._lock = threading.Lock()
+
+    def read(self, offset: int, length: int) -> Buffer:
+        """See `Content.read`. Raises FormatError at the end of a damaged file."""
+        return self._seen(offset, self._content.read(offset, length))
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Content.read_nowait`. Raises as `read`."""
+        data = self._content.read_nowait(offset, length)
+        return None if data is None else self._seen(offset, data)
+
+    def _seen(self, offset: int, data: Buffer) -> Buffer:
+        with self._lock:  # held for the checksum of a request, some 10 µs
+            if not offset:
+                self._checksum = self._next = 0
+                self._early.clear()
+            if self._next < offset <= self._next + _EARLY_MAX:
+                self._early[offset] = bytes(data)
+            piece: Buffer | None = data if offset == self._next else None
+            while piece:
+                self._checksum = self._extend(self._checksum, piece)
+                self._next += len(piece)
+                piece = self._early.pop(self._next, None)
+            if self._next == self.size and data:
+                self._checks.found(self._row, self.size, self._checksum)
+        return data
+
+
+class CheckedView(CatalogView):
+    """`shards/` with files that are compared with their checksums."""
+
+    def __init__(self, shards: OpenShards, number: int, checks: Checks) -> None:
+        super().__init__(shards, "shards", number)
+        self._checks = checks
+
+    def nonblocking(self, shards: NonblockingShards) -> CheckedView:
+        return CheckedView(shards, self._number, self._checks)
+
+    def content(self, inode: int) -> Content:
+        content = super().content(inode)
+        shard, _, row = self._row(inode)
+        known = self._checks.known(shard, row, content)
+        return self._shards.known_or_found(known, lambda: self._checks.check(shard, row, content))

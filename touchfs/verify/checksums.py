@@ -1,0 +1,69 @@
+"""The checksums of a shard: a file beside its catalog, with a CRC32C for each row of the table `shards`.
+
+It is an Arrow file of one column, `crc32c`, of unsigned integers of 32 bits; those of directories are 0. The metadata
+key `touchfs` holds a version, and the identity of the shard: the checksums of a shard that has changed are not used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.dataset import Dataset, Shard
+from touchfs.errors import FormatError, map_os_errors
+from touchfs.format.arrow.build import build_file
+from touchfs.format.arrow.mapped_file import parse_file
+from touchfs.posix.trust import atomic_own_file, open_trusted
+from touchfs.source.mapped import map_file
+
+SUFFIX = ".crc32c"
+_VERSION = 1
+_COLUMN = {"crc32c": np.dtype("<u4")}
+
+
+def checksums_path(shard: Shard) -> str:
+    """The path of the checksums of a shard."""
+    return os.path.splitext(shard.catalog)[0] + SUFFIX
+
+
+def load_checksums(shard: Shard) -> NDArray[np.integer[Any]] | None:
+    """The checksum of each row, of shape (rows,); None if there are none of this version of the shard.
+
+    Raises FormatError for a damaged file, UntrustedError or SourceError.
+    """
+    path = checksums_path(shard)
+    if not os.path.lexists(path):
+        return None
+    with map_os_errors(path), open(open_trusted(path, shard.path), "rb") as file:
+        data = map_file(file.fileno())
+    try:
+        parsed = parse_file(data)
+        facts = json.loads(parsed.metadata["touchfs"])
+        if facts["version"] != _VERSION or facts["identity"] != shard.identity:
+            return None
+        (batch,) = parsed.batches
+        column = batch.columns["crc32c"]
+        if not isinstance(column, np.ndarray) or column.dtype != _COLUMN["crc32c"]:
+            raise ValueError("the column has another type")
+    except FormatError as error:
+        raise error.at(path) from None
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError("damaged: write the checksums again with `touchfs checksum --force`", path=path) from error
+    return column
+
+
+def without_checksums(dataset: Dataset) -> list[str]:
+    """The names of the shards for which no checksums have been written."""
+    return [shard.name for shard in dataset.shards if not os.path.lexists(checksums_path(shard))]
+
+
+def save_checksums(shard: Shard, checksums: NDArray[np.uint32]) -> None:
+    """Write the checksums of a shard. Raises UnwritableError or SourceError."""
+    path, facts = checksums_path(shard), {"version": _VERSION, "identity": shard.identity}
+    with atomic_own_file(path) as file:
+        for piece in build_file(_COLUMN, [{"crc32c": checksums}], {"touchfs": json.dumps(facts)}):
+            file.write(piece)

@@ -1,0 +1,59 @@
+"""The journal of a verification: the verdict of each shard, so that one that was interrupted goes on where it was.
+
+It is a file of JSON lines beside the index. A line that was cut off by a crash is not used. A verification that has
+come to its end removes its journal: the next one reads everything again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict
+
+from touchfs.dataset import Dataset
+from touchfs.errors import SourceError, TouchfsError, map_os_errors
+from touchfs.indexing.place import make_place
+from touchfs.names import hex_digest
+from touchfs.posix.trust import open_for_update, open_trusted
+from touchfs.verify.shard import ShardVerdict
+
+_SUFFIX = ".verifying.jsonl"
+_LINE_MAX = 1 << 24
+
+
+class Journal:
+    """The journal of verifying a dataset whose index is in the directory `place`."""
+
+    def __init__(self, place: str, dataset: Dataset) -> None:
+        self.path = os.path.join(place, hex_digest(os.fsencode(dataset.source)) + _SUFFIX)
+        self._place = place
+
+    def verdicts(self) -> dict[str, ShardVerdict]:
+        """The verdicts so far, by the identity of the shard: one that has changed is not among them."""
+        found: dict[str, ShardVerdict] = {}
+        with suppress(OSError, TouchfsError), open(open_trusted(self.path), "rb") as file:
+            while line := file.readline(_LINE_MAX):
+                with suppress(ValueError, TypeError, RecursionError):
+                    verdict = ShardVerdict(**json.loads(line))
+                    if isinstance(verdict.problems, list) and line.endswith(b"\n"):
+                        found[str(verdict.identity)] = verdict
+        return found
+
+    def add(self, verdict: ShardVerdict) -> None:
+        """Add a verdict; it is on the disk when this returns. Raises SourceError."""
+        make_place(self._place)
+        with map_os_errors(self.path, "the journal cannot be written"):
+            descriptor = open_for_update(self.path, os.O_WRONLY | os.O_APPEND)
+            try:
+                line = json.dumps(asdict(verdict)).encode() + b"\n"
+                if os.write(descriptor, line) != len(line):
+                    raise SourceError("the journal cannot be written: no space left", path=self.path)
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def remove(self) -> None:
+        """Remove it, as the verification is complete."""
+        with suppress(FileNotFoundError), map_os_errors(self.path):
+            os.unlink(self.path)

@@ -1,0 +1,154 @@
+"""Verify one shard: its index against its data, then every file of it, and each against its checksum if it has one."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import tempfile
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+
+from touchfs import progress
+from touchfs.catalog.catalog import Catalog
+from touchfs.dataset import Shard
+from touchfs.errors import LostWorkerError, MissingExtraError, TouchfsError
+from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
+from touchfs.format.arrow.mapped_file import Batch, parse_file
+from touchfs.indexing.catalogs import make_catalog
+from touchfs.indexing.preparing import is_notice
+from touchfs.shard.options import Options
+from touchfs.verify.checksums import load_checksums, save_checksums
+from touchfs.verify.reading import VIEW, open_alone, read_files
+
+# The share of the time to index a shard again; the rest is for reading it.
+_INDEXING = 0.2
+# Problems of a shard that are listed one by one.
+PROBLEMS_LISTED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTask:
+    """A shard to be verified, and the options with which it was indexed."""
+
+    shard: Shard
+    options: Options
+
+
+@dataclass(slots=True)
+class ShardVerdict:
+    """What was found in a shard: how many files and bytes were read, of how many the checksum was known, and a line for
+    each problem, at most `PROBLEMS_LISTED` of `damaged`.
+    """
+
+    name: str
+    identity: str
+    files: int = 0
+    size: int = 0
+    checked: int = 0
+    damaged: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def tell(self, path: str, problem: str) -> None:
+        """Add a problem of what is at a path."""
+        self.damaged += 1
+        if len(self.problems) < PROBLEMS_LISTED:
+            self.problems.append(f"{path}: {problem}")
+
+
+def verify_shard(task: VerifyTask) -> ShardVerdict:
+    """Verify a shard. All that is wrong with it is in the verdict. Raises LostWorkerError or MissingExtraError."""
+    shard = task.shard
+    verdict = ShardVerdict(shard.name, shard.identity)
+    whole = f"{VIEW}/{shard.name}"
+    if is_notice(shard) or shard.report:
+        verdict.tell(whole, " ".join(shard.report.split()) or "it is not decompressed, so it was not read")
+    try:
+        with progress.stage(_INDEXING):
+            _compare_index(task, verdict, whole)
+        opened = open_alone(shard, task.options.limits)
+        known = load_checksums(shard)
+        if known is not None and len(known) != opened.tables[VIEW].rows:
+            verdict.tell(whole, "its checksums are of other files: write them again with `touchfs checksum --force`")
+            known = None
+        with progress.stage(1 - _INDEXING, of=max(shard.size, 1)):
+            for found in read_files(opened, progress.advance, with_checksums=known is not None):
+                verdict.files += 1
+                verdict.size += found.size
+                if found.problem:
+                    verdict.tell(found.path, found.problem)
+                elif known is not None:
+                    verdict.checked += 1
+                    if found.checksum != known[found.row]:
+                        problem = (
+                            f"its {found.size} bytes have the checksum {found.checksum:08x}, not {known[found.row]:08x}"
+                        )
+                        verdict.tell(found.path, problem)
+    except (LostWorkerError, MissingExtraError):
+        raise
+    except TouchfsError as error:
+        verdict.tell(whole, str(error))
+    return verdict
+
+
+def _compare_index(task: VerifyTask, verdict: ShardVerdict, whole: str) -> None:
+    """Index the shard again, and compare: the same data gives the same catalog.
+
+    A catalog has a digest of pieces of the data, too, so that some damage is found where there are no checksums.
+    """
+    shard = task.shard
+    with tempfile.TemporaryDirectory(prefix="touchfs-verify-") as place:
+        again = os.path.join(place, os.path.basename(shard.catalog))
+        facts = make_catalog(shard.path, again, task.options, full=not shard.unmeasured)
+        if dict(facts.files) != shard.files:
+            verdict.tell(whole, "was changed since it was indexed: `touchfs index` indexes it again")
+            return
+        if filecmp.cmp(again, shard.catalog, shallow=False):
+            return
+        stored = Catalog(shard.catalog, shard.path).facts
+        if facts.digest != stored.digest:
+            verdict.tell(whole, "some of its bytes are not those that were indexed")
+        if not _have_same_rows(again, shard.catalog):
+            verdict.tell(whole, "its index does not fit its data: `touchfs index --force` makes it again")
+
+
+def _have_same_rows(first: str, second: str) -> bool:
+    """True if all tables of two catalogs are the same, whatever their facts about the shard are."""
+    one, other = (parse_file(Path(path).read_bytes()) for path in (first, second))
+    return one.columns == other.columns and all(
+        a.rows == b.rows and all(_bytes_of(a.columns[name]) == _bytes_of(b.columns[name]) for name in one.columns)
+        for a, b in zip_longest(one.batches, other.batches, fillvalue=Batch(-1, {}))
+    )
+
+
+def _bytes_of(column: Column) -> tuple[bytes, bytes]:
+    if isinstance(column, BinaryColumn):
+        return column.offsets.tobytes(), bytes(column.data)
+    return column.tobytes(), b""
+
+
+def checksum_shard(task: VerifyTask) -> ShardVerdict:
+    """Write the checksums of a shard, unless a file of it cannot be read. Raises as `verify_shard`, SourceError too."""
+    shard = task.shard
+    verdict = ShardVerdict(shard.name, shard.identity)
+    try:
+        opened = open_alone(shard, task.options.limits)
+        checksums = np.zeros(opened.tables[VIEW].rows, np.uint32)
+        with progress.stage(1, of=max(shard.size, 1)):
+            for found in read_files(opened, progress.advance, with_checksums=True):
+                verdict.files += 1
+                verdict.size += found.size
+                checksums[found.row] = found.checksum
+                if found.problem:
+                    verdict.tell(found.path, found.problem)
+    except (LostWorkerError, MissingExtraError):
+        raise
+    except TouchfsError as error:
+        verdict.tell(f"{VIEW}/{shard.name}", str(error))
+        return verdict
+    if not verdict.damaged:
+        save_checksums(shard, checksums)
+        verdict.checked = verdict.files
+    return verdict
