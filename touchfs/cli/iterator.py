@@ -13,10 +13,13 @@ from typing import Any
 import click
 
 from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.state_options import state_database_options
 from touchfs.cli.terminal import printable
 from touchfs.dataset import counted
+from touchfs.dataset.samples import DatasetSamples
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.iterators.iterators import Iterators
+from touchfs.iterators.store_place import StateDatabase
 from touchfs.store.place import STATE_SUFFIX, state_path
 from touchfs.store.store import StateStore
 from touchfs.token import from_json
@@ -41,14 +44,23 @@ def command() -> None:
 
 def _options(function: Callable[..., Any]) -> Any:
     state_option = click.option("--state-dir", type=click.Path(), help="As for `touchfs mount`. [default: the user's]")
-    return click.argument("where", metavar="DATASET", type=PATH)(state_option(dataset_options(function)))
+    return click.argument("where", metavar="DATASET", type=PATH)(
+        state_option(state_database_options(dataset_options(function)))
+    )
 
 
 @command.command("create")
 @_options
 @click.argument("name")
 @click.option("--spec", default="{}", help="JSON, described in the README of a mount's .touchfs/iterators.")
-def create(where: str, name: str, spec: str, state_dir: str | None, read_options: ReadOptions) -> None:
+def create(
+    where: str,
+    name: str,
+    spec: str,
+    state_dir: str | None,
+    state_database: StateDatabase | None,
+    read_options: ReadOptions,
+) -> None:
     """Create an iterator. SPEC defines its samples and their order.
 
     \b
@@ -66,7 +78,7 @@ def create(where: str, name: str, spec: str, state_dir: str | None, read_options
             os.rmdir(_path(where, name))
             raise
         return
-    with _open_iterators(where, state_dir, read_options) as iterators:
+    with _open_iterators(where, state_dir, state_database, read_options) as iterators:
         iterator = iterators.create(name)
         try:
             iterators.write(iterator, "spec", value)
@@ -78,7 +90,9 @@ def create(where: str, name: str, spec: str, state_dir: str | None, read_options
 @command.command("next")
 @_options
 @click.argument("name")
-def step(where: str, name: str, state_dir: str | None, read_options: ReadOptions) -> None:
+def step(
+    where: str, name: str, state_dir: str | None, state_database: StateDatabase | None, read_options: ReadOptions
+) -> None:
     """Take the next samples and print them, one per line. At the end of an epoch print nothing, once.
 
     \b
@@ -86,13 +100,15 @@ def step(where: str, name: str, state_dir: str | None, read_options: ReadOptions
       touchfs iterator create shards/ train
       touchfs iterator next shards/ train
     """
-    _show(where, name, "next", state_dir, read_options)
+    _show(where, name, "next", state_dir, state_database, read_options)
 
 
 @command.command("token")
 @_options
 @click.argument("name")
-def token(where: str, name: str, state_dir: str | None, read_options: ReadOptions) -> None:
+def token(
+    where: str, name: str, state_dir: str | None, state_database: StateDatabase | None, read_options: ReadOptions
+) -> None:
     """Print the state of an iterator, one line of JSON, for `restore`.
 
     \b
@@ -100,14 +116,21 @@ def token(where: str, name: str, state_dir: str | None, read_options: ReadOption
       touchfs iterator create shards/ train
       touchfs iterator token shards/ train > checkpoint
     """
-    _show(where, name, "token", state_dir, read_options)
+    _show(where, name, "token", state_dir, state_database, read_options)
 
 
 @command.command("restore")
 @_options
 @click.argument("name")
 @click.argument("file", type=click.File("rb"), default="-")
-def restore(where: str, name: str, file: Any, state_dir: str | None, read_options: ReadOptions) -> None:
+def restore(
+    where: str,
+    name: str,
+    file: Any,
+    state_dir: str | None,
+    state_database: StateDatabase | None,
+    read_options: ReadOptions,
+) -> None:
     """Restore an iterator from a token.
 
     The token is read from FILE, or from stdin.
@@ -124,13 +147,13 @@ def restore(where: str, name: str, file: Any, state_dir: str | None, read_option
         with _mount_errors(where, name):
             _write(where, name, "token", text)
         return
-    with _open_iterators(where, state_dir, read_options) as iterators:
+    with _open_iterators(where, state_dir, state_database, read_options) as iterators:
         iterators.write(_find(iterators, name), "token", value)
 
 
 @command.command("list")
 @_options
-def names(where: str, state_dir: str | None, read_options: ReadOptions) -> None:
+def names(where: str, state_dir: str | None, state_database: StateDatabase | None, read_options: ReadOptions) -> None:
     """List the iterators: name, epoch, position and length of each.
 
     \b
@@ -142,7 +165,7 @@ def names(where: str, state_dir: str | None, read_options: ReadOptions) -> None:
             found = [name for name in os.listdir(os.path.join(where, CONTROL)) if name != "README"]
             read: Callable[[str, str], str] = partial(_read_mount, where)
         else:
-            iterators = stack.enter_context(_open_iterators(where, state_dir, read_options))
+            iterators = stack.enter_context(_open_iterators(where, state_dir, state_database, read_options))
             found, read = iterators.names(), partial(_read_store, iterators)
         failed = 0
         for name in sorted(found):
@@ -167,7 +190,9 @@ def _read_mount(where: str, name: str, file: str) -> str:
 @command.command("rm")
 @_options
 @click.argument("name")
-def remove(where: str, name: str, state_dir: str | None, read_options: ReadOptions) -> None:
+def remove(
+    where: str, name: str, state_dir: str | None, state_database: StateDatabase | None, read_options: ReadOptions
+) -> None:
     """Remove an iterator.
 
     \b
@@ -179,16 +204,23 @@ def remove(where: str, name: str, state_dir: str | None, read_options: ReadOptio
         with _mount_errors(where, name):
             os.rmdir(_path(where, name))
         return
-    with _open_iterators(where, state_dir, read_options) as iterators:
+    with _open_iterators(where, state_dir, state_database, read_options) as iterators:
         iterators.remove(name)
 
 
-def _show(where: str, name: str, file: str, state_dir: str | None, read_options: ReadOptions) -> None:
+def _show(
+    where: str,
+    name: str,
+    file: str,
+    state_dir: str | None,
+    state_database: StateDatabase | None,
+    read_options: ReadOptions,
+) -> None:
     if is_mount(where):
         with _mount_errors(where, name):
             text = _read(where, name, file)
     else:
-        with _open_iterators(where, state_dir, read_options) as iterators:
+        with _open_iterators(where, state_dir, state_database, read_options) as iterators:
             text = iterators.read(_find(iterators, name), file).encode(errors="surrogateescape")
     sys.stdout.buffer.write(text)
 
@@ -203,10 +235,18 @@ def is_mount(where: str) -> bool:
 
 
 @contextmanager
-def _open_iterators(path: str, state_dir: str | None, read_options: ReadOptions) -> Iterator[Iterators]:
+def _open_iterators(
+    path: str, state_dir: str | None, state_database: StateDatabase | None, read_options: ReadOptions
+) -> Iterator[Iterators]:
     dataset = open_indexed(path, read_options)
-    with closing(StateStore(state_path(path, STATE_SUFFIX, state_dir))) as store:
-        yield Iterators(store, dataset)
+    local, store = state_path(path, STATE_SUFFIX, state_dir), None
+    if state_database is not None:
+        from touchfs.store.postgres.store import PostgresStore
+
+        place = state_database.place(path, os.path.dirname(local))
+        store = PostgresStore(place, lambda: DatasetSamples(dataset).fingerprint)
+    with closing(store or StateStore(local)) as opened:
+        yield Iterators(opened, dataset)
 
 
 def _find(iterators: Iterators, name: str) -> int:

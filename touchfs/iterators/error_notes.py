@@ -8,15 +8,15 @@ from contextlib import contextmanager, suppress
 
 from touchfs.control_characters import one_line
 from touchfs.errors import NotFoundError, StateError, TouchfsError
+from touchfs.store.iterator_store import IteratorStore
 from touchfs.store.patience import Patience, current_patience, with_patience
 from touchfs.store.problem import SharedProblem
-from touchfs.store.store import StateStore
 
 
 class ErrorNotes:
     """Records errors: in the rows of the iterators, or in `problem` if the store failed."""
 
-    def __init__(self, store: StateStore, problem: SharedProblem) -> None:
+    def __init__(self, store: IteratorStore, problem: SharedProblem) -> None:
         self._store = store
         self.problem = problem
 

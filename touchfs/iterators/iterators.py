@@ -13,7 +13,6 @@ The state in the file `token` is that of `touchfs.node.collect_state_dict` for t
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,15 +25,16 @@ from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.output import check_paths, format_output
 from touchfs.iterators.precompute import take_step
+from touchfs.iterators.prefetch import Prefetch
 from touchfs.iterators.registry import Registry
 from touchfs.iterators.spec import check_batch, parse_spec
 from touchfs.iterators.starting_states import reset_state
 from touchfs.iterators.stored_positions import StoredPositions, iterator_row
 from touchfs.select.selection import Selector
 from touchfs.select.survivors import survivors_directory
+from touchfs.store.iterator_store import Connection, IteratorStore
 from touchfs.store.patience import without_waiting
 from touchfs.store.problem import SharedProblem
-from touchfs.store.store import StateStore
 from touchfs.token import to_json
 
 # Larger steps run in a thread.
@@ -42,27 +42,30 @@ BATCH_NOWAIT = 64
 
 WRITABLE = ("spec", "token", "batch", "reset")
 
-Read = Callable[[sqlite3.Connection, int], bytes]
+Read = Callable[[Connection, int], bytes]
 
 
 class Iterators(Registry):
     """The iterators of a store over a dataset.
 
     `prefix` is prepended to output paths; `use_plan` is called with each plan under `merged/` that a spec selects.
+    Each step is followed by a `prefetch` of what comes next.
     """
 
     def __init__(
         self,
-        store: StateStore,
+        store: IteratorStore,
         dataset: Dataset,
         prefix: str = "",
         problem: SharedProblem | None = None,
         use_plan: Callable[[str], None] = lambda plan: None,
+        prefetch: Prefetch | None = None,
     ) -> None:
         super().__init__(store)
         self._dataset = dataset
         self._prefix = prefix
-        self._selector = Selector(dataset, survivors_directory(os.path.dirname(store.path)), use_plan)
+        self._prefetch = prefetch
+        self._selector = Selector(dataset, survivors_directory(store.directory), use_plan)
         self.graphs = Graphs(self._selector)
         self._tokens = ItemTokens(dataset)
         self._positions = StoredPositions(self.graphs, dataset, self._tokens)
@@ -89,7 +92,7 @@ class Iterators(Registry):
         UsageError or SourceError if there is no such text.
         """
 
-        def act(connection: sqlite3.Connection) -> bytes:
+        def act(connection: Connection) -> bytes:
             return self.text(connection, iterator, file)
 
         if file != "next":
@@ -144,7 +147,7 @@ class Iterators(Registry):
         except TouchfsError as error:
             raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
 
-    def text(self, connection: sqlite3.Connection, iterator: int, file: str) -> bytes:
+    def text(self, connection: Connection, iterator: int, file: str) -> bytes:
         """Make the text of one of its files, in a transaction. Raises UnbuiltError if the graph must be built first."""
         try:
             read = self._reads[file]
@@ -152,27 +155,30 @@ class Iterators(Registry):
             raise NotFoundError(f"an iterator has no file {file!r}") from None
         return read(connection, iterator)
 
-    def _next(self, connection: sqlite3.Connection, iterator: int) -> bytes:
-        text = take_step(connection, iterator, self.graphs.get(iterator))
-        if text is not None:
-            return text
-        graph = self._positions.graph_at_position(connection, iterator)
-        step = graph.step()
-        connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
-        return self.output(graph, step.tokens)
+    def _next(self, connection: Connection, iterator: int) -> bytes:
+        graph = self.graphs.get(iterator)
+        text = take_step(connection, iterator, graph)
+        if graph is None or text is None:
+            graph = self._positions.graph_at_position(connection, iterator)
+            step = graph.step()
+            connection.execute("UPDATE iterator SET base = ?, steps = ? WHERE id = ?", (*step.after, iterator))
+            text = self.output(graph, step.tokens)
+        if self._prefetch is not None:
+            self._prefetch.follow(graph)
+        return text
 
     def output(self, graph: LiveGraph, tokens: Sequence[Any]) -> bytes:
         """The text of a step: one line for each sample, given their tokens."""
         return format_output(graph, tokens, self._prefix, self._tokens.token)
 
-    def _peek(self, connection: sqlite3.Connection, iterator: int) -> bytes:
+    def _peek(self, connection: Connection, iterator: int) -> bytes:
         graph = self._positions.graph_at_position(connection, iterator)
         return self.output(graph, graph.peek())
 
     def apply(self, iterator: int, file: str, value: Any) -> None:
         """Write a value to one of its files, as `write`. Raises UnbuiltError if a graph must be built first."""
 
-        def act(connection: sqlite3.Connection) -> None:
+        def act(connection: Connection) -> None:
             spec_text, steps = iterator_row(connection, iterator)[0], 0
             if file == "spec":
                 spec = parse_spec(value)

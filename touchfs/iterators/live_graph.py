@@ -73,7 +73,7 @@ class LiveGraph:
 
     def seek(self, base: str, steps: int) -> None:
         """Go to a position. Raises FormatError or UsageError if this graph has no such position."""
-        if steps * self.spec.batch > self._size:
+        if not 0 <= steps * self.spec.batch <= self._size:
             raise FormatError(f"a block has no {steps} steps")
         if base != self._base:
             following, self._following, self._base = self._following, None, None
@@ -87,6 +87,11 @@ class LiveGraph:
         """Return the tokens of the next step's samples, all of one epoch; an empty list at the end of an epoch."""
         first = self._at * self.spec.batch
         return self._tokens[first : first + self.spec.batch]
+
+    def coming(self, steps: int) -> list[Any]:
+        """Return the tokens of the samples of the next steps, as far as this block goes."""
+        first = self._at * self.spec.batch
+        return [] if self._base is None else self._tokens[first : first + steps * self.spec.batch]
 
     @property
     def is_ready(self) -> bool:

@@ -10,7 +10,6 @@ thread calls `read` only if the store is locked or there is more to do.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 
 from touchfs.errors import NotFoundError, StateError, TouchfsError, UsageError, WouldWaitError
@@ -18,6 +17,7 @@ from touchfs.iterators.iterators import WRITABLE, Iterators
 from touchfs.iterators.precompute import Precompute
 from touchfs.source.counts import count
 from touchfs.store import writes
+from touchfs.store.iterator_store import Connection
 from touchfs.store.opens import Opens
 from touchfs.store.patience import without_waiting
 
@@ -176,7 +176,7 @@ class OpenFile:
         """The text in the store, made now if there is none."""
         made = False
 
-        def make(connection: sqlite3.Connection) -> bytes:
+        def make(connection: Connection) -> bytes:
             nonlocal made
             made = True
             return self._files.iterators.text(connection, self.iterator, self.file)

@@ -7,7 +7,6 @@ these hide more than half of the time that a step takes.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from touchfs.errors import TouchfsError, WouldWaitError
 from touchfs.iterators.graphs import UnbuiltError
 from touchfs.iterators.live_graph import LiveGraph
+from touchfs.store.iterator_store import Connection
 from touchfs.store.opens import Opens
 
 
@@ -25,7 +25,7 @@ class Steps(Protocol):
         """The graph of an iterator, if it is built and its steps take microseconds."""
         ...
 
-    def text(self, connection: sqlite3.Connection, iterator: int, file: str) -> bytes:
+    def text(self, connection: Connection, iterator: int, file: str) -> bytes:
         """Make the text of a file in a transaction."""
         ...
 
@@ -107,7 +107,7 @@ class Precompute:
                 graph.precomputed = step, self._steps.output(graph, step.tokens)
 
 
-def take_step(connection: sqlite3.Connection, iterator: int, graph: LiveGraph | None) -> bytes | None:
+def take_step(connection: Connection, iterator: int, graph: LiveGraph | None) -> bytes | None:
     """Make the computed step of a graph, and return its text. None if there is none or the iterator is elsewhere."""
     if graph is None or graph.precomputed is None:
         return None

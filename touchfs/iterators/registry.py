@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 
 from touchfs.errors import ExistsError, FullError, NotFoundError, UsageError
 from touchfs.iterators.spec import Spec
-from touchfs.store.store import StateStore
+from touchfs.store.iterator_store import Connection, IteratorStore
 
 # The kernel may repeat a request to make or remove a directory within this time.
 REPEATED_SECONDS = 60.0
@@ -15,11 +14,16 @@ REPEATED_SECONDS = 60.0
 IDS_MAX = (1 << 20) - 1
 NAME_MAX = 255
 
+_REMOVED = (
+    "INSERT INTO removed_iterator VALUES (?, ?, ?) "
+    "ON CONFLICT (name) DO UPDATE SET removed = excluded.removed, remover = excluded.remover"
+)
+
 
 class Registry:
     """The names and ids of the iterators in a store."""
 
-    def __init__(self, store: StateStore) -> None:
+    def __init__(self, store: IteratorStore) -> None:
         self._store = store
 
     def create(self, name: str, maker: str = "") -> int:
@@ -30,20 +34,20 @@ class Registry:
         """
         key = _checked(name)
 
-        def act(connection: sqlite3.Connection) -> int:
+        def act(connection: Connection) -> int:
             found = connection.execute("SELECT id, made, maker FROM iterator WHERE name = ?", (key,)).fetchone()
             if found is not None:
                 if maker and found[2] == maker and abs(time.time() - found[1]) < REPEATED_SECONDS:
                     return int(found[0])
                 raise ExistsError(f"there is an iterator {name!r} already")
-            inserted = connection.execute(
-                "INSERT INTO iterator (name, spec, made, maker) VALUES (?, ?, ?, ?)",
+            (iterator,) = connection.execute(
+                "INSERT INTO iterator (name, spec, made, maker) VALUES (?, ?, ?, ?) RETURNING id",
                 (key, str(Spec()), time.time(), maker),
-            )
+            ).fetchone()
             connection.execute("DELETE FROM removed_iterator WHERE name = ?", (key,))
-            if (inserted.lastrowid or 0) > IDS_MAX:
+            if iterator > IDS_MAX:
                 raise FullError(f"{IDS_MAX} iterators were made: delete the state store", path=self._store.path)
-            return int(inserted.lastrowid or 0)
+            return int(iterator)
 
         return self._store.run(act)
 
@@ -51,10 +55,10 @@ class Registry:
         """Remove an iterator. Raises NotFoundError, unless the same `remover` removed it within the last minute."""
         key, now = _checked(name), time.time()
 
-        def act(connection: sqlite3.Connection) -> None:
+        def act(connection: Connection) -> None:
             if connection.execute("DELETE FROM iterator WHERE name = ?", (key,)).rowcount:
                 connection.execute("DELETE FROM removed_iterator WHERE removed < ?", (now - REPEATED_SECONDS,))
-                connection.execute("INSERT OR REPLACE INTO removed_iterator VALUES (?, ?, ?)", (key, now, remover))
+                connection.execute(_REMOVED, (key, now, remover))
                 return
             again = connection.execute(
                 "SELECT 1 FROM removed_iterator WHERE name = ? AND remover = ? AND removed > ?",
@@ -77,15 +81,25 @@ class Registry:
         return None if found is None else bytes(found[0]).decode()
 
     def named(self, name: bytes | None = None) -> list[tuple[bytes, int]]:
-        """Return (name, id) of all iterators in the order of their creation, or only of the one with this name."""
+        """Return (name, id) of all iterators in the order of their creation, or only of the one with this name.
+
+        Those whose names or ids we would not give are left out: others may write to a database.
+        """
         where, values = ("", ()) if name is None else (" WHERE name = ?", (name,))
         with self._store.transaction(write=False) as connection:
             found = connection.execute(f"SELECT name, id FROM iterator{where} ORDER BY id", values).fetchall()
-        return [(bytes(name), int(iterator)) for name, iterator in found]
+        return [(bytes(name), int(iterator)) for name, iterator in found if _is_ours(bytes(name), int(iterator))]
 
     def names(self) -> list[str]:
         """Return the names of all iterators in the order of their creation."""
         return [name.decode() for name, _ in self.named()]
+
+
+def _is_ours(name: bytes, iterator: int) -> bool:
+    try:
+        return _checked(name.decode()) == name and 0 < iterator <= IDS_MAX
+    except (UnicodeDecodeError, UsageError):
+        return False
 
 
 def _checked(name: str) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Any
 
 from touchfs.dataset import Dataset
@@ -13,6 +12,7 @@ from touchfs.iterators.live_graph import LiveGraph
 from touchfs.iterators.spec import Spec, is_same_pass, parse_spec
 from touchfs.iterators.starting_states import state_at_item
 from touchfs.node.graph.state import enclose, resume
+from touchfs.store.iterator_store import Connection
 from touchfs.token import from_json, to_json
 
 
@@ -27,11 +27,11 @@ class StoredPositions:
         self._dataset = dataset
         self._tokens = tokens
 
-    def graph(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
+    def graph(self, connection: Connection, iterator: int) -> LiveGraph:
         """Return an iterator's graph, at any position."""
         return self._graphs.of(iterator, iterator_row(connection, iterator)[0])
 
-    def graph_at_position(self, connection: sqlite3.Connection, iterator: int) -> LiveGraph:
+    def graph_at_position(self, connection: Connection, iterator: int) -> LiveGraph:
         """Return an iterator's graph at its stored position. Raises UsageError if the dataset has no such position."""
         spec, base, steps, _ = iterator_row(connection, iterator)
         graph = self._graphs.of(iterator, spec)
@@ -41,7 +41,7 @@ class StoredPositions:
             raise UsageError(_lost(graph, base or "")) from error
         return graph
 
-    def kept_position(self, connection: sqlite3.Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
+    def kept_position(self, connection: Connection, iterator: int, spec: Spec) -> tuple[str | None, int]:
         """Return the base and the steps of an iterator after a change of its spec.
 
         The position is kept if the new spec visits the same samples in the same order, so that a restarted loop may
@@ -59,7 +59,7 @@ class StoredPositions:
         # Steps count batches, so another batch size needs a new base.
         return (base, steps) if spec.batch == graph.spec.batch else (to_json(graph.state()), 0)
 
-    def token_state(self, connection: sqlite3.Connection, iterator: int, value: Any) -> str:
+    def token_state(self, connection: Connection, iterator: int, value: Any) -> str:
         """Return the state, as JSON, of a value written to `token`: a state or an item token. Raises UsageError."""
         if not isinstance(value, dict):
             raise UsageError("a token is a JSON object, as `cat token` prints it")
@@ -75,7 +75,7 @@ class StoredPositions:
         return to_json(enclose(graph.root, resume(graph.root, state).state()))
 
 
-def iterator_row(connection: sqlite3.Connection, iterator: int) -> tuple[str, str | None, int, str]:
+def iterator_row(connection: Connection, iterator: int) -> tuple[str, str | None, int, str]:
     """Return an iterator's spec, base, number of steps after the base, and error. Raises NotFoundError."""
     found = connection.execute("SELECT spec, base, steps, error FROM iterator WHERE id = ?", (iterator,)).fetchone()
     if found is None:

@@ -26,8 +26,9 @@ ID_BITS = 39
 _SLOT_BITS = 16
 _SLOTS = 1 << _SLOT_BITS
 _SLOT_MASK = _SLOTS - 1
-# Flags: the open has a text in memory; it may have a row in the state store.
-_HAS_TEXT, _HAS_ROW = 1, 2
+# Flags: the open has a text in memory; it may have a row in the state store; its text in memory is known to be that of
+# a committed step; the state store has forgotten whether its step was committed.
+_HAS_TEXT, _HAS_ROW, _IS_SETTLED, _IS_LOST = 1, 2, 4, 8
 _GENERATION_MASK = (1 << ID_BITS - _SLOT_BITS) - 1
 # Far more than the text of the largest batch.
 _TEXT_SPACE = 1 << 32
@@ -39,6 +40,11 @@ _BLOCK = 512  # of `st_blocks`
 _FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
 
 
+def rows_of(mount: int) -> tuple[int, int]:
+    """Return the first and the last row id for open files of a mount."""
+    return mount << ID_BITS, (mount + 1 << ID_BITS) - 1
+
+
 class OpenTable:
     """The table. Create it before forking the processes that share it.
 
@@ -46,8 +52,9 @@ class OpenTable:
     """
 
     def __init__(self, *, alone: bool = False) -> None:
-        # A slot's cell counts its opens and releases, so it is odd while open. The last cell is the next slot to try.
-        self._cells = memoryview(mmap.mmap(-1, 8 * (_SLOTS + 1))).cast("Q")
+        # A slot's cell counts its opens and releases, so it is odd while open. After them come the next slot to try,
+        # and the first row id of the mount, in a store that may forget the mount.
+        self._cells = memoryview(mmap.mmap(-1, 8 * (_SLOTS + 2))).cast("Q")
         self._flags = memoryview(mmap.mmap(-1, _SLOTS))
         self._texts = os.memfd_create("touchfs-open-files", os.MFD_CLOEXEC)
         self._alone = alone
@@ -121,6 +128,48 @@ class OpenTable:
         finally:
             self._free_lock()
         return made if text is None else text
+
+    def propose(self, open_id: int, text: bytes) -> None:
+        """Keep the text of a step before its commit, unless that of a committed one is kept. Raises FullError."""
+        self._take_lock()
+        try:
+            if self.is_open(open_id) and not self._flags[open_id & _SLOT_MASK] & _IS_SETTLED:
+                self._store(open_id, text)
+        finally:
+            self._free_lock()
+
+    def proposed(self, open_id: int) -> bytes | None:
+        """Return the text that was proposed last."""
+        return self._load(open_id)
+
+    def settle(self, open_id: int) -> None:
+        """Record that the proposed text is that of a committed step."""
+        self._take_lock()
+        try:
+            if self.is_open(open_id):
+                self._flags[open_id & _SLOT_MASK] |= _IS_SETTLED
+        finally:
+            self._free_lock()
+
+    def is_settled(self, open_id: int) -> bool:
+        """Return True if the proposed text is that of a committed step."""
+        return self._flags[open_id & _SLOT_MASK] & _IS_SETTLED > 0 and self.is_open(open_id)
+
+    def enter(self, first_row: int) -> None:
+        """Record the first row id of the mount. If it had another one, its opens that may have rows are lost."""
+        self._take_lock()
+        try:
+            if self._cells[_SLOTS + 1] not in (0, first_row):
+                for slot in range(_SLOTS):
+                    if self._flags[slot] & (_HAS_ROW | _IS_SETTLED) == _HAS_ROW:
+                        self._flags[slot] |= _IS_LOST
+            self._cells[_SLOTS + 1] = first_row
+        finally:
+            self._free_lock()
+
+    def is_lost(self, open_id: int) -> bool:
+        """Return True if the store has forgotten the row of an open."""
+        return self._flags[open_id & _SLOT_MASK] & _IS_LOST > 0
 
     def _load(self, open_id: int) -> bytes | None:
         slot = open_id & _SLOT_MASK

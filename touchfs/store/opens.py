@@ -12,7 +12,6 @@ The text may also be made before the first read, as an attempt of the store: the
 
 from __future__ import annotations
 
-import sqlite3
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,23 +19,23 @@ from typing import TypeVar
 
 from touchfs.errors import StateError, WouldWaitError
 from touchfs.store.connection import DiskFullError
-from touchfs.store.open_table import OpenTable
+from touchfs.store.iterator_store import Connection, IteratorStore
+from touchfs.store.open_table import OpenTable, rows_of
 from touchfs.store.patience import without_waiting
-from touchfs.store.store import StateStore, add_mount, rows_of
 
 # Rows deleted together, and the smaller number for an idle process.
 _DELETED_TOGETHER, _DELETED_WHEN_IDLE = 128, 64
 
 _OR_UPDATE = "ON CONFLICT (id) DO UPDATE SET text = excluded.text"
 
-Make = Callable[[sqlite3.Connection], bytes]
+Make = Callable[[Connection], bytes]
 T = TypeVar("T")
 
 
 class Opens:
     """The open files of a mount, as used by one of its processes. `pid` is the process that serves the mount."""
 
-    def __init__(self, store: StateStore, table: OpenTable, pid: int) -> None:
+    def __init__(self, store: IteratorStore, table: OpenTable, pid: int) -> None:
         self.store = store
         self.table = table
         self._pid = pid
@@ -55,7 +54,7 @@ class Opens:
         """
         self._join()
 
-        def act(connection: sqlite3.Connection) -> bytes:
+        def act(connection: Connection) -> bytes:
             if not self.table.is_open(open_id):
                 return b""
             row = self._first + open_id
@@ -71,16 +70,16 @@ class Opens:
 
         return self.store.run(act)
 
-    def change(self, open_id: int, act: Callable[[sqlite3.Connection, int], T]) -> T | None:
+    def change(self, open_id: int, act: Callable[[Connection, int], T]) -> T | None:
         """Call `act` in a transaction, with the row id of an open file. Returns None if the file was released."""
         self._join()
 
-        def change(connection: sqlite3.Connection) -> T | None:
+        def change(connection: Connection) -> T | None:
             if not self.table.is_open(open_id):
                 return None
             row = self._first + open_id
             self.table.mark_row(open_id)
-            connection.execute("INSERT OR IGNORE INTO open (id) VALUES (?)", (row,))
+            connection.execute("INSERT INTO open (id) VALUES (?) ON CONFLICT DO NOTHING", (row,))
             return act(connection, row)
 
         return self.store.run(change)
@@ -93,7 +92,7 @@ class Opens:
         if self._joined != self.store.connections or self.table.has_row(open_id):
             raise WouldWaitError
 
-        def act(connection: sqlite3.Connection) -> bytes:
+        def act(connection: Connection) -> bytes:
             if not self.table.is_open(open_id):
                 raise WouldWaitError
             text = make(connection)
@@ -127,7 +126,7 @@ class Opens:
         self._join()
         row = self._first + open_id
 
-        def act(connection: sqlite3.Connection) -> None:
+        def act(connection: Connection) -> None:
             found = connection.execute("SELECT pending FROM open WHERE id = ?", (row,)).fetchone()
             if found is not None and bytes(found[0]).strip():
                 note()
@@ -171,9 +170,9 @@ class Opens:
         self._first = self.store.run(self._enter)
         self._joined = self.store.connections
 
-    def _enter(self, connection: sqlite3.Connection) -> int:
+    def _enter(self, connection: Connection) -> int:
         """Enter the mount, delete the rows of its released files, and return its first row id."""
-        first, last = rows_of(add_mount(connection, self._pid))
+        first, last = rows_of(self.store.enter(connection, self._pid))
         for table, column in (("open", "id"), ("written", "open")):
             found = connection.execute(f"SELECT {column} FROM {table} WHERE {column} BETWEEN ? AND ?", (first, last))
             gone = [(row,) for (row,) in found.fetchall() if not self.table.is_open(row - first)]

@@ -14,11 +14,13 @@ import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from touchfs.errors import StateError
 from touchfs.posix.processes import start_time, system
 from touchfs.store.database import Database
-from touchfs.store.open_table import ID_BITS
+from touchfs.store.iterator_store import Connection, IteratorStore
+from touchfs.store.open_table import rows_of
 
 VERSION = 5
 _FREE_SIZE = 1 << 16
@@ -120,6 +122,15 @@ class StateStore(Database):
         """Return a different id for each shard, given as (path, identity). New shards get new ids."""
         return self.run(lambda connection: _shard_ids(connection, shards))
 
+    @property
+    def directory(self) -> str:
+        """The directory of the file."""
+        return os.path.dirname(self.path)
+
+    def enter(self, connection: Connection, pid: int) -> int:
+        """As `add_mount`, inside a transaction."""
+        return add_mount(connection, pid)
+
     def add_mount(self, pid: int) -> int:
         """Return the number of the mount that the process `pid` serves, a new one if necessary.
 
@@ -136,7 +147,7 @@ class StateStore(Database):
         self.run(act)
 
 
-def add_mount(connection: sqlite3.Connection, pid: int) -> int:
+def add_mount(connection: Connection, pid: int) -> int:
     """Return the number of a mount, as `StateStore.add_mount`, inside a transaction."""
     _delete_ended_mounts(connection)
     boot, pids = system()
@@ -145,13 +156,8 @@ def add_mount(connection: sqlite3.Connection, pid: int) -> int:
     found = connection.execute(f"SELECT id FROM mount WHERE {where}", row).fetchone()
     if found is not None:
         return int(found[0])
-    inserted = connection.execute("INSERT INTO mount (pid, started, boot, pids) VALUES (?, ?, ?, ?)", row)
-    return int(inserted.lastrowid or 0)
-
-
-def rows_of(mount: int) -> tuple[int, int]:
-    """Return the first and the last row id for open files of a mount."""
-    return mount << ID_BITS, (mount + 1 << ID_BITS) - 1
+    added = "INSERT INTO mount (pid, started, boot, pids) VALUES (?, ?, ?, ?) RETURNING id"
+    return int(connection.execute(added, row).fetchone()[0])
 
 
 def _version_of(connection: sqlite3.Connection) -> int:
@@ -164,7 +170,7 @@ def _run_all(connection: sqlite3.Connection, statements: str) -> None:
         connection.execute(statement)
 
 
-def _delete_ended_mounts(connection: sqlite3.Connection) -> None:
+def _delete_ended_mounts(connection: Connection) -> None:
     boot, pids = system()
     for mount, pid, started, its_boot, its_pids in connection.execute("SELECT * FROM mount").fetchall():
         # A process in another container is invisible to us: only a reboot proves that it has ended.
@@ -172,7 +178,7 @@ def _delete_ended_mounts(connection: sqlite3.Connection) -> None:
             _delete_mount(connection, mount)
 
 
-def _delete_mount(connection: sqlite3.Connection, mount: int) -> None:
+def _delete_mount(connection: Connection, mount: int) -> None:
     connection.execute("DELETE FROM written WHERE open BETWEEN ? AND ?", rows_of(mount))
     connection.execute("DELETE FROM open WHERE id BETWEEN ? AND ?", rows_of(mount))
     connection.execute("DELETE FROM mount WHERE id = ?", (mount,))
@@ -190,3 +196,7 @@ def _shard_ids(connection: sqlite3.Connection, shards: Sequence[tuple[str, str]]
             known = (inserted.lastrowid,)
         ids.append(int(known[0]))
     return ids
+
+
+if TYPE_CHECKING:
+    _: type[IteratorStore] = StateStore

@@ -10,17 +10,19 @@ since then, and gets the same answer as at first. If none were resent, the write
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError, UsageError
+from touchfs.store.iterator_store import Connection
 from touchfs.store.json_prefix import outcome_of
 from touchfs.store.opens import Opens
 from touchfs.token import from_json
 
 # Far more than any spec or state needs.
 VALUE_MAX = 1 << 20
+
+_OR_UPDATE = 'ON CONFLICT (open, "offset", hash) DO UPDATE SET resent = excluded.resent, error = excluded.error'
 
 
 class Piece(NamedTuple):
@@ -43,7 +45,7 @@ def write(opens: Opens, open_id: int, piece: Piece, apply: Callable[[Any], None]
     for a new piece that cannot be part of a value, and the errors of `apply`.
     """
 
-    def act(connection: sqlite3.Connection, row: int) -> str:
+    def act(connection: Connection, row: int) -> str:
         answer = _answer(connection, row, piece)
         if answer is None:
             _take(connection, row, piece, apply)
@@ -55,15 +57,15 @@ def write(opens: Opens, open_id: int, piece: Piece, apply: Callable[[Any], None]
 def refuse(opens: Opens, open_id: int, piece: Piece, error: str) -> None:
     """Drop an incomplete value, and record the error in case the piece is resent."""
 
-    def act(connection: sqlite3.Connection, row: int) -> None:
+    def act(connection: Connection, row: int) -> None:
         if _answer(connection, row, piece) is None:
-            connection.execute("UPDATE open SET pending = x'' WHERE id = ?", (row,))
+            connection.execute("UPDATE open SET pending = ? WHERE id = ?", (b"", row))
             _note(connection, row, piece, error)
 
     opens.change(open_id, act)
 
 
-def _take(connection: sqlite3.Connection, row: int, piece: Piece, apply: Callable[[Any], None]) -> None:
+def _take(connection: Connection, row: int, piece: Piece, apply: Callable[[Any], None]) -> None:
     (earlier,) = connection.execute("SELECT pending FROM open WHERE id = ?", (row,)).fetchone()
     pending = bytes(earlier) + piece.data
     is_complete, value = _parse(pending)
@@ -88,10 +90,10 @@ def _parse(data: bytes) -> tuple[bool, Any]:
     return outcome == "value", from_json(text) if outcome == "value" else None
 
 
-def _answer(connection: sqlite3.Connection, row: int, piece: Piece) -> str | None:
+def _answer(connection: Connection, row: int, piece: Piece) -> str | None:
     """Return the error text of a resent piece at its first arrival, "" if it was taken, or None for a new piece."""
     found = connection.execute(
-        "SELECT resent, error FROM written WHERE open = ? AND offset = ? AND hash = ?",
+        'SELECT resent, error FROM written WHERE open = ? AND "offset" = ? AND hash = ?',
         (row, piece.offset, piece.hash),
     ).fetchone()
     if found is None or found[0] == piece.resent:
@@ -100,8 +102,8 @@ def _answer(connection: sqlite3.Connection, row: int, piece: Piece) -> str | Non
     return str(found[1])
 
 
-def _note(connection: sqlite3.Connection, row: int, piece: Piece, error: str) -> None:
+def _note(connection: Connection, row: int, piece: Piece, error: str) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO written (open, offset, hash, resent, error) VALUES (?, ?, ?, ?, ?)",
+        'INSERT INTO written (open, "offset", hash, resent, error) VALUES (?, ?, ?, ?, ?) ' + _OR_UPDATE,
         (row, piece.offset, piece.hash, piece.resent, error),
     )

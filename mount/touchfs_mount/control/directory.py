@@ -16,19 +16,20 @@ from typing import Any, NoReturn, TypeVar
 import pyfuse3
 from pyfuse3 import FUSEError
 
+from touchfs.dataset.samples import DatasetSamples
 from touchfs.extent import Buffer
 from touchfs.iterators.iterators import Iterators
 from touchfs.iterators.open_files import OpenFiles
 from touchfs.iterators.precompute import Precompute
-from touchfs.store.opens import Opens
+from touchfs.iterators.prefetch import Prefetch
+from touchfs.iterators.store_place import StorePlace
 from touchfs.store.patience import Patience, with_patience
-from touchfs.store.store import StateStore
 from touchfs.store.writes import Piece
 from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Tree
 from touchfs_mount.control.control_files import ControlFile, ControlFiles
 from touchfs_mount.control.entries import ControlEntries, ControlEntry
-from touchfs_mount.control.facts import ControlOptions, MountFacts, StorePlace
+from touchfs_mount.control.facts import ControlOptions, MountFacts
 from touchfs_mount.control.fixed_texts import FixedTexts
 from touchfs_mount.control.inodes import ITERATORS, PRIVATE, is_iterators, is_writable, parent_of
 from touchfs_mount.requests.access import OUR_OWNERSHIP, OWNER_UIDS, Modes
@@ -55,10 +56,11 @@ class ControlDirectory:
         iterators = self._iterators = None
         if store is not None:
             # `later`: it connects at first use, so that data are served even without the store.
-            state = StateStore(store.path, fsync=options.fsync, later=True, identity=store.identity)
+            state = store.iterator_store(lambda: DatasetSamples(tree.dataset).fingerprint, fsync=options.fsync)
             prefix = facts.path if options.path_prefix is None else options.path_prefix
-            iterators = Iterators(state, tree.dataset, prefix.rstrip("/"), facts.problem, tree.use_plan)
-            self._iterators = OpenFiles(iterators, Opens(state, facts.opens, facts.pid))
+            prefetch = Prefetch(options.prefetch_steps) if options.prefetch_steps else None
+            iterators = Iterators(state, tree.dataset, prefix.rstrip("/"), facts.problem, tree.use_plan, prefetch)
+            self._iterators = OpenFiles(iterators, store.opens(state, facts.opens, facts.pid))
         self._entries = ControlEntries(iterators, facts.known, options.extra_mode)
         self._files = ControlFiles(facts.opens, self._iterators, FixedTexts(tree.dataset, facts, options))
         self._offload = offload

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from touchfs.store.open_table import OpenTable
 from touchfs.store.problem import SharedProblem
@@ -16,20 +15,13 @@ from touchfs_mount.numbers.slots import MountNumbers
 from touchfs_mount.numbers.text import MountCounts
 
 
-class StorePlace(NamedTuple):
-    """The path of a mount's state store, and the identity of the store that is expected there."""
-
-    path: str
-    identity: bytes
-
-
 @dataclass(frozen=True, slots=True)
 class ControlOptions:
     """Options of the control directory and its iterators.
 
     `path_prefix` is the prefix of the paths that iterators print, by default the mount point. `extra_mode` has extra
     permission bits for the files of iterators. With `fsync` each step waits for the disk. `list_by_key` is reported in
-    `info`.
+    `info`. The files of the samples of the next `prefetch_steps` steps are read ahead.
     """
 
     path_prefix: str | None = None
@@ -37,6 +29,7 @@ class ControlOptions:
     fsync: bool = False
     iterators: bool = True
     list_by_key: bool = False
+    prefetch_steps: int = 0
 
 
 DEFAULT = ControlOptions()
@@ -45,12 +38,14 @@ DEFAULT = ControlOptions()
 @dataclass(frozen=True, slots=True)
 class OwnFiles:
     """The paths of what a mount writes, as `info` names them. `log` and `state` are None if it has none;
-    `log` is a command if the log is in the journal.
+    `log` is a command if the log is in the journal. `state_store` is the database of the iterators, if
+    they are in one.
     """
 
     index: str
     log: str | None
     state: str | None
+    state_store: str | None = None
 
 
 NO_FILES = OwnFiles("", None, None)

@@ -9,11 +9,12 @@ from touchfs.catalog.keys import Keys
 from touchfs.dataset import Dataset
 from touchfs.errors import StateError
 from touchfs.indexing.preparing import hold_all
+from touchfs.iterators.store_place import StorePlace
 from touchfs.store.plans import SharedPlans
 from touchfs.store.shared_numbers import SharedNumbers
 from touchfs.store.store import StateStore
 from touchfs.tree.tree import Tree
-from touchfs_mount.control.facts import StorePlace
+from touchfs.verify.checksums import without_checksums
 from touchfs_mount.daemon.notifications import invalidate
 from touchfs_mount.daemon.renewal import Renewal
 from touchfs_mount.mounting.request import MountRequest
@@ -22,6 +23,9 @@ from touchfs_mount.requests.access import DEFAULT_MODES, Modes, SourceModes, rea
 from touchfs_mount.requests.operations import TouchOperations
 
 log = logging.getLogger(__name__)
+
+# Shards that a warning names.
+_NAMED = 10
 
 
 class Generations:
@@ -67,7 +71,11 @@ class Generations:
         if list_by_key and isinstance(dataset.keys, Keys):
             dataset.keys.repeated  # noqa: B018  compute it now: all workers need it, and listings must not wait
         prefix = self._request.options.path if prefix is None else prefix
-        return Tree(dataset, ids, self._plans, self._numbers, list_by_key=list_by_key, prefix=prefix), modes
+        verify = self._request.verify
+        if verify and (lacking := without_checksums(dataset)):
+            log.warning("shards without checksums, which are not verified: %s", ", ".join(lacking[:_NAMED]))
+        plans, numbers = self._plans, self._numbers
+        return Tree(dataset, ids, plans, numbers, list_by_key=list_by_key, prefix=prefix, verify=verify), modes
 
     def _access(self, dataset: Dataset) -> SourceModes | None:
         """The modes of the source's files, if the mount shows them."""

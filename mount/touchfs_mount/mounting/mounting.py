@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import time
 from collections.abc import Callable
@@ -12,21 +13,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from touchfs.dataset import Dataset, counted
+from touchfs.dataset.samples import DatasetSamples
 from touchfs.errors import FormatError, MountError, NotFoundError, SourceError, StateError, TouchfsError, UsageError
 from touchfs.indexing.in_memory import discard as discard_index
 from touchfs.indexing.in_memory import index_in_memory
 from touchfs.indexing.preparing import is_waiting, release
 from touchfs.indexing.serving import why_unservable
+from touchfs.iterators.store_place import StorePlace
 from touchfs.posix import links
 from touchfs.posix.paths import absolute
 from touchfs.posix.trust import make_directory
 from touchfs.store.open_table import OpenTable
 from touchfs.store.patience import Patience, with_patience
 from touchfs.store.place import log_path
+from touchfs.store.postgres.place import FleetPlace
 from touchfs.store.problem import SharedProblem
 from touchfs.store.store import StateStore
 from touchfs.tree.tree import Tree
-from touchfs_mount.control.facts import MountFacts, OwnFiles, StorePlace
+from touchfs.verify.checksums import without_checksums
+from touchfs.verify.crc32c import extender
+from touchfs_mount.control.facts import MountFacts, OwnFiles
 from touchfs_mount.control.known_iterators import KnownIterators
 from touchfs_mount.control.recent_errors import RecentErrors
 from touchfs_mount.daemon import logs
@@ -124,6 +130,8 @@ def _serve(
                 if background is not None:
                     background.detach(log_file)
                 log_file.close()
+            if store is not None and request.state_database is not None:
+                store = replace(store, fleet=_fleet_place(request, dataset))
             level = LogLevel(request.log.level)
             logs.configure(request.log, level)
             generations = Generations(request, store)
@@ -166,8 +174,30 @@ def _store_place(path: str) -> StorePlace:
         store.close()
 
 
+def _fleet_place(request: MountRequest, dataset: Dataset) -> FleetPlace | None:
+    """Create the tables of the iterators in the database if there are none, and close it again, as `_store_place`."""
+    if request.state_database is None:
+        return None
+    from touchfs.store.postgres.store import PostgresStore
+
+    directory = os.path.dirname(request.state_path)
+    place = request.state_database.place(request.source, directory, secrets.token_bytes(16))
+    try:
+        PostgresStore(place, lambda: DatasetSamples(dataset).fingerprint).close()
+    except TouchfsError as error:
+        raise MountError(str(error)) from error
+    return place
+
+
 def _clean_up(place: StorePlace) -> None:
     """After the mount has ended, delete its rows. Closing a store for the last time also removes SQLite's own files."""
+    try:
+        if place.fleet is not None:
+            from touchfs.store.postgres.store import PostgresStore
+
+            PostgresStore(place.fleet, None, later=True).leave()
+    except StateError as error:
+        log.info("%s", error)
     try:
         store = StateStore(place.path, later=True, identity=place.identity)
         with_patience(Patience(CLEAN_UP_SECONDS), store.remove_mount, os.getpid())
@@ -182,6 +212,11 @@ def _open(request: MountRequest) -> Dataset:
         dataset = request.open_dataset(request.source)
         if reason := why_unservable(dataset, strict=request.strict):
             raise FormatError(reason, path=request.source)
+        if request.verify:
+            extender()  # before anybody waits for a file
+            if lacking := without_checksums(dataset):
+                problem = f"--verify: {counted(len(lacking), 'shard')} without checksums, {lacking[0]} for one"
+                raise UsageError(f"{problem}: `touchfs checksum` writes them", path=request.source)
         return dataset
     except TouchfsError as error:
         if isinstance(error, SourceError) and is_inside(error.path or "", request.index_dir):
@@ -206,7 +241,7 @@ def _operations(
         path=options.path,
         pid=os.getpid(),
         since=time.time(),
-        files=OwnFiles(request.index_dir, request.log.place, None if store is None else store.path),
+        files=_own_files(request, store),
         loop="trio" if options.trio_loop else "own",
         counters=shared.counters,
         reloads=shared.reloads,
@@ -221,6 +256,12 @@ def _operations(
     )
     control = request.control
     return TouchOperations(tree, facts, store, modes=modes, xattrs=request.xattrs, options=control), shared, facts
+
+
+def _own_files(request: MountRequest, store: StorePlace | None) -> OwnFiles:
+    fleet = None if store is None else store.fleet
+    database = None if fleet is None else fleet.shown
+    return OwnFiles(request.index_dir, request.log.place, None if store is None else store.path, database)
 
 
 def _metrics_server(sockets: MetricsSockets, facts: MountFacts) -> MetricsServer:

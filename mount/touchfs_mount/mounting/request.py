@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from touchfs.dataset import Dataset
+from touchfs.iterators.store_place import StateDatabase
 from touchfs.store.place import STATE_SUFFIX, state_path
 from touchfs_mount.control.facts import DEFAULT, ControlOptions
 from touchfs_mount.daemon import logs
@@ -21,7 +22,8 @@ class MountRequest:
     """The parameters of a mount. `open_dataset` opens a source, and indexes new shards in `index_dir`.
 
     `preparer` decompresses the shards that it leaves compressed. `modes`, if given, replace the source's modes. The
-    numbers are served at `metrics`.
+    numbers are served at `metrics`. With `verify`, files are compared with their checksums. The iterators are in the
+    `state_database`, if there is one.
     """
 
     source: str
@@ -30,9 +32,11 @@ class MountRequest:
     index_dir: str
     options: MountOptions
     state_dir: str | None = None
+    state_database: StateDatabase | None = None
     log: LogOptions = logs.DEFAULT
     xattrs: bool = True
     strict: bool = False
+    verify: bool = False
     control: ControlOptions = DEFAULT
     modes: Modes = DEFAULT_MODES
     metrics: MetricsAddress | None = None

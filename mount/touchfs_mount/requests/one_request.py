@@ -28,7 +28,7 @@ from touchfs_mount.requests.alone import Alone, Door
 from touchfs_mount.requests.packed import pack, unpack
 from touchfs_mount.requests.strikes import Strikes
 
-_WAITING_MODULES = ("touchfs.posix.", "touchfs.source.", "touchfs.store.")
+_WAITING_MODULES = ("touchfs.posix.", "touchfs.source.", "touchfs.store.", "psycopg.")
 _LATER_SECONDS = 5.0
 # The entries to list at once: as many as the kernel requests, 128 KiB.
 _LISTING_MAX = 1024

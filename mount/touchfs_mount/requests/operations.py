@@ -17,12 +17,13 @@ from typing import Any
 import pyfuse3
 from pyfuse3 import FUSEError
 
+from touchfs.iterators.store_place import StorePlace
 from touchfs.names import NAME_MAX
 from touchfs.tree.inode import ROOT
 from touchfs.tree.tree import Tree
 from touchfs_mount.control.control_files import HANDLE_TAG
 from touchfs_mount.control.directory import ControlDirectory
-from touchfs_mount.control.facts import DEFAULT, ControlOptions, MountFacts, StorePlace
+from touchfs_mount.control.facts import DEFAULT, ControlOptions, MountFacts
 from touchfs_mount.control.inodes import DIRECTORY, END, NAME
 from touchfs_mount.daemon.worker import Environment, Operations
 from touchfs_mount.requests.access import DEFAULT_MODES, Modes

@@ -1,0 +1,280 @@
+"""Mounts of one dataset, as of several machines, whose iterators are in one PostgreSQL."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mounts import touchfs, wait_until
+from postgres_server import own_server, server
+
+from touchfs.write.touchnet import TouchNetWriter
+
+__all__ = ["own_server", "server"]
+
+COUNT = 300
+# Takes steps until the end of the epoch. An error of the database is no end: the open file is read again.
+READER = """
+import errno, os, sys, time
+path, told = sys.argv[1:]
+with open(told, "ab", 0) as output:
+    while True:
+        file = os.open(path, os.O_RDONLY)
+        while True:
+            try:
+                text = os.read(file, 1 << 16)
+                break
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                time.sleep(0.05)
+        os.close(file)
+        if not text:
+            break
+        output.write(text)
+"""
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("numbers") / "shards"
+    write(path, COUNT)
+    return path
+
+
+def write(path: Path, count: int) -> None:
+    path.mkdir()
+    with TouchNetWriter(path / "0", {"metainfo": np.dtype("u1")}) as writer:
+        for number in range(count):
+            writer.add({"metainfo": b'{"key": "n%d"}' % number})
+
+
+@pytest.fixture
+def fleet(mount, numbers, tmp_path):
+    """Mounts with states of their own, as those of other machines, and iterators in the server."""
+
+    def make(server, name, *options, source=numbers, state="numbers"):
+        store = ["--state-store", server.url, "--state-name", f"{state}-{tmp_path.name}"[-48:]]
+        return mount(source, "--state-dir", tmp_path / f"{name}.state", *store, *options, name=name)
+
+    return make
+
+
+def iterator(mounted, name="train", **spec):
+    path = mounted.path / ".touchfs" / "iterators" / name
+    if not path.exists():
+        path.mkdir()
+        (path / "spec").write_text(json.dumps({"output": "key", "shuffle": 7, **spec}))
+    return path
+
+
+def readers(paths, told):
+    return [
+        subprocess.Popen([sys.executable, "-c", READER, path / "next", told / f"{number}"])
+        for number, path in enumerate(paths)
+    ]
+
+
+def all_told(told: Path) -> Counter[str]:
+    return Counter(line for path in told.iterdir() for line in path.read_text().split())
+
+
+def keys(count=COUNT) -> Counter[str]:
+    return Counter(f"n{number}" for number in range(count))
+
+
+def test_each_sample_goes_to_one_reader_of_any_mount(fleet, own_server, tmp_path):
+    """While workers are killed, and the database crashes and comes back."""
+    one, two = fleet(own_server, "one"), fleet(own_server, "two", "--workers", 2)
+    told = tmp_path / "told"
+    told.mkdir()
+    # The last reader of an epoch is told its end; the others begin the next one, and are stopped.
+    running = readers([iterator(one), iterator(two), iterator(one), iterator(two)], told)
+    dice, crashes = random.Random(3), 0
+    try:
+        while all(process.poll() is None for process in running):
+            for mounted in (one, two):
+                with suppress(ProcessLookupError, IndexError):
+                    os.kill(dice.choice(mounted.workers()), signal.SIGKILL)
+            time.sleep(0.3)
+            if crashes < 2 and sum(all_told(told).values()) > (crashes + 1) * COUNT / 4:
+                own_server.kill()
+                own_server.start()
+                crashes += 1
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    assert crashes == 2
+    counted = all_told(told)
+    first = Counter(dict.fromkeys(counted, 1))
+    assert first == keys(), "none is lost"
+    # Until they were stopped, the others took some of the next epoch, each once.
+    more = sum((counted - first).values())
+    assert set((counted - first).values()) <= {1}
+    position = int((iterator(one) / "position").read_text())
+    assert more <= position <= more + len(running)
+    assert int((iterator(one) / "epoch").read_text()) == 1
+
+
+def test_a_mount_that_dies_takes_nothing_from_the_others(fleet, server, tmp_path):
+    """But what its own readers had asked for when it died."""
+    one, two = fleet(server, "one"), fleet(server, "two")
+    told = tmp_path / "told"
+    told.mkdir()
+    running = readers([iterator(one), iterator(two)], told)
+    try:
+        wait_until(lambda: sum(all_told(told).values()) > COUNT / 4)
+        for pid in two.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert running[1].wait(60) != 0
+        assert running[0].wait(60) == 0
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    counted = all_told(told)
+    assert set(counted.values()) == {1}
+    assert COUNT - 1 <= sum(counted.values()) <= COUNT
+
+
+def test_while_the_database_is_away_the_data_stays(fleet, own_server):
+    mounted = fleet(own_server, "one")
+    train = iterator(mounted)
+    first = (train / "next").read_text()
+    own_server.kill()
+    stop, reads, failures = threading.Event(), 0, []
+
+    def read_data():
+        nonlocal reads
+        while not stop.is_set():
+            number = reads % COUNT
+            try:
+                assert (mounted.path / f"shards/0/n{number}.json").read_bytes() == b'{"key": "n%d"}' % number
+            except BaseException as error:
+                failures.append(error)
+                return
+            reads += 1
+
+    reading = threading.Thread(target=read_data)
+    reading.start()
+    try:
+        begin = time.monotonic()
+        with pytest.raises(OSError) as refused:
+            (train / "next").read_text()
+        assert refused.value.errno == errno.EIO
+        assert time.monotonic() - begin < 25
+        assert "cannot be reached" in (train / "error").read_text()
+        assert "cannot be reached" in (mounted.path / ".touchfs" / "errors").read_text()
+    finally:
+        stop.set()
+        reading.join()
+    assert not failures
+    assert reads > 100
+    own_server.start()
+    wait_until(lambda: is_stepped(train), 30)
+    assert first not in (train / "next").read_text()
+    assert mounted.info()["internal_errors"] == 0
+
+
+def is_stepped(train: Path) -> bool:
+    with suppress(OSError):
+        return (train / "next").read_text() != ""
+    return False
+
+
+def test_a_database_that_hangs_is_given_up(fleet, own_server):
+    """As if the network swallowed all packets: the data stays, and unmounting waits for nothing."""
+    mounted = fleet(own_server, "one")
+    train = iterator(mounted)
+    (train / "next").read_text()
+    own_server.pause()
+    try:
+        step = subprocess.Popen(["cat", train / "next"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for number in range(COUNT):
+            assert (mounted.path / f"shards/0/n{number}.json").read_bytes() == b'{"key": "n%d"}' % number
+        assert step.poll() is None
+        begin = time.monotonic()
+        assert touchfs("umount", mounted.path, "--abort").returncode == 0
+        assert step.wait(20) != 0
+        mounted.end()
+        assert time.monotonic() - begin < 30
+        step.communicate()
+    finally:
+        own_server.resume()
+
+
+def test_another_dataset_and_a_server_that_is_not_there(fleet, server, tmp_path, numbers):
+    fleet(server, "one")
+    other = tmp_path / "other"
+    write(other, 3)
+    name = f"numbers-{tmp_path.name}"[-48:]
+    for arguments, said in (
+        (["--state-store", server.url, "--state-name", name], "belongs to another dataset"),
+        (["--state-store", "postgresql://127.0.0.1:1/db"], "cannot be reached"),
+        (["--state-store", server.url.replace("postgres@", "postgres:hunter2@")], "must not contain a password"),
+        (["--state-name", name], "--state-name needs --state-store"),
+    ):
+        done = touchfs("mount", other, tmp_path / "mnt", "--state-dir", tmp_path / "s", *arguments)
+        assert done.returncode in (1, 2)
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+        assert "hunter2" not in done.stderr
+
+
+def test_a_mount_that_has_reloaded_other_data_is_refused_its_iterators(fleet, server, tmp_path):
+    source = tmp_path / "source"
+    write(source, 5)
+    mounted = fleet(server, "one", source=source)
+    train = iterator(mounted)
+    first = (train / "next").read_text()
+    write(tmp_path / "more", 7)
+    (tmp_path / "more" / "0").rename(source / "1")
+    assert touchfs("reload", mounted.path).returncode == 0
+    assert len(list((mounted.path / "shards" / "1").iterdir())) == 7
+    with pytest.raises(OSError) as refused:
+        (train / "next").read_text()
+    assert refused.value.errno == errno.EIO
+    assert "belongs to another dataset" in (train / "error").read_text()
+    (source / "1").rename(tmp_path / "away")
+    assert touchfs("reload", mounted.path).returncode == 0
+    assert (train / "next").read_text() not in (first, "")
+
+
+def test_commands_and_mounts_have_the_same_iterators(fleet, server, tmp_path, numbers):
+    """And a state that is saved in one place restores in another."""
+    mounted = fleet(server, "one")
+    store = ["--state-store", server.url, "--state-name", f"numbers-{tmp_path.name}"[-48:]]
+    elsewhere = tmp_path / "copied"
+    subprocess.run(["cp", "-r", numbers, elsewhere], check=True)
+
+    def command(action, *arguments):
+        done = touchfs("iterator", action, elsewhere, *arguments, *store, "--state-dir", tmp_path / "s")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    command("create", "train", "--spec", '{"shuffle": 3, "batch": 2, "output": "key"}')
+    train = mounted.path / ".touchfs" / "iterators" / "train"
+    told = [command("next", "train"), (train / "next").read_text(), command("next", "train")]
+    assert len({line for text in told for line in text.split()}) == 6
+    saved = (train / "token").read_text()
+    following = (train / "next").read_text()
+    (tmp_path / "saved").write_text(saved)
+    command("restore", "train", tmp_path / "saved")
+    assert command("next", "train") == following
+    local = ["--state-dir", tmp_path / "local"]
+    assert touchfs("iterator", "create", numbers, "again", "--spec", (train / "spec").read_text(), *local).stderr == ""
+    assert touchfs("iterator", "restore", numbers, "again", tmp_path / "saved", *local).stderr == ""
+    assert touchfs("iterator", "next", numbers, "again", *local).stdout == following
+    assert mounted.info()["state_store"].startswith(f"postgresql://127.0.0.1:{server.port}/postgres (state numbers-")

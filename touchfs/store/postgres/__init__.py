@@ -1,0 +1,1 @@
+"""A PostgreSQL as the store of iterators, which the mounts of many machines share."""

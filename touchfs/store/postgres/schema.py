@@ -1,0 +1,101 @@
+"""The tables of a dataset in PostgreSQL: a schema of their own, with the names that SQLite's have.
+
+`iterator`, `removed_iterator`, `open` and `written` are as in `touchfs.store.store`. A row of `open` has no text: it
+says that the step of an open file happened, and its `text` is the number of the try that did it.
+
+    store    one row: the version, the dataset's fingerprint, and the key of the lock that all changes take
+    mount    the mounts that use the store, each with a lease by the database's clock
+    process  the processes that use it, each with the number of its last change: a connection that is lost during
+             COMMIT is settled by looking for it
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from touchfs.errors import StateError
+from touchfs.store.postgres.connection import PostgresConnection
+from touchfs.store.postgres.place import FleetPlace
+
+VERSION = 1
+# Two processes may not create schemas at once.
+_CREATE_LOCK = 0x746F756368
+
+_SCHEMA = """
+CREATE TABLE store (version integer NOT NULL, fingerprint text NOT NULL, lock bigint NOT NULL);
+CREATE TABLE mount (
+    id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    token bytea NOT NULL UNIQUE,
+    lease timestamptz NOT NULL
+);
+CREATE TABLE process (
+    id    bigint PRIMARY KEY,
+    mount bigint REFERENCES mount (id) ON DELETE CASCADE,
+    last  bigint NOT NULL,
+    seen  timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 50);
+CREATE TABLE iterator (
+    id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name  bytea NOT NULL UNIQUE,
+    spec  text NOT NULL,
+    base  text,
+    steps bigint NOT NULL DEFAULT 0,
+    error text NOT NULL DEFAULT '',
+    made  double precision NOT NULL,
+    maker text NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE removed_iterator (
+    name    bytea PRIMARY KEY,
+    removed double precision NOT NULL,
+    remover text NOT NULL
+);
+CREATE TABLE open (
+    id      bigint PRIMARY KEY,
+    text    bytea,
+    pending bytea NOT NULL DEFAULT ''
+);
+CREATE TABLE written (
+    open     bigint NOT NULL,
+    "offset" bigint NOT NULL,
+    hash     bytea NOT NULL,
+    resent   bigint NOT NULL,
+    error    text NOT NULL,
+    PRIMARY KEY (open, "offset", hash)
+);
+"""
+
+
+def enter_schema(connection: PostgresConnection, place: FleetPlace, fingerprint: str | None, *, create: bool) -> int:
+    """Use the schema of a place, and return the key of its lock. With `create` it is made if there is none, for the
+    dataset of this fingerprint.
+
+    Raises StateError if there is none, or if it is of another version or another dataset.
+    """
+    schema = f'"{place.schema}"'
+    if create and not _exists(connection, place.schema):
+        connection.execute("BEGIN")
+        connection.execute("SELECT pg_advisory_xact_lock(?)", (_CREATE_LOCK,)).fetchone()
+        if not _exists(connection, place.schema):
+            connection.execute(f"CREATE SCHEMA {schema}")
+            connection.execute(f"SET LOCAL search_path TO {schema}")
+            for statement in filter(str.strip, _SCHEMA.split(";")):
+                connection.execute(statement)
+            row = VERSION, fingerprint, secrets.randbits(62)
+            connection.execute("INSERT INTO store VALUES (?, ?, ?)", row)
+        connection.execute("COMMIT")
+        connection.flush()
+    if not _exists(connection, place.schema):
+        raise StateError("is gone from the database: put it back, or mount again", path=place.shown)
+    connection.execute(f"SET search_path TO {schema}")
+    version, found, lock = connection.execute("SELECT version, fingerprint, lock FROM store").fetchone()
+    if version != VERSION:
+        raise StateError(f"made by another touchfs (version {version}): choose another --state-name", path=place.shown)
+    if fingerprint not in (None, found):
+        message = "belongs to another dataset (other names, counts or sizes): choose another --state-name"
+        raise StateError(message, path=place.shown)
+    return int(lock)
+
+
+def _exists(connection: PostgresConnection, schema: str) -> bool:
+    found = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = ?", (schema,))
+    return found.fetchone() is not None
