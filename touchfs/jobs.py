@@ -1,8 +1,8 @@
 """Bulk work over any `concurrent.futures.Executor`: threads, processes, a Dask or MPI cluster, or none at all.
 
-Tasks are submitted only a little ahead of finished ones, so a million of them cost no memory. Results come in the order
-of the tasks. The first error stops the job: pending tasks are cancelled and running ones are waited for, so no task is
-still writing when the caller gets the error.
+Tasks are submitted only a little ahead of finished ones, so a million of them cost no memory: `AHEAD`, or as many as
+the executor's `tasks_ahead` says. Results come in the order of the tasks. The first error stops the job: pending tasks
+are cancelled and running ones are waited for, so no task is still writing when the caller gets the error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from touchfs.errors import LostWorkerError
+from touchfs.errors import LostTaskError, LostWorkerError
 from touchfs.progress import Listener, Progress, ProgressTotal, RemoteListener, listening
 
 Task = TypeVar("Task")
@@ -37,7 +37,7 @@ def run(
 
     `done` is called with each result as soon as its task succeeds, even after another task has failed. `meanwhile` is
     called a few times a second while waiting for an executor. Raises the first error of a task, and LostWorkerError
-    if a worker process dies.
+    if a worker process dies. A LostTaskError of one task is raised when all others are done.
     """
     done = done or (lambda result: None)
     if executor is None:
@@ -49,19 +49,29 @@ def run(
     tasks = iter(tasks)
     window: deque[Future[T]] = deque()
     running: set[Future[T]] = set()
+    lost: list[LostTaskError] = []
+    # An executor over a network follows its workers, and notices when they are gone.
+    ahead: Callable[[], int] = getattr(executor, "tasks_ahead", lambda: AHEAD)
+    check: Callable[[], None] | None = getattr(executor, "check", None)
     try:
         while True:
-            for task in islice(tasks, AHEAD - len(window)):
+            for task in islice(tasks, max(ahead() - len(window), 0)):
                 window.append(executor.submit(function, task))
                 running.add(window[-1])
             if not window:
-                return
-            finished = wait(running, POLL_SECONDS if meanwhile else None, FIRST_COMPLETED).done
+                break
+            finished = wait(running, POLL_SECONDS if meanwhile or check else None, FIRST_COMPLETED).done
+            if check:
+                check()
             if meanwhile:
                 meanwhile()
             for future in [future for future in window if future in finished]:
                 running.remove(future)
-                done(future.result())
+                try:
+                    done(future.result())
+                except LostTaskError as error:
+                    lost.append(error)
+                    window.remove(future)
             while window and window[0] not in running:
                 yield window.popleft().result()
     except BrokenExecutor as error:
@@ -73,6 +83,8 @@ def run(
         for future in running:
             if not future.cancelled() and future.exception() is None:
                 done(future.result())
+    if lost:
+        raise LostTaskError(f"{len(lost)} of the tasks were lost, the others are done: {lost[0].message}")
 
 
 def run_sized(

@@ -50,7 +50,7 @@ CASES = [
         2,
         "Choose from: touch, tar, shar, arrow, lance, parquet. Try `touchfs convert --help`.",
     ),
-    (["convert", "gs://x", "out", "--to", "tar"], 1, "gs://x: reading gs:// needs the gs extra"),
+    (["convert", "oci://x", "out", "--to", "tar"], 1, "oci://x: Install ocifs"),
     (["info", ""], 2, "the path of the dataset is empty: is a variable unset?"),
     (["mount", "shards", ""], 2, "touchfs mount: the mount point is empty: is a variable unset?"),
     (["ls", "shards:nosuch"], 1, "shards:nosuch: there is no 'nosuch' in /; `touchfs ls shards` shows what there is"),

@@ -40,6 +40,7 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path, name):
     file = f"{shards}:shards/000000000/numbers.wav"
     arguments = {
         "cat": [file],
+        "checksum": [str(shards)],
         "completion": ["bash"],
         "convert": [str(shards), str(tmp_path / "tars"), "--to", "tar"],
         "cp": [file, str(tmp_path / "copy")],
@@ -55,12 +56,15 @@ def test_no_command_but_mount_needs_fuse(shards, tmp_path, name):
         "manifest": [str(shards), "--kind", "filelist"],
         "meta": ["get", str(shards)],
         "pack": ["touch", "--help"],
+        "prefetch": [str(shards)],
         "reload": ["--help"],
+        "serve": ["--help"],
         "stat": [file],
         "stats": ["--help"],
         "status": ["--help"],
         "storage": ["ls"],
         "umount": ["--help"],
+        "verify": [str(shards)],
     }[name]
     imported = modules(RUN, name, *arguments)
     assert "touchfs.cli.main" in imported

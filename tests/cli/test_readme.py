@@ -139,6 +139,7 @@ def test_no_block_escapes_the_tests():
         else:
             others = {
                 "control-files.md": ("c", "perl"),
+                "fleets.md": ("sh", "sql"),
                 "mounting.md": ("fstab", "automount", "dockerfile"),
                 "operating.md": ("logrotate",),
             }

@@ -16,7 +16,7 @@ import pytest
 from speech import COMMAND, SPEECH
 
 from touchfs.cli.progress import PlainLines
-from touchfs.cli.terminal import available_cpus
+from touchfs.cli.workers import available_cpus
 
 
 def on_a_terminal(*arguments):

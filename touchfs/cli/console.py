@@ -15,13 +15,13 @@ import click
 from touchfs.cli.interleaved_options import interleaved_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import remote_options
-from touchfs.cli.terminal import available_cpus
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, NotFoundError, UsageError, map_os_errors
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits
 from touchfs.posix.paths import check_url, is_url
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
+from touchfs.shard.lists.members import find_members
 from touchfs.shard.options import (
     FIRST_DOT,
     FIRST_RULE,
@@ -109,19 +109,6 @@ def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
         return decorated
 
     return decorate
-
-
-def jobs_option(*other_names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option `--jobs` of commands that work in several processes. The command gets it as `processes`."""
-    return click.option(
-        "--jobs",
-        *other_names,
-        "processes",
-        type=click.IntRange(1),
-        default=available_cpus,
-        show_default="one for each CPU",
-        help="Number of processes.",
-    )
 
 
 segments_option = click.option(
@@ -303,7 +290,8 @@ def open_tree(location: str, read_options: ReadOptions) -> tuple[Tree, Entry, st
 
 def _split(location: str) -> tuple[str, str]:
     """Split DATASET[:PATH]. DATASET may contain colons: the longest one that exists is taken. A prefix of shard files
-    exists if its index does. A URL has colons only before its path, and nobody is asked whether it exists.
+    exists if its index does, and a name with braces if a member does. A URL has colons only before its path, and nobody
+    is asked whether it exists.
     """
     check_url(location)
     if is_url(location) and (match := _URL.fullmatch(location)):
@@ -319,4 +307,6 @@ def _split(location: str) -> tuple[str, str]:
 
 
 def _exists(path: str) -> bool:
-    return find_type(path) is not None or find_type(path + ".idx") is not None
+    return any(
+        find_type(name) is not None or find_type(name + ".idx") is not None for name in find_members(path) or [path]
+    )

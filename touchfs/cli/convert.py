@@ -15,11 +15,12 @@ from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import DATATYPES, TouchTarget
 from touchfs.bulk.data_list import is_relative_to_itself, remark
 from touchfs.bulk.tables.job import pack_table
-from touchfs.cli.console import PATH, audio_root_option, jobs_option, limit_options, segments_option, table_options
+from touchfs.cli.console import PATH, audio_root_option, limit_options, segments_option, table_options
 from touchfs.cli.interleave import interleave_shards
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.tables import print_report, settings_of, storage_options
-from touchfs.cli.terminal import executor, say
+from touchfs.cli.terminal import say
+from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.dataset import counted
 from touchfs.errors import UsageError
 from touchfs.features import Features
@@ -90,7 +91,7 @@ _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
 @segments_option
 @audio_root_option
 @table_options
-@jobs_option()
+@workers_option()
 @limit_options("json", "decoded")
 @progress_option
 def command(
@@ -108,7 +109,7 @@ def command(
     key_column: str | None,
     layout: str | None,
     features: str | None,
-    processes: int,
+    workers: Workers,
     limits: Limits,
     **target_options: Any,
 ) -> None:
@@ -149,7 +150,7 @@ def command(
             raise UsageError(
                 "--kind interleaved takes --to tar or parquet, and no other options: use touchfs interleave"
             )
-        interleave_shards(path, output, _INTERLEAVED[kind], limits=limits, processes=processes)
+        interleave_shards(path, output, _INTERLEAVED[kind], limits=limits, workers=workers)
         return
     if kind in _TABLES:
         if num_utt_per_shard is not None:
@@ -157,7 +158,7 @@ def command(
         _convert_to_table(path, output, kind, leave_out, skip_bad, options, given)
         return
     target = _target(kind, num_utt_per_shard, limits, given)
-    with executor(processes) as pool, progress_bar("converting") as progress:
+    with executor(workers, [path], [output]) as pool, progress_bar("converting") as progress:
         report = convert(
             path,
             output,

@@ -13,17 +13,24 @@ from typing import Any
 import click
 
 from touchfs import jobs
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, jobs_option
+from touchfs.cli.console import PATH, ReadOptions, dataset_options
 from touchfs.cli.info import error_lines
 from touchfs.cli.progress import progress_bar, progress_option
-from touchfs.cli.terminal import executor, printable, say
+from touchfs.cli.terminal import printable, say
+from touchfs.cli.workers import HERE, Workers, executor, workers_option
 from touchfs.dataset import counted
 from touchfs.errors import SourceError, UsageError
 from touchfs.format.tar.grouping import Dialect
 from touchfs.indexing import open_dataset
+from touchfs.indexing.place import index_place, make_place
+from touchfs.indexing.published.fetch import published_beside
+from touchfs.indexing.published.publish import publish_index
 from touchfs.peers import job as native
 from touchfs.peers.job import Task, TaskResult
 from touchfs.peers.pack import write_pack
+from touchfs.posix.paths import absolute, check_url, is_url, shown
+from touchfs.source.data import find_type
+from touchfs.source.upload import check_writable
 
 _HELP = ("-h", "--help")
 _DIALECTS = {"energon": Dialect.ENERGON, "nemo": Dialect.NEMO, "wds-v2": Dialect.WDS_V2}
@@ -47,17 +54,31 @@ class _Index(click.Group):
 
 @click.command("index")
 @click.argument("paths", metavar="DATASET…", nargs=-1, required=True, type=PATH)
-@jobs_option()
+@workers_option()
 @click.option("--force", is_flag=True, help="Index again even if nothing has changed.")
 @click.option("--full", is_flag=True, help="Read recordings whose length no header has, such as MP3 and Opus.")
 @click.option("--check", is_flag=True, help="Check indexes of other tools in DATASET; exit status 1 if one is wrong.")
+@click.option(
+    "--output",
+    metavar="PREFIX",
+    help="Also write the index to this directory or URL, from which --index reads it. [with --in-place: beside a URL]",
+)
 @dataset_options
 def catalogs(
-    paths: tuple[str, ...], processes: int, force: bool, full: bool, check: bool, read_options: ReadOptions
+    paths: tuple[str, ...],
+    workers: Workers,
+    force: bool,
+    full: bool,
+    check: bool,
+    output: str | None,
+    read_options: ReadOptions,
 ) -> int:
     """Index datasets, so that mounting them takes no time. Unchanged shards are not indexed again.
 
     Without --full, the length of an MP3 and the like is found when one of its segments is needed.
+
+    The index is in your cache directory. With --output, others can have it: whoever mounts a URL finds by himself
+    what `touchfs index --in-place URL` has written to .touchfs-index/ there.
 
     \b
     Example:
@@ -67,15 +88,20 @@ def catalogs(
         return _run(
             native.check_any,
             [task for path in paths for task in native.find_indexes(path)],
-            processes,
+            workers,
         )
+    if output is not None and len(paths) > 1:
+        raise UsageError("--output is for the index of one DATASET")
     for path in paths:
+        prefix = _prefix(path, output, read_options)
+        in_place = read_options.in_place and not is_url(path)
+        make_place(place := index_place(path, in_place=in_place))
         indexed: list[str] = []
-        with executor(processes) as pool, progress_bar(f"indexing {path}") as progress:
+        with executor(workers, [path], [place]) as pool, progress_bar(f"indexing {path}") as progress:
             dataset = open_dataset(
                 path,
                 options=read_options.options,
-                in_place=read_options.in_place,
+                in_place=in_place,
                 force=force,
                 full=full,
                 executor=pool,
@@ -85,10 +111,23 @@ def catalogs(
                 indexed_now=indexed.append,
             )
         news = f"{len(indexed)} indexed now" if indexed else "indexed already"
-        say(f"{path}: {dataset}; {news}")
+        say(f"{shown(path)}: {dataset}; {news}")
+        if prefix:
+            written = publish_index(dataset, read_options.options, prefix)
+            say(f"{shown(output or prefix)}: index of {counted(written, 'shard')}")
         for line in error_lines(path, dataset):
             click.echo(printable(f"{path}: {line}"), err=True)
     return 0
+
+
+def _prefix(path: str, output: str | None, read_options: ReadOptions) -> str:
+    """Where to write the index of a dataset for others, or "". Raises UsageError if that cannot be written to."""
+    if output is None and not (read_options.in_place and is_url(path)):
+        return ""
+    target = absolute(path if output is None else output)
+    check_url(target)
+    check_writable(target)
+    return published_beside(target) if output is None else target
 
 
 @click.group("index", cls=_Index, subcommand_metavar="DATASET… | COMMAND [ARGS]…")
@@ -110,7 +149,7 @@ def _native(function: Callable[..., int]) -> Callable[..., int]:
         progress_option,
         click.option("--force", is_flag=True, help="Overwrite existing indexes, even correct ones."),
         click.option("--check", is_flag=True, help="Write nothing; exit status 1 if an index is missing or wrong."),
-        jobs_option(),
+        workers_option(),
         click.option(
             "--output-dir", metavar="DIR", type=click.Path(), help="Directory for indexes. [default: beside the data]"
         ),
@@ -202,11 +241,11 @@ def webdataset(paths: tuple[str, ...], dialect: str, **options: Any) -> int:
     show_default=True,
     help="A sample of a tar is a pair of members (lhotse), all with one stem (nemo), or all with one key (wds-v2).",
 )
-@jobs_option()
+@workers_option()
 @click.option("--check", is_flag=True, help="Write nothing; exit status 1 if the pack does not match its shards.")
 @click.option("--force", is_flag=True, help="Replace an existing pack.")
 @progress_option
-def pack(paths: tuple[str, ...], output: str, dialect: str, processes: int, check: bool, force: bool) -> int:
+def pack(paths: tuple[str, ...], output: str, dialect: str, workers: Workers, check: bool, force: bool) -> int:
     """Index many files in one .idxpack, for Lhotse and NeMo.
 
     JSONL files become the collection ("manifest", "jsonl"), tars ("tar", "tar"), ("tar", "nemo_tar") or ("wds_tar",
@@ -218,33 +257,35 @@ def pack(paths: tuple[str, ...], output: str, dialect: str, processes: int, chec
       touchfs index pack data.jsonl -o data.idxpack
     """
     if check:
-        return _run(native.check_any, [Task(output, output)], 1)
-    if os.path.lexists(output) and not force:
+        return _run(native.check_any, [Task(output, output)], HERE)
+    if (os.path.lexists(output) or find_type(output) is not None) and not force:
         raise UsageError("already exists: --force replaces it", path=output)
-    with executor(processes if len(paths) > 1 else 1) as pool, progress_bar("indexing") as progress:
+    with executor(workers.at_most(len(paths))) as pool, progress_bar("indexing") as progress:
         samples = write_pack(paths, output, Dialect(dialect), executor=pool, progress=progress)
     say(f"{output}: {counted(samples, 'sample')}")
     return 0
 
 
 def _index(
-    found: Iterable[tuple[str, Dialect | None]], output_dir: str | None, processes: int, check: bool, force: bool
+    found: Iterable[tuple[str, Dialect | None]], output_dir: str | None, workers: Workers, check: bool, force: bool
 ) -> int:
     tasks = native.plan(found, output_dir)
     if check:
-        return _run(native.check, tasks, processes)
-    if output_dir is not None:
+        return _run(native.check, tasks, workers)
+    if output_dir is not None and is_url(output_dir):
+        check_writable(output_dir)
+    elif output_dir is not None:
         try:
             os.makedirs(output_dir, exist_ok=True)
         except OSError as error:
             raise SourceError(f"cannot create the directory: {error.strerror}", path=output_dir) from error
-    return _run(partial(native.write, force=force), tasks, processes)
+    return _run(partial(native.write, force=force), tasks, workers)
 
 
-def _run(work: Callable[[Task], TaskResult], tasks: list[Task], processes: int) -> int:
+def _run(work: Callable[[Task], TaskResult], tasks: list[Task], workers: Workers) -> int:
     """Run all tasks, print the result of each, and return the exit status."""
     status = 0
-    with executor(max(min(processes, len(tasks)), 1)) as pool, progress_bar("indexing") as progress:
+    with executor(workers.at_most(len(tasks))) as pool, progress_bar("indexing") as progress:
         sized = [(task, native.size_of(task)) for task in tasks]
         for done in jobs.run_sized(partial(native.run_task, work), sized, pool, progress=progress):
             if done.line:

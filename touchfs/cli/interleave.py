@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from touchfs.cli.console import PATH, Size, jobs_option, limit_options
+from touchfs.cli.console import PATH, Size, limit_options
 from touchfs.cli.progress import progress_bar, progress_option
-from touchfs.cli.terminal import executor, say
+from touchfs.cli.terminal import say
+from touchfs.cli.workers import HERE, Workers, executor, workers_option
 from touchfs.dataset import counted
 from touchfs.errors import UsageError
 from touchfs.format.interleaved.policies import ERROR, ITEM_POLICIES
@@ -80,7 +81,7 @@ _WDS_ONLY = frozenset(
     help="Files of IN that become a shard. [default: 1]",
 )
 @limit_options("json", "decoded")
-@jobs_option("--workers")
+@workers_option("--workers")
 @progress_option
 def command(
     path: str,
@@ -90,7 +91,7 @@ def command(
     on_materialize_error: str,
     locations: tuple[str, ...],
     limits: Limits,
-    processes: int,
+    workers: Workers,
     **reading: Any,
 ) -> None:
     """Filter and convert interleaved samples.
@@ -107,7 +108,7 @@ def command(
       touchfs interleave mint/ parquet/ --to parquet --where 'aspect_ratio < 2'
       touchfs interleave parquet/ tars/ --to wds
     """
-    interleave_shards(path, output, kind, where, on_materialize_error, locations, limits, processes, reading)
+    interleave_shards(path, output, kind, where, on_materialize_error, locations, limits, workers, reading)
 
 
 def interleave_shards(
@@ -118,7 +119,7 @@ def interleave_shards(
     on_materialize_error: str = ERROR,
     locations: tuple[str, ...] = (),
     limits: Limits = LIMITS,
-    processes: int = 1,
+    workers: Workers = HERE,
     reading: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Run the job and print its report. `reading` are options of the reader, None or empty if they are not given."""
@@ -135,8 +136,10 @@ def interleave_shards(
         kind or found, output, on_materialize_error=on_materialize_error, locations=locations, limits=limits
     )
     # A process that has nothing to do would still import pyarrow.
-    processes = max(1, min(processes, len(reader.partitions())))
-    with executor(processes) as pool, progress_bar("interleaving") as progress:
+    with (
+        executor(workers.at_most(len(reader.partitions())), [path], [output]) as pool,
+        progress_bar("interleaving") as progress,
+    ):
         report = interleave(interleaved.Pipeline(reader, filters, writer), output, executor=pool, progress=progress)
     before = report.shards - report.written
     resumed = f" ({before} of an earlier run)" if before else ""

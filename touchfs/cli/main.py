@@ -21,6 +21,7 @@ from touchfs.posix.paths import keep_query
 DESCRIPTORS = 1 << 16
 COMMANDS = (
     "cat",
+    "checksum",
     "completion",
     "convert",
     "cp",
@@ -37,12 +38,15 @@ COMMANDS = (
     "meta",
     "mount",
     "pack",
+    "prefetch",
     "reload",
+    "serve",
     "stat",
     "stats",
     "status",
     "storage",
     "umount",
+    "verify",
 )
 
 

@@ -9,8 +9,9 @@ from functools import partial
 import click
 
 from touchfs.bulk.annotations import Annotations, get_annotations, put_annotations
-from touchfs.cli.console import PATH, jobs_option, limit_options
-from touchfs.cli.terminal import executor, say
+from touchfs.cli.console import PATH, limit_options
+from touchfs.cli.terminal import say
+from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.dataset import counted
 from touchfs.errors import NotFoundError
 from touchfs.limits import Limits
@@ -50,9 +51,9 @@ def get(path: str, limits: Limits) -> None:
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.option("--ignore-unknown", is_flag=True, help="Ignore lines whose key no sample has.")
 @click.option("--keep-missing", is_flag=True, help="Leave samples without a line unchanged.")
-@jobs_option()
+@workers_option()
 @limit_options("json")
-def put(path: str, ignore_unknown: bool, keep_missing: bool, processes: int, limits: Limits) -> None:
+def put(path: str, ignore_unknown: bool, keep_missing: bool, workers: Workers, limits: Limits) -> None:
     """Replace the metainfo of samples by lines from stdin.
 
     Each line is a JSON object, and belongs to the sample with its key; if a key is repeated, the first line belongs to
@@ -68,7 +69,7 @@ def put(path: str, ignore_unknown: bool, keep_missing: bool, processes: int, lim
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, but the lines are read from it.")
     lines = iter(partial(sys.stdin.buffer.readline, limits.json + len(b"\r\n")), b"")
-    with executor(processes) as pool:
+    with executor(workers, [path], [path]) as pool:
         report = put_annotations(
             _shards(path, limits),
             lines,

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
 from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.cli.importing import imports
 from touchfs.cli.mount_options import MountCommand, complete_words
+from touchfs.cli.state_options import state_database_options
 from touchfs.cli.terminal import exit_at_once, log_to_stderr, say
 from touchfs.errors import MountError
 from touchfs.indexing.place import index_place
 from touchfs.indexing.silent import PATIENCE_SECONDS
 from touchfs.posix.paths import absolute, shown
 from touchfs.shard.options import Decompress
+
+if TYPE_CHECKING:
+    from touchfs.iterators.store_place import StateDatabase
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -80,8 +85,16 @@ def octal(value: str) -> int:
     default="os",
     help="Iterator steps survive a crash of touchfs (os), or also a power failure (fsync).",
 )
+@click.option(
+    "--prefetch-steps",
+    type=click.IntRange(0, 1024),
+    default=0,
+    metavar="N",
+    help="Read the files of the next N steps of an iterator ahead, for data of other stores.",
+)
 @click.option("--no-index-cache", is_flag=True, help="Keep the index in memory until the mount ends.")
 @click.option("--state-dir", type=click.Path(), help="Directory for the state of mounts. [default: the user's]")
+@state_database_options
 @click.option(
     "--log-file",
     type=click.Path(),
@@ -97,6 +110,7 @@ def octal(value: str) -> int:
 @click.option(
     "--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="Replace a worker that is stuck for this long."
 )
+@click.option("--verify", is_flag=True, help="Compare files with the checksums that `touchfs checksum` has written.")
 @click.option("--strict", is_flag=True, help="Fail if any shard has errors, also in interleaved/.")
 @click.option(
     "--wait-timeout", type=click.FloatRange(1), default=600.0, help="Seconds to wait until the mount is ready."
@@ -124,13 +138,16 @@ def command(
     path_prefix: str | None,
     control_mode: int,
     durability: str,
+    prefetch_steps: int,
     no_index_cache: bool,
     state_dir: str | None,
+    state_database: StateDatabase | None,
     log_file: str | None,
     log_level: str,
     metrics: str | None,
     metrics_public: bool,
     stuck_seconds: float,
+    verify: bool,
     strict: bool,
     wait_timeout: float,
     read_options: ReadOptions,
@@ -180,6 +197,8 @@ def command(
         raise click.UsageError("the mount point is empty: is a variable unset?")
     if loop == "trio" and workers > 1:
         raise click.UsageError("--loop trio needs --workers 1")
+    if state_database is not None and read_only:
+        raise click.UsageError("--read-only leaves out the iterators, so leave out --state-store, too")
     if metrics_public and metrics is None:
         raise click.UsageError("--metrics-public needs --metrics")
     if allow_other and allow_root:
@@ -212,11 +231,18 @@ def command(
         index_dir=index_place(path, in_place=read_options.in_place),
         options=options,
         state_dir=state_dir,
+        state_database=state_database,
         log=LogOptions("debug" if trace else log_level, None if log_file is None else os.path.abspath(log_file)),
         xattrs=not no_xattr,
         strict=strict,
+        verify=verify,
         control=ControlOptions(
-            path_prefix, control_mode, durability == "fsync", iterators=not read_only, list_by_key=list_by_key
+            path_prefix,
+            control_mode,
+            durability == "fsync",
+            iterators=not read_only,
+            list_by_key=list_by_key,
+            prefetch_steps=prefetch_steps,
         ),
         metrics=None if metrics is None else parse_address(metrics, public=metrics_public),
         modes=access.fixed(uid, gid, umask or 0, fmask, dmask) if is_fixed else access.DEFAULT_MODES,

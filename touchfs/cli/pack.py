@@ -12,10 +12,11 @@ from touchfs.bulk.pack.fields import DATATYPES
 from touchfs.bulk.pack.samples import AUDIO_FORMATS, pack_shar, pack_tar
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.bulk.tables.job import pack_table
-from touchfs.cli.console import PATH, features_option, jobs_option, limit_options
+from touchfs.cli.console import PATH, features_option, limit_options
 from touchfs.cli.progress import SAMPLES, progress_bar, progress_option
 from touchfs.cli.tables import print_report, settings_of, storage_options
-from touchfs.cli.terminal import executor, say
+from touchfs.cli.terminal import say
+from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.dataset import counted
 from touchfs.features import Features
 from touchfs.limits import Limits
@@ -66,7 +67,7 @@ def _print_report(output: str, report: PackReport) -> None:
     help="For texttoken: ids are uint16 below 65500, else int32. [default: the tokenizer's, else by the largest id]",
 )
 @click.option("--skip-bad", is_flag=True, help="Skip lines that cannot be packed, and list them in OUT/skipped.jsonl.")
-@jobs_option("--num-workers")
+@workers_option("--num-workers")
 @limit_options("json", "decoded")
 @progress_option
 def touch(
@@ -79,7 +80,7 @@ def touch(
     tokenizer: str | None,
     vocab_size: int | None,
     skip_bad: bool,
-    processes: int,
+    workers: Workers,
     limits: Limits,
 ) -> None:
     """Make TouchNet shards (.bin/.idx).
@@ -99,7 +100,7 @@ def touch(
     Example:
       touchfs pack touch data.jsonl shards/ --num-utt-per-shard 2000
     """
-    with executor(processes) as pool, progress_bar("packing", SAMPLES) as progress:
+    with executor(workers, [jsonl], [output]) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_touch(
             jsonl,
             output,
@@ -124,7 +125,7 @@ def _samples(function: Callable[..., None]) -> Callable[..., None]:
     options = (
         progress_option,
         limit_options("json", "decoded"),
-        jobs_option("--num-workers"),
+        workers_option("--num-workers"),
         click.option(
             "--skip-bad", is_flag=True, help="Skip lines that cannot be packed, and list them in OUT/skipped.jsonl."
         ),
@@ -167,7 +168,7 @@ def _samples(function: Callable[..., None]) -> Callable[..., None]:
 @command.command("tar")
 @_samples
 @click.option("--index", "create_index", is_flag=True, help="Also write indexes OUT/000000.tar.idx, …")
-def tar(jsonl: str, output: str, processes: int, **options: Any) -> None:
+def tar(jsonl: str, output: str, workers: Workers, **options: Any) -> None:
     """Make tars for WebDataset.
 
     They are OUT/000000.tar and so on. A sample has the file that `wav` names, the line of DATA.jsonl as .json, and its
@@ -180,14 +181,14 @@ def tar(jsonl: str, output: str, processes: int, **options: Any) -> None:
     Example:
       touchfs pack tar data.jsonl tars/ --audio-format flac --audio-resample 16000
     """
-    with executor(processes) as pool, progress_bar("packing", SAMPLES) as progress:
+    with executor(workers, [jsonl], [output]) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_tar(jsonl, output, executor=pool, progress=progress, **options)
     _print_report(output, report)
 
 
 @command.command("shar")
 @_samples
-def shar(jsonl: str, output: str, processes: int, **options: Any) -> None:
+def shar(jsonl: str, output: str, workers: Workers, **options: Any) -> None:
     """Make a Lhotse Shar with indexes.
 
     It consists of OUT/cuts.000000.jsonl, OUT/recording.000000.tar and so on. Each line of DATA.jsonl becomes a cut: its
@@ -200,7 +201,7 @@ def shar(jsonl: str, output: str, processes: int, **options: Any) -> None:
     Example:
       touchfs pack shar data.jsonl shar/
     """
-    with executor(processes) as pool, progress_bar("packing", SAMPLES) as progress:
+    with executor(workers, [jsonl], [output]) as pool, progress_bar("packing", SAMPLES) as progress:
         report = pack_shar(jsonl, output, executor=pool, progress=progress, **options)
     _print_report(output, report)
 

@@ -1,0 +1,192 @@
+"""Bulk work on the workers of a real Dask scheduler."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from dask_cluster import cluster
+from range_server import range_server
+from s3_server import SECRET, s3_server, upload
+from tars import write_tar
+
+from touchfs import jobs
+from touchfs.clusters.asking import ask, compare, marked
+from touchfs.clusters.dask import cluster as connected
+from touchfs.errors import LostTaskError, LostWorkerError, UsageError
+from touchfs.indexing import open_dataset
+from touchfs.indexing.place import index_directory
+from touchfs.verify.journal import Journal
+from touchfs.view.plan import parse_plan
+
+TOUCHFS = Path(sys.executable).with_name("touchfs")
+
+
+def run(*arguments, **how):
+    return subprocess.run([TOUCHFS, *map(str, arguments)], capture_output=True, text=True, check=False, **how)
+
+
+@pytest.fixture(scope="module")
+def dask(tmp_path_factory):
+    with cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def tars(tmp_path):
+    for number in range(6):
+        write_tar(tmp_path / "set" / f"{number}.tar", {f"s{n}.txt": b"%d" % n * 50 for n in range(20)})
+    return tmp_path / "set"
+
+
+def test_shards_are_indexed_there(dask, tars):
+    done = run("index", tars, "--dask", dask.address)
+    assert (done.returncode, done.stdout) == (0, f"{tars}: 6 shards, 120 samples; 6 indexed now\n"), done.stderr
+    assert run("index", tars).stdout == f"{tars}: 6 shards, 120 samples; indexed already\n"
+    done = run("convert", tars, tars.parent / "tar", "--to", "tar", "--dask", dask.address)
+    assert done.returncode == 0, done.stderr
+    assert run("checksum", tars, "--dask", dask.address).stdout.startswith("120 checksums written")
+
+
+def test_tls_by_the_configuration_of_dask(tars, tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=touchfs", "-days", "2"]
+    subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    options = ("--tls-ca-file", certificate, "--tls-cert", certificate, "--tls-key", key)
+    tls = "DASK_DISTRIBUTED__COMM__TLS__"
+    mine = {f"{tls}CA_FILE": certificate, f"{tls}CLIENT__CERT": certificate, f"{tls}CLIENT__KEY": key}
+    with cluster(tmp_path / "cluster", tls=("--protocol", "tls", *options)) as dask:
+        assert dask.address.startswith("tls://")
+        done = run("index", tars, "--dask", dask.address, env=os.environ | {name: str(mine[name]) for name in mine})
+        assert (done.returncode, done.stdout) == (0, f"{tars}: 6 shards, 120 samples; 6 indexed now\n"), done.stderr
+
+
+def test_a_scheduler_that_is_started_here(tars):
+    done = run("verify", tars, "--dask", "local", "--jobs", 2)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout.startswith("6 shards, 120 files")
+
+
+def test_a_killed_worker_costs_only_its_shards(tmp_path):
+    for number in range(24):
+        write_tar(tmp_path / "set" / f"{number:02}.tar", {f"s{n}.bin": os.urandom(100) for n in range(2000)})
+    dataset = open_dataset(str(tmp_path / "set"))
+    journal = Journal(index_directory(), dataset)
+    with cluster(tmp_path / "cluster") as dask:
+        command = [TOUCHFS, "verify", tmp_path / "set", "--dask", dask.address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as verifying:
+            while len(journal.verdicts()) < 2:
+                assert verifying.poll() is None, verifying.communicate()
+                time.sleep(0.01)
+            dask.kill(dask.processes[1])
+            told, complaints = verifying.communicate(timeout=120)
+    assert (verifying.returncode, complaints) == (0, "")
+    assert told == "24 shards, 48000 files, 4,800,000 bytes read, 0 with a checksum: no problem\n"
+
+
+def test_data_of_a_store(dask, tars, monkeypatch, tmp_path):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    with s3_server(monkeypatch) as client:
+        upload(client, tars, "data/set")
+        secrets = {name: os.environ.get(name, "") for name in ("AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")}
+        with cluster(tmp_path / "cluster", AWS_SECRET_ACCESS_KEY=SECRET, **secrets) as others:
+            done = run("index", "s3://data/set", "--dask", others.address)
+            assert (done.returncode, done.stdout) == (0, "s3://data/set: 6 shards, 120 samples; 6 indexed now\n"), done
+            assert SECRET not in others.log.read_text()
+
+
+def test_a_signature_is_in_no_log(dask, tars):
+    with range_server() as server:
+        url = server.put("/a.tar", (tars / "0.tar").read_bytes()) + "?signature=planted"
+        done = run("index", url, "--dask", dask.address)
+        assert done.returncode == 0, done.stderr
+        server.put("/a.tar", b"", '"2"')
+        assert run("verify", url, "--dask", dask.address).returncode == 1
+    assert "planted" not in dask.log.read_text()
+
+
+def test_workers_that_see_other_data_are_refused(tars, tmp_path):
+    with cluster(tmp_path / "cluster", workers=0) as dask:
+        done = run("index", tars, "--dask", dask.address)
+        assert done.returncode == 2
+        assert done.stderr.endswith("the Dask scheduler has no workers: start some with `dask worker`\n")
+        dask.start_worker("unshare", "-m", "sh", "-c", f'mount -t tmpfs none {tars} && exec "$@"', "sh")
+        while "Registered to:" not in dask.log.read_text():
+            time.sleep(0.05)
+        done = run("index", tars, "--dask", dask.address)
+        assert done.returncode == 2
+        assert f"sees other data at {tars}: 0 names" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_what_workers_answer(tmp_path):
+    (tmp_path / "file").write_bytes(b"1")
+    with marked([str(tmp_path)]) as markers:
+        here = ask([str(tmp_path / "file")], markers)
+        assert compare(here, here) == ""
+        assert "has touchfs 0, and here it is" in compare(here, here._replace(version="0"))
+        (tmp_path / "file").write_bytes(b"22")
+        assert "sees other data" in compare(here, ask([str(tmp_path / "file")], markers))
+    assert f"does not see {tmp_path}, which is written" in compare(here, here._replace(markers=((markers[0], False),)))
+    assert compare(here, ImportError("no")) == "has no touchfs: install it there"
+    assert compare(here, ValueError("no")) == "does not answer: no"
+
+
+def test_nobody_answers(tars):
+    done = run("index", tars, "--dask", "tcp://127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("touchfs: tcp://127.0.0.1:1: no Dask scheduler answers there: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_tls_without_certificates(tars):
+    done = run("index", tars, "--dask", "tls://127.0.0.1:1")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "touchfs: tls://127.0.0.1:1: tls:// needs certificates: name them in Dask's configuration (docs/clusters.md)\n"
+    )
+
+
+def end_if_three(number: int) -> int:
+    if number == 3:
+        os._exit(1)
+    return number * number
+
+
+def test_a_task_that_kills_its_workers_is_lost_alone(tmp_path):
+    settings = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = []
+    told = "of the tasks were lost, the others are done: several workers died"
+    with (
+        cluster(tmp_path, **settings) as dask,
+        connected(dask.address, 1, [], []) as executor,
+        pytest.raises(LostTaskError, match=told),
+    ):
+        list(jobs.run(end_if_three, range(8), executor, done=done.append))
+    assert 9 not in done
+    assert len(done) >= 6  # the next task of the worker may count as lost with it: here no failure is allowed
+
+
+def test_a_scheduler_that_goes_away_is_an_error_of_ours(tmp_path):
+    with cluster(tmp_path) as dask, connected(dask.address, 1, [], []) as executor:
+        results = jobs.run(time.sleep, [0, 20, 20], executor)
+        next(results)
+        dask.kill(dask.processes[0])
+        with pytest.raises(LostWorkerError):
+            list(results)
+
+
+def test_errors_of_tasks_are_those_of_this_process(dask):
+    with connected(dask.address, 1, [], []) as executor, pytest.raises(UsageError, match="max"):
+        list(jobs.run(parse_plan, ["max=never"] * 3, executor))
+
+
+def test_settings_reach_the_workers(dask, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_TRUST", "4711")
+    with connected(dask.address, 1, [], []) as executor:
+        assert set(jobs.run(os.getenv, ["TOUCHFS_TRUST"] * 4, executor)) == {"4711"}
+    monkeypatch.delenv("TOUCHFS_TRUST")
+    with connected(dask.address, 1, [], []) as executor:
+        assert set(jobs.run(os.getenv, ["TOUCHFS_TRUST"] * 4, executor)) == {None}

@@ -1,0 +1,119 @@
+"""The workers of a command: `--jobs N` processes of this machine, or those of a Dask scheduler."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NamedTuple
+
+import click
+
+from touchfs.cli.terminal import log_to_stderr
+from touchfs.posix import interpreter
+from touchfs.posix.paths import absolute, is_url
+
+
+class Workers(NamedTuple):
+    """So many processes here; or the workers of a Dask scheduler, which is `local` if it is to be started here."""
+
+    processes: int
+    scheduler: str | None = None
+
+    def at_most(self, tasks: int) -> Workers:
+        """No more processes than there are tasks."""
+        return self._replace(processes=max(min(self.processes, tasks), 1))
+
+
+# This process alone.
+HERE = Workers(1)
+
+
+def available_cpus() -> int:
+    """The number of CPUs that this process may use: a batch job may have fewer than the machine.
+
+    Without `os.sched_getaffinity`, as on macOS, all CPUs of the machine.
+    """
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def workers_option(*other_names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options `--jobs` and `--dask` of commands that work in several processes. The command gets `workers`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option(
+            "--jobs",
+            *other_names,
+            "processes",
+            type=click.IntRange(1),
+            default=available_cpus,
+            show_default="one for each CPU",
+            help="Number of processes.",
+        )
+        @click.option(
+            "--dask",
+            "scheduler",
+            metavar="SCHEDULER|local",
+            help=(
+                "Work on the workers of a Dask scheduler (tcp://HOST:PORT, tls://…), or of one that is started on this "
+                "machine. A scheduler is trusted: it can run any code here and there."
+            ),
+        )
+        @wraps(function)
+        def command(processes: int, scheduler: str | None, **others: Any) -> Any:
+            return function(**others, workers=Workers(processes, scheduler))
+
+        return command
+
+    return decorate
+
+
+@contextmanager
+def executor(workers: Workers, sees: Sequence[str] = (), writes: Sequence[str] = ()) -> Iterator[Executor | None]:
+    """An executor of the workers, or None for a single process: then the work is done in this one.
+
+    The workers of a cluster must share with us the data at the paths `sees`, and the directories of what is written at
+    `writes`. Processes of this machine are started by a fork server: a plain fork would copy the locks of our threads.
+    """
+    if workers.scheduler is not None:
+        from touchfs.clusters.dask import cluster
+
+        places = [os.path.abspath(path) for path in writes if not is_url(path)]
+        directories = [place if os.path.isdir(place) else os.path.dirname(place) for place in places]
+        with cluster(workers.scheduler, workers.processes, list(map(absolute, sees)), directories) as there:
+            yield there
+        return
+    if workers.processes == 1:
+        yield None
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import forkserver, get_context
+
+    setting = interpreter.user_setting()
+    with interpreter.safe_path():
+        forkserver.ensure_running()
+    with ProcessPoolExecutor(workers.processes, get_context("forkserver"), _follow_parent, (setting,)) as pool:
+        yield pool
+
+
+def _follow_parent(setting: str | None) -> None:
+    """Ctrl-C reaches all processes; only the parent handles it. If the parent is killed, this process ends too."""
+    interpreter.restore(setting)
+    log_to_stderr()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    from multiprocessing import parent_process
+
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,126 @@
+"""An executor over a Dask client: `concurrent.futures` as `touchfs.jobs` uses it, with our errors.
+
+Dask gives the tasks of a lost worker to others. A task that has lost several workers, perhaps because it needs too much
+memory, fails alone (`LostTaskError`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Any, TypeVar
+
+from touchfs.errors import LostTaskError, LostWorkerError
+
+T = TypeVar("T")
+_SETTINGS = "TOUCHFS_"
+# Tasks for each thread of the workers that are sent before the first of them is done.
+_AHEAD = 4
+# How long a scheduler may be away before the work is given up.
+AWAY_SECONDS = 10.0
+_LOST = "the connection to the Dask scheduler was lost: what is done is kept, so try again"
+
+
+class ClusterExecutor(Executor):
+    """The workers of a `distributed.Client`. Tasks run with the settings (`TOUCHFS_…`) of this process."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._executor = client.get_executor(pure=False)
+        self._threads = 1
+        self._lost_since: float | None = None
+        self._settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
+
+    def check(self) -> None:
+        """Raise LostWorkerError if the scheduler has been away for long."""
+        if self._client.status == "running":
+            self._lost_since = None
+            return
+        now = monotonic()
+        self._lost_since = self._lost_since or now
+        if self._client.status == "closed" or now - self._lost_since > AWAY_SECONDS:
+            raise LostWorkerError(_LOST)
+
+    def tasks_ahead(self) -> int:
+        """How many tasks may be submitted and not done: it follows the number of workers."""
+        with suppress(OSError):  # `check` says how long that may last
+            self._threads = sum(self._client.nthreads().values())
+        return _AHEAD * max(self._threads, 1)
+
+    def submit(self, function: Callable[..., T], /, *arguments: Any, **options: Any) -> Future[T]:
+        """See `Executor.submit`."""
+        inner = self._executor.submit(_Call(function, self._settings), *arguments, **options)
+        outer: _ClusterFuture[T] = _ClusterFuture(inner)
+        inner.add_done_callback(partial(_settle, outer))
+        return outer
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """See `Executor.shutdown`."""
+        self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
+
+
+class _ClusterFuture(Future[T]):
+    """A future that cancels the task on the cluster."""
+
+    def __init__(self, inner: Future[T]) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def cancel(self) -> bool:
+        """Cancel it. A task that runs already goes on to its end, which nobody waits for: tasks write atomically."""
+        if self.cancelled():
+            return True
+        if not super().cancel():
+            return False
+        self.set_running_or_notify_cancel()
+        self._inner.cancel()
+        return True
+
+
+def _settle(outer: Future[T], inner: Future[T]) -> None:
+    """Give a future the result of the cluster's, or our error for it."""
+    if outer.cancelled():
+        return
+    if not outer.set_running_or_notify_cancel():
+        return
+    if inner.cancelled():  # not by us
+        outer.set_exception(LostWorkerError(_LOST))
+    elif (error := inner.exception()) is not None:
+        outer.set_exception(_our_error(error))
+    else:
+        outer.set_result(inner.result())
+
+
+def _our_error(error: BaseException) -> BaseException:
+    from distributed import KilledWorker
+    from distributed.client import FutureCancelledError
+    from distributed.comm.core import CommClosedError
+
+    if isinstance(error, KilledWorker):
+        return LostTaskError("several workers died with it, perhaps for lack of memory")
+    if isinstance(error, CommClosedError | FutureCancelledError):
+        return LostWorkerError(_LOST)
+    return error
+
+
+class _Call:
+    """A function that runs with given settings. Dask shows only its name, which has no arguments and no secrets."""
+
+    def __init__(self, function: Callable[..., Any], settings: dict[str, str]) -> None:
+        self._function = function
+        self._settings = settings
+        self.__name__ = "touchfs"
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        for name in [name for name in os.environ if name.startswith(_SETTINGS)]:
+            if name not in self._settings:
+                del os.environ[name]
+        os.environ.update(self._settings)
+        return self._function(*arguments, **options)
+
+    def __repr__(self) -> str:
+        return "touchfs"
