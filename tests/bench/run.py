@@ -11,6 +11,7 @@ from harness import machine
 HERE = Path(__file__).parent
 BENCHMARKS = (
     "mount_scale",
+    "many_shards",
     "read_handler",
     "small_files",
     "small_files --busy",
@@ -27,12 +28,14 @@ BENCHMARKS = (
     "lance_caches",
     "nodes",
     "control_files",
+    "fleet",
     "remount",
     "workers",
     "json_lines",
     "hung_shards",
     "backends",
     "interleaved",
+    "remote",
 )
 
 if __name__ == "__main__":

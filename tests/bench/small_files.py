@@ -154,7 +154,7 @@ def show(daemons: dict[str, Daemon], figures: dict[str, Figures], mode: str) -> 
 
 
 def marks(daemons: dict[str, Daemon], figures: dict[str, Figures], is_busy: bool) -> list[tuple[str, str, str]]:
-    """What was wanted of it (issue 16)."""
+    """Each ratio that is wanted, and whether it was reached."""
     rows = []
 
     def judge(what: str, value: float, judged: Callable[[float, float, str], str], wanted: float) -> None:

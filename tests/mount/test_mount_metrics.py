@@ -20,6 +20,14 @@ def fetch(url: str, **headers: str) -> str:
         return answer.read().decode()
 
 
+def is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
 def test_the_supervisor_serves_the_numbers(mount, speech):
     mounted = mount(speech, "--metrics", 0)
     url = mounted.info()["metrics"]
@@ -44,7 +52,7 @@ def test_the_supervisor_serves_the_numbers(mount, speech):
     with open(next(mounted.files()), "rb"):  # so the workers live on
         os.kill(supervisor, signal.SIGKILL)
         wait_until(lambda: not runs(supervisor))
-        socket.create_server(("127.0.0.1", port)).close()
+        wait_until(lambda: is_free(port))
         assert any(map(runs, others))
     wait_until(lambda: not any(map(runs, others)))
 

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from touchfs.extent import Content, Memory, Rope
 from touchfs.form.computed import ComputedContent
-from touchfs.format.arrow import ipc
+from touchfs.format.arrow.build import build_batch, build_batch_message, build_end, build_head, padded_size
+from touchfs.format.arrow.mapped_columns import BinaryColumn, ColumnType
 from touchfs.lists.records import UtteranceRecord
 from touchfs.manifest.entry import seconds
 
@@ -52,7 +53,7 @@ _NUMBERS: Mapping[str, tuple[str, Callable[[UtteranceRecord], float]]] = {
     "channels": ("int32", lambda record: record.listed.utterance.recording.channels),
 }
 _PATHS = ("path", "recording_path")
-COLUMNS: dict[str, ipc.ColumnType] = {
+COLUMNS: dict[str, ColumnType] = {
     **dict.fromkeys(("id", "recording", "shard", "key"), "utf8"),
     "segment": "int32",
     **dict.fromkeys(_PATHS, "utf8"),
@@ -90,11 +91,11 @@ class CatalogSizes:
             else:
                 body += _padded(counts * np.dtype(kind).itemsize)
         # Each column has a buffer for nulls, which is empty, and one of values; texts have one of offsets, too.
-        message = len(ipc.build_batch_message(len(COLUMNS), 0, [0] * (2 * len(COLUMNS) + len(TEXTS))))
+        message = len(build_batch_message(len(COLUMNS), 0, [0] * (2 * len(COLUMNS) + len(TEXTS))))
         self._bodies = [(message, size) for size in body.tolist()]
         self.batches = [message + size for message, size in self._bodies]
-        self.head = ipc.build_head(COLUMNS, {})
-        self.end = ipc.build_end(COLUMNS, {}, self._bodies)
+        self.head = build_head(COLUMNS, {})
+        self.end = build_end(COLUMNS, {}, self._bodies)
 
     @property
     def size(self) -> int:
@@ -115,12 +116,12 @@ def _render(
 ) -> bytes:
     listed = list(records(first, last))
     batch: dict[str, Any] = {
-        name: ipc.BinaryColumn.of(_encoded(value(record)) for record in listed) for name, value in _TEXTS.items()
+        name: BinaryColumn.of(_encoded(value(record)) for record in listed) for name, value in _TEXTS.items()
     }
     for name, (kind, number) in _NUMBERS.items():
         batch[name] = np.fromiter(map(number, listed), kind, len(listed))
-    message, buffers = ipc.build_batch(COLUMNS, {name: batch[name] for name in COLUMNS})
-    return b"".join([message, *(bytes(each).ljust(ipc.padded_size(len(each)), b"\0") for each in buffers)])
+    message, buffers = build_batch(COLUMNS, {name: batch[name] for name in COLUMNS})
+    return b"".join([message, *(bytes(each).ljust(padded_size(len(each)), b"\0") for each in buffers)])
 
 
 def _encoded(text: str | None) -> bytes:
@@ -133,4 +134,4 @@ def _seconds(record: UtteranceRecord, samples: int) -> float:
 
 
 def _padded(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    return sizes + -sizes % ipc.padded_size(1)
+    return sizes + -sizes % padded_size(1)

@@ -7,6 +7,7 @@ behind begins with `.touchfs-tmp-`; anyone may delete it.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import secrets
@@ -27,6 +28,8 @@ SWAP_PREFIX = f"{TEMPORARY_PREFIX}swap-"
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO}
 )
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
@@ -118,6 +121,20 @@ def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file_system(path: str | os.PathLike[str]) -> None:
+    """Flush all of the file system of a directory to the disk: thousands of small files in the time of a few `sync`.
+
+    Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _libc.syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), os.fspath(path))
     finally:
         os.close(descriptor)
 
