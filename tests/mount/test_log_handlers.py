@@ -19,7 +19,7 @@ from touchfs_mount.daemon.log_level import LogLevel
 logs.configure(logs.LogOptions("info", sys.argv[1], is_ours=sys.argv[2] == "ours"), LogLevel("info"))
 print(flush=True)
 for line in range(int(sys.argv[3])):
-    logging.getLogger("writer").info("%s line %d", sys.argv[4], line)
+    logging.getLogger("touchfs.writer").info("%s line %d", sys.argv[4], line)
 """
 
 

@@ -93,7 +93,7 @@ def test_unmounting_what_is_in_use(mount, speech, way):
         assert (done.returncode, done.stderr) == (1, told)
         assert (mounted.path / MONDAY).read_bytes() == RECORDING
     assert touchfs("umount", mounted.path).returncode == 0
-    assert not any(map(runs, mounted.processes()))
+    wait_until(lambda: not any(map(runs, mounted.processes())))
 
 
 def test_lazy_unmounting_lets_readers_go_on(mount, speech):
