@@ -92,7 +92,9 @@ def test_options_of_one_dataset_are_not_those_of_another():
     assert json.loads(given_options("s3://shared/two/x.tar.idx")) == {"key": "two/x.tar"}
     assert json.loads(given_options("s3://shared/two/.touchfs-index/x")) == {"key": "two/x.tar"}
     TouchFileSystem("s3://whole", target_options={"key": "whole"}, skip_instance_cache=True)
-    assert json.loads(given_options("s3://other/one")) == {}
+    assert json.loads(given_options("s3://whole/x")) == {"key": "whole"}
+    for elsewhere in ("s3://other/one", "s3://wholesale/x"):
+        assert json.loads(given_options(elsewhere)) == {}
 
 
 def test_options_of_the_client_that_are_ours(tar):

@@ -41,7 +41,9 @@ def test_the_names_are_those_of_webdataset() -> None:
             names = list(pattern)
             assert names == list(braceexpand(text)), text
             assert pattern.count == len(names)
-            assert all(name.startswith(pattern.prefix) for name in names)
+            assert all(name.startswith(pattern.prefix) and name in pattern for name in names)
+            changed = {name[:at] + letter + name[at + 1 :] for name in names[:9] for at in range(9) for letter in "0a,"}
+            assert not any(name in pattern for name in changed.difference(names))
         compared += 1
 
 
@@ -59,6 +61,7 @@ def test_names(text: str, names: list[str]) -> None:
     pattern = parse_braces(text)
     assert pattern is not None
     assert list(pattern) == names
+    assert all(name in pattern and f"{name}x" not in pattern for name in names)
 
 
 @pytest.mark.parametrize("text", ["a", "a,b", "{a}", "{", "}{", "{1..}", "_OP_1..2}", "{1..2_CL_", "{1...2}", "a_CL_"])
@@ -71,6 +74,8 @@ def test_a_million_names_are_made_one_by_one() -> None:
     assert pattern is not None
     assert pattern.count == NAMES_MAX
     assert next(iter(pattern)) == "train-000000.tar"
+    assert "train-999999.tar" in pattern
+    assert "train-99999.tar" not in pattern
 
 
 @pytest.mark.parametrize("text", ["{0..1000000}", "{1..9999999999}", "{a,b}" * 200, "{" * 5000, "{0..999}" * 3])

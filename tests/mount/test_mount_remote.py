@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -14,6 +15,7 @@ from every_kind import files_of, write_every_kind
 from mounts import is_mounted, runs, touchfs, wait_until
 from range_server import range_server
 from s3_server import SECRET, s3_server, upload
+from stores import STORES, place_in
 from tars import write_tar
 
 SIGNATURE = "planted-signature-of-the-url"
@@ -71,6 +73,23 @@ def test_a_mount_shows_the_same_as_the_disk_has(mount, place, s3):
     assert b"local directory only" in found.pop("shards/lance/ERROR.txt")
     assert len(found) > 200
     assert found == {name: data for name, data in expected.items() if not name.startswith("shards/lance/")}
+
+
+@pytest.mark.parametrize("store", [each for each in STORES if each != "s3"])
+def test_mounts_of_other_stores_go_on_after_kills(mount, store, tmp_path, monkeypatch):
+    """Their clients are made in the process that reads, also in the one that comes after a killed one."""
+    files = {f"f{number}.bin": bytes([number]) * 300_000 for number in range(10)}
+    with place_in(store, tmp_path, monkeypatch) as (url, put):
+        put("a.tar", tar_of(tmp_path, files))
+        mounted = mount(url, "--workers", 2)
+        below = mounted.path / "shards/a"
+        assert (below / "f0.bin").read_bytes() == files["f0.bin"]
+        workers = mounted.workers()
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: len(mounted.workers()) == 2 and not set(mounted.workers()) & set(workers))
+        shutil.rmtree(tmp_path / "scratch")
+        assert {path.name: path.read_bytes() for path in below.iterdir()} == files
 
 
 def test_the_commands(place, s3, tmp_path):

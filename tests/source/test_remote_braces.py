@@ -12,9 +12,10 @@ from tars import write_tar
 from touchfs.errors import LocationError, SourceError
 from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
-from touchfs.posix.paths import keep_query, with_query
+from touchfs.posix.paths import keep_query
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
+from touchfs.source.remote.clients import with_query
 
 
 @pytest.fixture(autouse=True)
@@ -83,8 +84,36 @@ def test_members_of_a_signed_url_are_asked_for_with_its_query(server, tmp_path):
         server.put(f"/set/{name}.tar", tar(tmp_path, name))
     assert found(keep_query(f"{server.url}/set/{{a,b}}.tar?sig=1"), ["a", "b"]) == ([], ["a", "b"])
     assert with_query(f"{server.url}/set/b.tar") == f"{server.url}/set/b.tar?sig=1"
-    for other in (f"{server.url}/other/b.tar", f"{server.url}/set/b.idx", "http://other.example/set/b.tar"):
+    elsewhere = ["/set/private/b.tar", "/set/c.tar", "/set/a,b.tar", "/set/.tar", "/set/../a.tar", "/set/%61.tar"]
+    for other in (
+        *(server.url + path for path in elsewhere),
+        f"{server.url}/other/b.tar",
+        f"{server.url}/set/b.idx",
+        "http://other.example/set/b.tar",
+    ):
         assert with_query(other) == other, "the signature goes nowhere else"
+
+
+def test_a_query_goes_to_members_only():
+    keep_query("https://host/{a,b{1..3}}/x-{008..011}-{c..e}_OP_,.old_CL_.tar?sig=2")
+    members = ["a/x-008-c", "b1/x-009-d", "b3/x-011-e.old", "a/x-010-e"]
+    others = [
+        "b/x-008-c",
+        "b4/x-008-c",
+        "a/x-8-c",
+        "a/x-012-c",
+        "a/x-008-f",
+        "a/x-008-",
+        "a/x-008-c.new",
+        "a/q/x-008-c",
+    ]
+    for name in members + others:
+        url = f"https://host/{name}.tar"
+        assert with_query(url) == (f"{url}?sig=2" if name in members else url)
+    keep_query("https://{host,other}/y.tar?sig=3")
+    keep_query("https://host/z-{0..99999999}.tar?sig=4")
+    for url in ("https://host/y.tar", "https://host/z-1.tar"):
+        assert with_query(url) == url
 
 
 def test_a_store_that_does_not_answer_is_not_asked_for_each_member(monkeypatch):

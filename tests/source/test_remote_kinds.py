@@ -1,9 +1,15 @@
 """Every kind of shard has the same samples at a URL as on the disk."""
 
+from contextlib import ExitStack
+
 import pytest
+from az_server import az_server
 from every_kind import files_of, write_every_kind
+from gs_server import gs_server
+from hf_server import REPOSITORY, hf_server
 from range_server import range_server
 from s3_server import s3_server, upload
+from sftp_server import sftp_server
 
 import touchfs
 
@@ -25,13 +31,30 @@ def _scratch(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def urls(place, _scratch):
+def urls(place, _scratch, tmp_path_factory):
     """The URL of the same directories, by the store."""
-    with range_server() as server, s3_server(_scratch) as s3:
-        upload(s3, place, "data/set")
+    with ExitStack() as servers:
+        server = servers.enter_context(range_server())
+        objects = {
+            "s3": servers.enter_context(s3_server(_scratch)),
+            "gs": servers.enter_context(gs_server(_scratch)),
+            "az": servers.enter_context(az_server(tmp_path_factory.mktemp("azurite"), _scratch)),
+        }
+        hub = servers.enter_context(hf_server(tmp_path_factory.mktemp("hub"), _scratch))
+        sftp = servers.enter_context(sftp_server(place, tmp_path_factory.mktemp("home") / "user", _scratch))
+        sftp.know()
+        for client in objects.values():
+            upload(client, place, "data/set")
         for path in filter(lambda path: path.is_file(), place.rglob("*")):
             server.put(f"/set/{path.relative_to(place)}", path.read_bytes())
-        yield {"http": f"{server.url}/set", "s3": "s3://data/set", "memory": put_in_memory(place)}
+            hub.files[f"set/{path.relative_to(place)}"] = path.read_bytes()
+        yield {
+            "http": f"{server.url}/set",
+            "hf": f"hf://datasets/{REPOSITORY}/set",
+            "sftp": sftp.url,
+            "memory": put_in_memory(place),
+            **{store: f"{store}://data/set" for store in objects},
+        }
 
 
 def put_in_memory(place):
@@ -41,7 +64,7 @@ def put_in_memory(place):
     return "memory://set"
 
 
-@pytest.mark.parametrize("store", ["http", "s3", "memory"])
+@pytest.mark.parametrize("store", ["http", "s3", "gs", "az", "hf", "sftp", "memory"])
 def test_the_same_samples(place, urls, store):
     kinds = {path.name for path in place.iterdir()} - LOCAL_ONLY
     assert len(kinds) == 13

@@ -5,17 +5,21 @@ import os
 import sys
 
 import pytest
+from click.testing import CliRunner
 from range_server import range_server
 from tars import write_tar
 from touchnet import write_speech
 
+import touchfs
+from touchfs.cli.main import group
 from touchfs.cli.remote_options import remote_options
 from touchfs.errors import LocationError, MissingExtraError, SourceError, UsageError
 from touchfs.indexing import open_dataset
-from touchfs.posix.paths import absolute, climbs, keep_query, shown, with_query, without_secrets
+from touchfs.posix.paths import absolute, climbs, keep_query, shown, without_secrets
 from touchfs.shard.find import find_shards
 from touchfs.source.data import DATA
-from touchfs.source.remote.clients import reason_of
+from touchfs.source.remote.client_errors import reason_of
+from touchfs.source.remote.clients import with_query
 from touchfs.source.remote.options import StorageOptions, parse_option
 
 ELSEWHERE = (
@@ -150,8 +154,10 @@ def test_options_come_to_the_client(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("url", "extra"), [("gs://bucket/x", "gs"), ("abfs://c@d/x", "az"), ("sftp://host/x", "sftp")])
 def test_a_client_that_is_not_installed(url, extra, monkeypatch):
-    for module in ("gcsfs", "adlfs", "paramiko"):
+    hidden = ("gcsfs", "adlfs", "paramiko")
+    for module in {*hidden, *(name for name in sys.modules if name.partition(".")[0] in hidden)}:
         monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "touchfs.source.remote.protocols.sftp_client", raising=False)
     with pytest.raises(MissingExtraError, match=rf"touchfs\[{extra}\]"):
         find_shards(url.replace("c@d", "c"))
 
@@ -223,3 +229,35 @@ def test_a_page_of_links_does_not_lead_out_of_its_directory():
 )
 def test_what_climbs(path, expected):
     assert climbs(path) is expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "zip://inner.tar::s3://bucket/a.zip",
+        "zip://inner.tar::https://host/a.zip?sig=planted",
+        "zip://inner.tar::/home/a.zip",
+        "tar://inner.tar::memory://b/a.tar",
+        "zip:///home/a.zip",
+        "simplecache::https://host/a.tar?sig=planted",
+        "s3://bucket/a.tar::https://host/a.zip",
+    ],
+)
+def test_archives_in_chains_are_refused(url, tmp_path, monkeypatch):
+    """By `touchfs.open`, the commands that open a dataset, and those that read shards without an index."""
+    monkeypatch.chdir(tmp_path)
+    commands = ["ls {}", "cat {}", "info {}", "convert {} out --to tar --jobs 1", "convert {} out --to arrow"]
+    commands += ["meta get {}", "interleave {} out --jobs 1", "pack tar {} out --jobs 1"]
+    for command in commands:
+        error = CliRunner().invoke(group, command.format(url).split()).exception
+        assert isinstance(error, UsageError), (command, error)
+        assert "chain" in str(error)
+        assert "planted" not in str(error)
+    assert os.listdir() == []
+    with pytest.raises(UsageError, match="unpack the archive"):
+        touchfs.open(url)
+
+
+def test_colons_in_names_are_no_chain(server, tmp_path):
+    server.put("/set/a::b.tar", write_tar(tmp_path / "a.tar", {"k.txt": b"x"}).read_bytes())
+    assert [sample.key for sample in touchfs.open(f"{server.url}/set/a::b.tar")] == ["k"]

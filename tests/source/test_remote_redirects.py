@@ -10,8 +10,8 @@ from range_server import range_server
 
 from touchfs.errors import LocationError
 from touchfs.source.data import DATA
-from touchfs.source.remote import redirects
-from touchfs.source.remote.redirects import careful_session
+from touchfs.source.remote.protocols import redirects
+from touchfs.source.remote.protocols.redirects import careful_session
 
 
 @pytest.fixture

@@ -28,6 +28,8 @@ _CLOSING = {"{": "}", "_OP_": "_CL_"}
 _MARKS = re.compile(r"(\{|\}|_OP_|_CL_|,)")
 # Longer numbers are more than names can be anyway, and Python refuses those of thousands of digits.
 _NUMBERS = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?:\.\.-?([0-9]{1,18}))?")
+# A number is at most as wide as its ends are written, with a sign.
+_DIGITS = re.compile(r"-?[0-9]{0,19}")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?([0-9]{1,18}))?")
 _LETTER_ORDER = ascii_letters[26:] + ascii_letters[:26]
 
@@ -54,6 +56,10 @@ class BracePattern:
 
     def __iter__(self) -> Iterator[str]:
         return _names(self._parts)
+
+    def __contains__(self, text: object) -> bool:
+        """True for one of the names. This makes none of them."""
+        return isinstance(text, str) and len(text) in _ends(self._parts, text, {0})
 
 
 @dataclass(slots=True)
@@ -169,3 +175,27 @@ def _texts(part: _Part) -> Iterator[str]:
     else:
         for alternative in part:
             yield from _names(alternative)
+
+
+def _ends(parts: list[_Part], text: str, starts: set[int]) -> set[int]:
+    """Where in a text names of the parts may end that begin at one of `starts`."""
+    for part in parts:
+        starts = {end for start in starts for end in _part_ends(part, text, start)}
+    return starts
+
+
+def _part_ends(part: _Part, text: str, start: int) -> set[int]:
+    if isinstance(part, str):
+        return {start + len(part)} if text.startswith(part, start) else set()
+    if isinstance(part, list):
+        return {end for alternative in part for end in _ends(alternative, text, {start})}
+    if part.width is None:
+        letter = text[start : start + 1]
+        return {start + 1} if letter and _LETTER_ORDER.find(letter) in part.positions else set()
+    found = _DIGITS.match(text, start)
+    last = start if found is None else found.end()
+    return {end for end in range(start + 1, last + 1) if _is_number(text[start:end], part)}
+
+
+def _is_number(text: str, part: _Range) -> bool:
+    return text != "-" and int(text) in part.positions and f"{int(text):0{part.width}}" == text

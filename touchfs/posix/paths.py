@@ -15,12 +15,14 @@ from touchfs.errors import UsageError
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _LOCAL = frozenset({"file", "local"})
+# fsspec reads what is in an archive, or through a cache of its own, by chains: `zip://a.tar::s3://bucket/b.zip`.
+_ARCHIVES = frozenset({"zip", "tar", "libarchive"})
+_CHAIN = re.compile(r"::[a-zA-Z][a-zA-Z0-9+.-]*://")
 # User information before the host, and what follows the path: a signature or a token may be in either.
 _USER = re.compile(r"(?<=://)[^/@\s]*@")
 _QUERY = re.compile(r"[?#][^\s]*")
 # The query of a URL ends at a colon, which begins a path in the dataset: signatures have `%3A`.
 _SIGNED = re.compile(r"(https?://[^?\s]+)\?([^:\s]*)(.*)", re.DOTALL | re.IGNORECASE)
-_BRACES = re.compile(r"(https?://[^/{]+/.*?)(?:\{|_OP_).*(?:\}|_CL_)(.*)", re.DOTALL | re.IGNORECASE)
 # In a message: a URL, and a query whose URL was cut off.
 _IN_TEXT = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://[^\s'\"]+")
 _LOOSE_QUERY = re.compile(r"\?[^\s'\"]*=[^\s'\"]*")
@@ -51,9 +53,15 @@ def climbs(path: str) -> bool:
 
 
 def check_url(url: str) -> None:
-    """Raise UsageError if a URL names local files, or holds a user or a password."""
+    """Raise UsageError if a URL names local files or what is in an archive, or holds a user or a password."""
     match = _SCHEME.match(url)
-    if match is not None and match[1].lower() in _LOCAL:
+    scheme = "" if match is None else match[1].lower()
+    if (scheme in _ARCHIVES or _CHAIN.search(url)) and not os.path.lexists(url):
+        raise UsageError(
+            "what is in another archive, and other chains of URLs, are not read: unpack the archive, name the shard",
+            path=without_secrets(url),
+        )
+    if match is not None and scheme in _LOCAL:
         raise UsageError(f"this is a local path: name it without {match[0]}", path=shown(url))
     if _USER.search(url):
         raise UsageError(
@@ -64,7 +72,7 @@ def check_url(url: str) -> None:
 
 
 def keep_query(path: str) -> str:
-    """The path without the query that an HTTP URL has. `with_query` adds it again when the URL is requested.
+    """The path without the query that an HTTP URL has. Requests for the URL have it again (`source/remote/clients.py`).
 
     It may be a signature, which must not get into names, logs and catalogs, and which is another one tomorrow. It is in
     the environment, where only the user's own processes see it.
@@ -73,24 +81,12 @@ def keep_query(path: str) -> str:
     if match is None or os.path.lexists(path):
         return path
     url, query, rest = match.groups()
-    os.environ[_QUERIES_VARIABLE] = json.dumps(_queries() | {url: query})
+    os.environ[_QUERIES_VARIABLE] = json.dumps(kept_queries() | {url: query})
     return url + rest
 
 
-def with_query(url: str) -> str:
-    """The URL with the query that `keep_query` has taken off it, or off a name with braces that it is a member of."""
-    queries = _queries()
-    query = queries.get(url) or next((query for kept, query in queries.items() if _is_member(url, kept)), None)
-    return url if query is None else f"{url}?{query}"
-
-
-def _is_member(url: str, kept: str) -> bool:
-    """True if a URL begins and ends as one with braces, which are in its path: so it is on the same host."""
-    match = _BRACES.fullmatch(kept)
-    return match is not None and url.startswith(match[1]) and url.endswith(match[2])
-
-
-def _queries() -> dict[str, str]:
+def kept_queries() -> dict[str, str]:
+    """The queries that `keep_query` has kept, by URL."""
     queries: dict[str, str] = json.loads(os.environ.get(_QUERIES_VARIABLE, "{}"))
     return queries
 

@@ -176,8 +176,11 @@ def find(path: str, fingerprint: Fingerprint) -> ScratchFile | None:
     return Scratch.configured().find(scratch_name(path, fingerprint))
 
 
-def decompressed(path: str, fingerprint: Fingerprint, progress: Progress = lambda done, total: None) -> ScratchFile:
+def decompressed(
+    path: str, fingerprint: Fingerprint, progress: Progress = lambda done, total: None, *, name: str | None = None
+) -> ScratchFile:
     """Return the decompressed form of a file, made if necessary. `progress` gets the compressed bytes done and total.
+    `name` is that in the scratch store, by default the one of this version.
 
     Raises FormatError, ChangedError, SourceError or MissingExtraError.
     """
@@ -194,7 +197,7 @@ def decompressed(path: str, fingerprint: Fingerprint, progress: Progress = lambd
 
     try:
         at_least = codec.size_at_least(file)
-        return Scratch.configured().make(scratch_name(path, fingerprint), decompress(codec, steps()), at_least)
+        return Scratch.configured().make(name or scratch_name(path, fingerprint), decompress(codec, steps()), at_least)
     except TouchfsError as error:
         error.at(path)
         raise

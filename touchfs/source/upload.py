@@ -76,7 +76,7 @@ def remove(target: str) -> None:
 
 
 def _put(file: str, target: str) -> None:
-    from touchfs.source.remote.clients import reason_of
+    from touchfs.source.remote.client_errors import reason_of
 
     try:
         client, path = _client(target)

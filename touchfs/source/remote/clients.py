@@ -9,14 +9,20 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from touchfs.errors import ChangedError, MissingExtraError, NotFoundError, SourceError, SourceTimeoutError, TouchfsError
-from touchfs.posix.paths import check_url, shown, with_query, without_secrets
-from touchfs.source.remote.options import StorageOptions, given_options, start_of
-from touchfs.source.remote.redirects import careful_session
+from touchfs.errors import MissingExtraError, SourceError, TouchfsError, UsageError
+from touchfs.format.braces import BracePattern, parse_braces
+from touchfs.posix.paths import check_url, kept_queries, shown
+from touchfs.source.remote.client_errors import reason_of
+from touchfs.source.remote.options import StorageOptions, given_options, options_text, start_of
+from touchfs.source.remote.protocols import Place
+from touchfs.source.remote.protocols.google import google_client
+from touchfs.source.remote.protocols.hugging_face import hugging_face_client
+from touchfs.source.remote.protocols.redirects import SessionGuard, careful_session
+from touchfs.source.remote.protocols.sftp import sftp_client
 
 CLIENTS_KEPT = 64
 _HTTP = frozenset({"http", "https"})
@@ -29,41 +35,71 @@ _EXTRAS = {
     **dict.fromkeys(("sftp", "ssh"), "sftp"),
     "hf": "hf",
 }
+# Clients of ours, from the start of a URL and their options.
+_OURS: dict[str, Callable[[str, dict[str, Any]], Any]] = {
+    "hf": hugging_face_client,
+    **dict.fromkeys(("gs", "gcs"), google_client),
+    **dict.fromkeys(("sftp", "ssh"), sftp_client),
+}
 
 
-class Place(NamedTuple):
-    """A client, and the path of a file or directory in its own notation."""
-
-    client: Any
-    path: str
-
-
-def resolve(url: str) -> Place:
-    """The client of a URL, and the path in it. Accesses nothing.
+def resolve(url: str, options: Mapping[str, Any] | None = None, guard: SessionGuard | None = None) -> Place:
+    """The client of a URL, and the path in it. Accesses nothing. `options` are used instead of those that
+    `give_options` was told.
 
     Raises UsageError, or MissingExtraError if its client is not installed.
     """
     check_url(url)
-    start, chained = start_of(url), "".join(url.partition("::")[1:])
-    client = _CLIENTS.get(start, chained, StorageOptions.configured(), given_options(url))
+    given = options_text(options) if options else given_options(url)
+    client = _CLIENTS.get(_ClientKey(start_of(url), StorageOptions.configured(), given, guard))
     return Place(client, client._strip_protocol(with_query(url)))
+
+
+def with_query(url: str) -> str:
+    """The URL with the query that `keep_query` has taken off it, or off a name with braces that it is a member of."""
+    queries = kept_queries()
+    query = queries.get(url) or next((query for kept, query in queries.items() if _is_member(url, kept)), None)
+    return url if query is None else f"{url}?{query}"
+
+
+def _is_member(url: str, kept: str) -> bool:
+    pattern = _pattern(kept)
+    return pattern is not None and url in pattern
+
+
+@lru_cache
+def _pattern(kept: str) -> BracePattern | None:
+    """The pattern of a URL whose braces come after its host; None if it is none."""
+    try:
+        pattern = parse_braces(kept)
+    except UsageError:  # of so many names none is asked for
+        return None
+    return pattern if pattern is not None and "/" in pattern.prefix.partition("://")[2] else None
+
+
+class _ClientKey(NamedTuple):
+    """What decides about a client. `given` are options as JSON."""
+
+    start: str
+    options: StorageOptions
+    given: str
+    guard: SessionGuard | None
 
 
 class _Clients:
     """The clients of this process, the least recently used first."""
 
     def __init__(self) -> None:
-        self._clients: OrderedDict[tuple[str, str, StorageOptions, str], Any] = OrderedDict()
+        self._clients: OrderedDict[_ClientKey, Any] = OrderedDict()
         self._lock = threading.Lock()
         # To close a connection of the parent would close it there, too, so a child never lets go of them.
         self._of_parent: list[Any] = []
         os.register_at_fork(after_in_child=self._forked)
 
-    def get(self, start: str, chained: str, options: StorageOptions, given: str) -> Any:
-        key = start, chained, options, given
+    def get(self, key: _ClientKey) -> Any:
         with self._lock:
             if (client := self._clients.get(key)) is None:
-                client = self._clients[key] = _make_client(*key)
+                client = self._clients[key] = _make_client(key)
                 if len(self._clients) > CLIENTS_KEPT:
                     self._clients.popitem(last=False)
             self._clients.move_to_end(key)
@@ -78,61 +114,35 @@ class _Clients:
 _CLIENTS = _Clients()
 
 
-def _make_client(start: str, chained: str, options: StorageOptions, given: str) -> Any:
+def _make_client(key: _ClientKey) -> Any:
     try:
         import fsspec.core
     except ImportError as error:
         raise MissingExtraError("reading URLs needs the remote extra: `pip install 'touchfs[remote]'`") from error
-    url = start + chained
+    scheme = key.start.partition("://")[0]
+    settings = _settings(key)
     try:
-        client, _ = fsspec.core.url_to_fs(url, **_settings(start, chained, options, given))
+        if scheme in _OURS:
+            return _OURS[scheme](key.start, settings)
+        client, _ = fsspec.core.url_to_fs(key.start, **settings)
     except ImportError as error:
-        scheme = start.partition("://")[0]
         if (extra := _EXTRAS.get(scheme)) is None:
-            raise MissingExtraError(f"{shown(start)}: {error}") from error
+            raise MissingExtraError(f"{shown(key.start)}: {error}") from error
         message = f"reading {scheme}:// needs the {extra} extra: `pip install 'touchfs[{extra}]'`"
-        raise MissingExtraError(message, path=shown(start)) from error
+        raise MissingExtraError(message, path=shown(key.start)) from error
     except TouchfsError:
         raise
     except Exception as error:  # each client has errors of its own for options and credentials
-        raise SourceError(f"no client for it: {reason_of(error)}", path=shown(url)) from error
+        raise SourceError(f"no client for it: {reason_of(error)}", path=shown(key.start)) from error
     return client
 
 
-def _settings(start: str, chained: str, options: StorageOptions, given: str) -> dict[str, Any]:
-    """The options of a client; if it or what it is in speaks HTTP, with the rule for redirects."""
-    scheme = start.partition("://")[0]
-    settings: dict[str, Any] = options.of(scheme) | json.loads(given)
+def _settings(key: _ClientKey) -> dict[str, Any]:
+    """The options of a client; if it speaks HTTP, with the rule for redirects."""
+    scheme = key.start.partition("://")[0]
+    settings: dict[str, Any] = key.options.of(scheme) | json.loads(key.given)
     # A listing must show what is there now.
     settings |= {"use_listings_cache": False, "skip_instance_cache": True}
     if scheme in _HTTP:
-        return settings | {"get_client": careful_session}
-    within = {each for each in _HTTP if f"::{each}://" in chained}
-    return settings | {each: {"get_client": careful_session} for each in within}
-
-
-@contextmanager
-def converted_errors(url: str) -> Iterator[None]:
-    """Turn what fsspec and its clients raise into our errors. Their clients have classes of their own for the same."""
-    try:
-        yield
-    except TouchfsError:
-        raise
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file or directory", path=shown(url)) from error
-    except TimeoutError as error:
-        raise SourceTimeoutError("the store does not answer in time", path=shown(url)) from error
-    except PermissionError as error:
-        raise SourceError("the store allows no access: are its credentials set?", path=shown(url)) from error
-    except Exception as error:
-        raise SourceError(f"cannot be read: {reason_of(error)}", path=shown(url)) from error
-
-
-def changed_error(url: str) -> ChangedError:
-    """The error of a file that is no longer the one that was indexed or opened."""
-    return ChangedError("was replaced or changed since it was indexed", path=shown(url))
-
-
-def reason_of(error: BaseException) -> str:
-    """One line about an error, without the secrets of URLs in it."""
-    return without_secrets(" ".join(str(error).split())) or type(error).__name__
+        return settings | {"get_client": partial(careful_session, key.guard)}
+    return settings

@@ -12,7 +12,7 @@ from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.blocks import RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now
-from touchfs.source.remote.clients import changed_error
+from touchfs.source.remote.client_errors import changed_error
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.remote.prefetch import count_missing, fetch_all
 from touchfs.source.remote.ranges import look

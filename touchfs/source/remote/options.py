@@ -10,8 +10,9 @@ import json
 import os
 import re
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from touchfs.errors import UsageError
@@ -23,6 +24,14 @@ OPTIONS_VARIABLE, FILE_VARIABLE, TIMEOUT_VARIABLE = (
 )
 REVALIDATE_VARIABLE, IMMUTABLE_VARIABLE = "TOUCHFS_REVALIDATE", "TOUCHFS_ASSUME_IMMUTABLE"
 REQUESTS_VARIABLE = "TOUCHFS_REQUESTS"
+_VARIABLES = (
+    OPTIONS_VARIABLE,
+    FILE_VARIABLE,
+    TIMEOUT_VARIABLE,
+    REVALIDATE_VARIABLE,
+    IMMUTABLE_VARIABLE,
+    REQUESTS_VARIABLE,
+)
 # How long a read may take with all its attempts, and how long a file counts as unchanged, in seconds.
 TIMEOUT_SECONDS, REVALIDATE_SECONDS = 300.0, 10.0
 # Requests at once in a process. Browsers and clients of S3 send 6 to 10 to a host; far stores need more of them.
@@ -49,14 +58,7 @@ class StorageOptions:
     @classmethod
     def configured(cls) -> StorageOptions:
         """The options that the environment sets. Raises UsageError."""
-        return cls(
-            os.environ.get(OPTIONS_VARIABLE, "{}"),
-            os.environ.get(FILE_VARIABLE),
-            _number(TIMEOUT_VARIABLE, TIMEOUT_SECONDS),
-            _number(REVALIDATE_VARIABLE, REVALIDATE_SECONDS),
-            bool(os.environ.get(IMMUTABLE_VARIABLE)),
-            max(int(_number(REQUESTS_VARIABLE, REQUESTS)), 1),
-        )
+        return _parsed(*map(os.environ.get, _VARIABLES))
 
     def of(self, scheme: str) -> dict[str, Any]:
         """The options for the client of a scheme. Raises UsageError."""
@@ -69,36 +71,55 @@ class StorageOptions:
         return parsed
 
 
-_given: dict[str, dict[str, Any]] = {}
+@lru_cache(maxsize=16)  # each request asks for them
+def _parsed(
+    options: str | None,
+    file: str | None,
+    timeout: str | None,
+    revalidate: str | None,
+    immutable: str | None,
+    requests: str | None,
+) -> StorageOptions:
+    return StorageOptions(
+        "{}" if options is None else options,
+        file,
+        _number(TIMEOUT_VARIABLE, timeout, TIMEOUT_SECONDS),
+        _number(REVALIDATE_VARIABLE, revalidate, REVALIDATE_SECONDS),
+        bool(immutable),
+        max(int(_number(REQUESTS_VARIABLE, requests, REQUESTS)), 1),
+    )
 
 
-def give_options(url: str, options: dict[str, Any]) -> None:
-    """Use options for the clients of what is at a URL, below it and beside it, in this process. Where several such URLs
-    have options, those of the longest count.
+_given: dict[str, str] = {}
+
+
+def give_options(url: str, options: Mapping[str, Any]) -> None:
+    """Use options for the clients of what is at a URL and below it, in this process. Where several such URLs have
+    options, those of the longest count.
 
     They may hold secrets: nothing writes them down. Raises UsageError for an option that JSON cannot hold.
     """
-    if not options:
-        return
-    try:
-        given: dict[str, Any] = json.loads(json.dumps(options))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"an option of a store must be text, a number, or a list or dict of these: {error}") from error
-    _given[url.rstrip("/")] = given
-    beside = os.path.dirname(url.rstrip("/"))
-    if beside.startswith(start_of(url)):
-        _given[f"{beside}/"] = given
+    if options:
+        _given[url.rstrip("/")] = options_text(options)
 
 
 def given_options(url: str) -> str:
     """The JSON of the options that `give_options` was told for a URL."""
-    longest = max((prefix for prefix in _given if url.startswith(prefix)), key=len, default="")
-    return json.dumps(_given.get(longest, {}), sort_keys=True)
+    longest = max((prefix for prefix in _given if url == prefix or url.startswith(f"{prefix}/")), key=len, default="")
+    return _given.get(longest, "{}")
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    """Options as JSON. Raises UsageError for one that JSON cannot hold."""
+    try:
+        return json.dumps(options, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"an option of a store must be text, a number, or a list or dict of these: {error}") from error
 
 
 def start_of(url: str) -> str:
     """What decides about the client of a URL: the scheme and the host or bucket, `s3://bucket`."""
-    scheme, _, path = url.partition("::")[0].partition("://")
+    scheme, _, path = url.partition("://")
     return f"{scheme}://{path.partition('/')[0]}"
 
 
@@ -123,8 +144,7 @@ def parse_option(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _number(variable: str, default: float) -> float:
-    text = os.environ.get(variable)
+def _number(variable: str, text: str | None, default: float) -> float:
     try:
         return default if text is None else max(float(text), 0)
     except ValueError as error:

@@ -16,8 +16,19 @@ from typing import Any, TypeVar
 from touchfs.errors import SourceError, TouchfsError
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.calls import begin, deadline_from_now, in_thread, result_in_time, timeout_error
-from touchfs.source.remote.clients import Place, changed_error, converted_errors, reason_of, resolve
-from touchfs.source.remote.requests import CHANGED, FORBIDDEN, MISSING, http_status, may_pass, request_of
+from touchfs.source.remote.client_errors import (
+    CHANGED,
+    FORBIDDEN,
+    MISSING,
+    changed_error,
+    converted_errors,
+    http_status,
+    may_pass,
+    reason_of,
+)
+from touchfs.source.remote.clients import resolve
+from touchfs.source.remote.protocols import Place
+from touchfs.source.remote.requests import request_of
 from touchfs.source.remote.slots import SLOTS
 from touchfs.source.remote.versions import status_of
 from touchfs.source.store import Status
@@ -51,7 +62,7 @@ async def read_range(
             if has_slot:
                 SLOTS.give_back()
             raise
-        found = await _tried(url, attempt, deadline)
+        found = await tried(url, attempt, deadline)
         if not request.is_conditional and not version.matches((await look_again(url, deadline)).fingerprint):
             raise changed_error(url)
         return found
@@ -76,7 +87,7 @@ async def look_again(url: str, deadline: float) -> Status:
         return status_of(await _info(resolve(url)))
 
     with converted_errors(url):
-        return await _tried(url, attempt, deadline)
+        return await tried(url, attempt, deadline)
 
 
 def list_directory(url: str) -> list[dict[str, Any]]:
@@ -91,7 +102,7 @@ def list_directory(url: str) -> list[dict[str, Any]]:
 
     async def listed() -> list[dict[str, Any]]:
         with converted_errors(url):
-            return await _tried(url, attempt, deadline)
+            return await tried(url, attempt, deadline)
 
     return result_in_time(begin(listed()), url, deadline)
 
@@ -102,12 +113,17 @@ async def _info(place: Place) -> dict[str, object]:
     return found
 
 
-async def _tried(url: str, attempt: Callable[[], Awaitable[T]], deadline: float) -> T:
-    """The result of an attempt, tried again until `deadline` if what went wrong may pass."""
+async def tried(
+    url: str, attempt: Callable[[], Awaitable[T]], deadline: float, attempt_seconds: float = ATTEMPT_SECONDS
+) -> T:
+    """The result of an attempt, tried again until `deadline` if what went wrong may pass.
+
+    Raises TouchfsError, and what the client raises: see `converted_errors`.
+    """
     pauses, reason = _pauses(deadline), None
     while (left := deadline - monotonic()) > 0:
         try:
-            async with asyncio.timeout(min(ATTEMPT_SECONDS, left)):
+            async with asyncio.timeout(min(attempt_seconds, left)):
                 return await attempt()
         except TouchfsError:
             raise

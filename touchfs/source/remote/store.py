@@ -20,8 +20,8 @@ from touchfs.source.store import Status, Store, StoredEntry
 
 # What `stream` reads at once.
 _STREAM_BUFFER = 1 << 20
-# Their listings have the same etags as their answers about single files.
-_SAME_ETAGS = frozenset({"s3", "s3a"})
+# Their listings have the same versions as their answers about single files. Azure's have etags without quotes.
+_SAME_VERSIONS = frozenset({"s3", "s3a", "gs", "hf", "sftp"})
 # What is in the name of no file: a step, a query, the end of a text of C.
 _ELSEWHERE = re.compile(r"^\.{0,2}$|[/?#\0]")
 
@@ -51,7 +51,7 @@ class RemoteStore:
             raise NotFoundError("not a directory", path=shown(directory))
         # A page of links has others, too: to be sorted differently, and to elsewhere.
         within = {name.removeprefix(own + "/"): each for name, each in names.items() if name.startswith(own + "/")}
-        has_status = not _SAME_ETAGS.isdisjoint(protocols_of(place.client))
+        has_status = not _SAME_VERSIONS.isdisjoint(protocols_of(place.client))
         return [
             _RemoteEntry(name, each["type"], status_of(each) if has_status else None)
             for name, each in within.items()
@@ -87,6 +87,14 @@ class _RemoteStream(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._offset, os.SEEK_END: self._file.size}[whence]
+        self._offset = min(max(start + offset, 0), self._file.size)
+        return self._offset
 
     def readinto(self, buffer: Any) -> int:
         length = min(len(buffer), self._file.size - self._offset)

@@ -16,8 +16,8 @@ from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import FileType, Status
 
-# s3fs, HTTP · gcsfs, adlfs · Google's number of a version · hashes of Hugging Face's files
-_ETAGS = ("ETag", "etag", "generation", "blob_id")
+# Google's number of a version, which has an etag, too · s3fs, HTTP · adlfs · hashes of Hugging Face's files
+_ETAGS = ("generation", "ETag", "etag", "blob_id")
 _TIMES = ("LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "created")
 _DIRECTORY = "directory"
 

@@ -28,6 +28,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
 import platformdirs
 
@@ -99,7 +100,7 @@ class Scratch:
         """Return the store that the environment configures. Raises UsageError for a bad size."""
         directory, size = os.environ.get(DIRECTORY_VARIABLE), os.environ.get(SIZE_VARIABLE)
         directory = directory or os.path.join(platformdirs.user_cache_dir("touchfs"), "scratch")
-        return cls(os.path.abspath(directory), parse_size(size) if size else None)
+        return _scratch(directory if os.path.isabs(directory) else os.path.abspath(directory), size or "")
 
     @property
     def _space(self) -> Space:
@@ -262,6 +263,11 @@ def open_value(path: str) -> tuple[int, bytes] | None:
         raise
     os.close(descriptor)
     return None
+
+
+@lru_cache(maxsize=16)  # each read of a remote file asks for it several times
+def _scratch(directory: str, size: str) -> Scratch:
+    return Scratch(os.path.normpath(directory), parse_size(size) if size else None)
 
 
 def _open(path: str) -> int | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from touchfs.errors import LocationError
@@ -30,8 +30,20 @@ _SESSIONS: WeakSet[Any] = WeakSet()
 _OF_PARENT: list[Any] = []
 
 
-async def careful_session(**settings: Any) -> aiohttp.ClientSession:
-    """A session of aiohttp that follows redirects by these rules. It replaces `get_client` of fsspec's HTTP client."""
+class SessionGuard(Protocol):
+    """Further rules for the session of a client of HTTP. Equal ones are the same rules."""
+
+    def __hash__(self) -> int: ...
+
+    def trace(self) -> Any:
+        """A trace of aiohttp that raises an error for what is refused."""
+        ...
+
+
+async def careful_session(guard: SessionGuard | None = None, **settings: Any) -> aiohttp.ClientSession:
+    """A session of aiohttp that follows redirects by these rules, and by those of a guard. It replaces `get_client` of
+    fsspec's HTTP client.
+    """
     import aiohttp
     from aiohttp.abc import AbstractResolver, ResolveResult
     from yarl import URL
@@ -73,7 +85,8 @@ async def careful_session(**settings: Any) -> aiohttp.ClientSession:
     trace = aiohttp.TraceConfig()
     trace.on_request_redirect.append(look)
     connector = aiohttp.TCPConnector(resolver=Resolver(), limit=0)
-    session = aiohttp.ClientSession(connector=connector, trace_configs=[trace], **settings)
+    traces = [trace] if guard is None else [trace, guard.trace()]
+    session = aiohttp.ClientSession(connector=connector, trace_configs=traces, **settings)
     _SESSIONS.add(session)
     return session
 

@@ -1,0 +1,80 @@
+"""What the clients of stores raise, as our errors: each client has classes of its own for the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from touchfs.errors import ChangedError, NotFoundError, SourceError, SourceTimeoutError, TouchfsError
+from touchfs.posix.paths import shown, without_secrets
+
+FORBIDDEN, MISSING, CHANGED, TOO_MANY, SERVER_ERROR = 403, 404, 412, 429, 500
+# Classes of errors of connections that are no OSError: of aiohttp, botocore, Azure's client, the Hub's and paramiko.
+# Their other errors, as of missing credentials, do not pass.
+_CONNECTION_ERRORS = frozenset(
+    (
+        "ClientConnectionError",
+        "ClientPayloadError",
+        "HTTPClientError",
+        "ServiceRequestError",
+        "ServiceResponseError",
+        "SSHException",
+        "TransportError",
+    )
+)
+
+
+@contextmanager
+def converted_errors(url: str) -> Iterator[None]:
+    """Turn what fsspec and its clients raise into our errors."""
+    try:
+        yield
+    except TouchfsError:
+        raise
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file or directory", path=shown(url)) from error
+    except TimeoutError as error:
+        raise SourceTimeoutError("the store does not answer in time", path=shown(url)) from error
+    except PermissionError as error:
+        raise SourceError("the store allows no access: are its credentials set?", path=shown(url)) from error
+    except Exception as error:
+        raise SourceError(f"cannot be read: {reason_of(error)}", path=shown(url)) from error
+
+
+def changed_error(url: str) -> ChangedError:
+    """The error of a file that is no longer the one that was indexed or opened."""
+    return ChangedError("was replaced or changed since it was indexed", path=shown(url))
+
+
+def reason_of(error: BaseException) -> str:
+    """One line about an error, without the secrets of URLs in it."""
+    return without_secrets(" ".join(str(error).split())) or type(error).__name__
+
+
+def may_pass(error: Exception) -> bool:
+    """True if the same request may succeed later."""
+    status = http_status(error)
+    if status is not None:
+        return status >= SERVER_ERROR or status == TOO_MANY
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, OSError | EOFError) or not names.isdisjoint(_CONNECTION_ERRORS)
+
+
+def http_status(error: BaseException) -> int | None:
+    """The HTTP status that an error is about, if there is one."""
+    return next((status for status in _statuses(error) if isinstance(status, int)), None)
+
+
+def _statuses(error: BaseException) -> Iterator[object]:
+    """What may be the status, where each client has it. Lazily: to look at `code` is deprecated where `status` is."""
+    for each in (error, error.__cause__):
+        response = getattr(each, "response", None)
+        yield getattr(each, "status", None)  # aiohttp
+        yield getattr(each, "status_code", None)  # Azure's client
+        yield getattr(response, "status_code", None)  # the Hub's
+        if isinstance(response, dict):  # botocore
+            yield response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if each is error:  # gcsfs. As a cause it may be of aiohttp, which gives a reply that was cut the code 400.
+            yield getattr(each, "code", None)
+        if isinstance(each, OSError) and str(each).startswith("Forbidden: "):  # gcsfs says no more about this one
+            yield FORBIDDEN

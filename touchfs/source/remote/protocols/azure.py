@@ -1,0 +1,33 @@
+"""Azure's blobs. Adlfs passes no condition to a read, so the client that it holds is asked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.remote.protocols import Place
+
+
+class AzureRequest(NamedTuple):
+    """A range, with the etag as its condition."""
+
+    url: str
+    place: Place
+    version: Fingerprint
+
+    @property
+    def is_conditional(self) -> bool:
+        """See `RangeRequest`."""
+        return self.version.etag is not None
+
+    async def read(self, start: int, stop: int) -> bytes:
+        """See `RangeRequest`."""
+        from azure.core import MatchConditions
+
+        container, name, _ = self.place.client.split_path(self.place.path)
+        blob = self.place.client.service_client.get_blob_client(container=container, blob=name)
+        etag = self.version.etag
+        condition = {} if etag is None else {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+        stream = await blob.download_blob(offset=start, length=stop - start, **condition)
+        data: bytes = await stream.readall()
+        return data

@@ -1,0 +1,43 @@
+"""The Hub's client. What it has listed it would never look at again."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from huggingface_hub import HfFileSystem, hf_hub_url
+
+
+class HuggingFaceClient(HfFileSystem):
+    """Each call of ours is in a thread of its own. What it lists is forgotten with it."""
+
+    def __init__(self, **options: Any) -> None:
+        self._of_thread = threading.local()
+        super().__init__(**options)
+
+    @property
+    def dircache(self) -> dict[str, list[dict[str, Any]]]:
+        """What this thread has listed, by directory."""
+        listed: dict[str, list[dict[str, Any]]] = self._of_thread.__dict__.setdefault("listed", {})
+        return listed
+
+    @dircache.setter
+    def dircache(self, _: object) -> None:
+        """Theirs starts with an empty one."""
+
+    def info(self, path: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+        """Also with the version of a file, and without listing its directory, which they do for less."""
+        return super().info(path, *arguments, **{"expand_info": True, **options})
+
+    def url(self, path: str) -> str:
+        """Where a file is. Theirs first asks whether it is a directory."""
+        place: Any = self.resolve_path(path)
+        if not hasattr(place, "repo_id"):  # a bucket
+            return super().url(path)
+        return hf_hub_url(
+            place.repo_id,
+            place.path_in_repo,
+            repo_type=place.repo_type,
+            revision=place.revision,
+            endpoint=self.endpoint,
+        )
