@@ -21,8 +21,9 @@ from touchfs.source.remote.slots import SLOTS
 
 # With 20 ms of latency and 50 MB/s, a request of 4 MiB uses four fifths of its connection; two such wait 0.1 s.
 REQUEST_MAX = 4 << 20
-# A disk that is slower than the store makes those wait who fetch, by these steps.
-_DISK_SECONDS = 0.005
+# Pieces wait in steps for a disk that is slower than the store. Of those that wait for more than these bytes, none is
+# kept on the disk.
+_DISK_SECONDS, _WAITING_MAX = 0.005, 128 << 20
 
 
 # Pieces that one request fetches.
@@ -47,6 +48,7 @@ class Flights:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._flying: dict[FilePiece, Future[bytes]] = {}
+        self._waiting = 0  # bytes that wait for the disk, which only the loop changes
 
     def find(self, piece: FilePiece) -> Future[bytes] | None:
         """A piece that is on its way, if it is."""
@@ -102,11 +104,23 @@ class Flights:
             KEPT.remember(piece, part)
             self._land(piece)
             future.set_result(part)
-        while version.is_kept and parts:
-            if KEPT.offer(*parts[0]):
-                del parts[0]
-            else:
-                await asyncio.sleep(_DISK_SECONDS)
+        if version.is_kept:
+            await self._keep(parts)
+
+    async def _keep(self, parts: list[tuple[FilePiece, bytes]]) -> None:
+        """Keep pieces on the disk, as far as it is fast enough."""
+        size = sum(len(part) for _, part in parts)
+        if self._waiting + size > _WAITING_MAX:
+            return
+        self._waiting += size
+        try:
+            while parts:
+                if KEPT.offer(*parts[0]):
+                    del parts[0]
+                else:
+                    await asyncio.sleep(_DISK_SECONDS)
+        finally:
+            self._waiting -= size
 
     def _land(self, piece: FilePiece) -> None:
         with self._lock:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import NamedTuple
 
 from touchfs.errors import SourceError, TouchfsError
@@ -25,6 +25,8 @@ from touchfs.source.scratch.store import Scratch
 
 # Bytes in the memory of a process, and open pieces, for all files.
 MEMORY_MAX, OPEN_MAX = 64 << 20, 8192
+# A store that has no room for a piece is not asked again for so long: to look for room, it counts all its files.
+_REFUSED_SECONDS = 1.0
 
 
 class FilePiece(NamedTuple):
@@ -55,6 +57,8 @@ class KeptPieces:
         self._memory: OrderedDict[FilePiece, bytes] = OrderedDict()
         self._bytes = 0
         self._open: OrderedDict[FilePiece, ScratchValue] = OrderedDict()
+        # The store that had no room, and until when it is not asked again.
+        self._refused: tuple[Scratch, float] | None = None
         os.register_at_fork(after_in_child=self._forked)
 
     def read_nowait(self, piece: FilePiece, begin: int, end: int) -> Buffer | None:
@@ -113,8 +117,10 @@ class KeptPieces:
                 self._bytes -= len(self._memory.popitem(last=False)[1])
 
     def offer(self, piece: FilePiece, data: bytes) -> bool:
-        """Keep a piece soon. Returns False if so much is waiting for the disk already that the caller must wait."""
-        return BEHIND.offer(len(data), partial(self._keep, piece, data))
+        """Keep a piece soon, if there is room. Returns False if so much is waiting for the disk already that the caller
+        must wait.
+        """
+        return self._is_refused() or BEHIND.offer(len(data), partial(self._keep, piece, data))
 
     def forget(self) -> None:
         """Have no piece in memory or open any more."""
@@ -126,10 +132,18 @@ class KeptPieces:
             self._open.clear()
 
     def _keep(self, piece: FilePiece, data: bytes) -> None:
+        if self._is_refused():
+            return
         scratch = Scratch.configured()
-        with suppress(SourceError):  # no room, or no place: then it is not kept
+        try:
             if (written := scratch.keep_open(piece.name, data)) is not None:
                 self._add(piece, ScratchValue(scratch.value_path(piece.name), written))
+        except SourceError:  # no room, or no place: then it is not kept
+            self._refused = (scratch, monotonic() + _REFUSED_SECONDS)
+
+    def _is_refused(self) -> bool:
+        refused = self._refused
+        return refused is not None and monotonic() < refused[1] and refused[0] == Scratch.configured()
 
     def _opened(self, piece: FilePiece) -> ScratchValue | None:
         scratch = Scratch.configured()

@@ -1,8 +1,8 @@
 """How many requests run at once in a process, and whose is the next one.
 
 Files take turns, so one that many readers want does not hold up the others. What is fetched ahead of a reader never
-waits here: it takes a slot if enough are free, and leaves some to those who wait for an answer. A request that takes
-long gives its slot back while it goes on: a store that does not answer takes no slots from others.
+waits here: it takes a slot if enough are free, and leaves one in sixteen to those who wait for an answer. A request
+that takes long gives its slot back while it goes on: a store that does not answer takes no slots from others.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Slots:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     def take_spare(self) -> bool:
-        """Take a slot for what nobody waits for, if an eighth of all stays free. Returns whether it was taken."""
+        """Take a slot for what nobody waits for, if a sixteenth of all stays free. Returns whether it was taken."""
         limit = StorageOptions.configured().requests
         with self._lock:
-            is_free = not self._waiting and self._taken + 1 <= limit - (limit + 7) // 8
+            is_free = not self._waiting and self._taken + 1 <= limit - limit // 16
             self._taken += is_free
             return is_free
 

@@ -1,0 +1,74 @@
+"""Reads of a web server's files while the scratch store is slow, hangs or is full."""
+
+import random
+import threading
+import time
+
+import pytest
+from range_server import range_server
+
+from touchfs.source.data import DATA
+from touchfs.source.remote import flights, kept
+from touchfs.source.remote.blocks import BLOCK
+from touchfs.source.scratch.behind import BEHIND, WAITING_BYTES
+from touchfs.source.scratch.space import Space
+from touchfs.source.scratch.store import Scratch
+
+SIZE = 24 * BLOCK
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    with range_server() as server:
+        yield server
+
+
+def read_in_turns(file, data):
+    chooser = random.Random(3)
+    for _ in range(200):
+        start = chooser.randrange(SIZE - 1000)
+        assert file.read(start, 1000) == data[start : start + 1000]
+
+
+def test_what_waits_for_a_disk_that_hangs_is_bounded(server, monkeypatch):
+    monkeypatch.setattr(flights, "_WAITING_MAX", 4 * BLOCK)
+    data, goes_on = random.Random(1).randbytes(SIZE), threading.Event()
+    file = DATA.open(server.put("/a.bin", data))
+    BEHIND.do(WAITING_BYTES, goes_on.wait)
+    try:
+        assert file.read(0, SIZE) == data
+        read_in_turns(file, data)
+        assert 0 < flights.FLIGHTS._waiting <= 4 * BLOCK
+    finally:
+        goes_on.set()
+    BEHIND.wait()
+    assert file.read(0, SIZE) == data
+
+
+def test_a_full_store_is_not_counted_for_each_piece(server, tmp_path, monkeypatch):
+    """Each look for room is a look at all its files."""
+    data, counts, count = random.Random(1).randbytes(SIZE), [], Space._count
+    monkeypatch.setattr(Space, "_count", lambda self: counts.append(0) or count(self))
+    monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1")
+    file = DATA.open(server.put("/a.bin", data))
+    for start in range(0, SIZE, 128 << 10):
+        assert file.read(start, 1000) == data[start : start + 1000]
+        BEHIND.wait()
+    assert len(server.ranges) > 20
+    assert len(counts) <= 10
+
+
+def test_a_store_with_room_again_is_used_again(server, monkeypatch):
+    monkeypatch.setattr(kept, "_REFUSED_SECONDS", 0.05)
+    monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1")
+    data = random.Random(1).randbytes(SIZE)
+    DATA.open(server.put("/a.bin", data)).read(0, BLOCK)
+    BEHIND.wait()
+    monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1G")
+    time.sleep(0.1)
+    DATA.open(server.put("/b.bin", data)).read(0, BLOCK)
+    deadline = time.monotonic() + 10
+    while len(Scratch.configured().values()) != 1:  # it is kept behind the answer
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
