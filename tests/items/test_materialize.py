@@ -293,17 +293,17 @@ def test_a_file_system_that_is_not_known(tar):
     assert errors(found) == ["failed to resolve filesystem", None]
 
 
-def test_one_call_of_cat_ranges_for_a_file_system(monkeypatch):
+def test_each_range_of_another_store_is_asked_for_once(monkeypatch):
     memory = fsspec.filesystem("memory")
     memory.pipe({"/one/a": b"0123456789", "/one/b": b"abcdefghij"})
     calls = []
-    original = type(memory).cat_ranges
+    original = type(memory).cat_file
 
-    def cat_ranges(self, paths, starts, ends, **options):
-        calls.append((list(paths), list(starts), list(ends)))
-        return original(self, paths, starts, ends, **options)
+    def cat_file(self, path, start=None, end=None, **options):
+        calls.append((path, start, end))
+        return original(self, path, start, end, **options)
 
-    monkeypatch.setattr(type(memory), "cat_ranges", cat_ranges)
+    monkeypatch.setattr(type(memory), "cat_file", cat_file)
     rows = [
         image_row(0, "memory://one/a", "m", 2, 3),
         image_row(1, "memory://one/b", "m", 0, 2),
@@ -314,14 +314,13 @@ def test_one_call_of_cat_ranges_for_a_file_system(monkeypatch):
     found = materialize(batch_of(rows), locations=["memory://one"])
     assert contents(found) == [b"234", b"ab", b"234", None, None]
     assert errors(found)[3:] == ["range read error for member 'm'"] * 2
-    (asked,) = [list(zip(*call, strict=True)) for call in calls]
-    assert [each for each in asked if each[1:] != (0, 6)] == [
+    assert sorted(each for each in calls if each[1:] != (0, 6)) == [
         ("/one/a", 2, 5),
         ("/one/b", 0, 2),
         ("/one/b", 8, 13),
         ("/one/gone", 0, 5),
     ]
-    assert len(asked) == 7  # and the first bytes of each file, as a compressed tar has no ranges
+    assert len(calls) == 7  # and the first bytes of each file, as a compressed tar has no ranges
 
 
 def test_a_compressed_tar_in_memory_whose_name_does_not_say_so(tmp_path):
@@ -329,14 +328,3 @@ def test_a_compressed_tar_in_memory_whose_name_does_not_say_so(tmp_path):
     fsspec.filesystem("memory").pipe("/two/x.tar", gzip.compress(plain.read_bytes()))
     rows = [image_row(0, "memory://two/x.tar", "a.0.png", *ranges_of(plain)["a.0.png"])]
     assert contents(materialize(batch_of(rows), locations=["memory://two"])) == [None]
-
-
-def test_cat_ranges_that_fails(monkeypatch):
-    memory = fsspec.filesystem("memory")
-
-    def cat_ranges(self, *arguments, **options):
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr(type(memory), "cat_ranges", cat_ranges)
-    found = materialize(batch_of([image_row(0, "memory://one/a", "m", 2, 3)]), locations=["memory://one"])
-    assert errors(found) == ["cat_ranges failed"]

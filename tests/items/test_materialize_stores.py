@@ -98,7 +98,8 @@ def test_a_reply_that_decompresses_to_more_than_the_limit(server, has_length):
     assert contents(found) == [None, None]
 
 
-def test_a_host_that_does_not_answer(tar):
+def test_a_host_that_does_not_answer(tar, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "1")
     rows = [image_row(0, "http://127.0.0.1:9/a.png"), image_row(1, str(tar), "a.0.png")]
     found = materialize(batch_of(rows, str(tar)), locations=["http://127.0.0.1:9/"])
     assert contents(found) == [None, IMAGES["a.0.png"]]

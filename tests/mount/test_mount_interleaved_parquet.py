@@ -126,7 +126,7 @@ def test_a_server_that_hangs_keeps_nobody_else_waiting(mount, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         write_items(tmp_path / "p.parquet", [image_row(0, f"{url}/a.png", None, 0, 10), text_row(1, "fine")])
-        top = mount(tmp_path / "p.parquet", "--allow-location", url, "--workers", 1).path
+        top = mount(tmp_path / "p.parquet", "--allow-location", url, "--workers", 1, "--timeout", 10).path
         own = top / "interleaved" / "p" / "s"
         waiting = threading.Thread(target=lambda: _read(own / "000.png"), daemon=True)
         waiting.start()

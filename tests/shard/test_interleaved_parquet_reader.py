@@ -253,7 +253,7 @@ def test_dictionaries_and_views_become_plain(tmp_path):
 
 def test_files_elsewhere(tmp_path):
     local = write(tmp_path / "x.parquet", ROWS)
-    with fsspec.open(url := "memory:///interleaved-parquet/x.parquet", "wb") as file, open(local, "rb") as original:
+    with fsspec.open(url := "memory://interleaved-parquet/x.parquet", "wb") as file, open(local, "rb") as original:
         file.write(original.read())
     (batch,) = InterleavedParquetReader("memory://interleaved-parquet")
     assert batch.table.equals(read(local))

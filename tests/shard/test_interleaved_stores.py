@@ -11,7 +11,6 @@ from items_http import serving
 
 from touchfs.errors import ArgumentTypeError, ArgumentValueError, NotFoundError, SourceError
 from touchfs.shard.interleaved.files import ItemPartition
-from touchfs.shard.interleaved.opened import RemoteFile
 from touchfs.shard.interleaved.parquet import InterleavedParquetReader
 from touchfs.shard.interleaved.webdataset import InterleavedWebdatasetReader
 
@@ -113,13 +112,11 @@ def test_a_compressed_tar_that_changed_on_its_server_is_not_that_of_before(tmp_p
     """What it was is kept only if the server says when it changes."""
     url = f"{served.url}/a.tar.gz"
     paths = [make_wds_tar(tmp_path / str(i) / "a.tar.gz", [WdsSample(f"s{i}", ["x"])]) for i in range(2)]
-    for headers in ({}, {"ETag": '"1"'}, {"ETag": '"2"'}, {"Last-Modified": "Sun, 22 Nov 2026 10:00:00 GMT"}):
+    for headers in ({}, {"ETag": '"1{}"'}, {"ETag": '"2{}"'}, {"Last-Modified": "Sun, 22 Nov 2026 10:00:0{} GMT"}):
         found = []
         for i, path in enumerate(paths):
             served.files["/a.tar.gz"] = path.read_bytes()
-            served.headers = {name: f"{value}{i}" for name, value in headers.items()}
+            served.headers = {name: value.format(i) for name, value in headers.items()}
             (batch,) = InterleavedWebdatasetReader(url)
             found.append(batch.table["sample_id"][0].as_py())
         assert found == ["s0", "s1"]
-    served.headers = {"ETag": '"3"'}
-    assert RemoteFile(url, {}).version() == RemoteFile(url, {}).version()

@@ -199,7 +199,7 @@ def test_a_compressed_tar_whose_extension_is_in_upper_case(tmp_path):
 def test_tars_elsewhere(tmp_path, suffix):
     samples = [mint_sample(1), WdsSample("a", [], ["a.png"], {"a.png": make_image("png")})]
     local = make_wds_tar(tmp_path / f"x{suffix}", samples)
-    with fsspec.open(url := f"memory:///interleaved{suffix}/x{suffix}", "wb") as file:
+    with fsspec.open(url := f"memory://interleaved{suffix}/x{suffix}", "wb") as file:
         file.write(local.read_bytes())
     for parameters in ({}, {"materialize_on_read": True}):
         found = read_rows(f"memory://interleaved{suffix}", **parameters)

@@ -29,6 +29,7 @@ from touchfs.items.sizes import located_bytes, row_bytes
 from touchfs.items.split import split_by_size
 from touchfs.items.tiff_frames import cut_frames
 from touchfs.limits import LIMITS, too_large
+from touchfs.posix.paths import shown
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class _Materialized:
             if (number := ref.frame_index) is not None:
                 frame = cut[number]
                 if frame is None:
-                    self._errors[row] = f"failed to extract frame {number} from '{piece.member or piece.path}'"
+                    self._errors[row] = f"failed to extract frame {number} from '{piece.member or shown(piece.path)}'"
                     continue
                 found = frame.data
                 self.reencoded += frame.is_reencoded

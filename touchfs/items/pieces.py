@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from touchfs.errors import FormatError
 from touchfs.format.interleaved.source_ref import SourceRef
+from touchfs.posix.paths import shown
 from touchfs.source.decompressed import TAR_SUFFIXES
 
 # What gzip, xz, bzip2 and Zstandard begin with, and the bytes that suffice to see it.
@@ -49,8 +50,8 @@ class ItemPiece(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in errors."""
-        return f"path '{self.path}'" if self.member is None else f"member '{self.member}'"
+        """Its name in errors, without the query of a URL."""
+        return f"path '{shown(self.path)}'" if self.member is None else f"member '{self.member}'"
 
 
 class FetchedPiece(NamedTuple):
@@ -92,11 +93,11 @@ def find_piece(ref: SourceRef) -> ItemPiece | None:
     member = ref.member or None
     if is_compressed_tar(ref.path):
         if member is None and ref.byte_size is not None:
-            raise FormatError(f"ranges of a compressed tar are not read: {ref.path!r}")
+            raise FormatError(f"ranges of a compressed tar are not read: {shown(ref.path)!r}")
         return ItemPiece(ref.path, member)
     if member is None:
         if ref.byte_size is None and ref.byte_offset is not None:
-            raise FormatError(f"an offset without a size: {ref.path!r}")
+            raise FormatError(f"an offset without a size: {shown(ref.path)!r}")
         return ItemPiece(ref.path, None, ref.byte_offset or 0, ref.byte_size)
     # Curator takes a size of 0 for one that is not known.
     if ref.byte_offset is None or not ref.byte_size:

@@ -20,6 +20,7 @@ from touchfs.format.interleaved.source_ref import SourceRef, parse_source_ref
 from touchfs.items.located.locations import LocalPlace, Locations
 from touchfs.items.pieces import ItemPiece, PieceAccess, find_piece
 from touchfs.limits import Limits
+from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import StoredFile
 
@@ -121,7 +122,7 @@ def _fetch(ref: SourceRef, piece: ItemPiece, places: Locations, limit: int) -> b
 
     (fetched,) = fetch_pieces((piece,), places, limit)
     if fetched.data is None:
-        raise SourceError(fetched.error or "cannot be fetched", path=piece.path)
+        raise SourceError(fetched.error or "cannot be fetched", path=shown(piece.path))
     if ref.checksum is not None:
         verify_checksum(ref.checksum, fetched.data)
     if ref.frame_index is None:

@@ -11,6 +11,7 @@ from touchfs.format.interleaved.source_ref import parse_source_ref
 from touchfs.items.located.locations import LocalPlace, Locations
 from touchfs.items.pieces import PieceAccess, find_piece
 from touchfs.limits import Limits
+from touchfs.posix.paths import shown
 from touchfs.sample import Field
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.view.interleaved import ViewItem
@@ -50,7 +51,7 @@ class LocatedImages:
         if isinstance(place, LocalPlace):
             file = self._fingerprint(place)
             if piece.access is PieceAccess.RANGE and piece.offset + (piece.size or 0) > file.size:
-                raise FormatError(f"a range past the end of its {file.size:,} bytes", path=piece.path)
+                raise FormatError(f"a range past the end of its {file.size:,} bytes", path=shown(piece.path))
             size = file.size if piece.access is PieceAccess.DIRECT else piece.size
         return located_detail(text, size if is_plain(ref, piece) else None, file)
 

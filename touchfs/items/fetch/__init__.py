@@ -1,7 +1,7 @@
 """Read pieces of files: each once, with few calls, and none of more bytes than a limit.
 
-Files of this machine are read by ranges of ours, piece by piece. Ranges of other stores are read together, by one call
-for each file system.
+Files of this machine, and those that the reader opened itself, are read piece by piece. Ranges of files of other stores
+are asked for together.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from touchfs.errors import LocationError, MissingExtraError
+from touchfs.errors import LocationError
 from touchfs.items.fetch.local import fetch_local
+from touchfs.items.fetch.remote import fetch_remote
 from touchfs.items.located.locations import LocalPlace, Locations, RemotePlace
 from touchfs.items.pieces import FetchedPiece, ItemPiece, failed_pieces
+from touchfs.posix.paths import without_secrets
+from touchfs.source.data import DATA
+from touchfs.source.remote.options import give_options
 
 log = logging.getLogger(__name__)
 
@@ -29,16 +33,14 @@ def fetch_pieces(pieces: Iterable[ItemPiece], locations: Locations, limit: int) 
             place = locations.find(path)
         except LocationError as error:
             log.warning("not opened: %s", error)
-            yield from failed_pieces(wanted, f"path {path!r} {error.message}")
+            yield from failed_pieces(wanted, f"path {without_secrets(path)!r} {error.message}")
             continue
         if isinstance(place, LocalPlace):
-            yield from fetch_local(place, wanted, limit)
+            yield from fetch_local(place.file(), wanted, limit)
+        elif path in locations.source_files:  # it is being read, so blocks of it may be here
+            give_options(place.url, place.options)
+            yield from fetch_local(DATA.open(place.url), wanted, limit)
         else:
             remote.append((place, wanted))
     if remote:
-        # fsspec is imported only where something is elsewhere.
-        try:
-            from touchfs.items.fetch.remote import fetch_remote
-        except ImportError as error:
-            raise MissingExtraError("other stores need fsspec: pip install 'touchfs[interleaved]'") from error
         yield from fetch_remote(remote, limit)

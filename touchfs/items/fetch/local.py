@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from touchfs.errors import FormatError, TouchfsError
 from touchfs.items.fetch.tar_members import FoundMember, read_members
 from touchfs.items.fetch.tar_results import member_results
-from touchfs.items.located.locations import LocalPlace
 from touchfs.items.pieces import (
     HEAD_SIZE,
     FetchedPiece,
@@ -24,9 +23,8 @@ from touchfs.source.store import StoredFile
 log = logging.getLogger(__name__)
 
 
-def fetch_local(place: LocalPlace, pieces: list[ItemPiece], limit: int) -> Iterator[FetchedPiece]:
+def fetch_local(file: StoredFile, pieces: list[ItemPiece], limit: int) -> Iterator[FetchedPiece]:
     """Yield the result of each piece. All pieces are of the same file."""
-    file = place.file()
     try:
         file.open()
         has_ranges = not is_compressed(file.read(0, min(file.size, HEAD_SIZE)))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from touchfs.items.fetch.tar_members import FoundMember
 from touchfs.items.pieces import FetchedPiece, ItemPiece, unread
+from touchfs.posix.paths import shown
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +21,8 @@ def member_results(
         for member in found:
             piece = left.pop(member.name)
             if member.is_too_large:
-                log.warning("not read: %s of %s is too large: --max-decoded raises the limit", piece.name, piece.path)
+                where = shown(piece.path)
+                log.warning("not read: %s of %s is too large: --max-decoded raises the limit", piece.name, where)
                 yield unread(piece)
             elif member.data is None:
                 yield FetchedPiece(piece, None, f"missing member '{member.name}'")

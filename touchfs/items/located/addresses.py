@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from touchfs.errors import ArgumentValueError, LocationError
+from touchfs.posix.paths import without_secrets
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 # Some parsers of URLs drop blanks and control characters, or take a backslash for a slash. Keys of other stores may
@@ -46,23 +47,25 @@ def parse_address(url: str) -> Address:
     """Return the parts of an address. Raises LocationError if it may mean something else to another parser."""
     found = _SCHEME.match(url)
     if found is None or not url.startswith("//", found.end()):
-        raise LocationError("is not a URL with `://`", path=url)
+        raise LocationError("is not a URL with `://`", path=without_secrets(url))
     scheme, rest = found[1].lower(), url[found.end() + 2 :]
     if scheme in _LOCAL:
-        raise LocationError("is a URL of a local file, and data may only name those by their paths", path=url)
+        raise LocationError(
+            "is a URL of a local file, and data may only name those by their paths", path=without_secrets(url)
+        )
     if "::" in url:
-        raise LocationError("is a chain of URLs, which data may not name", path=url)
+        raise LocationError("is a chain of URLs, which data may not name", path=without_secrets(url))
     if (_UNSAFE_URL if scheme in HTTP else _UNSAFE_KEY).search(url):
-        raise LocationError("has characters that are not safe in an address", path=repr(url))
+        raise LocationError("has characters that are not safe in an address", path=repr(without_secrets(url)))
     if scheme in HTTP:
         rest = re.split("[?#]", rest, maxsplit=1)[0]
         host, slash, path = rest.partition("/")
         if not host:
-            raise LocationError("has no host", path=url)
+            raise LocationError("has no host", path=without_secrets(url))
         rest = host.lower() + slash + path
     parts = tuple(rest.lstrip("/").rstrip("/").split("/"))
     if any(step in (".", "..") for part in parts for step in re.split(r"[/\\]", unquote(part))):
-        raise LocationError("has `.` or `..` in its path", path=url)
+        raise LocationError("has `.` or `..` in its path", path=without_secrets(url))
     return Address(scheme, () if parts == ("",) else parts)
 
 
@@ -71,4 +74,4 @@ def parse_location(url: str) -> Address:
     try:
         return parse_address(url)
     except LocationError as error:
-        raise ArgumentValueError(f"{error.message}: it cannot be an allowed location", path=url) from error
+        raise ArgumentValueError(f"{error.message}: it cannot be an allowed location", path=error.path) from error

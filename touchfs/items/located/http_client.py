@@ -1,60 +1,74 @@
-"""HTTP clients of fsspec that stay below a location.
+"""What a web server may answer about an item that data names, besides the rules for redirects of
+`touchfs.source.remote`: it must not lead out of the location that was allowed, and sends no more than a limit.
 
-aiohttp follows redirects, and sends headers that the user gave for one host to the next one. It calls a trace before it
-follows one, and a trace may refuse. A trace also sees a reply's header before the body is read.
+aiohttp calls a trace before it follows a redirect, and before it reads the body of a reply. A trace may refuse both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from touchfs.errors import LocationError
+from touchfs.errors import LocationError, SourceError
 from touchfs.items.located.addresses import Address, parse_address
+from touchfs.limits import too_large
+from touchfs.posix.paths import shown
+from touchfs.source.remote.protocols.redirects import SessionGuard
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
     import aiohttp
 
-_OK, _PARTIAL, _REDIRECTED = 200, 206, 300
+_PARTIAL = 206
 
 
-class NoRangesError(OSError):
+class NoRangesError(SourceError):
     """The server sends the whole file when asked for a range of it."""
 
 
-def guarded_options(options: Mapping[str, Any], location: Address, limit: int) -> dict[str, Any]:
-    """Return fsspec's options for a client that stays below a location and takes no reply of over `limit` bytes."""
-    import aiohttp
+@dataclass(frozen=True, slots=True)
+class LocationGuard:
+    """Refuses redirects that leave a location, and replies of over `limit` bytes."""
 
-    trace = aiohttp.TraceConfig()
+    location: Address
+    limit: int
 
-    async def refuse_redirect(
-        session: aiohttp.ClientSession, context: SimpleNamespace, sent: aiohttp.TraceRequestRedirectParams
+    def trace(self) -> aiohttp.TraceConfig:
+        """See `SessionGuard.trace`."""
+        import aiohttp
+
+        trace = aiohttp.TraceConfig()
+        trace.on_request_redirect.append(self._check_redirect)
+        trace.on_request_end.append(self._check_reply)
+        return trace
+
+    async def _check_redirect(
+        self, session: aiohttp.ClientSession, context: SimpleNamespace, sent: aiohttp.TraceRequestRedirectParams
     ) -> None:
-        found = sent.response.headers.get("Location") or sent.response.headers.get("URI") or ""
-        target = str(sent.response.url.join(type(sent.url)(found)))
-        if not parse_address(target).is_below(location):
-            raise LocationError(f"redirects to {target}, which is not below the same location", path=str(sent.url))
+        reply = sent.response
+        target = str(reply.url.join(type(sent.url)(reply.headers.get("Location") or reply.headers.get("URI") or "")))
+        if not parse_address(target).is_below(self.location):
+            reply.close()
+            message = f"redirects to {shown(target)}, which is not below the same location"
+            raise LocationError(message, path=shown(str(sent.url)))
 
-    async def check_reply(
-        session: aiohttp.ClientSession, context: SimpleNamespace, sent: aiohttp.TraceRequestEndParams
+    async def _check_reply(
+        self, session: aiohttp.ClientSession, context: SimpleNamespace, sent: aiohttp.TraceRequestEndParams
     ) -> None:
         if sent.method != "GET":
             return
-        reply = sent.response
-        if not _OK <= reply.status < _REDIRECTED:
-            raise OSError(f"{sent.url}: the server answers {reply.status} {reply.reason}")
-        if (reply.content_length or 0) > limit:
-            raise OSError(f"{sent.url}: the reply has over {limit:,} bytes")
+        reply, url = sent.response, shown(str(sent.url))
+        reply.raise_for_status()
+        if (reply.content_length or 0) > self.limit:
+            reply.close()
+            raise SourceError(too_large(self.limit), path=url)
         # The client reads the reply to a range as a whole, and decodes it: so its size must be known, and be that.
         is_range = reply.status == _PARTIAL and reply.content_length is not None
         if "Range" in sent.headers and not (is_range and "Content-Encoding" not in reply.headers):
-            raise NoRangesError(f"{sent.url}: the server sends no ranges")
+            reply.close()
+            raise NoRangesError("the server sends no ranges", path=url)
 
-    trace.on_request_redirect.append(refuse_redirect)
-    trace.on_request_end.append(check_reply)
-    client = dict(options.get("client_kwargs") or {})
-    client["trace_configs"] = [*client.get("trace_configs", ()), trace]
-    return {**options, "client_kwargs": client, "skip_instance_cache": True}
+
+if TYPE_CHECKING:
+    _: type[SessionGuard] = LocationGuard

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from touchfs.errors import ArgumentValueError, LocationError, NotFoundError, SourceError
 from touchfs.items.located.addresses import Address, is_address, parse_address, parse_location
+from touchfs.posix.paths import shown, without_secrets
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import StoredFile
@@ -66,8 +67,8 @@ class Locations:
         storage_options: StorageOptions | None = None,
         directories: Sequence[str] | None = None,
     ) -> None:
-        self._files = {_SPLIT.sub("", path): None for path in source_files}
-        found = [os.path.dirname(path) for path in self._files] if directories is None else directories
+        self.source_files = {_SPLIT.sub("", path): None for path in source_files}
+        found = [os.path.dirname(path) for path in self.source_files] if directories is None else directories
         self._directories = list(dict.fromkeys(found))
         self._local: list[str] = []
         self._remote: list[Address] = []
@@ -82,14 +83,14 @@ class Locations:
 
     def find(self, path: str) -> LocalPlace | RemotePlace:
         """Return the place that a path in data means. Raises LocationError if it may not be opened."""
-        if path in self._files:
+        if path in self.source_files:
             return self._remote_place(path, None) if is_address(path) else LocalPlace(None, path)
         if is_address(path):
             return self._remote_place(path, self._remote)
         if "\0" in path:
             raise LocationError("has a zero byte", path=repr(path))
         if "::" in path:
-            raise LocationError("is a chain of URLs, which data may not name", path=path)
+            raise LocationError("is a chain of URLs, which data may not name", path=without_secrets(path))
         if os.path.isabs(path):
             return self._absolute(path)
         return self._relative(path)
@@ -117,7 +118,7 @@ class Locations:
         address = parse_address(url)
         allowed = [address.origin] if locations is None else [place for place in locations if address.is_below(place)]
         if not allowed:
-            raise LocationError(f"is not below an allowed location: {_ADVICE}", path=url)
+            raise LocationError(f"is not below an allowed location: {_ADVICE}", path=shown(url))
         given = [place for place in self._options if address.is_below(place)]
         options = self._options[max(given, key=lambda place: len(place.parts))] if given else _NO_OPTIONS
         return RemotePlace(url, allowed[0], options)

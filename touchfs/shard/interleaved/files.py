@@ -12,16 +12,24 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import Any
 
 from touchfs.errors import ArgumentTypeError, ArgumentValueError, NotFoundError
+from touchfs.posix.paths import absolute, shown
 from touchfs.shard.interleaved.store_options import StoreOptions, is_remote
+from touchfs.source.data import DATA
+from touchfs.source.remote.options import give_options
 from touchfs.source.scratch.store import parse_size
+from touchfs.source.store import FileType
 
 log = logging.getLogger(__name__)
 
 # A partition is one task and may be one table in memory, so a larger one is worth a warning.
 PARTITION_SIZE = 512 * 10**6
+# Directories of other stores are searched so deep: a web server can make up any number of them.
+_DEPTH_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +90,46 @@ class ItemFiles:
             yield from self._find_below(path, depth, options.of(path))
 
     def _find_below(self, path: str, depth: int | None, options: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+        if is_remote(path):
+            url = absolute(path)
+            give_options(url, options)
+            yield from self._find_remote(url, depth or _DEPTH_MAX)
+            return
         from fsspec.core import has_magic, url_to_fs
 
-        files, root = url_to_fs(path, **options)
-        with_protocol = files.unstrip_protocol
-        if not is_remote(path):
-            root, with_protocol = _without_steps_up(root), str
+        files, root = url_to_fs(path)
+        root = _without_steps_up(root)
         is_glob = has_magic(root)
         for place in sorted(files.glob(root)) if is_glob else [root]:
             if is_glob and not files.isdir(place) and not self._is_wanted(place):
                 continue
             if files.isfile(place):
-                yield with_protocol(place), _size(files.info(place))
+                yield place, _size(files.info(place))
             elif files.isdir(place):
                 for name, info in files.find(place, maxdepth=depth, detail=True).items():
                     if self._is_wanted(name):
-                        yield with_protocol(name), _size(info)
+                        yield name, _size(info)
             else:
                 raise NotFoundError("no such file or directory", path=path)
+
+    def _find_remote(self, url: str, depth: int) -> Iterator[tuple[str, int]]:
+        directory, _, pattern = url.rpartition("/")
+        if "*" in directory:
+            raise ArgumentValueError("a pattern for a URL has `*` in its last part only", path=shown(url))
+        if "*" not in pattern:
+            found = DATA.stat(url)
+            if found.type is not FileType.DIRECTORY:
+                yield url, found.fingerprint.size
+                return
+            directory, pattern = url.rstrip("/"), "*"
+        for entry in sorted(DATA.list(directory), key=attrgetter("name")):
+            place = f"{directory}/{entry.name}"
+            if not fnmatchcase(entry.name, pattern):
+                continue
+            if entry.is_dir() and depth > 1:
+                yield from self._find_remote(place, depth - 1)
+            elif entry.is_file() and self._is_wanted(place):
+                yield place, (entry.status or DATA.stat(place)).fingerprint.size
 
     def _is_wanted(self, path: str) -> bool:
         """True for a file by its extension, except for hidden ones, which somebody may be writing."""

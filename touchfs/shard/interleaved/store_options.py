@@ -7,6 +7,7 @@ from typing import Any
 
 from touchfs.errors import ArgumentTypeError, ArgumentValueError
 from touchfs.items.located.addresses import Address, parse_location
+from touchfs.posix.paths import without_secrets
 
 _LOCAL = ("file://", "local://")
 
@@ -22,7 +23,7 @@ class StoreOptions:
         remote = [path for path in paths if is_remote(path)]
         for path in remote:
             if "::" in path:
-                raise ArgumentValueError("is a chain of URLs, which is not read", path=path)
+                raise ArgumentValueError("is a chain of URLs, which is not read", path=without_secrets(path))
         stores = {parse_location(path).origin for path in remote}
         if given and all(is_remote(name) for name in given):
             self._by_location = {parse_location(name): options for name, options in given.items()}
