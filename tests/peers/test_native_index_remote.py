@@ -1,12 +1,17 @@
 """Indexes of other tools are written beside data of another store, and checked there."""
 
+import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from s3_server import s3_server, upload
 from tars import write_tar
+
+from touchfs.peers.lists import judge_list
 
 TOUCHFS = Path(sys.executable).with_name("touchfs")
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(30))
@@ -58,6 +63,33 @@ def test_a_pack_of_remote_files(s3, tmp_path):
     done = touchfs("index", "pack", "s3://data/set/a.tar", "-o", "s3://data/packs/a.idxpack")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "already exists" in done.stderr
+
+
+def write_energons_tables(path, key):
+    """Tables of a tar with one sample of one file."""
+    path.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(path)) as store, store:
+        store.execute("CREATE TABLE samples (tar_file_id, sample_key, sample_index, byte_offset, byte_size)")
+        store.execute(
+            "CREATE TABLE sample_parts (tar_file_id, sample_index, part_name, content_byte_offset, content_byte_size)"
+        )
+        store.execute("INSERT INTO samples VALUES (0, ?, 0, 0, 1024)", (key,))
+        store.execute("INSERT INTO sample_parts VALUES (0, 0, 'txt', 512, 5)")
+    return path
+
+
+def test_energons_tables_are_those_of_the_url(s3, tmp_path):
+    """No file of this machine is opened, and no shard outside of the dataset."""
+    tables = write_energons_tables(tmp_path / "made/index.sqlite", "key")
+    s3.pipe("data/energon/x.tar", write_tar(tmp_path / "x.tar", {"key.txt": b"12345"}).read_bytes())
+    s3.pipe("data/energon/.nv-meta/index.sqlite", tables.read_bytes())
+    verdicts = []
+    for name in ("x.tar", "../energon/x.tar", str(tmp_path / "x.tar"), "gone.tar"):
+        s3.pipe("data/energon/.nv-meta/.info.json", json.dumps({"shard_counts": {name: 1}}).encode())
+        verdicts += [str(verdict) for verdict in judge_list("s3://data/energon/.nv-meta/index.sqlite")]
+    assert "fits: x.tar: 1 sample" in verdicts[0]
+    assert all("is not below the list" in verdict for verdict in verdicts[1:3])
+    assert "gone.tar: is not there" in verdicts[3]
 
 
 def test_where_nothing_can_be_written(tmp_path, s3):

@@ -30,6 +30,7 @@ from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import damage_text
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import LIMITS, Limits, too_long
+from touchfs.posix.paths import is_url, resolved, shown
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 
@@ -62,7 +63,7 @@ class Annotations:
     ) -> None:
         self.path = path
         self.limits = limits
-        self.real_path = os.path.realpath(path)
+        self.real_path = resolved(path)
         self.names = f"{modality}.bin", f"{modality}.idx"
         self._modality = modality
         self.fingerprints = fingerprints
@@ -149,6 +150,9 @@ def put_annotations(
     """
     parents = {}
     for shard in shards:
+        if is_url(shard.path):
+            problem = "annotations are replaced in shards of this machine only: copy them, put, and upload them"
+            raise UsageError(problem, path=shown(shard.path))
         if shard.real_path in parents:
             raise UsageError("the shard is in the dataset twice: put into it alone", path=shard.path)
         parents[shard.real_path] = os.path.dirname(shard.real_path)

@@ -14,6 +14,7 @@ from shlex import quote
 from touchfs.control_characters import has_control
 from touchfs.errors import UsageError
 from touchfs.posix.atomic import atomic_file
+from touchfs.posix.paths import is_url, shown
 
 NAME = "data.list"
 
@@ -31,9 +32,11 @@ def remark(output: str) -> str:
 
 
 def check_output(output: str) -> None:
-    """Raise UsageError for an empty output path."""
+    """Raise UsageError for an output that is empty, or a URL."""
     if not output:
         raise UsageError("the output is empty: is a variable unset?")
+    if is_url(output):
+        raise UsageError("shards are written to directories of this machine only: copy them there", path=shown(output))
 
 
 def write_data_list(directory: str | os.PathLike[str], output: str, shards: Sequence[str], datatypes: str) -> None:

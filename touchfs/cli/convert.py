@@ -18,6 +18,7 @@ from touchfs.bulk.tables.job import pack_table
 from touchfs.cli.console import PATH, audio_root_option, limit_options, segments_option, table_options
 from touchfs.cli.interleave import interleave_shards
 from touchfs.cli.progress import progress_bar, progress_option
+from touchfs.cli.remote_options import source_options
 from touchfs.cli.tables import print_report, settings_of, storage_options
 from touchfs.cli.terminal import say
 from touchfs.cli.workers import Workers, executor, workers_option
@@ -91,6 +92,7 @@ _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
 @segments_option
 @audio_root_option
 @table_options
+@source_options
 @workers_option()
 @limit_options("json", "decoded")
 @progress_option

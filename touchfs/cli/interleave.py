@@ -11,6 +11,7 @@ import click
 
 from touchfs.cli.console import PATH, Size, limit_options
 from touchfs.cli.progress import progress_bar, progress_option
+from touchfs.cli.remote_options import source_options
 from touchfs.cli.terminal import say
 from touchfs.cli.workers import HERE, Workers, executor, workers_option
 from touchfs.dataset import counted
@@ -80,6 +81,7 @@ _WDS_ONLY = frozenset(
     type=click.IntRange(1),
     help="Files of IN that become a shard. [default: 1]",
 )
+@source_options
 @limit_options("json", "decoded")
 @workers_option("--workers")
 @progress_option

@@ -10,6 +10,7 @@ import click
 
 from touchfs.bulk.annotations import Annotations, get_annotations, put_annotations
 from touchfs.cli.console import PATH, limit_options
+from touchfs.cli.remote_options import source_options
 from touchfs.cli.terminal import say
 from touchfs.cli.workers import Workers, executor, workers_option
 from touchfs.dataset import counted
@@ -32,6 +33,7 @@ def command() -> None:
 
 @command.command("get")
 @click.argument("path", metavar="DATASET", type=PATH)
+@source_options
 @limit_options("json")
 def get(path: str, limits: Limits) -> None:
     """Write the metainfo of all samples to stdout.

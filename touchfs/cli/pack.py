@@ -14,6 +14,7 @@ from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.bulk.tables.job import pack_table
 from touchfs.cli.console import PATH, features_option, limit_options
 from touchfs.cli.progress import SAMPLES, progress_bar, progress_option
+from touchfs.cli.remote_options import source_options
 from touchfs.cli.tables import print_report, settings_of, storage_options
 from touchfs.cli.terminal import say
 from touchfs.cli.workers import Workers, executor, workers_option
@@ -68,6 +69,7 @@ def _print_report(output: str, report: PackReport) -> None:
 )
 @click.option("--skip-bad", is_flag=True, help="Skip lines that cannot be packed, and list them in OUT/skipped.jsonl.")
 @workers_option("--num-workers")
+@source_options
 @limit_options("json", "decoded")
 @progress_option
 def touch(
@@ -125,6 +127,7 @@ def _samples(function: Callable[..., None]) -> Callable[..., None]:
     options = (
         progress_option,
         limit_options("json", "decoded"),
+        source_options,
         workers_option("--num-workers"),
         click.option(
             "--skip-bad", is_flag=True, help="Skip lines that cannot be packed, and list them in OUT/skipped.jsonl."
@@ -211,6 +214,7 @@ def _table(function: Callable[..., None]) -> Callable[..., None]:
     options = (
         progress_option,
         limit_options("json", "decoded"),
+        source_options,
         click.option("--jobs", "encode_threads", type=click.IntRange(1), help="Number of threads that encode values."),
         click.option(
             "--skip-bad", is_flag=True, help="Skip samples that make no row, and list them in OUT/skipped.jsonl."

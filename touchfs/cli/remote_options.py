@@ -31,8 +31,40 @@ from touchfs.source.remote.options import (
 
 
 def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options for data of other stores. The command gets only `timeout`, in seconds or None."""
+    """The options of commands that open an indexed dataset. The command gets only `timeout`, in seconds or None."""
 
+    @click.option(
+        "--index",
+        "index_prefix",
+        metavar="PREFIX",
+        help=(
+            "Directory or URL of an index that `touchfs index --output` has written. "
+            "[default: .touchfs-index/ beside data of another store]"
+        ),
+    )
+    @_store_options
+    @wraps(function)
+    def command(index_prefix: str | None = None, **others: Any) -> Any:
+        if index_prefix is not None:
+            check_url(index_prefix)
+            os.environ[INDEX_VARIABLE] = absolute(index_prefix)
+        return function(**others)
+
+    return command
+
+
+def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of commands that read shards without an index. The command gets none of them."""
+
+    @_store_options
+    @wraps(function)
+    def command(timeout: float | None, **others: Any) -> Any:
+        return function(**others)
+
+    return command
+
+
+def _store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--storage-option",
         "storage_options",
@@ -72,15 +104,6 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="N",
         help=f"Send at most N requests to other stores at once, in each process. [default: {REQUESTS}]",
     )
-    @click.option(
-        "--index",
-        "index_prefix",
-        metavar="PREFIX",
-        help=(
-            "Directory or URL of an index that `touchfs index --output` has written. "
-            "[default: .touchfs-index/ beside data of another store]"
-        ),
-    )
     @wraps(function)
     def command(
         storage_options: tuple[str, ...],
@@ -89,7 +112,6 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
         revalidate: float | None,
         assume_immutable: bool,
         requests: int | None,
-        index_prefix: str | None = None,
         **others: Any,
     ) -> Any:
         if storage_options:
@@ -104,9 +126,6 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
             os.environ[IMMUTABLE_VARIABLE] = "1"
         if requests is not None:
             os.environ[REQUESTS_VARIABLE] = str(requests)
-        if index_prefix is not None:
-            check_url(index_prefix)
-            os.environ[INDEX_VARIABLE] = absolute(index_prefix)
         return function(**others, timeout=timeout)
 
     return command

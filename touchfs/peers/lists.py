@@ -16,7 +16,8 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import quote
 
@@ -35,6 +36,7 @@ _INFO_NAME = ".info.json"
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _WIDS_KIND = "wids-shard-index-v1"
 _JSON_SIZE_MAX = 2**28
+_COPY_SIZE_MAX, _COPY_BLOCK = 2**30, 2**20
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?://)?")
 _Place = tuple[str, int, int]  # a sample or a file in it: key or name, offset, size
 
@@ -131,18 +133,36 @@ def _judge_sqlite(path: str) -> Iterator[Verdict]:
     import sqlite3  # imported here only, as its import takes as long as numpy's
 
     names = _energon_shards(os.path.join(os.path.dirname(path), _INFO_NAME))
-    root = os.path.dirname(os.path.dirname(os.path.abspath(path)))
+    root = os.path.dirname(os.path.dirname(absolute(path)))
     try:
         # Immutable: SQLite needs no locks and no journal, as the directory may be read-only.
-        with closing(sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1", uri=True)) as store:
+        with (
+            _local_copy(path) as place,
+            closing(sqlite3.connect(f"file:{quote(place)}?mode=ro&immutable=1", uri=True)) as store,
+        ):
             (last,) = store.execute("SELECT max(tar_file_id) FROM samples").fetchone()
             if last is not None and not (type(last) is int and last < len(names)):
                 raise FormatError(f"has samples of a shard {last!r}, which is not in {_INFO_NAME}")
             for number, name in enumerate(names):
-                shard = _open_listed(path, os.path.join(root, name), None)
+                shard = _open_listed(path, name, None, root)
                 yield shard if isinstance(shard, Verdict) else _judge_tables(path, name, shard, store, number)
     except sqlite3.Error as error:
         raise FormatError(f"not Energon's tables: {error}") from error
+
+
+@contextmanager
+def _local_copy(path: str) -> Iterator[str]:
+    """The path of a file of this machine; of one of another store, that of a copy until the block ends."""
+    if not is_url(path):
+        yield os.path.abspath(path)
+        return
+    with closing(DATA.open(path)) as file, NamedTemporaryFile(prefix="touchfs-") as copy:
+        if file.size > _COPY_SIZE_MAX:
+            raise FormatError(f"{file.size:,} bytes are too many to be copied here: check it where it is a local file")
+        for offset in range(0, file.size, _COPY_BLOCK):
+            copy.write(file.read(offset, min(_COPY_BLOCK, file.size - offset)))
+        copy.flush()
+        yield copy.name
 
 
 def _energon_shards(info: str) -> list[str]:
@@ -205,15 +225,17 @@ def _energon_samples(shard: StoredFile) -> Iterator[tuple[str, int, tuple[int, i
         yield key, offset, (end, last), parts
 
 
-def _open_listed(path: str, name: str, size: int | None) -> StoredFile | Verdict:
-    """Open a shard of the list at `path`; a verdict if it is missing or has another size than `size`."""
+def _open_listed(path: str, name: str, size: int | None, root: str | None = None) -> StoredFile | Verdict:
+    """Open a shard of the list at `path`; a verdict if it is missing or has another size than `size`. Its name is
+    relative to the `root`, by default to the current directory or that of the list.
+    """
     if _URL.match(name):
         return Verdict(path, State.UNCHECKED, f"{name}: is not on this machine")
-    beside = os.path.dirname(absolute(path))
+    beside = root or os.path.dirname(absolute(path))
     if is_url(path) and (os.path.isabs(name) or climbs(name)):  # it names no file of this machine, nothing above itself
         return Verdict(path, State.UNCHECKED, f"{name}: is not below the list")
     places = [os.path.join(beside, name), os.path.join(beside, os.path.basename(name))]
-    if not is_url(path):
+    if root is None and not is_url(path):
         places.insert(0, name)
     place = next((place for place in places if find_type(place) is FileType.FILE), None)
     if place is None:

@@ -45,12 +45,12 @@ def plan_digest(shards: Iterable[InputShard]) -> str:
     """The SHA-256 of the files of all shards, which the plan of an unfinished conversion holds.
 
     The text that is hashed never changes, or no plan would fit any more: it is what version 0.1 hashed, the `repr` of
-    a list of pairs, with the name that the class of fingerprints had then.
+    a list of pairs, with the name that the class of fingerprints had then. Files of other stores add their etags.
     """
 
     def spelled(name: str, file: Fingerprint) -> str:
         fingerprint = f"FileIdentity(size={file.size}, mtime_ns={file.mtime_ns}, inode={file.inode})"
-        return f"({name!r}, {fingerprint})"
+        return f"({name!r}, {fingerprint})" if file.etag is None else f"({name!r}, {fingerprint}, {file.etag!r})"
 
     listed = ((path, ", ".join(starmap(spelled, sorted(files.items())))) for path, files in shards)
     text = ", ".join(f"({path!r}, [{files}])" for path, files in listed)

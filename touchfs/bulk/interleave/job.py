@@ -22,7 +22,6 @@ from touchfs.bulk.data_list import check_output
 from touchfs.errors import SourceError, UsageError
 from touchfs.items.pipeline import FilePartition, ItemWriter, Pipeline, WrittenFile
 from touchfs.progress import Progress
-from touchfs.shard.interleaved.store_options import is_remote
 from touchfs.source.data import DATA
 
 
@@ -90,8 +89,7 @@ def _settings(
     files = [path for partition in partitions for path in partition.files]
     digest = hashlib.sha256(repr([partition.size for partition in partitions]).encode())
     for path in files:
-        version = "" if is_remote(path) else DATA.stat(path).fingerprint.hashed
-        digest.update(f"{path}\0{version}\n".encode(errors="surrogateescape"))
+        digest.update(f"{path}\0{DATA.stat(path).fingerprint.hashed}\n".encode(errors="surrogateescape"))
     return {
         "kind": "interleave",
         "output": output,

@@ -5,8 +5,9 @@
     video      the bytes of the file `video`
     texttoken  the ids of `text` by a tokenizer, without special tokens; without a tokenizer, `input_ids` of the row
 
-A path is relative to the current directory, as in make_data; if nothing is there, to the JSONL. An empty `text` makes
-no sample, as in make_data, and neither do empty `input_ids`.
+A path is relative to the current directory, as in make_data; if nothing is there, to the JSONL. In a JSONL of another
+store, it is one below the JSONL's directory. An empty `text` makes no sample, as in make_data, and neither do empty
+`input_ids`.
 """
 
 from __future__ import annotations
@@ -16,18 +17,21 @@ import os
 import stat
 from array import array
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from touchfs.errors import FormatError, MissingExtraError, NotFoundError, SourceError
+from touchfs.errors import FormatError, MissingExtraError, NotFoundError, SourceError, TouchfsError
 from touchfs.extent import Buffer, drive
 from touchfs.format import wav
 from touchfs.format.idx import mmidx
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic, decode
+from touchfs.posix.paths import is_url
 from touchfs.source.data import DATA
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ DATATYPES = ("audio+metainfo", "metainfo", "audio", "video+metainfo", "texttoken
 _UINT16_VOCABULARY = 65500
 # Ids are int32 at most.
 VOCABULARY_MAX = 2**31
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,22 @@ def _audio(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
         raise error.at(path) from error
     finally:
         source.close()
-    return decode(path, builder.rate, builder.arithmetic, builder.limits.decoded)
+    return _decoded(path, size, builder)
+
+
+def _decoded(path: str, size: int, builder: FieldBuilder) -> Buffer:
+    """A recording, decoded. libav reads files of this machine, so one of another store is copied here meanwhile."""
+    if not is_url(path):
+        return decode(path, builder.rate, builder.arithmetic, builder.limits.decoded)
+    with NamedTemporaryFile(prefix="touchfs-") as copy:
+        with closing(DATA.open(path)) as source:
+            for offset in range(0, size, _BLOCK):
+                copy.write(source.read(offset, min(_BLOCK, size - offset)))
+        copy.flush()
+        try:
+            return decode(copy.name, builder.rate, builder.arithmetic, builder.limits.decoded)
+        except TouchfsError as error:  # its path is that of the copy
+            raise type(error)(error.message, path=path) from error
 
 
 def _metainfo(row: dict[str, Any], builder: FieldBuilder) -> Buffer:
@@ -194,6 +214,10 @@ def locate(row: dict[str, Any], field: str, builder: FieldBuilder) -> tuple[str,
     if not isinstance(name, str):
         raise FormatError(f'expected the path of a file as "{field}"')
     paths = [os.path.join(place, name) for place in builder.places]
+    if is_url(builder.places[0]):
+        with closing(DATA.open_beneath(builder.places[0], name)) as file:
+            file.open()
+            return paths[0], file.size
     path = next(filter(os.path.exists, paths), paths[-1])
     return path, _size(path)
 

@@ -22,12 +22,16 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from touchfs import jobs
 from touchfs.bulk import unfinished
+from touchfs.bulk.data_list import check_output
 from touchfs.bulk.pack.lines import LineRange, Lines, split
 from touchfs.bulk.skipped import SKIPPED, publish_skipped, skipped_line
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.limits import Limits, too_long
 from touchfs.posix.atomic import atomic_file
+from touchfs.posix.paths import absolute, check_url, is_url, shown
 from touchfs.progress import Progress, advance
+from touchfs.source.data import DATA
+from touchfs.source.store import FileType
 
 T = TypeVar("T")
 
@@ -108,11 +112,14 @@ def pack(
 
     `limits` may differ on resuming, because a user who meets one raises it.
     """
+    check_output(output)
+    check_url(os.fspath(jsonl))
+    path = absolute(os.fspath(jsonl))
     here = os.getcwd()
-    if os.path.isdir(jsonl):
+    if DATA.stat(path).type is FileType.DIRECTORY if is_url(path) else os.path.isdir(path):
         problem = "is a directory: name a list of its files, DATA.jsonl; `touchfs pack arrow` and `lance` take folders"
-        raise UsageError(problem, path=os.fspath(jsonl))
-    lines, ranges = split(os.path.abspath(jsonl), samples_per_shard, limits.json)
+        raise UsageError(problem, path=shown(os.fspath(jsonl)))
+    lines, ranges = split(path, samples_per_shard, limits.json)
     work = PackSettings(lines, Path(here, output), skip_bad)
     plan = {"jsonl": lines.path, "directory": here, "output": output, **settings, "sha256": lines.sha256}
     try:
@@ -124,8 +131,11 @@ def pack(
 
 
 def places(jsonl: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The directories that paths in a JSONL are relative to, the first one with the file counts."""
-    return os.getcwd(), os.path.dirname(os.path.abspath(jsonl))
+    """The directories that paths in a JSONL are relative to, the first one with the file counts. One of another store
+    names no files of this machine.
+    """
+    beside = os.path.dirname(absolute(os.fspath(jsonl)))
+    return (beside,) if is_url(beside) else (os.getcwd(), beside)
 
 
 def _pack(

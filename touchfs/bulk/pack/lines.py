@@ -12,9 +12,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from touchfs.errors import ChangedError, map_os_errors
+from touchfs.posix.paths import is_url
+from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 
 
@@ -42,18 +44,18 @@ class Lines:
         Raises ChangedError if the file changed, NotFoundError or SourceError.
         """
         count = 0
-        with map_os_errors(self.path, "cannot be read"), open(self.path, "rb") as file:
-            self._check(file.fileno())
+        with map_os_errors(self.path, "cannot be read"), _open(self.path) as file:
+            self._check(file)
             file.seek(lines.offset)
             text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
             for count, line in enumerate(islice(_lines(text, self.limit), lines.count), 1):
                 yield lines.before + count, None if line is None else line.strip()
-            self._check(file.fileno())
+            self._check(file)
         if count != lines.count:
             raise self._changed()
 
-    def _check(self, descriptor: int) -> None:
-        if not self.fingerprint.matches(Fingerprint.of(os.fstat(descriptor))):
+    def _check(self, file: BinaryIO) -> None:
+        if not self.fingerprint.matches(_fingerprint(self.path, file)):
             raise self._changed()
 
     def _changed(self) -> ChangedError:
@@ -67,22 +69,31 @@ def split(path: str, count: int, limit: int) -> tuple[Lines, list[LineRange]]:
     offset = total = 0
     with (
         map_os_errors(path, "cannot be read"),
+        _open(path) as data,
         # newline="" keeps line ends, so that offsets add up.
-        open(path, encoding="utf-8", errors="surrogateescape", newline="") as file,
+        io.TextIOWrapper(data, encoding="utf-8", errors="surrogateescape", newline="") as file,
     ):
-        fingerprint = Fingerprint.of(os.fstat(file.fileno()))
+        fingerprint = _fingerprint(path, data)
         begins = True
         for piece, ends in _pieces(file, limit):
             if begins:
                 if total % count == 0:
                     starts.append((offset, total))
                 total += 1
-            data = piece.encode("utf-8", "surrogateescape")
-            digest.update(data)
-            offset += len(data)
+            stored = piece.encode("utf-8", "surrogateescape")
+            digest.update(stored)
+            offset += len(stored)
             begins = ends
     ranges = [LineRange(offset, before, min(count, total - before)) for offset, before in starts]
     return Lines(path, fingerprint, digest.hexdigest(), limit), ranges
+
+
+def _open(path: str) -> BinaryIO:
+    return DATA.stream(path) if is_url(path) else open(path, "rb")
+
+
+def _fingerprint(path: str, file: BinaryIO) -> Fingerprint:
+    return DATA.stat(path).fingerprint if is_url(path) else Fingerprint.of(os.fstat(file.fileno()))
 
 
 def _lines(file: TextIO, limit: int) -> Iterator[str | None]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from touchfs.bulk.data_list import NAME, check_output, write_data_list
+from touchfs.bulk.data_list import NAME, write_data_list
 from touchfs.bulk.pack.fields import DATATYPES, VOCABULARY_MAX, FieldBuilder, vocabulary_of
 from touchfs.bulk.pack.job import Add, ListSurvey, PackReport, PackTarget, pack, places
 from touchfs.errors import FormatError, UsageError, map_os_errors
@@ -49,7 +49,6 @@ def pack_touch(
     that do not fit together or a used output, and FormatError, NotFoundError or SourceError for a bad line.
     """
     output = os.fspath(output)
-    check_output(output)
     _check(datatypes, samples_per_shard, rate, tokenizer, vocab_size)
     tokenizer = None if tokenizer is None else os.path.abspath(tokenizer)
     builder = FieldBuilder(datatypes, places(jsonl), rate, arithmetic, tokenizer, limits=limits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from touchfs.bulk.tables.item import KEY, Item
 from touchfs.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.features import Features, File, Value
 from touchfs.json_text import parse_json
-from touchfs.limits import too_long
+from touchfs.limits import too_large, too_long
+from touchfs.posix.paths import absolute, is_url
 from touchfs.progress import Progress
 from touchfs.sample import StoredSample
 from touchfs.shard.compressed import JSONL_SUFFIXES
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import Options
+from touchfs.source.data import DATA
 
 # Files whose members are columns, in order of preference.
 _JSON = ("json", "row.json")
@@ -39,7 +42,12 @@ class DatasetItems:
         self._options = options
         self._leave_out = leave_out
         self._skip = skip
-        self._place = partial(_place, dataset) if dataset.endswith((".jsonl", *JSONL_SUFFIXES)) else None
+        place = (
+            partial(_remote_file, absolute(dataset), options.limits.decoded)
+            if is_url(dataset)
+            else partial(_place, dataset)
+        )
+        self._place = place if dataset.endswith((".jsonl", *JSONL_SUFFIXES)) else None
 
     def features(self) -> Features:
         """Features that store everything: the key, and each file as it is under its extension. Visits all samples."""
@@ -105,6 +113,14 @@ def _object(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return parsed if isinstance(parsed, dict) else {}
+
+
+def _remote_file(jsonl: str, limit: int, path: str) -> bytes:
+    """The bytes of the file that a line of a JSONL of another store names: below the JSONL's directory."""
+    with closing(DATA.open_beneath(os.path.dirname(jsonl), path)) as file:
+        if file.size > limit:
+            raise FormatError(too_large(limit), path=file.path)
+        return file.read(0, file.size)
 
 
 def _place(jsonl: str, path: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,13 +29,14 @@ _Read = Callable[[], Buffer | Path]
 class Item(NamedTuple):
     """`values` are the members of the item's JSON. `files` returns by extension the bytes of each file, or its path.
 
-    `place` returns the path of a file that `values` names; None if the values are data that may not name files.
+    `place` returns the path of a file that `values` names, or its bytes if it is in another store. None if the values
+    are data that may not name files.
     """
 
     key: str
     values: Mapping[str, Any]
     files: Mapping[str, _Read]
-    place: Callable[[str], Path] | None = None
+    place: Callable[[str], Buffer | Path] | None = None
 
 
 def row_of(item: Item, features: Features) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def _value(item: Item, name: str, feature: FeatureType) -> Any:
         if isinstance(feature, _MEDIA) and isinstance(value, str):
             if item.place is None:
                 raise FormatError("the data names a file, and only lists of yours may: put the file into the sample")
-            return item.place(value)
+            return _parsed(feature, os.path.splitext(value)[1][1:], item.place(value))
         return value
     if isinstance(feature, _MEDIA):
         fitting = [extension for extension in item.files if fits(feature, extension)]

@@ -20,9 +20,12 @@ from touchfs.bulk.tables.item import Item, row_of
 from touchfs.bulk.tables.writers import TableSettings
 from touchfs.errors import FormatError, NotFoundError, TouchfsError, UsageError, map_os_errors
 from touchfs.features import Features
+from touchfs.posix.paths import is_url, shown
 from touchfs.progress import Progress
 from touchfs.shard.find import find_shards
 from touchfs.shard.options import DEFAULT, Options
+from touchfs.source.data import find_type
+from touchfs.source.store import FileType
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,14 @@ def pack_table(
 
 def _is_plain_folder(source: str) -> bool:
     """True for a directory without shards."""
-    if not os.path.isdir(source):
+    if find_type(source) is not FileType.DIRECTORY:
         return False
     try:
         find_shards(source)
-    except NotFoundError:
+    except NotFoundError as error:
+        if is_url(source):
+            problem = "has no shards, and a folder of files is packed from this machine only: copy it"
+            raise UsageError(problem, path=shown(source)) from error
         return True
     return False
 
