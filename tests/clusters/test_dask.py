@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,21 @@ def test_settings_reach_the_workers(dask, monkeypatch):
     monkeypatch.delenv("TOUCHFS_TRUST")
     with connected(dask.address, 1, [], []) as executor:
         assert set(jobs.run(os.getenv, ["TOUCHFS_TRUST"] * 4, executor)) == {None}
+
+
+def test_settings_reach_the_questions_too(dask, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_TRUST", "4711")
+    with connected(dask.address, 1, [], []) as executor:
+        assert set(executor.run_on_all(os.getenv, "TOUCHFS_TRUST").values()) == {"4711"}
+
+
+def test_cancelled_tasks_end_for_all_who_wait(dask):
+    """While the client gives others their results in a thread of its own."""
+    with connected(dask.address, 1, [], []) as executor:
+        for _ in range(20):
+            futures = [executor.submit(pow, number, 2) for number in range(50)]
+            cancelled = [future.cancel() for future in futures]
+            _, others = wait(futures, timeout=60)
+            assert not others
+            assert [future.cancelled() for future in futures] == cancelled
+        assert executor.submit(pow, 3, 2).result() == 9

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from touchfs.clusters.asking import Seen, ask, compare, marked
+from touchfs.clusters.asking import ask, compare, marked
 from touchfs.clusters.executor import ClusterExecutor
 from touchfs.errors import LostWorkerError, MissingExtraError, UsageError
 from touchfs.posix import interpreter
@@ -56,8 +56,9 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
             raise LostWorkerError(f"no Dask scheduler answers there: {error}", path=scheduler) from error
         if scheduler == LOCAL:
             client.run(interpreter.restore, setting)
-        _check(client, scheduler, sees, writes)
-        yield ClusterExecutor(client)
+        executor = ClusterExecutor(client)
+        _check(executor, scheduler, sees, writes)
+        yield executor
 
 
 def _start(local_cluster: Callable[..., Any], processes: int, scratch: str) -> Any:
@@ -72,11 +73,11 @@ def _start(local_cluster: Callable[..., Any], processes: int, scratch: str) -> A
     )
 
 
-def _check(client: Any, scheduler: str, sees: Sequence[str], writes: Sequence[str]) -> None:
+def _check(executor: ClusterExecutor, scheduler: str, sees: Sequence[str], writes: Sequence[str]) -> None:
     """Ask all workers what they see. Raises UsageError if it is not what we see."""
     with marked(writes) as markers:
         expected = ask(sees, markers)
-        answers: dict[str, Seen | Exception] = client.run(ask, sees, markers, on_error="return")
+        answers = executor.run_on_all(ask, sees, markers)
     if not answers:
         raise UsageError("the Dask scheduler has no workers: start some with `dask worker`", path=scheduler)
     for worker, answer in answers.items():

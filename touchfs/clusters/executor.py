@@ -58,6 +58,13 @@ class ClusterExecutor(Executor):
         inner.add_done_callback(partial(_settle, outer))
         return outer
 
+    def run_on_all(self, function: Callable[..., T], *arguments: Any) -> dict[str, T | Exception]:
+        """The answer of each worker, or its error, with the settings of tasks."""
+        answers: dict[str, T | Exception] = self._client.run(
+            _Call(function, self._settings), *arguments, on_error="return"
+        )
+        return answers
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """See `Executor.shutdown`."""
         self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
@@ -72,19 +79,14 @@ class _ClusterFuture(Future[T]):
 
     def cancel(self) -> bool:
         """Cancel it. A task that runs already goes on to its end, which nobody waits for: tasks write atomically."""
-        if self.cancelled():
-            return True
         if not super().cancel():
             return False
-        self.set_running_or_notify_cancel()
-        self._inner.cancel()
+        self._inner.cancel()  # which calls `_settle`
         return True
 
 
 def _settle(outer: Future[T], inner: Future[T]) -> None:
-    """Give a future the result of the cluster's, or our error for it."""
-    if outer.cancelled():
-        return
+    """Give a future the result of the cluster's, or our error for it. Called once, by a canceller or the client."""
     if not outer.set_running_or_notify_cancel():
         return
     if inner.cancelled():  # not by us
