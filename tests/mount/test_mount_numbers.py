@@ -17,7 +17,9 @@ def settled(mounted: Mount) -> Numbers:
 
     def look() -> Numbers | None:
         numbers = numbers_of(mounted)
-        return numbers if numbers.requests("open") == numbers.requests("release") + 1 else None
+        released = numbers.requests("open") == numbers.requests("release") + 1
+        # A release is counted when it begins: another worker may be at it still. The open of the numbers stays.
+        return numbers if released and numbers["touchfs_requests_in_flight",] <= 1 else None
 
     return wait_until(look)
 
@@ -44,7 +46,6 @@ def test_what_readers_do_is_counted_exactly(mount, speech, way):
     assert last.requests("lookup") == after.requests("lookup")
     assert last["touchfs_workers",] == mounted.info()["workers"]
     assert last["touchfs_info", mounted.info()["touchfs"]] == 1
-    assert last["touchfs_requests_in_flight",] <= 1
 
 
 def test_one_open_of_each_file_is_one_request(mount, speech):
@@ -94,7 +95,8 @@ def test_killed_workers_lose_nothing(mount, speech, way):
     assert after.total("worker_restarts") == len(workers)
     assert after.total("resends") > before.total("resends")
     assert after.total("strikes") == 0
-    assert after["touchfs_requests_in_flight",] == 1
+    # The other worker may have been at a release.
+    wait_until(lambda: numbers_of(mounted)["touchfs_requests_in_flight",] == 1)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -131,7 +133,7 @@ def test_a_request_that_waits_is_in_flight_and_its_wait_is_counted(mount, copied
             reader.communicate()
         after = numbers_of(mounted)
         assert sum(after["touchfs_request_seconds_sum", operation] for operation in ("open", "read")) > 0.2
-        assert in_flight() == idle
+        wait_until(lambda: in_flight() == idle)
 
 
 def test_reloads_are_counted(mount, speech):
