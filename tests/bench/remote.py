@@ -2,7 +2,8 @@
 
 - A sequential read of a shard against a file of fsspec with its defaults, and against `cat_ranges` of ranges of 4 MiB
   with as many requests at once.
-- Random reads of 64 KiB by 32 readers against one.
+- Random reads of 64 KiB by 32 readers against one, and against as many requests of aiohttp alone: what the server
+  serves to a client in Python.
 - A second pass over the samples of a mounted tar, in another order, against a mount of the same tar on the disk. And
   the same for reads in the library: what the path costs in Python.
 """
@@ -17,18 +18,25 @@ import tarfile
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count as count_up
 from pathlib import Path
 
+import aiohttp
 import fsspec
 from harness import at_least, at_most, interleaved, mounted, own_cache_and_state, report, run
 from latency_server import latency_server, measured_rate
 
 from touchfs.source.data import DATA
+from touchfs.source.remote.blocks import SMALL
 from touchfs.source.remote.kept import KEPT
 from touchfs.source.scratch.behind import BEHIND
 
 SIZE, READ, ROUNDS = 256 << 20, 128 << 10, 3
 REQUESTS, RANDOM_READ, READERS, SAMPLES = 8, 64 << 10, 32, 1500
+# Reads of one random reader.
+EACH = 60
+READS = {"one": EACH, "many": READERS * EACH, "bare": READERS * EACH}
+fresh = count_up()
 
 
 def sequential(file) -> float:
@@ -116,6 +124,31 @@ def first_pass(place: Path, number: list[int], server: str) -> float:
     return seconds
 
 
+def many_readers(url: str) -> float:
+    """Random readers of shards that nobody else reads."""
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(READERS) as pool:
+        list(pool.map(lambda seed: at_random(DATA.open(f"{url}-{seed}"), seed, EACH), range(READERS)))
+    return time.perf_counter() - begun
+
+
+async def bare_readers(url: str) -> float:
+    """The same reads by a client that does nothing else, in whole pieces of 128 KiB as touchfs asks for them."""
+
+    async def reader(seed: int) -> None:
+        chooser = random.Random(seed)
+        for _ in range(EACH):
+            start = chooser.randrange(SIZE - RANDOM_READ)
+            first, end = start // SMALL * SMALL, -(-(start + RANDOM_READ) // SMALL) * SMALL
+            async with session.get(url, headers={"Range": f"bytes={first}-{end - 1}"}) as reply:
+                await reply.read()
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        begun = time.perf_counter()
+        await asyncio.gather(*map(reader, range(READERS)))
+        return time.perf_counter() - begun
+
+
 def plain(url: str) -> float:
     begun = time.perf_counter()
     with fsspec.open(url, "rb") as file:
@@ -164,15 +197,27 @@ def main() -> None:
 
         os.environ["TOUCHFS_REQUESTS"] = str(READERS)
         os.environ["TOUCHFS_SCRATCH_SIZE"] = "1"
-        one = 60 / at_random(DATA.open(f"{server}/one"), 2, 60)
-        begun = time.perf_counter()
-        with ThreadPoolExecutor(READERS) as pool:
-            list(pool.map(lambda seed: at_random(DATA.open(f"{server}/many-{seed}"), seed, 60), range(READERS)))
-        many = READERS * 60 / (time.perf_counter() - begun)
+        found = interleaved(
+            {
+                "one": lambda: at_random(DATA.open(f"{server}/one-{next(fresh)}"), 2, EACH),
+                "many": lambda: many_readers(f"{server}/many-{next(fresh)}"),
+                "bare": lambda: asyncio.run(bare_readers(f"{server}/bare")),
+            },
+            ROUNDS,
+        )
+        one, many, bare = (count / found[name] for name, count in READS.items())
+        share, faster = many / bare, many / one
+        is_served = share >= 0.8
         rows = [
             ("one reader, reads/s", f"{one:,.0f}", ""),
             (f"{READERS} readers, reads/s", f"{many:,.0f}", ""),
-            (f"{READERS} readers / one", f"{many / one:.1f} x", at_least(many / one, 20, " x")),
+            (f"{READERS} requests of aiohttp alone, reads/s", f"{bare:,.0f}", ""),
+            (f"{READERS} readers / one", f"{faster:.1f} x", "" if is_served else at_least(faster, 20, " x")),
+            (
+                f"{READERS} readers / aiohttp alone",
+                f"{share:.2f} x",
+                "" if faster >= 20 else at_least(share, 0.8, " x"),
+            ),
         ]
         report(f"Random reads of {RANDOM_READ >> 10} KiB of shards that are not kept", rows)
         del os.environ["TOUCHFS_SCRATCH_SIZE"]

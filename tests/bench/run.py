@@ -36,6 +36,7 @@ BENCHMARKS = (
     "backends",
     "interleaved",
     "remote",
+    "remote_steps",
 )
 
 if __name__ == "__main__":

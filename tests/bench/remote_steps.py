@@ -1,0 +1,62 @@
+"""A shuffled pass through `.touchfs/iterators/` over a tar that is not here: with the files of the next 32 steps read
+ahead, and without. The web server is on loopback, with 20 ms of latency and 50 MB/s a connection.
+"""
+
+import io
+import itertools
+import json
+import os
+import random
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+from harness import at_least, interleaved, mounted, own_cache_and_state, report, run
+from latency_server import latency_server
+
+SAMPLES, SIZE, STEPS, ROUNDS = 256, 1 << 20, 32, 3
+
+
+def write_tar(path: Path) -> None:
+    chooser = random.Random(3)
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for number in range(SAMPLES):
+            member = tarfile.TarInfo(f"{number:05}.bin")
+            member.size = SIZE
+            tar.addfile(member, io.BytesIO(chooser.randbytes(SIZE)))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        place, fresh = Path(directory), itertools.count()
+        own_cache_and_state(place)
+        write_tar(place / "a.tar")
+
+        def one_pass(url: str, *options: str) -> float:
+            """Seconds for all samples, with nothing of them on this machine."""
+            number = next(fresh)
+            os.environ["TOUCHFS_SCRATCH_DIR"] = str(place / f"scratch-{number}")
+            with mounted(url, place / f"m{number}", *options) as mount:
+                iterator = mount.path / ".touchfs" / "iterators" / f"i{number}"
+                iterator.mkdir()
+                (iterator / "spec").write_text(json.dumps({"shuffle": 7, "output": "relpath"}))
+                begun = time.perf_counter()
+                for _ in range(SAMPLES):
+                    path = mount.path / (iterator / "next").read_text().strip()
+                    assert len(path.read_bytes()) == SIZE
+                return time.perf_counter() - begun
+
+        with latency_server(0, file=str(place / "a.tar")) as server:
+            url = f"{server}/a.tar"
+            found = interleaved(
+                {"ahead": lambda: one_pass(url, "--prefetch-steps", str(STEPS)), "plain": lambda: one_pass(url)}, ROUNDS
+            )
+    ratio = found["plain"] / found["ahead"]
+    rows = [(f"{name}, samples/s", f"{SAMPLES / seconds:,.0f}", "") for name, seconds in found.items()]
+    rows.append((f"--prefetch-steps {STEPS} / without", f"{ratio:.1f} x", at_least(ratio, 10, " x")))
+    report(f"A shuffled pass over {SAMPLES} samples of {SIZE >> 20} MiB", rows)
+
+
+if __name__ == "__main__":
+    run(main)
