@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.requests.append(self.path)
-        path = unquote(urlsplit(self.path).path)
+        path = re.sub(r"/(revision|tree|resolve)/v1", r"/\1/main", unquote(urlsplit(self.path).path))  # a tag of it
         if path in (API, f"{API}/revision/main"):
             self._send({"id": REPOSITORY, "sha": COMMIT["id"], "siblings": [], "tags": [], "private": False})
         elif path.startswith(f"{API}/tree/main"):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from az_server import KEY, az_server
 from gcp_storage_emulator import server as emulator
+from hf_server import REPOSITORY, hf_server
 from sftp_server import sftp_server
 from stores import STORES, place_in
 
@@ -111,6 +112,16 @@ def test_a_wrong_key_of_azure(tmp_path, monkeypatch):
         with pytest.raises(SourceError, match="allows no access") as raised:
             DATA.stat("az://data/a.bin")
     assert "cGxhbnRlZA" not in str(raised.value)
+
+
+def test_a_revision_at_hugging_face(tmp_path, monkeypatch):
+    with hf_server(tmp_path, monkeypatch) as hub:
+        hub.files["set/a.bin"] = b"1234"
+        url = f"hf://datasets/{REPOSITORY}@v1/set"
+        assert [entry.name for entry in DATA.list(url)] == ["a.bin"]
+        assert DATA.open(f"{url}/a.bin").read(1, 2) == b"23"
+        assert any("/resolve/v1/" in path for path in hub.requests)
+        assert not any("/main/" in path for path in hub.requests)
 
 
 def test_an_unknown_host_is_refused(sftp):
