@@ -41,6 +41,18 @@ def test_whole_shards_are_fetched_once(server):
     assert DATA.open(f"{url}a.tar").read(0, size) == server.files["/set/a.tar"][0]
 
 
+def test_all_shards_of_a_list_are_fetched(server, tmp_path):
+    data, _ = server.files["/set/a.tar"]
+    urls = [f"{server.url}/set/a.tar", server.put("/other/b.tar", data)]
+    listed = tmp_path / "data.list"
+    listed.write_text("".join(f"{url} metainfo\n" for url in urls))
+    done = prefetch("--allow-location", server.url, listed)
+    assert done.stdout == f"{listed}: 2 shards, {2 * len(data):,} bytes are on this machine\n", done.stderr
+    server.fault = lambda: "404"
+    for url in urls:
+        assert DATA.open(url).read(0, len(data)) == data
+
+
 def test_what_does_not_stay_is_an_error(server):
     done = prefetch("--scratch-size", "4M", f"{server.url}/set/")
     assert done.returncode == 1
