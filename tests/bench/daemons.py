@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import processes_below
+from harness import RATARMOUNT, processes_below
 
 HERE = Path(__file__).parent
 SPINNING_MICROSECONDS = 50
@@ -138,9 +138,9 @@ def _find(program: str) -> str | None:
 
 
 def _peers(files: SmallFiles, place: Path) -> Iterator[Daemon]:
-    for name in ("ratarmount", "fuse-archive"):
+    for name in (RATARMOUNT, "fuse-archive"):
         if program := _find(name):
-            yield Daemon(name, [program, "-f", str(files.tar), "@"], files.name, str)
+            yield Daemon(Path(name).name, [program, "-f", str(files.tar), "@"], files.name, str)
     if (program := _find("squashfuse_ll")) and (make := _find("mksquashfs")):
         image = str(place / "small.squashfs")
         unpacked = place / "unpacked"

@@ -19,6 +19,9 @@ import numpy as np
 from touchfs.format.idx import mmidx
 
 TOUCHFS = str(Path(sys.executable).with_name("touchfs"))
+# In an environment of its own, which `.ci/setup bench` makes: at its start it imports the clients of all stores that it
+# finds, and ours has many.
+RATARMOUNT = str(Path(__file__).parents[2] / ".venv-ratarmount" / "bin" / "ratarmount")
 
 
 def make_shards(directory: Path, shards: int, samples: int, audio_size: int, *, sparse: bool) -> None:

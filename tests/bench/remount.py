@@ -13,18 +13,16 @@ import io
 import os
 import resource
 import subprocess
-import sys
 import tarfile
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import TOUCHFS, at_most, interleaved, own_cache_and_state, report, run
+from harness import RATARMOUNT, TOUCHFS, at_most, interleaved, own_cache_and_state, report, run
 
 MEMBERS, SIZE, ROUNDS = 20_000, 512, 9
 MEMBER = "d03/f00777.bin"
-RATARMOUNT = str(Path(sys.executable).with_name("ratarmount"))
 
 
 def make_tar(path: Path) -> None:

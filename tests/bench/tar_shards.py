@@ -15,7 +15,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 import time
@@ -25,7 +24,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from harness import TOUCHFS, at_least, interleaved, open_read_close, own_cache_and_state, report, run
+from harness import RATARMOUNT, TOUCHFS, at_least, interleaved, open_read_close, own_cache_and_state, report, run
 from lhotse.indexing import IndexedTarReader, create_jsonl_index, create_tar_index
 
 from touchfs.format.tar.grouping import Dialect
@@ -39,7 +38,6 @@ MANIFEST = {
     "duration": 1.0,
     "channel_ids": [0],
 }
-RATARMOUNT = str(Path(sys.executable).with_name("ratarmount"))
 
 
 def make_tar(path: Path) -> None:
