@@ -77,8 +77,6 @@ def test_reading(files):
     assert files.cat_file(path, -7) == data[-7:]
     assert files.cat_file(path, 5, -5) == data[5:-5]
     assert files.cat_file(path, 10**6, 10**7) == b""
-    assert files.cat(["shards/one/a/x.txt", path]) == {"shards/one/a/x.txt": FILES["a/x.txt"], path: data}
-    assert files.cat_ranges([path] * 3, [0, 4, 100], [4, 8, 120]) == [data[:4], data[4:8], data[100:120]]
     assert files.head(path, 6) == data[:6] and files.tail(path, 6) == data[-6:]
     assert files.read_block(path, 10, 20) == data[10:30]
     with files.open(path) as file:
@@ -89,6 +87,30 @@ def test_reading(files):
             file.seek(-1)
     with files.open(path, compression=None, block_size=7) as file:
         assert b"".join(iter(lambda: file.read(5), b"")) == data
+
+
+def test_several_files(files):
+    path, data = "shards/one/b/y z.bin", FILES["b/y z.bin"]
+    assert files.cat(["shards/one/a/x.txt", path]) == {"shards/one/a/x.txt": FILES["a/x.txt"], path: data}
+    assert files.cat(["shards/one/a/x.txt", path], start=1, end=3)[path] == data[1:3]
+    assert files.cat_ranges([path] * 3, [0, 4, 100], [4, 8, 120]) == [data[:4], data[4:8], data[100:120]]
+    assert files.cat_ranges([path] * 2, 0, 3) == [data[:3]] * 2
+    assert files.cat("shards/one", recursive=True) == {name: files.cat(name) for name in files.find("shards/one")}
+
+
+def test_errors_among_several_files(files):
+    good, missing = "shards/one/a/x.txt", "shards/one/missing"
+    with pytest.raises(FileNotFoundError):
+        files.cat([good, missing])
+    assert files.cat([good, missing], on_error="omit") == {good: FILES["a/x.txt"]}
+    found = files.cat([good, missing], on_error="return")
+    assert found[good] == FILES["a/x.txt"]
+    assert isinstance(found[missing], FileNotFoundError)
+    assert isinstance(files.cat_ranges([missing], 0, 3)[0], FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        files.cat_ranges([missing, good], 0, 3, on_error="raise")
+    with pytest.raises(ValueError):
+        files.cat_ranges([good, good], [0], [3, 4])
 
 
 def test_what_is_not_there(files):

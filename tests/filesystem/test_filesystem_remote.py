@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pickle
+import threading
 
 import fsspec
 import pytest
@@ -62,6 +63,20 @@ def test_http_and_a_replaced_file(tar):
         with pytest.raises(OSError) as problem:
             changed.cat("shards/one/x.txt")
         assert problem.value.errno in (errno.ESTALE, errno.ENOENT)
+
+
+def test_several_files_are_asked_for_at_once(tmp_path):
+    contents = {f"{number}.bin": bytes([number]) * (8 << 20) for number in range(4)}
+    with range_server() as server:
+        address = server.put("/one.tar", write_tar(tmp_path / "one.tar", contents).read_bytes())
+        files = fsspec.filesystem("touchfs", fo=address, skip_instance_cache=True)
+        paths = files.find("shards")
+        together = threading.Barrier(len(paths))
+        server.fault = lambda: (together.wait(20), None)[1]  # no answer until all have asked
+        found = files.cat_ranges(paths, 4 << 20, (4 << 20) + 9)
+        server.fault = lambda: None
+        assert found == [data[:9] for data in contents.values()]
+        assert files.cat("shards/one/*.bin") == dict(zip(paths, contents.values(), strict=True))
 
 
 def test_memory(tar):

@@ -6,6 +6,7 @@ import datetime
 import errno
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
@@ -24,6 +25,8 @@ from touchfs.source.remote.options import give_options
 from touchfs.tree.by_path import known_entry
 from touchfs.tree.entry import Entry
 
+# Threads that read several files: as many requests to a store at once.
+_READERS = 16
 # Options of all filesystems, which fsspec itself uses.
 _COMMON = frozenset({"asynchronous", "listings_expiry_time", "loop", "max_paths", "use_listings_cache"})
 
@@ -150,6 +153,42 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
             content = self._content(path)
             first, last, _ = slice(start, end).indices(content.size)
             return bytes(content.read(first, max(last - first, 0)))
+
+    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
+        """As fsspec's: the bytes of a file, or by path those of several, which are read at once."""
+        paths = self.expand_path(path, recursive=recursive)
+        if not isinstance(path, list) and paths == [self._strip_protocol(path)]:
+            return self.cat_file(paths[0], **kwargs)
+        if recursive:
+            paths = [each for each in paths if not self.isdir(each)]
+        wanted = [(each, kwargs.get("start"), kwargs.get("end")) for each in paths]
+        found = zip(paths, self._read_several(wanted, on_error == "raise"), strict=True)
+        return {each: data for each, data in found if on_error != "omit" or isinstance(data, bytes)}
+
+    def cat_ranges(
+        self, paths: list[str], starts: Any, ends: Any, max_gap: None = None, on_error: str = "return", **kwargs: Any
+    ) -> list[bytes | Exception]:
+        """As fsspec's: the bytes of several ranges, which are read at once, or errors in their places."""
+        if max_gap is not None:
+            raise NotImplementedError("max_gap: ranges are merged by blocks of 1 MiB")
+        starts, ends = (each if isinstance(each, list) else [each] * len(paths) for each in (starts, ends))
+        return list(self._read_several(list(zip(paths, starts, ends, strict=True)), on_error != "return"))
+
+    def _read_several(
+        self, wanted: list[tuple[str, int | None, int | None]], is_raising: bool
+    ) -> Iterator[bytes | Exception]:
+        """What each range of a file has, in order. An error is raised or in its place."""
+        with ThreadPoolExecutor(max(min(_READERS, len(wanted)), 1)) as readers:
+            reads = [readers.submit(self.cat_file, *each) for each in wanted]
+            for read in reads:
+                problem = read.exception()
+                if problem is None:
+                    yield read.result()
+                elif isinstance(problem, Exception) and not is_raising:
+                    yield problem
+                else:
+                    readers.shutdown(cancel_futures=True)
+                    raise problem
 
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **kwargs: Any) -> TouchFile:
         if mode != "rb":
