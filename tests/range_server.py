@@ -2,6 +2,7 @@
 
 import random
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +19,9 @@ class RangeServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, host: str) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, 0), _Handler)
         self.files: dict[str, tuple[bytes, str]] = {}
         self.fault: Callable[[], str | None] = lambda: None
         self.knows_ranges = True
@@ -31,7 +33,8 @@ class RangeServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        host, port = self.server_address[:2]
+        return f"http://[{host}]:{port}" if ":" in str(host) else f"http://{host}:{port}"
 
     def put(self, path: str, data: bytes, etag: str = '"1"') -> str:
         """Its URL."""
@@ -119,8 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def range_server() -> Iterator[RangeServer]:
-    with RangeServer() as server:
+def range_server(host: str = "127.0.0.1") -> Iterator[RangeServer]:
+    with RangeServer(host) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:

@@ -42,6 +42,7 @@ CASES = [
     (["info", "text"], 1, "text: is not a dataset: line 1 is not `SHARD_DIR DATATYPES`"),
     (["info", "http://127.0.0.1:1/x", "--timeout", "0.2"], 1, "http://127.0.0.1:1/x: the store does not answer"),
     (["cat", "http://127.0.0.1:1/x.tar:a/b", "--timeout", "0.2"], 1, "http://127.0.0.1:1/x.tar: the store does not"),
+    (["cat", "http://[::1]:1/x.tar:a/b", "--timeout", "0.2"], 1, "http://[::1]:1/x.tar: the store does not"),
     (["ls", "http://me:secret@x.org/x.tar"], 2, "http://x.org/x.tar: a URL must not hold a user or a password"),
     (["ls", "file:///x.tar"], 2, "file:///x.tar: this is a local path: name it without file://"),
     (["ls", "nosuch://x:shards"], 1, "nosuch://x: "),

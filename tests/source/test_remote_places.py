@@ -194,7 +194,7 @@ def test_a_client_that_fails_says_no_secret(monkeypatch):
     def fail(*arguments, **options):
         raise RuntimeError("POST /token?assertion=planted: refused")
 
-    monkeypatch.setattr("fsspec.core.url_to_fs", fail)
+    monkeypatch.setattr("fsspec.get_filesystem_class", fail)
     with pytest.raises(SourceError, match=r"no client for it: POST /token\?… refused") as failed:
         DATA.stat("memory://never-made-before/x")
     assert "planted" not in str(failed.value)

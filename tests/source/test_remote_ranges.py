@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -133,6 +134,37 @@ def test_a_fault_that_cannot_pass_is_no_time_out(server, data, status, error):
     assert not isinstance(caught.value, SourceTimeoutError)
 
 
+def test_a_server_without_tls_is_no_time_out(server, data):
+    url = server.put("/plain.bin", data).replace("http://", "https://")
+    with pytest.raises(SourceError, match=r"(?i)ssl") as caught:
+        DATA.stat(url)
+    assert not isinstance(caught.value, SourceTimeoutError)
+
+
+def test_an_unknown_host_is_soon_given_up(monkeypatch):
+    asked = []
+
+    def unknown(host, *_, **__):
+        asked.append(host)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(ranges, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(ranges, "UNKNOWN_SECONDS", 0.2)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(SourceError, match="Name or service not known") as caught:
+        DATA.stat("http://no.such.host/a.bin")
+    assert not isinstance(caught.value, SourceTimeoutError)
+    assert len(asked) > 1
+
+
+def test_a_host_with_an_address_of_version_6(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    with range_server("::1") as server:
+        assert "[::1]" in (url := server.put("/d/a.bin", data))
+        assert DATA.open(url).read(BLOCK - 10, 20) == data[BLOCK - 10 : BLOCK + 10]
+        assert [entry.name for entry in DATA.list(os.path.dirname(url))] == ["a.bin"]
+
+
 def test_a_server_without_ranges_says_so(server, data):
     server.knows_ranges = False
     with pytest.raises(SourceError, match="sends no ranges"):
@@ -247,8 +279,9 @@ def test_a_damaged_block_is_read_again(server, data, tmp_path):
     assert len(server.ranges) == 2
 
 
-def test_without_a_scratch_store(server, data, tmp_path):
-    (tmp_path / "scratch").write_text("in the way")
+def test_without_a_scratch_store(server, data, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "file"))
     assert DATA.open(server.put("/nowhere.bin", data)).read(BLOCK, 10) == data[BLOCK : BLOCK + 10]
 
 

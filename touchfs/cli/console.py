@@ -51,8 +51,8 @@ class ReadOptions:
     timeout_seconds: float | None = None
 
 
-# A URL with the port of its host, and behind a colon a path in the dataset.
-_URL = re.compile(r"([^:/]+://[^/:]*(?::[0-9]+)?(?:/[^:]*)?)(?::(.*))?", re.DOTALL)
+# A URL with the port of its host, which may be `[::1]`, and behind a colon a path in the dataset.
+_URL = re.compile(r"([^:/]+://(?:\[[0-9a-fA-F:.]+\]|[^/:]*)(?::[0-9]+)?(?:/[^:]*)?)(?::(.*))?", re.DOTALL)
 # The type of datasets and mount points. click does not check them: `mount` reports errors with its own exit statuses.
 PATH = click.Path(readable=False)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -56,8 +58,32 @@ def may_pass(error: Exception) -> bool:
     status = http_status(error)
     if status is not None:
         return status >= SERVER_ERROR or status == TOO_MANY
+    if any(_is_wrong_tls(cause) for cause in _causes(error)):
+        return False
     names = {kind.__name__ for kind in type(error).__mro__}
     return isinstance(error, OSError | EOFError) or not names.isdisjoint(_CONNECTION_ERRORS)
+
+
+def is_unknown_host(error: Exception) -> bool:
+    """True if the name servers know no such host. They may be wrong, but not for long."""
+    return any(isinstance(each, socket.gaierror) and each.errno == socket.EAI_NONAME for each in _causes(error))
+
+
+def _is_wrong_tls(error: BaseException) -> bool:
+    """True for a certificate that is not trusted, and for a server that does not speak TLS."""
+    return isinstance(error, ssl.SSLCertVerificationError) or (
+        isinstance(error, ssl.SSLError)
+        and getattr(error, "reason", None) in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        yield error
+        seen.append(error)
+        error = error.__cause__ or error.__context__
 
 
 def http_status(error: BaseException) -> int | None:

@@ -116,7 +116,7 @@ _CLIENTS = _Clients()
 
 def _make_client(key: _ClientKey) -> Any:
     try:
-        import fsspec.core
+        import fsspec
     except ImportError as error:
         raise MissingExtraError("reading URLs needs the remote extra: `pip install 'touchfs[remote]'`") from error
     scheme = key.start.partition("://")[0]
@@ -124,7 +124,9 @@ def _make_client(key: _ClientKey) -> Any:
     try:
         if scheme in _OURS:
             return _OURS[scheme](key.start, settings)
-        client, _ = fsspec.core.url_to_fs(key.start, **settings)
+        # Not `url_to_fs`, which takes `http://[::1]` for a chain of URLs.
+        kind = fsspec.get_filesystem_class(scheme)
+        client = kind(**(kind._get_kwargs_from_urls(key.start) | settings))
     except ImportError as error:
         if (extra := _EXTRAS.get(scheme)) is None:
             raise MissingExtraError(f"{shown(key.start)}: {error}") from error

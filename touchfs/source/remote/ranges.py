@@ -23,6 +23,7 @@ from touchfs.source.remote.client_errors import (
     changed_error,
     converted_errors,
     http_status,
+    is_unknown_host,
     may_pass,
     reason_of,
 )
@@ -36,6 +37,8 @@ from touchfs.source.store import Status
 T = TypeVar("T")
 # The time of one attempt; the pause after it is doubled each time, and jittered so that clients do not come together.
 ATTEMPT_SECONDS, PAUSE_SECONDS, PAUSE_MAX = 30.0, 0.1, 5.0
+# An unknown host is asked for no longer than that: most are typing errors.
+UNKNOWN_SECONDS = 5.0
 
 
 async def read_range(
@@ -120,7 +123,7 @@ async def tried(
 
     Raises TouchfsError, and what the client raises: see `converted_errors`.
     """
-    pauses, reason = _pauses(deadline), None
+    pauses, reason, begun = _pauses(deadline), None, monotonic()
     while (left := deadline - monotonic()) > 0:
         try:
             async with asyncio.timeout(min(attempt_seconds, left)):
@@ -137,11 +140,11 @@ async def tried(
             if http_status(error) == FORBIDDEN:
                 raise PermissionError(url) from error
             if isinstance(problem, SourceError):
-                raise problem from error
+                raise problem from problem.__cause__
             if isinstance(problem, FileNotFoundError | PermissionError) or not isinstance(problem, Exception):
                 raise
-            if not may_pass(problem):
-                raise
+            if not may_pass(problem) or (is_unknown_host(problem) and monotonic() - begun > UNKNOWN_SECONDS):
+                raise problem from problem.__cause__
             if not isinstance(problem, TimeoutError):
                 reason = reason_of(problem)
         pause = next(pauses)
