@@ -14,18 +14,17 @@ Source: Kaldi, egs/wsj/s5/utils/validate_data_dir.sh and validate_text.pl; src/u
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.manifest.entry import ListedRecording, Utterance, one_line, seconds
-from touchfs.manifest.reference import Reference, checked_path
+from touchfs.manifest.reference import checked_path
 from touchfs.segments.formats.lines import at_line, fields, shown
 from touchfs.segments.formats.lines import seconds as seconds_of
 from touchfs.segments.segment import Segment
-from touchfs.segments.times import Times
 
 # As `grep -w` finds them in validate_data_dir.sh, byte by byte.
 _FORBIDDEN = re.compile(r"(?<!\w)(?:<s>|</s>|#0)+(?!\w)", re.ASCII)
@@ -58,11 +57,6 @@ def build_utt2spk(utterance: Utterance) -> str:
     return f"{utterance.id} {utterance.speaker_id}\n"
 
 
-def build_spk2utt(speaker: str, utterances: Sequence[str]) -> str:
-    """Return the line of a speaker with the ids of all utterances, which are sorted."""
-    return f"{speaker} {' '.join(utterances)}\n"
-
-
 def build_utt2dur(utterance: Utterance) -> str:
     """Return the line of an utterance with its duration."""
     return f"{utterance.id} {_number(utterance.length, utterance.recording.rate)}\n"
@@ -76,16 +70,6 @@ def build_reco2dur(recording: ListedRecording) -> str:
 def _number(samples: int, rate: int) -> str:
     """A time in seconds, without an exponent."""
     return f"{Decimal(repr(seconds(samples, rate))):f}"
-
-
-def parse_wav_scp(blocks: Iterable[Buffer]) -> Iterator[Reference]:
-    """Yield the recordings of a `wav.scp`. Raises FormatError, also for a command."""
-    for number, line in fields(blocks, "", 2):
-        try:
-            name, path = parse_recording(" ".join(line))
-        except FormatError as error:
-            raise at_line(number, error.message) from error
-        yield Reference(path, name, Segment(Times(0), {"id": name}, None))
 
 
 def parse_recording(line: str) -> tuple[str, str]:
