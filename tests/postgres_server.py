@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from processes import children, runs
 
 from touchfs.store.postgres.address import parse_address
 from touchfs.store.postgres.place import FleetPlace
@@ -32,7 +33,14 @@ class Server:
     def __init__(self, where: Path | str | None = None, **settings: str) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="touchfs-postgres-", dir=where))
         self.port = free_port()
-        self.settings = {"synchronous_commit": "on", "max_connections": "60", "shared_buffers": "32MB", **settings}
+        # An address, as a name would have to be looked up at each start.
+        self.settings = {
+            "listen_addresses": "127.0.0.1",
+            "synchronous_commit": "on",
+            "max_connections": "60",
+            "shared_buffers": "32MB",
+            **settings,
+        }
         self.owner = pwd.getpwnam("postgres") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
         shutil.chown(self.directory, self.owner.pw_uid, self.owner.pw_gid)
         self.directory.chmod(0o755)
@@ -75,13 +83,20 @@ class Server:
             try:
                 return psycopg.connect(self.url, connect_timeout=2).close()
             except psycopg.OperationalError:
+                assert self.process.poll() is None, (self.directory / "log").read_text()
                 assert time.monotonic() < deadline, (self.directory / "log").read_text()
             time.sleep(0.02)
 
     def kill(self) -> None:
         """As a crash of its machine: what was not durable is lost."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.send_signal(signal.SIGSTOP)  # it must start no more of them
+        everyone = self._processes()
+        for pid in everyone:
+            os.kill(pid, signal.SIGKILL)
         self.process.wait()
+        # As long as one of them has the shared memory, a new server refuses to start.
+        while any(map(runs, everyone)):
+            time.sleep(0.01)
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def pause(self) -> None:
@@ -94,8 +109,7 @@ class Server:
             os.kill(pid, signal.SIGCONT)
 
     def _processes(self) -> list[int]:
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [self.process.pid, *map(int, children)]
+        return [self.process.pid, *children(self.process.pid)]
 
     def execute(self, statement: str, *values: object) -> list[tuple[object, ...]]:
         with psycopg.connect(self.url, autocommit=True) as connection:

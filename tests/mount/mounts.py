@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from processes import children, runs
+
 TOUCHFS = str(Path(sys.executable).with_name("touchfs"))
 SPEECH = Path(__file__).parent.parent / "data" / "speech"
 
@@ -55,20 +57,6 @@ def mounts_below(path: Path) -> list[Path]:
 
 def is_mounted(path: Path) -> bool:
     return path in mounts_below(path)
-
-
-def children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 class Mount:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mounts import children
+from processes import children
 
 HERE = Path(__file__).parent
 

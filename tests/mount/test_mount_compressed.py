@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from mounts import Mount, children, runs, touchfs, wait_until
+from mounts import Mount, touchfs, wait_until
+from processes import children, runs
 
 LINES = b"".join(b'{"id": "line-%d"}\n' % number for number in range(50))
 LONG = b'{"id": "long"}\n' * 10_000_000  # takes a second

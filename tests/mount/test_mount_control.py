@@ -10,7 +10,8 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mounts import SPEECH, runs, samples_of, touchfs, wait_until
+from mounts import SPEECH, samples_of, touchfs, wait_until
+from processes import runs
 
 MONDAY = "shards/000000000/talks/monday"
 

@@ -77,7 +77,7 @@ def drop(mounted: Mount) -> None:
 
 @pytest.mark.parametrize("options", [(), ("--workers", 2), ("--loop", "trio")], ids=["one", "two", "trio"])
 def test_a_shard_that_hangs_holds_up_no_other(files, mount, source, options):
-    mounted = mount(source, "--stuck-seconds", 1, *options)
+    mounted = mount(source, "--stuck-seconds", 2, *options)
     check(mounted, 1, 0)
     workers = mounted.workers()
     files.hang()
@@ -86,7 +86,7 @@ def test_a_shard_that_hangs_holds_up_no_other(files, mount, source, options):
         for sample in range(SAMPLES):
             check(mounted, 0, sample)
         assert mounted.info()["shards"] == SHARDS
-        time.sleep(2.5)  # more than --stuck-seconds
+        time.sleep(3.5)  # more than --stuck-seconds
         drop(mounted)
         for sample in range(SAMPLES):
             check(mounted, 0, sample)

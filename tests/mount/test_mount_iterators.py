@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mounts import kill_workers_while, runs, wait_until
+from mounts import kill_workers_while, wait_until
+from processes import runs
 
 from touchfs import node
 from touchfs.write.touchnet import TouchNetWriter

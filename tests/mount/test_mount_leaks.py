@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mounts import Mount, is_mounted, mounts_below, runs, touchfs, wait_until
+from mounts import Mount, is_mounted, mounts_below, touchfs, wait_until
+from processes import runs
 
 # `make soak` makes 1,000.
 MOUNTS = int(os.environ.get("TOUCHFS_MOUNTS", "10"))

@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from mounts import SPEECH, TOUCHFS, Mount, children, is_mounted, reader_of, runs, touchfs, wait_until
+from mounts import SPEECH, TOUCHFS, Mount, is_mounted, reader_of, touchfs, wait_until
+from processes import children, runs
 
 MONDAY = "shards/000000000/talks/monday.wav"
 RECORDING = (SPEECH / "wav" / "01.wav").read_bytes()

@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mounts import TOUCHFS, children, is_mounted, wait_until
+from mounts import TOUCHFS, is_mounted, wait_until
+from processes import children
 
 ENDED = "worker 0 (pid"
 

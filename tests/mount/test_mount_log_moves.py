@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from mounts import Mount, children, touchfs, wait_until
+from mounts import Mount, touchfs, wait_until
+from processes import children
 
 
 class Journal:

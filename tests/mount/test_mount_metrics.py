@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from mount_numbers import Numbers, numbers_of
-from mounts import TOUCHFS, Mount, runs, touchfs, wait_until
+from mounts import TOUCHFS, Mount, touchfs, wait_until
+from processes import runs
 
 
 def fetch(url: str, **headers: str) -> str:

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from mounts import SPEECH, TOUCHFS, Mount, children, is_mounted, reader_of, runs, samples_of, touchfs, wait_until
+from mounts import SPEECH, TOUCHFS, Mount, is_mounted, reader_of, samples_of, touchfs, wait_until
+from processes import children, runs
 from spike_daemon import SLOW
 
 MONDAY = "shards/000000000/talks/monday.wav"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from every_kind import files_of, write_every_kind
-from mounts import is_mounted, runs, touchfs, wait_until
+from mounts import is_mounted, touchfs, wait_until
+from processes import runs
 from range_server import range_server
 from s3_server import SECRET, s3_server, upload
 from stores import STORES, place_in

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mounts import TOUCHFS, children, wait_until
+from mounts import TOUCHFS, wait_until
+from processes import children
 
 
 @contextmanager

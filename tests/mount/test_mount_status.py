@@ -6,7 +6,8 @@ import signal
 import subprocess
 from datetime import UTC, datetime
 
-from mounts import is_mounted, runs, touchfs, wait_until
+from mounts import is_mounted, touchfs, wait_until
+from processes import runs
 
 
 def status_of(path, *options):

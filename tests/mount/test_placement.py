@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from mounts import TOUCHFS, children, wait_until
+from mounts import TOUCHFS, wait_until
+from processes import children
 from spikes import SpikeMount, workers_of
 from touchfs_mount.loop.placement import Placement
 

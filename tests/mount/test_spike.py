@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from mounts import children, runs, wait_until
+from mounts import wait_until
+from processes import children, runs
 from spike_daemon import ROWS, bytes_of, size_of
 from spikes import SpikeMount, workers_of
 
