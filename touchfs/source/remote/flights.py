@@ -27,7 +27,7 @@ _DISK_SECONDS, _WAITING_MAX = 0.005, 128 << 20
 
 
 # Pieces that one request fetches.
-_Flight = list[tuple[FilePiece, Future[bytes]]]
+_Flight = list[tuple[FilePiece, Future[memoryview]]]
 
 
 class Version(NamedTuple):
@@ -47,14 +47,14 @@ class Flights:
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._flying: dict[FilePiece, Future[bytes]] = {}
+        self._flying: dict[FilePiece, Future[memoryview]] = {}
         self._waiting = 0  # bytes that wait for the disk, which only the loop changes
 
-    def find(self, piece: FilePiece) -> Future[bytes] | None:
+    def find(self, piece: FilePiece) -> Future[memoryview] | None:
         """A piece that is on its way, if it is."""
         return self._flying.get(piece)
 
-    def fetch(self, version: Version, pieces: Sequence[FilePiece], deadline: float) -> list[Future[bytes]]:
+    def fetch(self, version: Version, pieces: Sequence[FilePiece], deadline: float) -> list[Future[memoryview]]:
         """Fetch pieces of a file, in ascending order. A future raises what `read_range` raises."""
         futures, new = [], []
         with self._lock:
@@ -98,7 +98,8 @@ class Flights:
             if not isinstance(error, Exception):
                 raise
             return
-        parts = [(piece, bytes(data[piece.start - start :][: piece.size])) for piece, _ in flight]
+        # Parts of one buffer, as copying costs more than that it stays until the last of them is forgotten.
+        parts = [(piece, data[piece.start - start :][: piece.size]) for piece, _ in flight]
         del data
         for (piece, part), (_, future) in zip(parts, flight, strict=True):
             KEPT.remember(piece, part)
@@ -107,7 +108,7 @@ class Flights:
         if version.is_kept:
             await self._keep(parts)
 
-    async def _keep(self, parts: list[tuple[FilePiece, bytes]]) -> None:
+    async def _keep(self, parts: list[tuple[FilePiece, memoryview]]) -> None:
         """Keep pieces on the disk, as far as it is fast enough."""
         size = sum(len(part) for _, part in parts)
         if self._waiting + size > _WAITING_MAX:

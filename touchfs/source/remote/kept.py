@@ -54,7 +54,7 @@ class KeptPieces:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._memory: OrderedDict[FilePiece, bytes] = OrderedDict()
+        self._memory: OrderedDict[FilePiece, memoryview] = OrderedDict()
         self._bytes = 0
         self._open: OrderedDict[FilePiece, ScratchValue] = OrderedDict()
         # The store that had no room, and until when it is not asked again.
@@ -104,11 +104,11 @@ class KeptPieces:
         """True if a piece seems to be in the scratch store."""
         return os.path.lexists(Scratch.configured().value_path(piece.name))
 
-    def in_memory(self, piece: FilePiece) -> bytes | None:
+    def in_memory(self, piece: FilePiece) -> memoryview | None:
         """A piece that is in memory."""
         return self._memory.get(piece)
 
-    def remember(self, piece: FilePiece, data: bytes) -> None:
+    def remember(self, piece: FilePiece, data: memoryview) -> None:
         """Have a piece in memory."""
         with self._lock:
             self._bytes += len(data) - len(self._memory.pop(piece, b""))
@@ -116,7 +116,7 @@ class KeptPieces:
             while self._bytes > MEMORY_MAX:
                 self._bytes -= len(self._memory.popitem(last=False)[1])
 
-    def offer(self, piece: FilePiece, data: bytes) -> bool:
+    def offer(self, piece: FilePiece, data: memoryview) -> bool:
         """Keep a piece soon, if there is room. Returns False if so much is waiting for the disk already that the caller
         must wait.
         """
@@ -131,7 +131,7 @@ class KeptPieces:
                 value.close()
             self._open.clear()
 
-    def _keep(self, piece: FilePiece, data: bytes) -> None:
+    def _keep(self, piece: FilePiece, data: memoryview) -> None:
         if self._is_refused():
             return
         scratch = Scratch.configured()

@@ -27,7 +27,7 @@ def fetch_all(blocks: RemoteBlocks, rate: float | None) -> Iterator[int]:
     """
     version = blocks.version
     size, per_request = version.fingerprint.size, REQUEST_MAX // BLOCK
-    waiting: deque[tuple[int, list[Future[bytes]], float]] = deque()
+    waiting: deque[tuple[int, list[Future[memoryview]], float]] = deque()
     begun, asked = monotonic(), 0
     last = -(-size // BLOCK)
     for first in range(0, last, per_request):
@@ -52,12 +52,12 @@ def count_missing(blocks: RemoteBlocks) -> int:
     return sum(min(piece.size, size - piece.start) for piece in pieces if not KEPT.is_on_disk(piece))
 
 
-def _begin(version: Version, missing: list[FilePiece]) -> tuple[list[Future[bytes]], float]:
+def _begin(version: Version, missing: list[FilePiece]) -> tuple[list[Future[memoryview]], float]:
     deadline = deadline_from_now()
     return (FLIGHTS.fetch(version, missing, deadline) if missing else []), deadline
 
 
-def _end(version: Version, length: int, futures: list[Future[bytes]], deadline: float) -> int:
+def _end(version: Version, length: int, futures: list[Future[memoryview]], deadline: float) -> int:
     for future in futures:
         result_in_time(future, version.url, deadline)
     return length

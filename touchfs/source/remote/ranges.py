@@ -56,7 +56,7 @@ async def read_range(
         if len(data) != stop - start:
             # An error that may pass, as a connection that ends early.
             raise OSError(f"the store sends {len(data):,} of {stop - start:,} bytes")
-        return memoryview(data)
+        return memoryview(data).toreadonly()
 
     with converted_errors(url):
         try:
