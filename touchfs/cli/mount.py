@@ -11,6 +11,7 @@ import click
 from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.cli.importing import imports
 from touchfs.cli.mount_options import MountCommand, complete_words
+from touchfs.cli.remote_options import parse_rate
 from touchfs.cli.state_options import state_database_options
 from touchfs.cli.terminal import exit_at_once, log_to_stderr, say
 from touchfs.errors import MountError
@@ -92,6 +93,8 @@ def octal(value: str) -> int:
     metavar="N",
     help="Read the files of the next N steps of an iterator ahead, for data of other stores.",
 )
+@click.option("--prefetch", is_flag=True, help="Fetch all shards of other stores to this machine, in the background.")
+@click.option("--prefetch-rate", metavar="SIZE", help="With --prefetch, fetch at most this much a second.")
 @click.option("--no-index-cache", is_flag=True, help="Keep the index in memory until the mount ends.")
 @click.option("--state-dir", type=click.Path(), help="Directory for the state of mounts. [default: the user's]")
 @state_database_options
@@ -139,6 +142,8 @@ def command(
     control_mode: int,
     durability: str,
     prefetch_steps: int,
+    prefetch: bool,
+    prefetch_rate: str | None,
     no_index_cache: bool,
     state_dir: str | None,
     state_database: StateDatabase | None,
@@ -181,6 +186,7 @@ def command(
             from touchfs_mount.mounting.libfuse import MountOptions
             from touchfs_mount.mounting.mountpoint import resolve
             from touchfs_mount.mounting.passed import adopt, passed_descriptor
+            from touchfs_mount.mounting.prefetching import Prefetcher
             from touchfs_mount.mounting.preparing import Preparer
             from touchfs_mount.mounting.request import MountRequest
             from touchfs_mount.numbers.sockets import parse_address
@@ -203,6 +209,9 @@ def command(
         raise click.UsageError("--metrics-public needs --metrics")
     if allow_other and allow_root:
         raise click.UsageError("--allow-other includes --allow-root: use one of them")
+    if prefetch_rate is not None and not prefetch:
+        raise click.UsageError("--prefetch-rate needs --prefetch")
+    prefetcher = Prefetcher(None if prefetch_rate is None else parse_rate(prefetch_rate)) if prefetch else None
     log_to_stderr("%(levelname)s %(message)s")
     read_options = deferred = replace(read_options, in_memory=no_index_cache)
     if read_options.options.decompress is Decompress.NOW:
@@ -228,6 +237,7 @@ def command(
         source=path,
         open_dataset=lambda path: open_indexed(path, deferred, read_options.timeout_seconds or PATIENCE_SECONDS),
         preparer=Preparer(read_options.options, in_place=read_options.in_place, in_memory=read_options.in_memory),
+        prefetcher=prefetcher,
         index_dir=index_place(path, in_place=read_options.in_place),
         options=options,
         state_dir=state_dir,

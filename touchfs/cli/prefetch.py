@@ -6,11 +6,10 @@ import click
 
 from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.cli.progress import progress_bar
+from touchfs.cli.remote_options import parse_rate
 from touchfs.cli.terminal import say
 from touchfs.dataset import counted
-from touchfs.errors import UsageError
 from touchfs.source.prefetch import prefetch
-from touchfs.source.scratch.store import parse_size
 
 
 @click.command("prefetch")
@@ -28,9 +27,7 @@ def command(paths: tuple[str, ...], rate: str | None, read_options: ReadOptions)
     Example:
       touchfs prefetch --rate 100M s3://bucket/speech
     """
-    limit = None if rate is None else parse_size(rate)
-    if limit == 0:
-        raise UsageError("--rate must be more than 0")
+    limit = None if rate is None else parse_rate(rate)
     for path in paths:
         dataset, done = open_indexed(path, read_options), 0
         total = sum(fingerprint.size for shard in dataset.shards for fingerprint in shard.files.values())

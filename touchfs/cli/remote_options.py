@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from touchfs.errors import UsageError
 from touchfs.indexing.published.fetch import INDEX_VARIABLE
 from touchfs.posix.paths import absolute, check_url
 from touchfs.source.remote.options import (
@@ -28,6 +29,7 @@ from touchfs.source.remote.options import (
     TIMEOUT_VARIABLE,
     parse_option,
 )
+from touchfs.source.scratch.store import parse_size
 
 
 def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,3 +131,11 @@ def _store_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(**others, timeout=timeout)
 
     return command
+
+
+def parse_rate(text: str) -> int:
+    """Bytes a second, such as 50M. Raises UsageError."""
+    rate = parse_size(text)
+    if not rate:
+        raise UsageError("a rate must be more than 0")
+    return rate

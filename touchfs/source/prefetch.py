@@ -12,7 +12,7 @@ from touchfs.source.store import StoredFile
 def prefetch(file: StoredFile, rate: float | None = None) -> Iterator[int]:
     """Fetch a file of another store, at most `rate` bytes a second. Yields how many bytes are done each time.
 
-    A file of this machine is done at once. Raises SourceError, also if the bytes cannot be kept.
+    A file of this machine is done at once. Raises SourceError; UnwritableError if the bytes cannot be kept.
     """
     if not is_url(file.path):
         yield file.size

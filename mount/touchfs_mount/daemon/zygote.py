@@ -38,6 +38,7 @@ from touchfs_mount.daemon.children import Children
 from touchfs_mount.daemon.renewal import Renewal, Renewer
 from touchfs_mount.daemon.session import MountedSession, mount_session
 from touchfs_mount.daemon.worker import Operations, Shared, run_worker
+from touchfs_mount.mounting import beside
 from touchfs_mount.mounting.libfuse import MountOptions
 from touchfs_mount.mounting.mountpoint import mounted_at
 from touchfs_mount.requests.one_request import run_request
@@ -112,6 +113,7 @@ class Zygote:
                     else:
                         return
                 self._children.report_lingering()
+                beside.reap()
         finally:
             self._renewer.stop()
 

@@ -55,7 +55,7 @@ class Generations:
             dataset, stored, access = generation
             after, modes = self._tree(dataset, stored, access)
             hold_all(dataset)
-            self._request.preparer.follow(dataset, self._request.log)
+            self._request.follow(dataset)
             before, modes_before = operations.reload(after, modes)
             return lambda descriptor: invalidate(
                 descriptor, before, after, shows_another=lambda inode: modes.of(inode) != modes_before.of(inode)

@@ -147,7 +147,7 @@ def _serve(
 
             def mounted() -> None:
                 claim.release()
-                request.preparer.follow(dataset, request.log)
+                request.follow(dataset)
 
             renewal = generations.renewal(dataset.source, operations)
             try:

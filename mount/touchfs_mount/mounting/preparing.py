@@ -1,21 +1,16 @@
 """Decompresses and indexes compressed shards, while the rest of the dataset is served.
 
-A separate process does this, and then sends SIGHUP to the supervisor, which reloads. If it takes long, it also does so
-in between, when more shards are ready. It is a child of the zygote and ends with it. It is a new program, not a fork:
-it must not inherit the FUSE descriptor, because the mount ends only when no process has that open.
+A program beside the mount does this (`beside`), and then sends SIGHUP to the supervisor, which reloads. If it takes
+long, it also does so in between, when more shards are ready.
 
 Shards that could not be decompressed for lack of space are tried again only after a reload that a user requested.
 """
 
 from __future__ import annotations
 
-import ctypes
-import io
 import logging
 import os
-import pickle
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -26,23 +21,20 @@ from touchfs.indexing import open_dataset
 from touchfs.indexing.in_memory import share_index, shared_index
 from touchfs.indexing.preparing import find_prepared, is_waiting
 from touchfs.indexing.silent import PATIENCE_SECONDS
-from touchfs.posix import interpreter
 from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
-from touchfs_mount.daemon import logs
-from touchfs_mount.daemon.log_level import LogLevel
 from touchfs_mount.daemon.logs import LogOptions
+from touchfs_mount.mounting.beside import Program, finish, take_work
 
 log = logging.getLogger(__name__)
 
 # The minimum time between reloads that show a part of the shards.
 RELOAD_SECONDS = 30.0
-_NICENESS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The task of the process. `options` decompress shards as soon as they are opened.
+    """The task of the program. `options` decompress shards as soon as they are opened.
 
     `memory` is the directory of the mount's index in memory, if there is one: failures are recorded only there.
     """
@@ -54,27 +46,25 @@ class Work:
     memory: str | None
     shards: dict[str, Files]
     supervisor: int
-    zygote: int
-    log: LogOptions
 
 
 class Preparer:
-    """Starts the process, in the zygote. At most one runs at a time."""
+    """Starts the program, in the zygote. At most one runs at a time."""
 
     def __init__(self, options: Options, *, in_place: bool, in_memory: bool = False) -> None:
         self._options = options
         self._in_place = in_place
         self._in_memory = in_memory
-        self._process: _Process | None = None
+        self._program: Program | None = None
         self._tried: set[str] = set()
 
     def follow(self, dataset: Dataset, log_options: LogOptions) -> None:
-        """Start the process if shards of a new generation of the dataset are to be decompressed and none runs."""
-        if self._process is not None and self._process.is_running:
+        """Start the program if shards of a new generation of the dataset are to be decompressed and none runs."""
+        if self._program is not None and self._program.is_running:
             return
-        if self._process is None or not self._process.has_finished:
-            self._tried.clear()  # this reload was not requested by the process
-        self._process = None
+        if self._program is None or not self._program.has_finished:
+            self._tried.clear()  # this reload was not requested by the program
+        self._program = None
         waiting = (shard for shard in dataset.shards if shard.path not in self._tried and is_waiting(shard))
         shards: dict[str, Files] = {shard.path: shard.files for shard in waiting}
         if shards:
@@ -87,46 +77,16 @@ class Preparer:
                 memory=shared_index(),
                 shards=shards,
                 supervisor=os.getppid(),
-                zygote=os.getpid(),
-                log=log_options,
             )
             try:
-                self._process = _Process(work)
+                self._program = Program(__name__, work, log_options)
             except OSError:
                 log.exception("compressed shards are not decompressed")
 
 
-class _Process:
-    """The running process. Its `Work` is in a file in memory. The process truncates this file before it requests the
-    last reload, because after that reload it may still be about to exit.
-    """
-
-    def __init__(self, work: Work) -> None:
-        command = interpreter.command(f"from {__name__} import main; main()")
-        self._work = io.FileIO(os.memfd_create("touchfs-preparing"), "r+")
-        self._work.write(pickle.dumps(work))
-        self._work.seek(0)
-        self._popen = subprocess.Popen(command, stdin=self._work, stdout=subprocess.DEVNULL)
-
-    @property
-    def has_finished(self) -> bool:
-        return os.fstat(self._work.fileno()).st_size == 0
-
-    @property
-    def is_running(self) -> bool:
-        return self._popen.poll() is None and not self.has_finished
-
-
 def main() -> None:
-    """The entry point of the process. It ignores the signals for the supervisor, as the zygote does."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that temporary files are removed
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.nice(_NICENESS)
-    work: Work = pickle.load(sys.stdin.buffer)
-    logs.configure(work.log, LogLevel(work.log.level))
-    if os.getppid() != work.zygote:
-        return
+    """The entry point of the program."""
+    work: Work = take_work()
     if work.memory is not None:
         share_index(work.memory)
     log.info("decompressing %s", counted(len(work.shards), "shard"))
@@ -143,7 +103,7 @@ def main() -> None:
         log.error("compressed shards are not decompressed: %s", error)
         sys.exit(1)
     log.info("decompressed")
-    os.ftruncate(sys.stdin.fileno(), 0)
+    finish()  # before the last reload, after which none of us is needed
     os.kill(work.supervisor, signal.SIGHUP)
 
 

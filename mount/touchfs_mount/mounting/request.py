@@ -12,6 +12,7 @@ from touchfs_mount.control.facts import DEFAULT, ControlOptions
 from touchfs_mount.daemon import logs
 from touchfs_mount.daemon.logs import LogOptions
 from touchfs_mount.mounting.libfuse import MountOptions
+from touchfs_mount.mounting.prefetching import Prefetcher
 from touchfs_mount.mounting.preparing import Preparer
 from touchfs_mount.numbers.sockets import MetricsAddress
 from touchfs_mount.requests.access import DEFAULT_MODES, Modes
@@ -21,9 +22,9 @@ from touchfs_mount.requests.access import DEFAULT_MODES, Modes
 class MountRequest:
     """The parameters of a mount. `open_dataset` opens a source, and indexes new shards in `index_dir`.
 
-    `preparer` decompresses the shards that it leaves compressed. `modes`, if given, replace the source's modes. The
-    numbers are served at `metrics`. With `verify`, files are compared with their checksums. The iterators are in the
-    `state_database`, if there is one.
+    `preparer` decompresses the shards that it leaves compressed, `prefetcher` fetches those of other stores. `modes`,
+    if given, replace the source's modes. The numbers are served at `metrics`. With `verify`, files are compared with
+    their checksums. The iterators are in the `state_database`, if there is one.
     """
 
     source: str
@@ -40,8 +41,15 @@ class MountRequest:
     control: ControlOptions = DEFAULT
     modes: Modes = DEFAULT_MODES
     metrics: MetricsAddress | None = None
+    prefetcher: Prefetcher | None = None
 
     @property
     def state_path(self) -> str:
         """The path of the state store."""
         return state_path(self.source, STATE_SUFFIX, self.state_dir)
+
+    def follow(self, dataset: Dataset) -> None:
+        """In the zygote, start the programs that a new generation of the dataset needs."""
+        self.preparer.follow(dataset, self.log)
+        if self.prefetcher is not None:
+            self.prefetcher.follow(dataset, self.log)

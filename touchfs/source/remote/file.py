@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from touchfs.errors import SourceError
+from touchfs.errors import SourceError, UnwritableError
 from touchfs.extent import Buffer
 from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
@@ -103,7 +103,7 @@ class UrlFile:
         yield from fetch_all(blocks, rate)
         if missing := count_missing(blocks):
             message = f"{missing:,} bytes were fetched and do not stay here: --scratch-dir and --scratch-size make room"
-            raise SourceError(message, path=self.path)
+            raise UnwritableError(message, path=self.path)
 
     def _verified(self, deadline: float | None) -> tuple[RemoteBlocks, Fingerprint]:
         """The blocks of the verified file, and its fingerprint."""

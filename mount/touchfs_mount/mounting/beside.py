@@ -1,0 +1,82 @@
+"""A program that works beside a mount, such as one that decompresses shards, or fetches them.
+
+It is a child of the zygote and ends with it. It is a new program, not a fork: it must not inherit the FUSE descriptor,
+because the mount ends only when no process has that open. Readers come first: it is nicer than the workers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from touchfs.posix import interpreter
+from touchfs_mount.daemon import logs
+from touchfs_mount.daemon.log_level import LogLevel
+from touchfs_mount.daemon.logs import LogOptions
+
+_NICENESS = 10
+_PR_SET_PDEATHSIG = 1
+
+# The programs that this process has started, and that have not ended as far as it knows.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+class Program:
+    """The running program: the function `main` of a module, which begins with `take_work`. Raises OSError.
+
+    Its work is in a file in memory, which it truncates at the end (`finish`): after that it may still be about to exit.
+    """
+
+    def __init__(self, module: str, work: object, log: LogOptions) -> None:
+        command = interpreter.command(f"from {module} import main; main()")
+        self._work = io.FileIO(os.memfd_create("touchfs-beside"), "r+")
+        self._work.write(pickle.dumps((os.getpid(), log, work)))
+        self._work.seek(0)
+        self._popen = subprocess.Popen(command, stdin=self._work, stdout=subprocess.DEVNULL)
+        _started.append(self._popen)
+
+    @property
+    def has_finished(self) -> bool:
+        """True if it has done its work."""
+        return os.fstat(self._work.fileno()).st_size == 0
+
+    @property
+    def is_running(self) -> bool:
+        """True if it is still at its work."""
+        return self._popen.poll() is None and not self.has_finished
+
+    def kill(self) -> None:
+        """End it, whatever it is doing."""
+        self._popen.kill()
+        self._popen.wait()
+
+
+def reap() -> None:
+    """In the zygote, from time to time: let programs that have ended disappear from the list of processes."""
+    _started[:] = [popen for popen in _started if popen.poll() is None]
+
+
+def take_work() -> Any:
+    """In the program: its work. It ignores the signals for the supervisor, as the zygote does; SIGTERM ends it in good
+    order. It exits if the zygote is gone.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that temporary files are removed
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.nice(_NICENESS)
+    zygote, log, work = pickle.load(sys.stdin.buffer)
+    logs.configure(log, LogLevel(log.level))
+    if os.getppid() != zygote:
+        sys.exit(1)
+    return work
+
+
+def finish() -> None:
+    """In the program: its work is done."""
+    os.ftruncate(sys.stdin.fileno(), 0)

@@ -1,0 +1,126 @@
+"""`mount --prefetch` has the shards of other stores on this machine, while it serves them."""
+
+import os
+import random
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from mounts import touchfs, wait_until
+from processes import children, runs
+from range_server import range_server
+from tars import write_tar
+
+SIZE = 3_000_000
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    with range_server() as server:
+        yield server
+
+
+@pytest.fixture
+def put(server, tmp_path):
+    """Makes a tar and puts it into the set."""
+
+    def put(name: str, size: int = SIZE) -> bytes:
+        sample = random.Random(name).randbytes(size)
+        server.put(f"/set/{name}.tar", write_tar(tmp_path / f"{name}.tar", {f"{name}.bin": sample}).read_bytes())
+        return sample
+
+    return put
+
+
+@pytest.fixture
+def fetching(mount, server, tmp_path):
+    """Mounts the set, and returns the mount and a function that returns its log."""
+
+    def make(*options):
+        log = tmp_path / "log"
+        options = ("--prefetch", "--revalidate", 3600, "--log-file", log, *options)
+        return mount(f"{server.url}/set/", *options), log.read_text
+
+    return make
+
+
+def fetchers(mounted) -> list[int]:
+    """The programs that fetch."""
+    found = []
+    for pid in mounted.workers():
+        with suppress(OSError):  # it has ended
+            found += [pid] * (b"mounting.prefetching" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return found
+
+
+def test_all_shards_are_here_in_the_end_and_new_ones_after_a_reload(server, put, fetching):
+    samples = {name: put(name) for name in ("a", "b")}
+    mounted, log = fetching()
+    wait_until(lambda: "2 of 2 files are on this machine" in log())
+    wait_until(lambda: len(mounted.workers()) == 1)  # nothing is left of the program
+    asked = len(server.ranges)
+    for name, sample in samples.items():
+        assert (mounted.path / f"shards/{name}/{name}.bin").read_bytes() == sample
+    assert len(server.ranges) == asked
+
+    samples["c"] = put("c")
+    os.kill(mounted.pid, signal.SIGHUP)
+    wait_until(lambda: "3 of 3 files are on this machine" in log())
+    assert not [path for path, _, _ in server.ranges[asked:] if path != "/set/c.tar"], "what is here stays"
+    asked = len(server.ranges)
+    assert (mounted.path / "shards/c/c.bin").read_bytes() == samples["c"]
+    assert len(server.ranges) == asked
+
+
+def test_a_shard_that_cannot_be_fetched_stops_no_other_one(server, put, fetching):
+    put("a", 5 * SIZE)
+    put("b")
+    assert touchfs("index", f"{server.url}/set/").returncode == 0
+    size = len(server.files["/set/b.tar"][0])
+
+    def fault():
+        server.files["/set/a.tar"] = b"x" * 100, '"2"'  # after a part of it was fetched
+
+    server.fault = fault
+    _, log = fetching("--requests", 1)
+    wait_until(lambda: "1 of 2 files are on this machine" in log())
+    assert sum(stop - start for path, start, stop in server.ranges if path == "/set/b.tar") >= size
+    assert "not fetched: " in log() and "a.tar" in log()
+
+
+def test_it_ends_where_no_more_fits(put, fetching):
+    for name in ("a", "b"):
+        put(name)
+    _, log = fetching("--scratch-size", "2M")
+    wait_until(lambda: "0 of 2 files are on this machine" in log())
+    assert "no more is fetched: " in log() and "--scratch-size" in log()
+
+
+@pytest.mark.parametrize("way", ["unmount", "kill"])
+def test_it_ends_with_the_mount(put, fetching, way):
+    sample = put("a")
+    mounted, _ = fetching("--prefetch-rate", "1k")
+    (fetcher,) = wait_until(lambda: fetchers(mounted))
+    assert (mounted.path / "shards/a/a.bin").read_bytes() == sample, "a reader waits for nobody"
+    assert runs(fetcher)
+    if way == "kill":
+        (zygote,) = children(mounted.pid)
+        os.kill(zygote, signal.SIGKILL)
+    else:
+        mounted.end()
+    wait_until(lambda: not runs(fetcher))
+
+
+def test_a_rate_needs_something_to_limit(tmp_path):
+    done = touchfs("mount", tmp_path, tmp_path / "m", "--prefetch-rate", "1M")
+    assert (done.returncode, "--prefetch-rate needs --prefetch" in done.stderr) == (2, True)
+    done = touchfs("mount", tmp_path, tmp_path / "m", "--prefetch", "--prefetch-rate", "0")
+    assert (done.returncode, "more than 0" in done.stderr) == (2, True)
+
+
+def test_what_is_on_this_machine_is_left_alone(mount, put, tmp_path):
+    put("a")
+    mounted = mount(tmp_path / "a.tar", "--prefetch")
+    assert fetchers(mounted) == []
