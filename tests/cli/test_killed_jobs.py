@@ -83,10 +83,14 @@ def test_meta_put(touchfs, data, here):
     def written() -> int:
         return sum((data / name).read_bytes() == expected[name] for name in expected if name.endswith(".bin"))
 
-    partial = 0
-    for _ in range(KILLS):
+    partial, tries = 0, 0
+    while partial < KILLS:
+        assert (tries := tries + 1) <= 20
+        if written() == SHARDS:  # its workers go on for a moment: on a busy machine to the end
+            for name, stored in before.items():
+                (data / name).write_bytes(stored)
         with open(here / "new", "rb") as new:
-            wanted = written() + draw.randint(0, 3)
+            wanted = written() + draw.randint(1, 3)
             kill_when(
                 [COMMAND, "meta", "put", "--jobs", "2", "data"], lambda wanted=wanted: written() >= wanted, stdin=new
             )
@@ -94,7 +98,6 @@ def test_meta_put(touchfs, data, here):
         for name, stored in tree(data).items():
             if not name.startswith(".touchfs-tmp-"):
                 assert stored in (before[name], expected[name])
-    assert partial
     with open(here / "new", "rb") as new:
         done = touchfs("meta", "put", "--jobs", "2", "data", stdin=new)
     assert (done.returncode, done.stderr) == (0, b"")
