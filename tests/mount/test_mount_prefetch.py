@@ -18,6 +18,15 @@ def tar(tmp_path, monkeypatch):
     return write_tar(tmp_path / "made" / "one.tar", FILES).read_bytes()
 
 
+def settle(server) -> int:
+    """How many requests there were when nothing is asked for any more."""
+    asked = -1
+    while asked != len(server.ranges):
+        asked = len(server.ranges)
+        time.sleep(1)
+    return asked
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_comes_next_is_here_before_it_is_read(mount, tar, workers):
     with range_server() as server:
@@ -27,12 +36,36 @@ def test_what_comes_next_is_here_before_it_is_read(mount, tar, workers):
         iterator.mkdir()
         (iterator / "spec").write_text(json.dumps({"shuffle": 7, "output": "relpath"}))
         first = (iterator / "next").read_text().strip()
-        asked = 0
-        while asked != len(server.ranges):  # until nothing is asked for any more
-            asked = len(server.ranges)
-            time.sleep(1)
-        assert asked >= STEPS
+        assert settle(server) >= STEPS
         server.fault = lambda: "500"  # from now on nothing can be fetched
         for path in [first, *((iterator / "next").read_text().strip() for _ in range(STEPS))]:
             assert (mounted.path / path).read_bytes() == FILES[path.rpartition("/")[2]]
+        server.fault = lambda: None
+
+
+def test_no_more_is_read_ahead_than_stays(mount, tmp_path, monkeypatch):
+    """Where the disk has no room, the memory of the process would lose the first samples before they are read."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    size, count = 1_900_000, 70
+    noise = random.Random(1).randbytes(size + count)
+    samples = {f"s{number:03}": noise[number : number + size] for number in range(count)}
+    with range_server() as server:
+        for name, sample in samples.items():
+            server.put(f"/set/{name}.tar", write_tar(tmp_path / "one.tar", {f"{name}.bin": sample}).read_bytes())
+        options = ("--prefetch-steps", 1000, "--revalidate", 3600, "--scratch-size", "1M", "--timeout", 20)
+        mounted = mount(f"{server.url}/set/", *options)
+        iterator = mounted.path / ".touchfs" / "iterators" / "train"
+        iterator.mkdir()
+        (iterator / "spec").write_text(json.dumps({"shuffle": 7, "output": "relpath"}))
+
+        def read_next() -> None:
+            path = (iterator / "next").read_text().strip()
+            assert (mounted.path / path).read_bytes() == samples[path[-8:-4]]
+
+        for _ in range(2):  # from the second one on it is known how large they are
+            read_next()
+        settle(server)
+        server.fault = lambda: "500"
+        for _ in range(6):
+            read_next()
         server.fault = lambda: None

@@ -4,6 +4,9 @@ Only an iterator knows what comes next in a shuffled order. Whoever made a step 
 samples, and then makes the next step; meanwhile threads read the files of the following ones. Their bytes stay where
 those of any read do: in memory, and in the scratch store. A block of steps is known at once, and nothing behind its
 end: so a few samples in a hundred are read without this.
+
+If the scratch store has no room, only the memory is left (64 MiB, `source/remote/kept.py`): more than fits there is
+never read ahead, or the last of it would drive out the first before it is read.
 """
 
 from __future__ import annotations
@@ -14,12 +17,20 @@ from collections import OrderedDict, deque
 from contextlib import suppress
 from typing import Any
 
+from touchfs.dataset.sample import Sample
 from touchfs.errors import TouchfsError
 from touchfs.iterators.live_graph import LiveGraph
+
+# A graph's spec, and a token.
+_Key = tuple[str, str]
 
 THREADS = 16
 # Of each file so much is read: who reads more reads in order, and that is fetched ahead anyway.
 _FILE_MAX, _PIECE = 8 << 20, 1 << 20
+# Bytes that may be ahead of the reader. A file takes up to a block more than it has, a small one two small pieces.
+_AHEAD_MAX, _SMALL = 48 << 20, 128 << 10
+# What a sample is taken for until one is known.
+_SAMPLE_BYTES = 8 << 20
 _REMEMBERED = 4096
 
 
@@ -30,39 +41,49 @@ class Prefetch:
         self._steps = steps
         # A thread runs on the processors of the one that makes it, which may be pinned to one.
         self._processors = os.sched_getaffinity(0)
-        self._asked: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._queue: deque[tuple[LiveGraph, Any]] = deque(maxlen=_REMEMBERED)
+        # The bytes of the samples that were asked for, which are those of the sample read last until they are known.
+        self._asked: OrderedDict[_Key, int] = OrderedDict()
+        self._sample_bytes = _SAMPLE_BYTES
+        self._queue: deque[tuple[_Key, LiveGraph, Any]] = deque(maxlen=_REMEMBERED)
         self._ready = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
 
     def follow(self, graph: LiveGraph) -> None:
         """Prefetch what comes after the position of a graph. Never waits."""
+        ahead = 0
         for token in graph.coming(self._steps):
             key = graph.spec_text, repr(token)
-            if key in self._asked:
-                continue
-            self._asked[key] = None
-            if len(self._asked) > _REMEMBERED:
-                self._asked.popitem(last=False)
-            self._queue.append((graph, token))
-            self._ready.release()
-            if len(self._threads) < THREADS:
-                self._threads.append(threading.Thread(target=self._work, daemon=True))
-                self._threads[-1].start()
+            ahead += self._asked.get(key, self._sample_bytes)
+            if ahead > _AHEAD_MAX:
+                break
+            if key not in self._asked:
+                self._ask(key, graph, token)
+
+    def _ask(self, key: _Key, graph: LiveGraph, token: Any) -> None:
+        self._asked[key] = self._sample_bytes
+        if len(self._asked) > _REMEMBERED:
+            self._asked.popitem(last=False)
+        self._queue.append((key, graph, token))
+        self._ready.release()
+        if len(self._threads) < THREADS:
+            self._threads.append(threading.Thread(target=self._work, daemon=True))
+            self._threads[-1].start()
 
     def _work(self) -> None:
         os.sched_setaffinity(0, self._processors)
         while self._ready.acquire():
             with suppress(IndexError):
-                graph, token = self._queue.popleft()
+                key, graph, token = self._queue.popleft()
                 # Whoever reads the file gets its error.
                 with suppress(TouchfsError):
-                    _read(graph, token)
+                    self._read(key, graph.root.make(token))
 
-
-def _read(graph: LiveGraph, token: Any) -> None:
-    sample = graph.root.make(token)
-    for name in sample:
-        content = sample.content(name)
-        for offset in range(0, min(content.size, _FILE_MAX), _PIECE):
-            content.read(offset, _PIECE)
+    def _read(self, key: _Key, sample: Sample) -> None:
+        contents = [sample.content(name) for name in sample]
+        sizes = [min(content.size, _FILE_MAX) for content in contents]
+        self._sample_bytes = sum(2 * _SMALL if size <= _SMALL else size + _PIECE for size in sizes)
+        if key in self._asked:
+            self._asked[key] = self._sample_bytes
+        for content, size in zip(contents, sizes, strict=True):
+            for offset in range(0, size, _PIECE):
+                content.read(offset, _PIECE)
