@@ -133,6 +133,7 @@ class Supervisor:
         self._ready = ready
         self._metrics = metrics
         self._clone = not (options.resend and self._resend())
+        self._left_requests = False  # a worker has ended, and the requests that it had are not queued again yet
         self._manager = manager
         self._workers = RunningWorkers(send_signal)
         self._restarts = Restarts()
@@ -189,7 +190,9 @@ class Supervisor:
                     self._workers.pids[number] = pid
                     self._stuck.started(number)
                     # The order matters: the new worker exists before the requests of the dead one are queued again.
-                    if not self._clone:
+                    # The first workers find none: those that another one has taken meanwhile would run twice.
+                    if self._left_requests and not self._clone:
+                        self._left_requests = False
                         self._resend()
                 case WorkerEnded(number, status):
                     await self._worker_ended(number, status)
@@ -200,6 +203,7 @@ class Supervisor:
         pid = self._workers.pids.pop(number, None)
         if pid is None:
             return  # we have given up this zygote
+        self._left_requests = True
         counters, numbers = self._shared.counters[number], self._shared.numbers.supervisor
         counters[BUSY_SINCE] = counters[PARKED] = 0
         strikes = self._shared.strikes.ended(number, badly=status not in (SESSION_ENDED, DRAINED))
