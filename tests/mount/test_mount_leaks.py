@@ -38,6 +38,18 @@ def by_a_killed_supervisor(mounted: Mount) -> None:
 WAYS: list[Callable[[Mount], None]] = [by_command, by_fusermount, by_abort, by_termination, by_a_killed_supervisor]
 
 
+def naming(place: Path) -> set[int]:
+    """The processes whose command line has the place in it."""
+    named, processes = os.fsencode(place), set()
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            if pid != os.getpid() and named in Path(f"/proc/{pid}/cmdline").read_bytes():
+                processes.add(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return processes
+
+
 @dataclass(frozen=True)
 class Left:
     """What there is of mounts below a place: on disk, in the kernel, and in this process."""
@@ -49,19 +61,11 @@ class Left:
 
     @classmethod
     def below(cls, place: Path) -> "Left":
-        named = os.fsencode(place)
-        processes = set()
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-            try:
-                if pid != os.getpid() and named in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    processes.add(pid)
-            except (FileNotFoundError, ProcessLookupError):
-                pass
         return cls(
             files={path for path in place.rglob("*") if path.suffix not in (".sqlite-wal", ".sqlite-shm")},
             descriptors=set(os.listdir("/proc/self/fd")),
             mounts=mounts_below(place),
-            processes=processes,
+            processes=naming(place),
         )
 
 
@@ -90,6 +94,7 @@ def test_mounts_leave_nothing(speech, tmp_path, monkeypatch):
         WAYS[number % len(WAYS)](mounted)
         wait_until(lambda pids=processes: not any(map(runs, pids)))
         wait_until(lambda: not is_mounted(tmp_path / "mnt"))
+        wait_until(lambda: not naming(tmp_path))  # a fusermount3 has unmounted, and is about to exit
         assert not of_kernel.exists(), WAYS[number % len(WAYS)].__name__
         if number + 1 == len(WAYS):  # each way has made its files
             after_first = Left.below(tmp_path)
