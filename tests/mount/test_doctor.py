@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 
 from mounts import TOUCHFS, touchfs
@@ -43,8 +42,7 @@ def test_another_user_gets_advice(tmp_path):
 
 def test_a_dead_mount_is_named(mount, speech):
     mounted = mount(speech)
-    for pid in mounted.processes():
-        os.kill(pid, signal.SIGKILL)
+    mounted.crash()
     done = touchfs("doctor")
     assert done.returncode == 1
     assert f"{mounted.path}" in done.stdout

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mounts import kill_workers_while, wait_until
-from processes import runs
 
 from touchfs import node
 from touchfs.write.touchnet import TouchNetWriter
@@ -293,9 +291,7 @@ class TestPositionsLast:
         path = again.path / ".touchfs" / "iterators" / "train"
         assert said(path, "position") == "7\n"
         told.append(said(path, "next"))
-        for process in again.processes():
-            os.kill(process, signal.SIGKILL)
-        wait_until(lambda: not any(map(runs, again.processes())))
+        again.crash()
         subprocess.run(["fusermount3", "-u", "-z", again.path], check=False, capture_output=True)
         third = mount(numbers, "--state-dir", tmp_path / "state", name="third")
         path = third.path / ".touchfs" / "iterators" / "train"

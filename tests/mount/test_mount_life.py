@@ -218,11 +218,7 @@ def test_a_worker_is_stuck_only_when_requests_wait(mount, speech):
 
 def test_a_dead_mount_is_replaced(mount, speech):
     mounted = mount(speech, "--workers", 2)
-    everyone = mounted.processes()
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # none shall outlive another and unmount
-        for pid in everyone:
-            os.kill(pid, number)
-    wait_until(lambda: not any(map(runs, everyone)))
+    mounted.crash()
     assert is_mounted(mounted.path)
     with pytest.raises(OSError, match=r"not connected|connection abort"):
         os.listdir(mounted.path)
@@ -235,10 +231,7 @@ def test_a_dead_mount_is_replaced(mount, speech):
 
 def test_a_dead_mount_is_unmounted(mount, speech):
     mounted = mount(speech)
-    everyone = mounted.processes()
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in everyone:
-            os.kill(pid, number)
+    mounted.crash()
     assert touchfs("umount", mounted.path).returncode == 0
     assert not is_mounted(mounted.path)
 

@@ -368,11 +368,7 @@ def test_what_cannot_be_reloaded(mount, copied, tmp_path):
     assert (done.returncode, done.stderr) == (1, f"touchfs: {tmp_path}: touchfs is not mounted here\n")
     mounted = mount(copied)
     with reader_of(mounted.path / MONDAY):
-        everyone = mounted.processes()
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in everyone:
-                os.kill(pid, number)
-        wait_until(lambda: not any(map(runs, everyone)))
+        mounted.crash()
         done = touchfs("reload", mounted.path)
         assert done.returncode == 1
         assert done.stderr.startswith(f"touchfs: {mounted.path}: the mount does not answer: ")

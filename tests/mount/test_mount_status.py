@@ -45,8 +45,7 @@ def test_no_mount(tmp_path):
 
 def test_a_dead_mount_is_named(mount, speech):
     mounted = mount(speech)
-    for pid in mounted.processes():
-        os.kill(pid, signal.SIGKILL)
+    mounted.crash()
     found, status = status_of(mounted.path)
     assert (found["health"], found["info"], status) == ("dead", {}, 1)
     assert touchfs("umount", "--lazy", mounted.path).returncode == 0
