@@ -220,7 +220,7 @@ def test_all_of_a_long_flac_is_decoded_in_windows(shar, here):
     assert sums == {whole.hexdigest()}
 
 
-def test_a_part_that_takes_too_long_to_decode_is_an_error(shar, touchfs):
+def test_a_part_that_takes_too_long_to_decode_is_an_error(shar, touchfs, here):
     path = f"{shar}:segments/cuts.000000/cut/0000.wav"
     done = touchfs("cat", "--decode-timeout", "0.000001", "--scratch-dir", "scratch", path)  # where nothing is decoded
     assert done.returncode == 1
