@@ -1,6 +1,7 @@
 """Fixtures of all tests. Indexes and state go to a directory of the test run, not to the user's."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -8,6 +9,9 @@ from hypothesis import HealthCheck, settings
 # How long an example takes, or is made, is up to the machine: it never fails a test.
 settings.register_profile("touchfs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("touchfs")
+
+# What a shell starts in the background has SIGINT ignored, and so would all that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
