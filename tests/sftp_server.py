@@ -48,15 +48,20 @@ class SftpServer:
             self._loop.call_soon_threadsafe(each.abort)
 
     def stop(self) -> None:
-        self._listener.close()
-        self.cut()
-        self._run(self._listener.wait_closed())
+        self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def _run(self, call):  # type: ignore[no-untyped-def]
         return asyncio.run_coroutine_threadsafe(call, self._loop).result(30)
+
+    async def _close(self) -> None:
+        """On the loop. From another thread, it and the end of the last connection could both wake its waiters."""
+        self._listener.close()
+        for each in list(self._open):
+            each.abort()
+        await self._listener.wait_closed()
 
     async def _listen(self) -> asyncssh.SSHAcceptor:
         self._open: set[asyncssh.SSHServerConnection] = set()
