@@ -12,7 +12,7 @@ from hf_server import REPOSITORY, hf_server
 from sftp_server import sftp_server
 from stores import STORES, place_in
 
-from touchfs.errors import ChangedError, NotFoundError, SourceError
+from touchfs.errors import ChangedError, NotFoundError, SourceError, SourceTimeoutError
 from touchfs.source.data import DATA
 from touchfs.source.remote import ranges
 from touchfs.source.remote.blocks import BLOCK
@@ -79,7 +79,7 @@ def test_a_version_is_the_condition_of_a_range(store, tmp_path, monkeypatch):
 @pytest.mark.parametrize("status", [403, 429, 503])
 def test_answers_of_googles_store(status, tmp_path, monkeypatch):
     """Whoever has no access is told at once; who came at a bad moment comes again."""
-    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "20")
+    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "4")
     data, asked = random.Random(1).randbytes(SIZE), []
     with place_in("gs", tmp_path, monkeypatch) as (url, put):
         put("a.bin", data)
@@ -203,3 +203,14 @@ def test_whole_files_and_ranges_at_a_server(sftp):
     assert client.cat_file(path, 10, 20) == data[10:20]
     assert client.cat_file(path, 99_990, 200_000) == data[99_990:]
     assert client.cat_file(path, 200_000, 200_010) == client.cat_file("/empty") == b""
+
+
+def test_an_s3_endpoint_that_cannot_be_connected_to_is_tried_until_time_is_up(monkeypatch):
+    """The error of its client is of a class of its own."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "4")
+    with pytest.raises(SourceTimeoutError, match="in time; at last: Could not connect to the endpoint"):
+        DATA.open("s3://data/a").open()

@@ -20,6 +20,8 @@ from touchfs.source.remote.options import StorageOptions
 T = TypeVar("T")
 # A mount gives up a read at its time-out, too. The store's answer has the reason, so it comes a moment earlier.
 _EARLIER, _EARLIER_SECONDS = 0.1, 1.0
+# A call that is in time ends by itself at its deadline, and says why. It is waited for a moment longer than that.
+_LATER_SECONDS = 0.05
 # Until when nobody waits for a file after a time-out, by URL.
 _SILENT: dict[str, float] = {}
 _SILENT_SECONDS, _SILENT_MAX = 1.0, 1024
@@ -54,7 +56,7 @@ def result_in_time(future: concurrent.futures.Future[T], url: str, deadline: flo
     now = monotonic()
     is_silent = now < _SILENT.get(url, 0)
     try:
-        return future.result(0 if is_silent else max(deadline - now, 0))
+        return future.result(0 if is_silent else max(deadline - now, 0) + _LATER_SECONDS)
     except (TimeoutError, SourceTimeoutError) as error:
         if not is_silent:
             if len(_SILENT) >= _SILENT_MAX:

@@ -17,6 +17,8 @@ _CONNECTION_ERRORS = frozenset(
     (
         "ClientConnectionError",
         "ClientPayloadError",
+        "ConnectTimeoutError",
+        "EndpointConnectionError",
         "HTTPClientError",
         "ServiceRequestError",
         "ServiceResponseError",
