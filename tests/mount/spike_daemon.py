@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyfuse3
@@ -51,7 +51,9 @@ class Spike(Operations):
         super().__init__()
         self._state = state
         self._entered = lambda: None
-        with sqlite3.connect(state) as store:
+        # Closed before the fork: one that is only forgotten stays open until the garbage collector comes, in the
+        # zygote, where closing it would remove the log that the workers write.
+        with closing(sqlite3.connect(state, isolation_level=None)) as store:
             store.execute("PRAGMA journal_mode=WAL")
             store.execute("CREATE TABLE counter (value INTEGER)")
             store.execute("INSERT INTO counter VALUES (0)")
