@@ -1,17 +1,19 @@
-"""Indexing JSON lines: one process against the version of touchfs at BEFORE, and two processes against one, for plain
-lines and for lines with segments. One process is compared by its CPU seconds; two need two free cores.
-
-Usage: python tests/bench/json_lines.py [BEFORE/bin/python], an environment with another version of touchfs.
+"""Indexing JSON lines: one process against touchfs of the commit $TOUCHFS_BEFORE, if it is set, and two processes
+against one, for plain lines and for lines with segments. One process is compared by its CPU seconds; two need two free
+cores.
 """
 
 import json
+import os
 import random
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
+from daemons import checkout
 from harness import at_least, at_most, machine, report, run
 
 ROUNDS = 3
@@ -53,23 +55,27 @@ def _fields(number: int, chosen: random.Random) -> dict[str, str | float]:
     }
 
 
-def compare(place: Path, kind: str, make: Callable[[int, random.Random], str]) -> list[tuple[str, str, str]]:
-    """The rows of the report about lines of a kind."""
+def compare(
+    place: Path, before: Path | None, kind: str, make: Callable[[int, random.Random], str]
+) -> list[tuple[str, str, str]]:
+    """The rows of the report about lines of a kind. `before` is the tree of touchfs of before."""
     script, data, chosen = place / "index.py", place / f"{kind}.jsonl", random.Random(5)
     with open(data, "w") as file:
         file.writelines(make(number, chosen) for number in range(LINES[kind]))
 
-    def seconds(python: str, processes: int) -> tuple[float, float]:
-        command = [python, script, data, place / f"catalog.{processes}", str(processes)]
-        taken, used = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    def seconds(processes: int, code: Path | None = None) -> tuple[float, float]:
+        command = [sys.executable, "-P", script, data, place / f"catalog.{processes}", str(processes)]
+        environment = {} if code is None else {"PYTHONPATH": f"{code}:{code / 'mount'}"}
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | environment)
+        taken, used = done.stdout.split()
         return float(taken), float(used)
 
     runs: dict[str, list[tuple[float, float]]] = {"one": [], "two": [], "before": []}
     for _ in range(ROUNDS):
-        runs["one"].append(seconds(sys.executable, 1))
-        runs["two"].append(seconds(sys.executable, 2))
-        if len(sys.argv) > 1:
-            runs["before"].append(seconds(sys.argv[1], 1))
+        if before is not None:
+            runs["before"].append(seconds(1, before))
+        runs["one"].append(seconds(1))
+        runs["two"].append(seconds(2))
     assert (place / "catalog.1").read_bytes() == (place / "catalog.2").read_bytes()
     one, used = (min(each) for each in zip(*runs["one"], strict=True))
     rows = [(f"{LINES[kind]:,} lines {kind}, one process, CPU", f"{used:.2f} s", "")]
@@ -84,10 +90,13 @@ def compare(place: Path, kind: str, make: Callable[[int, random.Random], str]) -
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        place, reference = Path(name), os.environ.get("TOUCHFS_BEFORE")
+        before = stack.enter_context(checkout(reference)) if reference else None
         (place / "index.py").write_text(INDEX)
-        rows = compare(place, "plain", line) + compare(place, "with segments", line_with_segments)
+        rows = compare(place, before, "plain", line) + compare(place, before, "with segments", line_with_segments)
+        if before is None:
+            rows.append(("one process : before", "", "TOUCHFS_BEFORE names no commit"))
         report(f"JSON lines, {machine()}", rows)
 
 
