@@ -33,6 +33,7 @@ BENCHMARKS = (
     "workers",
     "json_lines",
     "hung_shards",
+    "beside_steps",
     "backends",
     "interleaved",
     "remote",
