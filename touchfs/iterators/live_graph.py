@@ -41,6 +41,19 @@ class Step(NamedTuple):
     tokens: list[Any]
 
 
+class _Block(NamedTuple):
+    """The tokens of a block, and the iteration that gave them, which is behind them: at the base of the next block."""
+
+    base: str
+    tokens: list[Any]
+    iteration: Iteration
+
+    @property
+    def is_last(self) -> bool:
+        """True if the epoch ends in this block."""
+        return self.iteration.ended
+
+
 class LiveGraph:
     """The graph of a spec at a position. `samples` are those of its sources, `start` is its first state.
 
@@ -48,7 +61,7 @@ class LiveGraph:
     """
 
     __slots__ = (
-        *("_at", "_base", "_following", "_iteration", "_size", "_tokens"),
+        *("_ahead", "_at", "_block", "_following", "_size"),
         *("root", "samples", "spec", "spec_text", "start", "precomputed"),
     )
 
@@ -62,12 +75,12 @@ class LiveGraph:
         if len(self.start) + growth > STATE_MAX:
             raise UsageError(f"spec: its state would take more than {STATE_MAX} bytes: mux fewer sources")
         self._size = self.spec.batch * max(_BLOCK // self.spec.batch, 1)
-        self._base: str | None = None
-        # The base of the next block, once all steps of this block were made.
-        self._following: str | None = None
-        self._iteration: Iteration
-        self._tokens: list[Any] = []
+        self._block: _Block | None = None
         self._at = 0
+        # The block after this one, if somebody looked into it.
+        self._ahead: _Block | None = None
+        # Once all steps of a block were made: the base of the next one, and the iteration that is there.
+        self._following: tuple[str, Iteration] | None = None
         # A precomputed step, which is used if it is the next one, and its output.
         self.precomputed: tuple[Step, bytes] | None = None
 
@@ -75,53 +88,75 @@ class LiveGraph:
         """Go to a position. Raises FormatError or UsageError if this graph has no such position."""
         if not 0 <= steps * self.spec.batch <= self._size:
             raise FormatError(f"a block has no {steps} steps")
-        if base != self._base:
-            following, self._following, self._base = self._following, None, None
-            if base != following or self._iteration.ended:
-                self._iteration = resume(self.root, from_json(base))
-            self._tokens = self._iteration.take(self._size)
-            self._base = base
+        if self._block is None or base != self._block.base:
+            self._enter(base)
         self._at = steps
+
+    def _enter(self, base: str) -> _Block:
+        """Go into the block of a base. After an error this graph is at no position."""
+        ahead, following = self._ahead, self._following
+        self._block = self._ahead = self._following = None
+        if ahead is not None and ahead.base == base:
+            self._block = ahead
+        elif following is not None and following[0] == base and not following[1].ended:
+            self._block = self._take(base, following[1])
+        else:
+            self._block = self._take(base, resume(self.root, from_json(base)))
+        return self._block
+
+    def _take(self, base: str, iteration: Iteration) -> _Block:
+        return _Block(base, iteration.take(self._size), iteration)
+
+    def _base_after(self, block: _Block) -> str:
+        return to_json(enclose(self.root, block.iteration.state()))
 
     def peek(self) -> list[Any]:
         """Return the tokens of the next step's samples, all of one epoch; an empty list at the end of an epoch."""
         first = self._at * self.spec.batch
-        return self._tokens[first : first + self.spec.batch]
+        return self._block.tokens[first : first + self.spec.batch] if self._block is not None else []
 
     def coming(self, steps: int) -> list[Any]:
-        """Return the tokens of the samples of the next steps, as far as this block goes."""
-        first = self._at * self.spec.batch
-        return [] if self._base is None else self._tokens[first : first + steps * self.spec.batch]
+        """Return the tokens of the samples of the next steps, as far as this block and the next one of the epoch go.
+
+        Raises the errors of the graph's sources.
+        """
+        block, first, wanted = self._block, self._at * self.spec.batch, steps * self.spec.batch
+        tokens = [] if block is None else block.tokens[first : first + wanted]
+        if block is not None and self._ahead is None and len(tokens) < wanted and not block.is_last:
+            base = self._base_after(block)
+            # The iteration of this block stays where it is, also if this fails.
+            self._ahead = self._take(base, resume(self.root, from_json(base)))
+        return tokens if self._ahead is None else tokens + self._ahead.tokens[: wanted - len(tokens)]
 
     @property
     def is_ready(self) -> bool:
         """True if the graph is at a position."""
-        return self._base is not None or self._following is not None
+        return self._block is not None or self._following is not None
 
     def step(self) -> Step:
         """Make a step: take the samples of `peek`, and move to the position after them."""
-        base = self._next_block() if self._base is None else self._base
-        tokens, before = self.peek(), Position(base, self._at)
+        block = self._next_block() if self._block is None else self._block
+        tokens, before = self.peek(), Position(block.base, self._at)
         self._at += 1
-        is_last = not tokens if self._iteration.ended else self._at * self.spec.batch == self._size
+        is_last = not tokens if block.is_last else self._at * self.spec.batch == self._size
         if not is_last:
-            return Step(before, Position(base, self._at), tokens)
-        self._base, self._following = None, to_json(enclose(self.root, self._iteration.state()))
-        return Step(before, Position(self._following, 0), tokens)
+            return Step(before, Position(block.base, self._at), tokens)
+        following = self._base_after(block) if self._ahead is None else self._ahead.base
+        self._block, self._following = None, (following, block.iteration)
+        return Step(before, Position(following, 0), tokens)
 
-    def _next_block(self) -> str:
+    def _next_block(self) -> _Block:
         if self._following is None:
             raise RuntimeError("a step before seek")
-        base = self._following
-        self.seek(base, 0)
-        return base
+        self._at = 0
+        return self._enter(self._following[0])
 
     def state(self) -> State:
         """Return the state at the current position, with its envelope."""
-        if self._base is None:
+        if self._block is None:
             raise RuntimeError("no state before seek")
-        base: State = from_json(self._base)
-        taken = min(self._at * self.spec.batch, len(self._tokens))
+        base: State = from_json(self._block.base)
+        taken = min(self._at * self.spec.batch, len(self._block.tokens))
         if not taken:
             return base
         iteration = resume(self.root, base)

@@ -2,8 +2,7 @@
 
 Only an iterator knows what comes next in a shuffled order. Whoever made a step is about to read the files of its
 samples, and then makes the next step; meanwhile threads read the files of the following ones. Their bytes stay where
-those of any read do: in memory, and in the scratch store. A block of steps is known at once, and nothing behind its
-end: so a few samples in a hundred are read without this.
+those of any read do: in memory, and in the scratch store. Nothing is read ahead behind the end of an epoch.
 
 If the scratch store has no room, only the memory is left (64 MiB, `source/remote/kept.py`): more than fits there is
 never read ahead, or the last of it would drive out the first before it is read.
@@ -50,8 +49,10 @@ class Prefetch:
 
     def follow(self, graph: LiveGraph) -> None:
         """Prefetch what comes after the position of a graph. Never waits."""
-        ahead = 0
-        for token in graph.coming(self._steps):
+        ahead, coming = 0, list[Any]()
+        with suppress(TouchfsError):  # whoever makes these steps gets their error
+            coming = graph.coming(self._steps)
+        for token in coming:
             key = graph.spec_text, repr(token)
             ahead += self._asked.get(key, self._sample_bytes)
             if ahead > _AHEAD_MAX:
