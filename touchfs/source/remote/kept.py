@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import NamedTuple
@@ -25,6 +26,8 @@ from touchfs.source.scratch.store import Scratch
 
 # Bytes in the memory of a process, and open pieces, for all files.
 MEMORY_MAX, OPEN_MAX = 64 << 20, 8192
+# The interval at which access times are set.
+USED_SECONDS = 60.0
 # A store that has no room for a piece is not asked again for so long: to look for room, it counts all its files.
 _REFUSED_SECONDS = 1.0
 
@@ -49,7 +52,7 @@ class FilePiece(NamedTuple):
 
 class KeptPieces:
     """All pieces that this process has in memory or open. Safe for several threads: the lock is for changes, which are
-    more than one step. Memory gives the pieces up in the order in which they came.
+    more than one step. Memory gives up the pieces that were read least recently.
     """
 
     def __init__(self) -> None:
@@ -57,23 +60,26 @@ class KeptPieces:
         self._memory: OrderedDict[FilePiece, memoryview] = OrderedDict()
         self._bytes = 0
         self._open: OrderedDict[FilePiece, ScratchValue] = OrderedDict()
+        self._touch_at = 0.0
         # The store that had no room, and until when it is not asked again.
         self._refused: tuple[Scratch, float] | None = None
         os.register_at_fork(after_in_child=self._forked)
 
     def read_nowait(self, piece: FilePiece, begin: int, end: int) -> Buffer | None:
         """Bytes of a piece, by their positions in it, if they can be had without waiting."""
-        if (data := self._memory.get(piece)) is not None:
+        if (data := self.in_memory(piece)) is not None:
             return data[begin:end]
-        value = self._open.get(piece)
+        if (value := self._open.get(piece)) is None:
+            return None
+        value.is_used = True
         try:
-            return None if value is None else value.read_nowait(begin, end - begin)
+            return value.read_nowait(begin, end - begin)
         except TouchfsError:
             return None
 
     def read_open(self, piece: FilePiece, begin: int, end: int) -> Buffer | None:
         """Bytes of a piece, by their positions in it, if it is in memory or open."""
-        if (data := self._memory.get(piece)) is not None:
+        if (data := self.in_memory(piece)) is not None:
             return data[begin:end]
         value = self._open.get(piece)
         return None if value is None else self._read(piece, value, begin, end)
@@ -89,6 +95,7 @@ class KeptPieces:
         return None if value is None else self._read(piece, value, begin, end)
 
     def _read(self, piece: FilePiece, value: ScratchValue, begin: int, end: int) -> Buffer | None:
+        value.is_used = True
         try:
             return value.read(begin, end - begin)
         except TouchfsError:  # evicted, and not open any more
@@ -106,7 +113,13 @@ class KeptPieces:
 
     def in_memory(self, piece: FilePiece) -> memoryview | None:
         """A piece that is in memory."""
-        return self._memory.get(piece)
+        data = self._memory.get(piece)
+        if data is not None:
+            if (value := self._open.get(piece)) is not None:
+                value.is_used = True
+            with suppress(KeyError):  # another thread has just evicted it
+                self._memory.move_to_end(piece)
+        return data
 
     def remember(self, piece: FilePiece, data: memoryview) -> None:
         """Have a piece in memory."""
@@ -155,6 +168,7 @@ class KeptPieces:
     def _add(self, piece: FilePiece, value: ScratchValue) -> ScratchValue:
         """Open a value and add it."""
         value.open()
+        self._touch_used()
         with self._lock:
             oldest = [self._open.popitem(last=False) for _ in range(min(2, len(self._open)))]
             has_room = len(self._open) + len(oldest) < OPEN_MAX
@@ -165,6 +179,17 @@ class KeptPieces:
                     other.close()
             self._open[piece] = value
         return value
+
+    def _touch_used(self) -> None:
+        """Set the access times of the open pieces that were read, once in `USED_SECONDS`."""
+        if (now := monotonic()) < self._touch_at:
+            return
+        self._touch_at = now + USED_SECONDS
+        with self._lock:
+            values = list(self._open.values())
+        for value in values:
+            if value.is_used:
+                value.touch()
 
     def _forked(self) -> None:
         self._lock = threading.Lock()

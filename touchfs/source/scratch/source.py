@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import time
+from contextlib import suppress
 
 from touchfs.errors import SourceError
 from touchfs.extent import Buffer
@@ -30,20 +32,28 @@ class ScratchSource(LocalFile):
 class ScratchValue(LocalFile):
     """A value of the scratch store, by its path, or by the descriptor that it was written to. It is verified whenever
     it is opened by its path, then read in parts: it never changes. It can be read even if somebody removes it. Each
-    method raises SourceError if it is not there or damaged.
+    method raises SourceError if it is not there or damaged. Whoever reads it sets `is_used`.
     """
 
-    __slots__ = ("_written",)
+    __slots__ = ("_written", "is_used")
 
     def __init__(self, path: str, written: int | None = None) -> None:
         super().__init__(path)
         self._written = written
+        self.is_used = False
 
     @property
     def exists(self) -> bool:
         """True if it is open, and still in the store."""
         descriptor = self._descriptor
         return descriptor is not None and os.fstat(descriptor.number).st_nlink > 0
+
+    def touch(self) -> None:
+        """Set its access time, by which the store evicts, to now; only if it is open."""
+        self.is_used = False
+        if (descriptor := self._descriptor) is not None:
+            with suppress(OSError):
+                os.utime(descriptor.number, ns=(time.time_ns(), os.fstat(descriptor.number).st_mtime_ns))
 
     def open(self) -> None:
         """See `StoredFile.open`."""

@@ -1,0 +1,56 @@
+"""Which pieces of remote files are given up first: those that were read least recently, in memory and on the disk."""
+
+import random
+
+import pytest
+from range_server import range_server
+
+from touchfs.source.data import DATA
+from touchfs.source.remote import kept
+from touchfs.source.remote.blocks import BLOCK
+from touchfs.source.remote.kept import KEPT
+from touchfs.source.scratch.behind import BEHIND
+
+BLOCKS = 24
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """A file of `BLOCKS` blocks of a server, and what the server was asked for."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    KEPT.forget()
+    with range_server() as server:
+        file = DATA.open(server.put("/a.bin", random.Random(1).randbytes(BLOCKS * BLOCK)))
+        yield file, server.ranges
+    KEPT.forget()
+
+
+def read_block(file, number: int) -> None:
+    assert len(file.read(number * BLOCK, BLOCK)) == BLOCK
+    BEHIND.wait()
+
+
+def test_a_block_that_is_read_again_and_again_stays_on_the_disk(file, monkeypatch):
+    """It is opened once, and read from there, or from memory, ever after."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", str(12 * BLOCK))
+    monkeypatch.setattr(kept, "USED_SECONDS", 0.0)
+    opened, asked = file
+    for number in range(0, BLOCKS, 2):  # never on, so that nothing is fetched ahead
+        read_block(opened, number)
+        read_block(opened, 0)
+    KEPT.forget()
+    del asked[:]
+    read_block(opened, 0)
+    assert not asked
+    read_block(opened, 2)
+    assert asked
+
+
+def test_memory_keeps_what_is_read(file, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1")
+    monkeypatch.setattr(kept, "MEMORY_MAX", 4 * BLOCK)
+    opened, _ = file
+    for number in (0, 2, 4, 6, 0, 8):
+        read_block(opened, number)
+    assert opened.read_nowait(0, 100) is not None
+    assert opened.read_nowait(2 * BLOCK, 100) is None
