@@ -86,6 +86,7 @@ CASES = [
     (["pack", "touch"], 2, "touchfs pack touch: Missing argument 'DATA.jsonl'. Try `touchfs pack touch --help`."),
     (["index", "--jobs", "0", "shards"], 2, "touchfs index: Invalid value for '--jobs': 0 is not in the range"),
     (["mount", "--loop", "trio", "--workers", "2", "shards", "m"], 2, "touchfs mount: --loop trio needs --workers 1"),
+    (["mount", "shards", "m", "-o", "ro,env.=1"], 2, "touchfs mount: -o env. needs a name: env.NAME=VALUE."),
 ]
 
 

@@ -76,6 +76,12 @@ def test_later_options_win():
         ("read_only=1", "Option '--read-only' does not take a value."),
         ("subtype=x", "Invalid value for '--subtype': 'x' is not 'touchfs'."),
         ('fsname="a', "a quote is not closed"),
+        ("env.=1", "-o env. needs a name: env.NAME=VALUE"),
+        ("env.", "-o env. needs a name: env.NAME=VALUE"),
+        ("env.X", "-o env.X needs a value: env.X=VALUE"),
+        ("uid=root", "Invalid value for '--uid': 'root' is not a number: `id -u USER`"),
+        ("gid=-1", "Invalid value for '--gid': '-1' is not a number"),
+        ("uid=4294967295", "Invalid value for '--uid': '4294967295' is not a number"),
     ],
 )
 def test_others_are_refused(words, reason):

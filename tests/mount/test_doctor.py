@@ -3,7 +3,10 @@
 import os
 import shutil
 import subprocess
+import tomllib
+from pathlib import Path
 
+import pytest
 from mounts import TOUCHFS, touchfs
 
 
@@ -28,7 +31,36 @@ def test_what_is_missing_is_named(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     done = touchfs("doctor", "--state-dir", tmp_path / "file" / "state", env=os.environ | {"PATH": str(tmp_path)})
     assert done.returncode == 1
-    assert lines(done)["fusermount3"] == ("bad", "is missing: install the package fuse3")
+    found = lines(done)
+    assert found["fusermount3"] == ("bad", "is missing: install the package fuse3")
+    assert found["states"] == ("bad", f"{tmp_path}/file is not a directory: choose another place: --state-dir")
+
+
+@pytest.mark.usefixtures("as_root")
+def test_a_place_without_room_is_named(tmp_path):
+    """A full disk, and a file system that has no room for files at all. No directory is made there."""
+    for directory in ("/proc", small := tmp_path / "small"):
+        if directory == small:
+            small.mkdir()
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", small], check=True)
+        try:
+            done = touchfs("doctor", "--state-dir", f"{directory}/nope")
+            assert not os.path.exists(f"{directory}/nope")
+        finally:
+            if directory == small:
+                subprocess.run(["umount", small], check=True)
+        assert done.returncode == 1
+        assert lines(done)["states"] == ("bad", f"{directory} has no room: choose another place: --state-dir")
+
+
+def test_all_extras_of_users_are_listed():
+    """Those of the package, with what they need: `touchfs[s3]` needs aiohttp by way of fsspec[http]."""
+    with open(Path(__file__).parent.parent.parent / "pyproject.toml", "rb") as file:
+        extras = set(tomllib.load(file)["project"]["optional-dependencies"])
+    found = lines(touchfs("doctor"))
+    listed = {subject[8:-1] for subject in found if subject.startswith("touchfs[")}
+    assert listed == extras - {"dev", "interop", "bench"}
+    assert {word.split()[0] for word in found["touchfs[s3]"][1].split(", ")} == {"fsspec", "aiohttp", "s3fs"}
 
 
 def test_another_user_gets_advice(tmp_path):

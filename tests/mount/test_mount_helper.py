@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from machine import run_on_machine
@@ -54,6 +55,29 @@ def test_mount_takes_words_of_fstab_and_our_options(place, kind):
     assert shown[1:4] == [f"fuse.touchfs a ro,{fixed}", "12 755", "12 0"]
     assert shown[-2] == f"a,b rw,{fixed.replace('noexec,', '')}"
     assert shown[-1].startswith("x,y/")
+
+
+def test_the_recipe_for_logrotate_reaches_mounts_of_every_form(place):
+    """The log is moved away, then the recipe of docs/operating.md runs, then a worker is killed, which is logged."""
+    page = (Path(__file__).parent.parent.parent / "docs/operating.md").read_text()
+    recipe = re.findall(r"^    postrotate\n(.*?)^    endscript$", page, re.MULTILINE | re.DOTALL)[0]
+    script = f"""
+        mkdir -p log old a b c d
+        touchfs install-helper > /dev/null
+        touchfs mount shards a --log-file log/a
+        touchfs shards b -o log_file={place}/log/b
+        mount -t touchfs -o log_file={place}/log/c shards c
+        echo "{place}/shards {place}/d fuse.touchfs noauto,log_file={place}/log/d 0 0" > /etc/fstab
+        mount d
+        mv log/* old
+        {recipe}
+        for name in a b c d; do
+            until test -e log/$name; do sleep 0.01; done
+        done
+        umount a b c d
+        ls log old
+    """
+    assert output(place, script).split()[-10:] == ["log:", *"abcd", "old:", *"abcd"]
 
 
 def test_doctor_knows_the_helper(place):

@@ -1,13 +1,19 @@
 """The numbers of a real mount, served by its supervisor and shown by a command."""
 
+import fcntl
 import json
 import os
+import pty
+import re
 import signal
 import socket
 import stat
+import struct
 import subprocess
+import termios
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -58,6 +64,22 @@ def test_the_supervisor_serves_the_numbers(mount, speech):
     wait_until(lambda: not any(map(runs, others)))
 
 
+def port_of(mounted: Mount) -> int:
+    return int(mounted.info()["metrics"].rpartition(":")[2].partition("/")[0])
+
+
+def test_only_a_public_port_is_one_of_all_addresses(mount, speech):
+    """127.0.0.2 stands for the other addresses of this machine, and everybody's name for it is accepted there."""
+    private = mount(speech, "--metrics", 0)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port_of(private)), timeout=30)
+    public = mount(speech, "--metrics", 0, "--metrics-public", name="public")
+    assert public.info()["metrics"] == f"http://0.0.0.0:{port_of(public)}/metrics"
+    url = f"http://127.0.0.2:{port_of(public)}/metrics"
+    assert Numbers(fetch(url)).requests("open") > 0
+    assert Numbers(fetch(url, Host="speech.example")).requests("open") > 0
+
+
 def test_a_port_in_use_is_an_error_and_nothing_is_mounted(speech, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -94,6 +116,8 @@ def test_a_unix_socket_is_made_and_removed_and_replaced(mount, speech, tmp_path)
     ("options", "error"),
     [
         (("--metrics", "host:80"), "neither a port from 0 to 65535 nor unix:PATH"),
+        (("--metrics", "0.0.0.0:80"), "neither a port from 0 to 65535 nor unix:PATH"),
+        (("--metrics", "unix:sock", "--metrics-public"), "--metrics-public needs a port"),
         (("--metrics-public",), "--metrics-public needs --metrics"),
         (("--metrics", "unix:{mnt}/sock"), "is inside the mount point"),
     ],
@@ -134,6 +158,67 @@ def test_the_command_shows_rates(mount, speech):
     watching.send_signal(signal.SIGINT)
     _, errors = watching.communicate(timeout=30)
     assert (watching.returncode, errors) == (0, "")
+
+
+class Watching:
+    """`touchfs stats --watch` on a terminal of some rows."""
+
+    def __init__(self, mounted: Mount, rows: int) -> None:
+        self._terminal, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", rows, 80, 0, 0))
+        command = [TOUCHFS, "stats", mounted.path, "--watch"]
+        self.process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm"})
+        os.close(theirs)
+        self._drawn = ""
+
+    def tables(self) -> list[list[str]]:
+        """The rows of each table that has been drawn as a whole: another one follows it."""
+        self._drawn += os.read(self._terminal, 1 << 16).decode()
+        text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", self._drawn)
+        return ["".join(table).splitlines() for table in re.split(r"(?=operation  )", text)[1:-1]]
+
+    def end(self) -> str:
+        """Wait for the end of the command. Returns all that it has drawn."""
+        with suppress(OSError):  # EIO: nobody has the terminal open any more
+            while data := os.read(self._terminal, 1 << 16):
+                self._drawn += data.decode()
+        os.close(self._terminal)
+        self.process.wait(60)
+        return self._drawn
+
+
+def use(mounted: Mount) -> None:
+    """List, read, step, and reload."""
+    for path in mounted.files():
+        path.read_bytes()
+    train = mounted.path / ".touchfs/iterators/train"
+    train.mkdir()
+    (train / "next").read_bytes()
+    assert touchfs("reload", mounted.path).returncode == 0
+
+
+@pytest.mark.parametrize("rows", [24, 10])
+def test_a_terminal_shows_all_rows(mount, speech, tmp_path, rows):
+    """Those of a mount in use fit into 24; on a terminal that is smaller they scroll."""
+    mounted = mount(speech, "--state-dir", tmp_path / "state")
+    use(mounted)
+    watching = Watching(mounted, rows)
+    tables = wait_until(watching.tables)
+    watching.process.send_signal(signal.SIGINT)
+    assert "..." not in watching.end()
+    assert watching.process.returncode == 0
+    assert len(tables[0]) <= 24
+    titles = {row[:16].strip() for row in tables[0]}
+    assert {"operation", "open", "read", "mkdir", "bytes read", "errors", "iterator steps", "reloads"} <= titles
+
+
+def test_the_end_of_a_mount_ends_the_watch(mount, speech):
+    mounted = mount(speech)
+    watching = Watching(mounted, 24)
+    wait_until(watching.tables)
+    mounted.end()
+    assert watching.end().endswith(f"touchfs: {mounted.path}: it was unmounted\r\n")
+    assert watching.process.returncode == 1
 
 
 def test_where_nothing_is_mounted(tmp_path):

@@ -335,3 +335,10 @@ def test_another_user_through_fusermount3(home):
     assert done.stdout == told
     assert "--allow-other and --allow-root need the line `user_allow_other` in /etc/fuse.conf" in done.stderr
     assert "in use by " in done.stderr
+
+
+def test_what_mount_2_refuses_has_the_exit_status_of_mount_8(speech, tmp_path):
+    """Here options that are longer than a page. The directory that was made is removed."""
+    path = tmp_path / "mnt"
+    assert "mount failed" in refused(32, speech, path, "--fsname", "x" * 5000)
+    assert not path.exists()

@@ -371,7 +371,7 @@ def test_what_cannot_be_reloaded(mount, copied, tmp_path):
         mounted.crash()
         done = touchfs("reload", mounted.path)
         assert done.returncode == 1
-        assert done.stderr.startswith(f"touchfs: {mounted.path}: the mount does not answer: ")
+        assert done.stderr.startswith(f"touchfs: {mounted.path}: dead: ")
 
 
 def test_systemd_is_told(copied, tmp_path):

@@ -37,6 +37,13 @@ def octal(value: str) -> int:
     return bits
 
 
+def number(value: str) -> int:
+    """Parse the number of a user or group. Raises click.BadParameter."""
+    if not (value.isascii() and value.isdigit() and int(value) < (1 << 32) - 1):
+        raise click.BadParameter(f"{value!r} is not a number: `id -u USER` and `getent group GROUP` print it")
+    return int(value)
+
+
 @click.command("mount", cls=MountCommand, context_settings={"show_default": True})
 @click.argument("path", metavar="DATASET", type=PATH)
 @click.argument("mountpoint", type=PATH)
@@ -61,9 +68,9 @@ def octal(value: str) -> int:
 @click.option("--fsname", metavar="NAME", help="Source of the mount in mountinfo. [default: DATASET]")
 @click.option("--subtype", type=click.Choice(["touchfs"]), hidden=True, expose_value=False)
 @click.option(
-    "--uid", type=click.IntRange(0), help="Owner of all files. [default: you; --allow-other: DATASET's owner]"
+    "--uid", type=number, metavar="N", help="Owner of all files. [default: you; --allow-other: DATASET's owner]"
 )
-@click.option("--gid", type=click.IntRange(0), help="Group of all files. [default: as for --uid]")
+@click.option("--gid", type=number, metavar="N", help="Group of all files. [default: as for --uid]")
 @click.option(
     "--umask", type=octal, metavar="MODE", help="Permission bits to remove from all files. [default: as for --uid]"
 )

@@ -59,8 +59,8 @@ class MountCommand(click.Command):
             name = _ALIASES.get(name, name)
             if name in _REFUSED:
                 raise click.UsageError(f"-o {written} cannot be used: {_REFUSED[name]}")
-            if written.startswith(_ENVIRONMENT) and has_value:
-                os.environ[written.removeprefix(_ENVIRONMENT)] = value
+            if written.startswith(_ENVIRONMENT):
+                _set_variable(written, value if has_value else None)
             elif name in _OPPOSITES:
                 found = [each for each in found if each[0] != _OPPOSITES[name]]
             elif name in options:
@@ -106,6 +106,16 @@ def split_words(text: str) -> list[str]:
     if is_quoted:
         raise click.UsageError(f"-o {text}: a quote is not closed")
     return [each for each in (*words, word) if each]
+
+
+def _set_variable(written: str, value: str | None) -> None:
+    """Set the variable of `env.NAME=VALUE`. Raises click.UsageError without a name or a value."""
+    variable = written.removeprefix(_ENVIRONMENT)
+    if not variable:
+        raise click.UsageError(f"-o {written} needs a name: {_ENVIRONMENT}NAME=VALUE")
+    if value is None:
+        raise click.UsageError(f"-o {written} needs a value: {written}=VALUE")
+    os.environ[variable] = value
 
 
 def _unknown(written: str, name: str, known: list[str]) -> str:

@@ -19,7 +19,8 @@ _POLL_SECONDS = 0.05
 
 
 @click.command("reload", context_settings={"show_default": True})
-@click.argument("mountpoint", type=click.Path())
+# Not type=click.Path(): its stat would wait for a mount that hangs.
+@click.argument("mountpoint", shell_complete=click.Path().shell_complete)
 @click.option("--wait-seconds", type=click.FloatRange(0), default=600.0, help="Maximum time to wait for the reload.")
 def command(mountpoint: str, wait_seconds: float) -> None:
     """Reload the dataset of a mount.
@@ -54,10 +55,9 @@ def command(mountpoint: str, wait_seconds: float) -> None:
 
 
 def _info(path: str) -> dict[str, Any]:
-    try:
-        info: dict[str, Any] = json.loads(Path(path, ".touchfs", "info").read_bytes())
-    except OSError as error:
-        raise MountError(f"the mount does not answer: {error.strerror}", path=path) from error
+    from touchfs_mount.mounting.status import read_control_file
+
+    info: dict[str, Any] = json.loads(read_control_file(path, "info"))
     return info
 
 

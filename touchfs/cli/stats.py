@@ -79,16 +79,13 @@ def _summary(latencies: Latencies) -> dict[str, float | None]:
 
 
 def _read(path: str) -> Snapshot:
-    from touchfs_mount.numbers.snapshot import TEXT_MAX, parse_snapshot
+    from touchfs_mount.mounting.status import read_control_file
+    from touchfs_mount.numbers.snapshot import parse_snapshot
 
-    file_path = os.path.join(path, ".touchfs", "stats")
     try:
-        with open(file_path, encoding="utf-8", errors="replace") as file:
-            return parse_snapshot(file.read(TEXT_MAX))
-    except OSError as error:
-        raise MountError(f"the mount does not answer: {error.strerror}", path=path) from error
+        return parse_snapshot(read_control_file(path, "stats").decode("utf-8", "replace"))
     except FormatError as error:
-        raise error.at(file_path) from error
+        raise error.at(os.path.join(path, ".touchfs", "stats")) from error
 
 
 def _watch(path: str) -> None:
@@ -97,7 +94,8 @@ def _watch(path: str) -> None:
     from rich.text import Text
 
     before, began = _read(path), time.monotonic()
-    with Live(console=Console(highlight=False), auto_refresh=False) as live:
+    # A table that is higher than the terminal scrolls: by default its last rows would be replaced by "…".
+    with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="visible") as live:
         while True:
             time.sleep(_WATCH_SECONDS)
             now, moment = _read(path), time.monotonic()
@@ -115,7 +113,9 @@ def _joined(lines: Iterator[str]) -> str:
 
 
 def _lines(now: Snapshot, before: Snapshot | None = None, seconds: float = 1.0) -> Iterator[str]:
-    """The lines of the table. With an earlier snapshot, of so many seconds before, also rates."""
+    """The lines of the table. With an earlier snapshot, of so many seconds before, also rates, and no counts that are
+    zero: so the table of most mounts fits into a terminal of 24 lines.
+    """
     rate_title = "" if before is None else f"{'/s':>10}"
     yield f"{'operation':<16}{'requests':>12}{rate_title}{'mean':>10}{'50% in':>10}{'99% in':>10}"
     for name, latencies in now.operations.items():
@@ -132,11 +132,13 @@ def _lines(now: Snapshot, before: Snapshot | None = None, seconds: float = 1.0) 
     yield f"{'bytes read':<16}{amount(int(size), BYTES)}{rate}"
     hits, misses = now.by_label("cache_hits_total"), now.by_label("cache_misses_total")
     for name, count in hits.items():
-        yield f"{name + ' cache':<16}{count:,.0f} hits, {misses.get(name, 0):,.0f} misses"
+        if before is None or count or misses.get(name):
+            yield f"{name + ' cache':<16}{count:,.0f} hits, {misses.get(name, 0):,.0f} misses"
     errors = [f"{name} {count:,.0f}" for name, count in now.by_label("errors_total").items() if count]
     yield f"{'errors':<16}{', '.join(errors) or 'none'}"
     for title, name in _COUNTS:
-        yield f"{title:<16}{now.value(name):,.0f}"
+        if before is None or now.value(name):
+            yield f"{title:<16}{now.value(name):,.0f}"
 
 
 def _time(seconds: float) -> str:

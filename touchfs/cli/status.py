@@ -32,7 +32,7 @@ def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
       touchfs status
     """
     from touchfs_mount.mounting.mountpoint import resolve
-    from touchfs_mount.mounting.status import list_mounts
+    from touchfs_mount.mounting.status import PROBLEMS, list_mounts
 
     found = list_mounts(wait_seconds)
     if mountpoint is not None:
@@ -46,7 +46,7 @@ def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
         for each in found:
             for line in _lines(each):
                 say(printable(line))
-    if any(each.health != "answers" for each in found):
+    if any(each.health in PROBLEMS for each in found):
         raise click.exceptions.Exit(1)
 
 
@@ -70,12 +70,6 @@ def _lines(status: MountStatus) -> list[str]:
 
 
 def _health(status: MountStatus) -> str:
-    match status.health:
-        case "dead":
-            return "dead: its daemon is gone; `touchfs umount --lazy` removes it"
-        case "does not answer":
-            return "does not answer; `touchfs umount --abort` ends it"
-        case "no permission":
-            return "another user's"
-        case _:
-            return status.health
+    from touchfs_mount.mounting.status import PROBLEMS
+
+    return "another user's" if status.health == "no permission" else PROBLEMS.get(status.health, status.health)

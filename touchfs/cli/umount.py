@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from touchfs.errors import MountError
@@ -26,12 +28,15 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
     """
     from touchfs_mount.mounting.mountpoint import FILE_SYSTEM, mounted_at, resolve, unmount, users, wait_for_end
     from touchfs_mount.mounting.mountpoint import abort as abort_requests
+    from touchfs_mount.mounting.status import other_owner
 
     for mountpoint in mountpoints:
         path = resolve(mountpoint)
         mounted = mounted_at(path)
         if mounted is None or mounted.kind != FILE_SYSTEM:
             raise MountError("touchfs is not mounted here", path=path)
+        if os.geteuid() != 0 and (user := other_owner(mounted)):
+            raise MountError(f"this is the mount of {user}: unmount it as {user}", path=path)
         if abort:
             abort_requests(mounted)
         try:

@@ -14,32 +14,28 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
 from touchfs.indexing.place import index_directory
 from touchfs.source.scratch.store import Scratch
 from touchfs.store.place import state_directory
-from touchfs_mount.mounting.status import list_mounts
+from touchfs_mount.mounting.status import PROBLEMS, list_mounts
 
 # FUSE_NOTIFY_RESEND: a new worker gets the requests of a dead one.
 RESEND_KERNEL = (6, 9)
 DESCRIPTORS = 65536
 WAIT_SECONDS = 2.0
+# The smallest index or state takes less. Pseudo file systems such as /proc have no room at all.
+ROOM = 1 << 20
 # Where mount(8) looks for helpers.
 _HELPERS = "/sbin:/sbin/fs.d:/sbin/fs"
-# What each extra needs. Without the first one nothing can be mounted, without the others some formats not be read.
-_EXTRAS = {
-    "fuse": ("pyfuse3", "trio", "h11"),
-    "arrow": ("pyarrow",),
-    "lance": ("pylance", "pyarrow"),
-    "media": ("av", "soundfile"),
-    "video": ("av", "pillow"),
-    "interleaved": ("fsspec", "pillow", "pyarrow"),
-    "zstd": ("zstandard",),
-    "lilcom": ("lilcom",),
-    "tokenizers": ("tokenizers",),
-}
+# Without this extra nothing can be mounted; without others some formats or stores cannot be read, for example.
+_MOUNTING = "fuse"
+# Extras for those who work on touchfs itself.
+_OF_DEVELOPERS = frozenset({"dev", "interop", "bench"})
+# A requirement, as in the metadata of packages: `fsspec[http]>=2023.6; extra == "s3"`.
+_REQUIREMENT = re.compile(r"""([\w.-]+)(?:\[([\w-]+)\])?[^;]*;.*\bextra == ["']([\w-]+)["']""")
 
 
 class Rating(StrEnum):
@@ -138,29 +134,50 @@ def _directories(state_dir: str | None) -> Iterator[Finding]:
         ("states", state_directory(state_dir), "--state-dir"),
         ("scratch store", Scratch.configured().directory, "$TOUCHFS_SCRATCH_DIR"),
     ):
-        existing = _nearest_directory(path)
-        if not os.access(existing, os.W_OK | os.X_OK):
-            yield Finding(Rating.BAD, subject, f"{existing} cannot be written", f"choose another place: {option}")
+        existing = _nearest_existing(path)
+        free = shutil.disk_usage(existing).free
+        if not os.path.isdir(existing):
+            problem = "is not a directory"
+        elif not os.access(existing, os.W_OK | os.X_OK):
+            problem = "cannot be written"
+        elif free < ROOM:
+            problem = "has no room"
         else:
-            free = shutil.disk_usage(existing).free
             yield Finding(Rating.GOOD, subject, f"{path}, {free / 1e9:,.1f} GB free")
+            continue
+        yield Finding(Rating.BAD, subject, f"{existing} {problem}", f"choose another place: {option}")
 
 
 def _mounts() -> Iterator[Finding]:
     for each in list_mounts(WAIT_SECONDS):
-        if each.health in ("dead", "does not answer"):
+        if each.health in PROBLEMS:
             flag = "--lazy" if each.health == "dead" else "--abort"
             yield Finding(Rating.BAD, each.mountpoint, each.health, f"touchfs umount {flag} {each.mountpoint}")
 
 
 def _extras() -> Iterator[Finding]:
-    for extra, packages in _EXTRAS.items():
+    for extra in metadata("touchfs").get_all("Provides-Extra", []):
+        if extra in _OF_DEVELOPERS:
+            continue
+        packages = _packages("touchfs", extra)
         missing = [name for name in packages if not _is_installed(name)]
         if missing:
             found, advice = f"{' and '.join(missing)} not installed", f"pip install 'touchfs[{extra}]'"
-            yield Finding(Rating.BAD if extra == "fuse" else Rating.NOTE, f"touchfs[{extra}]", found, advice)
+            yield Finding(Rating.BAD if extra == _MOUNTING else Rating.NOTE, f"touchfs[{extra}]", found, advice)
         else:
             yield Finding(Rating.GOOD, f"touchfs[{extra}]", ", ".join(f"{name} {version(name)}" for name in packages))
+
+
+def _packages(package: str, extra: str) -> list[str]:
+    """The packages that an extra of an installed package needs, and those that the extras of these need."""
+    found = []
+    for match in filter(None, map(_REQUIREMENT.match, requires(package) or [])):
+        name, its_extra, needed_by = match.groups()
+        if needed_by == extra:
+            found.append(name)
+            if its_extra and _is_installed(name):
+                found += _packages(name, its_extra)
+    return found
 
 
 def _is_installed(package: str) -> bool:
@@ -171,9 +188,9 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _nearest_directory(path: str) -> str:
-    """The path itself, or the nearest directory above it that exists: missing ones are created when needed."""
-    while not os.path.isdir(path):
+def _nearest_existing(path: str) -> str:
+    """The path itself, or the nearest one above it that exists: missing directories are created when needed."""
+    while not os.path.exists(path):
         path = os.path.dirname(path)
     return path
 

@@ -1,7 +1,7 @@
 """The mounts of touchfs on this machine: which there are, and what each says of itself.
 
 A mount may be dead, or hang. So each is asked by a process of its own, with a limit on time: a process that waits for a
-mount may not end even when it is killed.
+mount may not end even when it is killed. Every command that reads a control file of a mount does so here.
 """
 
 from __future__ import annotations
@@ -9,23 +9,33 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from touchfs.errors import MountError
 from touchfs.posix.mounts import Mount, mounts
-from touchfs_mount.mounting.mountpoint import FILE_SYSTEM
+from touchfs_mount.mounting.mountpoint import FILE_SYSTEM, mounted_at
 
-# Prints a file, or exits with the number of the error.
+# A worker that is slow, or that was just killed, answers within this time.
+ANSWER_SECONDS = 5.0
+# Prints a file, or exits with the number of the error. Another user's mount might send bytes without end.
 _READER = """
 import sys
 try:
-    sys.stdout.buffer.write(open(sys.argv[1], "rb").read())
+    sys.stdout.buffer.write(open(sys.argv[1], "rb").read(1 << 26))
 except OSError as error:
     sys.exit(error.errno)
 """
+
+# The kinds of health that somebody must do something about. A mount of another user may be well.
+PROBLEMS = {
+    "dead": "dead: its daemon is gone; `touchfs umount --lazy` removes it",
+    "does not answer": "does not answer; `touchfs umount --abort` ends it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,39 +57,77 @@ class MountStatus:
 def list_mounts(wait_seconds: float) -> list[MountStatus]:
     """All mounts of touchfs in this mount namespace, in the order of mountinfo. Returns after about `wait_seconds`."""
     found = [mounted for mounted in mounts() if mounted.kind == FILE_SYSTEM]
-    asked = [_ask(mounted.point) for mounted in found]
+    asked = [_ask(mounted.point, "info") for mounted in found]
     deadline = time.monotonic() + wait_seconds
     answers = [_answer(process, max(0.0, deadline - time.monotonic())) for process in asked]
     return [_status(mounted, *answer) for mounted, answer in zip(found, answers, strict=True)]
 
 
-def _ask(point: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-I", "-S", "-c", _READER, os.path.join(point, ".touchfs", "info")]
+def read_control_file(path: str, name: str) -> bytes:
+    """The text of `.touchfs/NAME` of the mount at a path. Raises MountError if it does not answer in `ANSWER_SECONDS`,
+    and for any other error.
+    """
+    error, text = _answer(_ask(path, name), ANSWER_SECONDS)
+    if not error:
+        return text
+    mounted = mounted_at(path)
+    if mounted is None or mounted.kind != FILE_SYSTEM:
+        raise MountError("it was unmounted", path=path)
+    health = _health(error)
+    if health == "no permission" and (user := other_owner(mounted)):
+        raise MountError(f"this is the mount of {user}: run the command as {user}", path=path)
+    if error != errno.ETIMEDOUT and health != "dead":
+        raise MountError(f"its {name} cannot be read: {os.strerror(error)}", path=path)
+    raise MountError(PROBLEMS[health], path=path)
+
+
+def other_owner(mounted: Mount) -> str | None:
+    """The name of the user who made a FUSE mount, if it is not us. By default nobody else, not even root, sees it."""
+    number = int(mounted.options.partition("user_id=")[2].partition(",")[0])
+    if number == os.geteuid():
+        return None
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _ask(point: str, name: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-I", "-S", "-c", _READER, os.path.join(point, ".touchfs", name)]
     nowhere = subprocess.DEVNULL
     return subprocess.Popen(command, stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere, start_new_session=True)
 
 
-def _answer(process: subprocess.Popen[bytes], seconds: float) -> tuple[str, dict[str, Any]]:
+def _answer(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, bytes]:
+    """The number of the error, or 0, and the text. The error is ETIMEDOUT if there is no answer in time."""
     try:
         text, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()  # it ends when the mount answers or is aborted: nobody waits for it
-        return "does not answer", {}
-    match process.returncode:
+        return errno.ETIMEDOUT, b""
+    return process.returncode, text
+
+
+def _health(error: int) -> str:
+    match error:
         case 0:
-            info: dict[str, Any] = json.loads(text)
-            return "answers", info
+            return "answers"
         case errno.EACCES | errno.EPERM:
-            return "no permission", {}
+            return "no permission"
         case errno.ENOTCONN | errno.ECONNABORTED:
-            return "dead", {}
+            return "dead"
         case _:
-            return "does not answer", {}
+            return "does not answer"
 
 
-def _status(mounted: Mount, health: str, info: dict[str, Any]) -> MountStatus:
+def _status(mounted: Mount, error: int, text: bytes) -> MountStatus:
+    info: dict[str, Any] = {}
+    try:
+        info = {} if error else json.loads(text)
+    except ValueError:  # whoever mounts may call it touchfs
+        error = errno.EIO
     workers = _workers(info["pid"]) if info else ()
-    return MountStatus(mounted.point, mounted.source, health, _read_ahead(mounted.device), workers, info)
+    return MountStatus(mounted.point, mounted.source, _health(error), _read_ahead(mounted.device), workers, info)
 
 
 def _read_ahead(device: str) -> int | None:

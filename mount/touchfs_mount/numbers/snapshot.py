@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from touchfs.errors import FormatError
 
-# Far more than any mount has.
-TEXT_MAX = 1 << 22
 _LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"(?:,|$)')
 _HISTOGRAM = "touchfs_request_seconds"
