@@ -2,9 +2,12 @@
 
 import os
 import signal
+import tarfile
 import time
 
+import numpy as np
 import pytest
+import soundfile
 from mount_numbers import Numbers, numbers_of
 from mounts import Mount, touchfs, wait_until
 from slow import readers, slow
@@ -76,6 +79,51 @@ def test_errors_are_counted_by_errno(mount, speech):
     after = numbers_of(mounted)
     changes = {key[1]: after[key] - before[key] for key in after if key[0] == "touchfs_errors_total"}
     assert {name: count for name, count in changes.items() if count} == {"ENODATA": 3, "EROFS": 3}
+
+
+@pytest.mark.parametrize("options", [(), ("--no-xattr",)], ids=["xattrs", "no-xattr"])
+def test_a_healthy_mount_has_no_errors(mount, speech, options):
+    """Not even when `ls -l` looks for the labels and capabilities that no file has."""
+    mounted = mount(speech, *options)
+    for path in mounted.files():
+        assert path.read_bytes() is not None
+        for name in ("security.selinux", "security.capability"):
+            with pytest.raises(OSError):
+                os.getxattr(path, name)
+    numbers = settled(mounted)
+    assert numbers.requests("flush") > 0 and numbers.requests("getxattr") > 0
+    assert {key: count for key, count in numbers.items() if key[0] == "touchfs_errors_total" and count} == {}
+
+
+def test_what_is_rendered_once_is_found_by_the_next_mount(mount, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", os.fspath(tmp_path / "scratch"))
+    soundfile.write(tmp_path / "a.flac", np.sin(np.arange(40 * 16000) / 9), 16000)
+    with tarfile.open(tmp_path / "s.tar", "w") as file:
+        file.add(tmp_path / "a.flac", "a.flac")
+
+    def counts() -> tuple[float, ...]:
+        """Of a new mount that has read two spans, each a request."""
+        mounted = mount(tmp_path / "s.tar")
+        for span in ("1-2", "2-3"):
+            assert len((mounted.path / "slices" / span / "s/a.wav").read_bytes()) == 32044
+        numbers = numbers_of(mounted)
+        mounted.end()
+        scratch = (numbers["touchfs_cache_hits_total", "scratch"], numbers["touchfs_cache_misses_total", "scratch"])
+        return *scratch, numbers.total("renderings")
+
+    assert counts() == (0, 2, 2)
+    assert counts() == (2, 0, 0)
+
+
+def test_a_window_of_a_recording_answers_several_reads(mount, tmp_path):
+    soundfile.write(tmp_path / "a.flac", np.sin(np.arange(40 * 16000) / 9), 16000)
+    with tarfile.open(tmp_path / "s.tar", "w") as file:
+        file.add(tmp_path / "a.flac", "a.flac")
+    mounted = mount(tmp_path / "s.tar")
+    assert len((mounted.path / "slices/1-38/s/a.wav").read_bytes()) == 44 + 37 * 32000
+    numbers = numbers_of(mounted)
+    hits, misses = (numbers[f"touchfs_cache_{end}_total", "window"] for end in ("hits", "misses"))
+    assert hits > 0 and misses > 0
 
 
 @pytest.mark.parametrize("way", ["two-workers"])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mount_numbers import numbers_of
 from mounts import Mount, wait_until
 from slow import Slow, readers, slow
 from touchfs_mount.requests.alone import DEATHS
@@ -136,8 +137,9 @@ def test_a_request_that_is_stuck_is_an_error_after_one_worker(fatal, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_ran_in_a_worker_that_somebody_killed_is_answered(fatal, way):
-    """It has a strike, and runs alone, to the end."""
+    """It has a strike, which is counted, and runs alone, to the end."""
     mounted = fatal(*WAYS[way])
+    assert numbers_of(mounted).total("strikes") == 0
     slow = [f"slow{i}" for i in range(3)]
     with ThreadPoolExecutor(3) as threads:
         reading = [threads.submit(mounted.check, key) for key in slow]
@@ -146,6 +148,7 @@ def test_what_ran_in_a_worker_that_somebody_killed_is_answered(fatal, way):
             os.kill(worker, signal.SIGKILL)
         assert [read.result(30) for read in reading] == [None] * 3
     assert mounted.ran("slow") >= 6
+    assert numbers_of(mounted).total("strikes") > 0
     assert mounted.errors() == []
     mounted.check(*slow)
 

@@ -26,6 +26,16 @@ while True:
         os.read(descriptor, 4096)
         os.close(descriptor)
 """
+# Reads and compares until its stdin ends.
+READER_OF_WHOLE_FILES = """
+import os, select, sys
+texts = {path: open(path, "rb").read() for path in sys.argv[1:]}
+while not select.select([0], [], [], 0)[0]:
+    for path, text in texts.items():
+        with open(path, "rb", 0) as file:
+            assert file.read() == text, path
+"""
+KILLS = 5
 # Installs a filter that answers EPERM to sched_setaffinity (seccomp(2), linux/filter.h), then follows a reader.
 FORBIDDEN = """
 import ctypes, logging, os, platform, struct
@@ -113,6 +123,27 @@ def test_threads_that_a_following_worker_makes_are_free(tmp_path):
             (thread,) = set(os.listdir(f"/proc/{worker}/task")) - {str(worker)}
             assert places_of(int(thread)) == EVERYWHERE
             wait_until(lambda: places_of(worker) == {PLACE})
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_worker_that_follows_is_killed_and_its_reader_notices_nothing(mount, speech):
+    mounted = mount(speech)
+    command = [sys.executable, "-c", READER_OF_WHOLE_FILES, *files_of(mounted.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+        try:
+            os.sched_setaffinity(reader.pid, {PLACE})
+            for _ in range(KILLS):
+                (worker,) = wait_until(mounted.workers)
+                wait_until(lambda worker=worker: places_of(worker) == {PLACE})
+                os.kill(worker, signal.SIGKILL)
+                wait_until(lambda worker=worker: mounted.workers() not in ([], [worker]))
+            assert reader.poll() is None
+            assert reader.stdin is not None
+            reader.stdin.close()
+            assert (reader.wait(60), reader.stderr.read()) == (0, b"")
+        finally:
+            reader.kill()
+    assert (mounted.path / ".touchfs/errors").read_text() == ""
 
 
 @pytest.mark.usefixtures("busy")

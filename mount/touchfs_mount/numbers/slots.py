@@ -60,8 +60,6 @@ ERRNOS = (
     errno.EEXIST,
     errno.ENOSPC,
     errno.ENODATA,
-    errno.EOPNOTSUPP,
-    errno.ENOSYS,
     errno.ENAMETOOLONG,
 )
 

@@ -85,7 +85,7 @@ def _metrics(totals: Totals, mount: MountCounts) -> Iterator[Metric]:
     yield Metric(
         "touchfs_errors_total",
         "counter",
-        "Requests that got an error. A name that is missing in a directory is no error.",
+        "Requests that got an error. That a name is missing, or a kind of request not supported, is no error.",
         [
             ("", {"errno": name}, value)
             for name, value in zip(

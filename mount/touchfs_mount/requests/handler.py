@@ -32,6 +32,8 @@ from touchfs_mount.requests.strikes import ON_LOOP, PLACES
 log = logging.getLogger(__name__)
 
 LOG_SECONDS, LOGGED_KEPT = 60.0, 1000
+# These are answers and no errors: the kernel shall not send such a request again; no attribute of this kind exists.
+_ANSWERS = frozenset({errno.ENOSYS, errno.EOPNOTSUPP})
 _KEY_PARAMETERS = ("inode", "handle", "parent", "name")
 # `key & _PLACE_MASK` is `key % PLACES`.
 _PLACE_MASK = PLACES - 1
@@ -107,7 +109,8 @@ def handler(function: Callable[P, Any]) -> Callable[P, Coroutine[Any, Any, Any]]
             answer = call(self, *arguments)
             return await answer if isinstance(answer, CoroutineType) else answer
         except FUSEError as error:
-            self.numbers.add_error(error.errno)
+            if error.errno not in _ANSWERS:
+                self.numbers.add_error(error.errno)
             raise
         except TouchfsError as error:
             self.refusals.log(error)

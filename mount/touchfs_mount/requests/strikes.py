@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import mmap
 import time
+from collections.abc import Callable
 
 from touchfs_mount.loop.pool import CONTROL_THREADS, DATA_THREADS
 
@@ -32,10 +33,11 @@ NOTES = IN_CONTROL_THREAD + CONTROL_THREADS
 class Strikes:
     """The strikes of a mount, in shared memory that is created before the fork.
 
-    A request has a strike if `struck[key % PLACES]` is its key, until the strike expires.
+    A request has a strike if `struck[key % PLACES]` is its key, until the strike expires. `now` is the clock, in ns.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, now: Callable[[], int] = time.monotonic_ns) -> None:
+        self._now = now
         cells = memoryview(mmap.mmap(-1, 8 * (3 * PLACES + workers * NOTES))).cast("q")
         self.struck, self._until, self._refused_until, self._running = (
             cells[:PLACES],
@@ -66,27 +68,26 @@ class Strikes:
         if self.struck[place] != key:
             self._refused_until[place] = 0
             self.struck[place] = key
-        self._until[place] = _in(STRIKE_SECONDS)
+        self._until[place] = self._in(STRIKE_SECONDS)
 
     def has(self, key: int) -> bool:
         """True if a request has a strike."""
         place = key % PLACES
-        return self.struck[place] == key and time.monotonic_ns() < self._until[place]
+        return self.struck[place] == key and self._now() < self._until[place]
 
     def is_refused(self, key: int) -> bool:
         """True if a request is refused at present."""
-        return self.has(key) and time.monotonic_ns() < self._refused_until[key % PLACES]
+        return self.has(key) and self._now() < self._refused_until[key % PLACES]
 
     def refuse(self, key: int) -> None:
         """Give a request a strike, and refuse it for `REFUSED_SECONDS`."""
         self._strike(key)
-        self._refused_until[key % PLACES] = _in(REFUSED_SECONDS)
+        self._refused_until[key % PLACES] = self._in(REFUSED_SECONDS)
 
     def forgive(self, key: int) -> None:
         """Remove the strike of a request."""
         if self.struck[key % PLACES] == key:
             self.struck[key % PLACES] = 0
 
-
-def _in(seconds: float) -> int:
-    return time.monotonic_ns() + int(seconds * 1e9)
+    def _in(self, seconds: float) -> int:
+        return self._now() + int(seconds * 1e9)
