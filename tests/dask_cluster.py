@@ -54,12 +54,15 @@ class Cluster:
 
 
 @contextmanager
-def cluster(place: Path, workers: int = 2, tls: tuple[object, ...] = (), **environment: str) -> Iterator[Cluster]:
+def cluster(
+    place: Path, workers: int = 2, tls: tuple[object, ...] = (), dashboard: bool = False, **environment: str
+) -> Iterator[Cluster]:
     place.mkdir(parents=True, exist_ok=True)
     made = Cluster(place, place / "log", environment, tls=tls)
     try:
         made.start(
-            DASK, "scheduler", "--host", "127.0.0.1", "--port", 0, "--no-dashboard",
+            DASK, "scheduler", "--host", "127.0.0.1", "--port", 0,
+            *(("--dashboard-address", "127.0.0.1:0") if dashboard else ("--no-dashboard",)),
             "--scheduler-file", place / "scheduler.json", *tls,
         )  # fmt: skip
         deadline = time.monotonic() + 60

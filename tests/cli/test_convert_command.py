@@ -266,3 +266,12 @@ def test_killed_and_resumed(touchfs, data, kind, more):
         assert done.stdout == b"out: 10 shards, 10 samples\n"
     assert tree(output) == tree(data / "whole")
     assert "already holds" in refused(touchfs, *command[1:], status=2)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "lance", "parquet"])
+@pytest.mark.parametrize("option", [["--jobs", "2"], ["--dask", "local"]])
+def test_a_table_is_written_by_one_process(touchfs, shards, here, kind, option):
+    done = touchfs("convert", shards, "out", "--to", kind, *option)
+    said = f"touchfs: --jobs and --dask cannot be used with --to {kind}, as one process writes a table: omit them\n"
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", said)
+    assert touchfs("convert", shards, "out", "--to", kind, "--jobs", "1").returncode == 0

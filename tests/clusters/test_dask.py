@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import wait
 from pathlib import Path
@@ -14,6 +15,7 @@ from s3_server import SECRET, s3_server, upload
 from tars import write_tar
 
 from touchfs import jobs
+from touchfs.clusters import asking
 from touchfs.clusters.asking import ask, compare, marked
 from touchfs.clusters.dask import cluster as connected
 from touchfs.errors import LostTaskError, LostWorkerError, UsageError
@@ -27,12 +29,6 @@ TOUCHFS = Path(sys.executable).with_name("touchfs")
 
 def run(*arguments, **how):
     return subprocess.run([TOUCHFS, *map(str, arguments)], capture_output=True, text=True, check=False, **how)
-
-
-@pytest.fixture(scope="module")
-def dask(tmp_path_factory):
-    with cluster(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
 
 
 @pytest.fixture
@@ -70,29 +66,49 @@ def test_a_scheduler_that_is_started_here(tars):
     assert done.stdout.startswith("6 shards, 120 files")
 
 
+def verified_while_a_worker_is_killed(source, dask):
+    """What `touchfs verify` of 24 shards prints."""
+    journal = Journal(index_directory(), open_dataset(source))
+    command = [TOUCHFS, "verify", source, "--dask", dask.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as verifying:
+        while len(journal.verdicts()) < 2:
+            assert verifying.poll() is None, verifying.communicate()
+            time.sleep(0.01)
+        dask.kill(dask.processes[1])
+        told, complaints = verifying.communicate(timeout=120)
+    assert (verifying.returncode, complaints) == (0, "")
+    return told
+
+
 def test_a_killed_worker_costs_only_its_shards(tmp_path):
     for number in range(24):
         write_tar(tmp_path / "set" / f"{number:02}.tar", {f"s{n}.bin": os.urandom(100) for n in range(2000)})
-    dataset = open_dataset(str(tmp_path / "set"))
-    journal = Journal(index_directory(), dataset)
     with cluster(tmp_path / "cluster") as dask:
-        command = [TOUCHFS, "verify", tmp_path / "set", "--dask", dask.address]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as verifying:
-            while len(journal.verdicts()) < 2:
-                assert verifying.poll() is None, verifying.communicate()
-                time.sleep(0.01)
-            dask.kill(dask.processes[1])
-            told, complaints = verifying.communicate(timeout=120)
-    assert (verifying.returncode, complaints) == (0, "")
+        told = verified_while_a_worker_is_killed(str(tmp_path / "set"), dask)
     assert told == "24 shards, 48000 files, 4,800,000 bytes read, 0 with a checksum: no problem\n"
+
+
+def of_the_store():
+    """Credentials, which Dask does not send to its workers."""
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+
+
+def test_a_killed_worker_costs_only_its_shards_of_a_store(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    for number in range(24):
+        write_tar(tmp_path / "set" / f"{number:02}.tar", {f"s{n}.bin": os.urandom(100) for n in range(200)})
+    with s3_server(monkeypatch) as client:
+        upload(client, tmp_path / "set", "data/set")
+        with cluster(tmp_path / "cluster", **of_the_store()) as dask:
+            told = verified_while_a_worker_is_killed("s3://data/set", dask)
+    assert told == "24 shards, 4800 files, 480,000 bytes read, 0 with a checksum: no problem\n"
 
 
 def test_data_of_a_store(dask, tars, monkeypatch, tmp_path):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     with s3_server(monkeypatch) as client:
         upload(client, tars, "data/set")
-        secrets = {name: os.environ.get(name, "") for name in ("AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")}
-        with cluster(tmp_path / "cluster", AWS_SECRET_ACCESS_KEY=SECRET, **secrets) as others:
+        with cluster(tmp_path / "cluster", **of_the_store()) as others:
             done = run("index", "s3://data/set", "--dask", others.address)
             assert (done.returncode, done.stdout) == (0, "s3://data/set: 6 shards, 120 samples; 6 indexed now\n"), done
             assert SECRET not in others.log.read_text()
@@ -135,11 +151,94 @@ def test_what_workers_answer(tmp_path):
     assert compare(here, ValueError("no")) == "does not answer: no"
 
 
+def test_sizes_and_etags_in_a_directory_are_compared(tmp_path, monkeypatch):
+    place = tmp_path / "set"
+    write_tar(place / "0.tar", {"a.txt": b"1"})
+    here = ask([str(place)], [])
+    (place / "0.tar").write_bytes(b"other")
+    assert f"sees other data at {place}: 1 names" in compare(here, ask([str(place)], []))
+    with s3_server(monkeypatch) as client:
+        client.pipe("data/set/0.tar", b"one")
+        here = ask(["s3://data/set"], [])
+        assert compare(here, ask(["s3://data/set"], [])) == ""
+        client.pipe("data/set/0.tar", b"two")
+        assert "sees other data at s3://data/set" in compare(here, ask(["s3://data/set"], []))
+
+
+def test_so_many_files_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "FILES_MAX", 3)
+    for place in ("one", "two"):
+        for number in range(2):
+            write_tar(tmp_path / place / f"{number}.tar", {"a.txt": b"1"})
+    paths = [str(tmp_path / place) for place in ("one", "two")]
+    here = ask([*paths, str(tmp_path / "two/1.tar")], [])
+    assert [path for path, _ in here.data] == paths
+    (tmp_path / "two/1.tar").write_bytes(b"other")
+    assert compare(here, ask(paths, [])) == ""
+    (tmp_path / "two/0.tar").write_bytes(b"other")
+    assert "sees other data at" in compare(here, ask(paths, []))
+
+
+def hidden_by(dask, path):
+    """A worker that sees another file at the path, one of the same name."""
+    other = dask.place / "other"
+    other.write_bytes(b"other")
+    dask.start_worker("unshare", "-m", "sh", "-c", f'mount --bind {other} {path} && exec "$@"', "sh")
+    while "Registered to:" not in dask.log.read_text():
+        time.sleep(0.05)
+
+
+def test_shards_of_a_list_are_compared(tars, tmp_path):
+    """They may be anywhere, so the directory of the list says nothing."""
+    listing = tmp_path / "lists" / "data.list"
+    listing.parent.mkdir()
+    run("convert", tars, tmp_path / "touch", "--to", "touch", "--datatypes", "metainfo")
+    listing.write_text((tmp_path / "touch" / "data.list").read_text())
+    with cluster(tmp_path / "cluster", workers=0) as dask:
+        hidden_by(dask, tmp_path / "touch" / "000000000" / "metainfo.bin")
+        done = run("verify", listing, "--dask", dask.address)
+    assert done.returncode == 2
+    assert f"sees other data at {tmp_path}/touch/000000000: 2 names" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_for_indexes_of_other_tools_workers_are_asked_too(tmp_path):
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    write_tar(tmp_path / "a.tar", {"a.wav": b"1", "a.json": b"{}"})
+    with cluster(tmp_path / "cluster", workers=0) as dask:
+        hidden_by(dask, tmp_path / "a.jsonl")
+        for command in (["jsonl", "a.jsonl"], ["pack", "a.tar", "a.jsonl", "-o", "x.idxpack"], ["--check", "a.jsonl"]):
+            done = run("index", *command, "--dask", dask.address, cwd=tmp_path)
+            assert done.returncode == 2, done
+            assert f"sees other data at {tmp_path}/a.jsonl: 5 bytes" in done.stderr
+        done = run("index", "tar", "a.tar", "--dask", dask.address, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, f"{tmp_path}/a.tar.idx: 1 sample; indexed now\n"), done
+    assert not (tmp_path / "a.jsonl.idx").exists()
+    assert not (tmp_path / "x.idxpack").exists()
+
+
 def test_nobody_answers(tars):
     done = run("index", tars, "--dask", "tcp://127.0.0.1:1")
     assert done.returncode == 1
     assert done.stderr.startswith("touchfs: tcp://127.0.0.1:1: no Dask scheduler answers there: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("address", ["bogus", "", "http://127.0.0.1:8786", "tcp://127.0.0.1", "tcp://127.0.0.1:99999"])
+def test_what_is_no_address_is_one_line(tars, address):
+    done = run("index", tars, "--dask", address)
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"touchfs: {address}: is no address" if address else "touchfs: the address of the Dask"
+    )
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_client_that_fails_leaves_no_thread():
+    before = set(threading.enumerate())
+    with pytest.raises(LostWorkerError), connected("tcp://127.0.0.1:1", 1, [], []):
+        raise AssertionError("nobody is there")
+    assert {thread.name for thread in set(threading.enumerate()) - before if "IO loop" in thread.name} == set()
 
 
 def test_tls_without_certificates(tars):

@@ -401,6 +401,24 @@ class TestTls:
         with pytest.raises(StateError, match="certificate verify failed"):
             PostgresStore(FleetPlace(parse_address(f"{verified}{other}"), "verified", str(tmp_path)), fingerprint)
 
+    def test_a_service_file_says_where_the_server_is_and_who_asks(self, certified, tmp_path, monkeypatch):
+        """With the password, and the certificate by which its name is verified."""
+        server, certificate = certified
+        server.execute("CREATE ROLE guarded LOGIN PASSWORD 'hunter2'")
+        server.execute("GRANT CREATE ON DATABASE postgres TO guarded")
+        services = tmp_path / "services"
+        monkeypatch.setenv("PGSERVICEFILE", os.fspath(services))
+        place = FleetPlace(parse_address("postgresql://?service=fleet"), "service", str(tmp_path))
+        server_of = f"[fleet]\nhost=127.0.0.1\nport={server.port}\ndbname=postgres\nuser=guarded\n"
+        services.write_text(f"{server_of}sslrootcert={certificate}\npassword=hunter3\n")
+        with pytest.raises(StateError) as refused:
+            PostgresStore(place, fingerprint)
+        assert "hunter" not in str(refused.value)
+        services.write_text(f"{server_of}sslrootcert={certificate}\npassword=hunter2\n")
+        with closing(PostgresStore(place, fingerprint)) as store:
+            used = "SELECT ssl, current_user FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+            assert store.run(lambda connection: connection.execute(used).fetchone()) == (True, "guarded")
+
     def test_a_server_without_tls_over_a_network_is_refused(self, server, tmp_path, monkeypatch):
         services = tmp_path / "services"
         services.write_text(f"[fleet]\nhost=127.0.0.1\nport={server.port}\nuser=postgres\nsslmode=disable\n")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mounts import touchfs, wait_until
+from mounts import TOUCHFS, is_mounted, touchfs, wait_until
 from postgres_server import own_server, server
 
 from touchfs.write.touchnet import TouchNetWriter
@@ -42,6 +42,24 @@ with open(told, "ab", 0) as output:
         if not text:
             break
         output.write(text)
+"""
+# A machine: it mounts at a path, and two readers take a share of the steps each.
+MACHINE = """
+touchfs=$0 source=$1 path=$2 told=$3 steps=$4
+shift 4
+trap '"$touchfs" umount "$path" > "$told.log"' EXIT
+trap 'exit 1' TERM
+"$touchfs" mount "$source" "$path" "$@" > "$told.log" || exit 1
+take() {
+    step=0
+    while [ $step -lt $steps ]; do
+        cat "$path/.touchfs/iterators/train/next" >> "$1" || exit 1
+        step=$((step + 1))
+    done
+}
+take "$told.0" & first=$!
+take "$told.1" & second=$!
+wait $first && wait $second
 """
 
 
@@ -125,6 +143,33 @@ def test_each_sample_goes_to_one_reader_of_any_mount(fleet, own_server, tmp_path
     position = int((iterator(one) / "position").read_text())
     assert more <= position <= more + len(running)
     assert int((iterator(one) / "epoch").read_text()) == 1
+
+
+def test_machines_that_see_nothing_of_each_other(server, tmp_path, numbers):
+    """Each has a mount namespace of its own, so they mount at the same path, and here nothing is there."""
+    store = ["--state-store", server.url, "--state-name", f"machines-{tmp_path.name}"[-48:]]
+    spec = ("create", numbers, "train", "--spec", '{"shuffle": 7, "output": "key"}')
+    assert touchfs("iterator", *spec, *store, "--state-dir", tmp_path / "mine").stderr == ""
+    path, told = tmp_path / "mnt", tmp_path / "told"
+    path.mkdir()
+    told.mkdir()
+    machines = []
+    try:
+        for name in ("one", "two"):
+            options = [*store, "--state-dir", tmp_path / f"{name}.state"]
+            command = ["unshare", "-m", "sh", "-c", MACHINE, TOUCHFS, numbers, path, told / name, COUNT // 4, *options]
+            machines.append(subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True))
+        wait_until(lambda: len(list(told.glob("*.[01]"))) == 4)
+        assert not is_mounted(path)
+        assert list(path.iterdir()) == []
+        for machine in machines:
+            assert machine.communicate(timeout=120)[1] == ""
+            assert machine.returncode == 0
+    finally:
+        for machine in machines:
+            machine.terminate()
+            machine.wait()
+    assert sum((Counter(taken.read_text().split()) for taken in told.glob("*.[01]")), Counter()) == keys()
 
 
 def test_a_mount_that_dies_takes_nothing_from_the_others(fleet, server, tmp_path):

@@ -12,10 +12,12 @@ Shards are read and written in tasks for an executor. The process that matches l
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,12 +26,14 @@ import numpy as np
 from touchfs import jobs
 from touchfs.bulk.annotation_lines import KEEP, AnnotationLines, digest, one_line
 from touchfs.bulk.swapped import check_replaceable, locked_parents, replacing
-from touchfs.errors import FormatError, NotFoundError, UsageError
+from touchfs.clusters.paths import is_here, path_there
+from touchfs.errors import FormatError, NotFoundError, UsageError, map_os_errors
 from touchfs.extent import drive
 from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import damage_text
 from touchfs.format.metainfo import parse_metainfo
 from touchfs.limits import LIMITS, Limits, too_long
+from touchfs.posix.atomic import SWAP_PREFIX
 from touchfs.posix.paths import is_url, resolved, shown
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
@@ -106,6 +110,10 @@ class Annotations:
         finally:
             self.close()
 
+    def at(self, path: str) -> Annotations:
+        """The same by another path, with the fingerprints that are known."""
+        return Annotations(path, self._modality, self.limits, self.fingerprints)
+
     def open(self) -> None:
         """Open both files, or verify that they have not changed."""
         self._index.open()
@@ -143,7 +151,8 @@ def put_annotations(
     limits: Limits = LIMITS,
     executor: Executor | None = None,
 ) -> PutReport:
-    """Store the lines, without their ends, as metainfo. The executor's workers are processes of this machine.
+    """Store the lines, without their ends, as metainfo. The executor's workers see the shards and the directories that
+    they are in.
 
     Lines without a sample raise NotFoundError, or are ignored with `ignore_unknown`. Samples without a line raise it
     too, or keep their metainfo with `keep_missing`.
@@ -159,14 +168,29 @@ def put_annotations(
     with tempfile.TemporaryFile() as file:
         found = AnnotationLines(file, lines, limits.json)
         with locked_parents(sorted(set(parents.values()))):
-            contents = jobs.run(_read, shards, executor)
+            there = {shard.path: path_there(executor, shard.path) for shard in shards}
+            contents = jobs.run(_read, (shard.at(there[shard.path]) for shard in shards), executor)
             plans, report = _match(shards, contents, found, ignore_unknown=ignore_unknown, keep_missing=keep_missing)
             for shard, _ in plans:
                 check_replaceable(shard.real_path, shard.names)
-            tasks = (_Rewrite(shard, found.path, *found.ranges(plan)) for shard, plan in plans)
-            for _ in jobs.run(_write, tasks, executor):
-                pass
+            with _shared(found.path, executor, plans) as path:
+                tasks = (_Rewrite(shard.at(there[shard.path]), path, *found.ranges(plan)) for shard, plan in plans)
+                for _ in jobs.run(_write, tasks, executor):
+                    pass
             return report
+
+
+@contextmanager
+def _shared(lines: str, executor: Executor | None, plans: Sequence[tuple[Annotations, array[int]]]) -> Iterator[str]:
+    """The path of the lines for the executor's workers. On a cluster, others do not see our open files: there it is a
+    copy beside a shard, and what a kill leaves of it is removed with the rest (`bulk/swapped.py`).
+    """
+    if is_here(executor) or not plans:
+        yield lines
+        return
+    beside = os.path.dirname(plans[0][0].real_path)
+    with map_os_errors(beside), tempfile.TemporaryDirectory(prefix=SWAP_PREFIX, dir=beside) as directory:
+        yield shutil.copyfile(lines, os.path.join(directory, "lines"))
 
 
 class _Contents(NamedTuple):

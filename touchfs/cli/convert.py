@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from touchfs.bulk.convert.job import convert
 from touchfs.bulk.convert.shar import SharTarget
@@ -157,6 +158,7 @@ def command(
     if kind in _TABLES:
         if num_utt_per_shard is not None:
             raise UsageError(f"--num-utt-per-shard cannot be used with --to {kind}: use --shard-size or --batch-size")
+        _check_one_process(kind, workers)
         _convert_to_table(path, output, kind, leave_out, skip_bad, options, given)
         return
     target = _target(kind, num_utt_per_shard, limits, given)
@@ -175,6 +177,13 @@ def command(
     say(f"{output}: {counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}{skipped}")
     if kind == "touch" and is_relative_to_itself(output):
         say(remark(output))
+
+
+def _check_one_process(kind: str, workers: Workers) -> None:
+    """Raise UsageError if several workers are asked for: the rows of a table are written in order, by one process."""
+    source = click.get_current_context().get_parameter_source("processes")
+    if workers.scheduler is not None or (workers.processes > 1 and source is not ParameterSource.DEFAULT):
+        raise UsageError(f"--jobs and --dask cannot be used with --to {kind}, as one process writes a table: omit them")
 
 
 def _convert_to_table(

@@ -6,7 +6,7 @@ Without a subcommand it makes touchfs's own catalogs; its subcommands make the i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -260,7 +260,7 @@ def pack(paths: tuple[str, ...], output: str, dialect: str, workers: Workers, ch
         return _run(native.check_any, [Task(output, output)], HERE)
     if (os.path.lexists(output) or find_type(output) is not None) and not force:
         raise UsageError("already exists: --force replaces it", path=output)
-    with executor(workers.at_most(len(paths))) as pool, progress_bar("indexing") as progress:
+    with executor(workers.at_most(len(paths)), paths) as pool, progress_bar("indexing") as progress:
         samples = write_pack(paths, output, Dialect(dialect), executor=pool, progress=progress)
     say(f"{output}: {counted(samples, 'sample')}")
     return 0
@@ -279,14 +279,15 @@ def _index(
             os.makedirs(output_dir, exist_ok=True)
         except OSError as error:
             raise SourceError(f"cannot create the directory: {error.strerror}", path=output_dir) from error
-    return _run(partial(native.write, force=force), tasks, workers)
+    return _run(partial(native.write, force=force), tasks, workers, writes=[task.index for task in tasks])
 
 
-def _run(work: Callable[[Task], TaskResult], tasks: list[Task], workers: Workers) -> int:
-    """Run all tasks, print the result of each, and return the exit status."""
+def _run(work: Callable[[Task], TaskResult], tasks: list[Task], workers: Workers, writes: Sequence[str] = ()) -> int:
+    """Run all tasks, which write at the paths `writes`, print the result of each, and return the exit status."""
     status = 0
-    with executor(workers.at_most(len(tasks))) as pool, progress_bar("indexing") as progress:
-        sized = [(task, native.size_of(task)) for task in tasks]
+    data = [task.data for task in tasks]
+    with executor(workers.at_most(len(tasks)), data, writes) as pool, progress_bar("indexing") as progress:
+        sized = [(native.task_there(pool, task), native.size_of(task)) for task in tasks]
         for done in jobs.run_sized(partial(native.run_task, work), sized, pool, progress=progress):
             if done.line:
                 say(done.line)

@@ -14,6 +14,7 @@ from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
 from touchfs.cli.terminal import say
 from touchfs.cli.workers import HERE, Workers, executor, workers_option
+from touchfs.clusters.paths import path_there
 from touchfs.dataset import counted
 from touchfs.errors import UsageError
 from touchfs.format.interleaved.policies import ERROR, ITEM_POLICIES
@@ -133,15 +134,20 @@ def interleave_shards(
     if (kind or found) == found:
         _check_apart(path, output)
     reader = open_interleaved(path, limits=limits, **_parameters(found, reading))
-    filters = tuple(interleaved.InterleavedFilter(each, locations) for each in where)
-    writer = open_writer(
-        kind or found, output, on_materialize_error=on_materialize_error, locations=locations, limits=limits
-    )
     # A process that has nothing to do would still import pyarrow.
     with (
         executor(workers.at_most(len(reader.partitions())), [path], [output]) as pool,
         progress_bar("interleaving") as progress,
     ):
+        locations = tuple(path_there(pool, location) for location in locations)
+        filters = tuple(interleaved.InterleavedFilter(each, locations) for each in where)
+        writer = open_writer(
+            kind or found,
+            path_there(pool, output),
+            on_materialize_error=on_materialize_error,
+            locations=locations,
+            limits=limits,
+        )
         report = interleave(interleaved.Pipeline(reader, filters, writer), output, executor=pool, progress=progress)
     before = report.shards - report.written
     resumed = f" ({before} of an earlier run)" if before else ""

@@ -71,9 +71,10 @@ def put(path: str, ignore_unknown: bool, keep_missing: bool, workers: Workers, l
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, but the lines are read from it.")
     lines = iter(partial(sys.stdin.buffer.readline, limits.json + len(b"\r\n")), b"")
-    with executor(workers, [path], [path]) as pool:
+    shards = _shards(path, limits)
+    with executor(workers, [path], [os.path.dirname(shard.real_path) for shard in shards]) as pool:
         report = put_annotations(
-            _shards(path, limits),
+            shards,
             lines,
             ignore_unknown=ignore_unknown,
             keep_missing=keep_missing,

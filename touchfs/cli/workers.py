@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import click
 
 from touchfs.cli.terminal import log_to_stderr
+from touchfs.errors import TouchfsError
 from touchfs.posix import interpreter
 from touchfs.posix.paths import absolute, is_url
+from touchfs.shard.find import find_shards
 
 
 class Workers(NamedTuple):
@@ -79,15 +81,16 @@ def workers_option(*other_names: str) -> Callable[[Callable[..., Any]], Callable
 def executor(workers: Workers, sees: Sequence[str] = (), writes: Sequence[str] = ()) -> Iterator[Executor | None]:
     """An executor of the workers, or None for a single process: then the work is done in this one.
 
-    The workers of a cluster must share with us the data at the paths `sees`, and the directories of what is written at
-    `writes`. Processes of this machine are started by a fork server: a plain fork would copy the locks of our threads.
+    The workers of a cluster must share with us the data at the paths `sees`, with all shards that are found there, and
+    the directories of what is written at `writes`. Processes of this machine are started by a fork server: a plain fork
+    would copy the locks of our threads.
     """
     if workers.scheduler is not None:
         from touchfs.clusters.dask import cluster
 
-        places = [os.path.abspath(path) for path in writes if not is_url(path)]
-        directories = [place if os.path.isdir(place) else os.path.dirname(place) for place in places]
-        with cluster(workers.scheduler, workers.processes, list(map(absolute, sees)), directories) as there:
+        places = list(dict.fromkeys(map(absolute, [*sees, *(shard for path in sees for shard in _shards_at(path))])))
+        directories = list(dict.fromkeys(_directory_of(path) for path in writes if not is_url(path)))
+        with cluster(workers.scheduler, workers.processes, places, directories) as there:
             yield there
         return
     if workers.processes == 1:
@@ -101,6 +104,22 @@ def executor(workers: Workers, sees: Sequence[str] = (), writes: Sequence[str] =
         forkserver.ensure_running()
     with ProcessPoolExecutor(workers.processes, get_context("forkserver"), _follow_parent, (setting,)) as pool:
         yield pool
+
+
+def _shards_at(path: str) -> list[str]:
+    """The shards of a dataset, which may be elsewhere, as a list names them; none if that is no dataset."""
+    try:
+        return find_shards(path)
+    except TouchfsError:  # is said by whoever reads it
+        return []
+
+
+def _directory_of(path: str) -> str:
+    """The directory that a path is, or will be made in."""
+    place = os.path.abspath(path)
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    return place
 
 
 def _follow_parent(setting: str | None) -> None:

@@ -12,8 +12,12 @@ from typing import NamedTuple
 from touchfs.errors import SourceError, TouchfsError
 from touchfs.names import hex_digest
 from touchfs.posix.paths import shown
-from touchfs.source.data import DATA
-from touchfs.source.store import FileType
+from touchfs.source.data import Look
+from touchfs.source.store import FileType, StoredEntry
+
+# So many files are compared. More would take longer than work on a few shards, and each shard is compared again by who
+# works on it.
+FILES_MAX = 10_000
 
 
 class Seen(NamedTuple):
@@ -25,24 +29,44 @@ class Seen(NamedTuple):
 
 
 def ask(paths: Sequence[str], markers: Sequence[str]) -> Seen:
-    """What this process sees. Of a directory only the names in it count."""
-    return Seen(
-        version("touchfs"),
-        tuple((path, _look(path)) for path in paths),
-        tuple((marker, os.path.exists(marker)) for marker in markers),
-    )
+    """What this process sees at the paths, until there are `FILES_MAX` files. Of a directory, the names in it count,
+    and the sizes and etags of files.
+    """
+    look, data, files = Look(), list[tuple[str, str]](), 0
+    for path in paths:
+        seen, count = _look_at(path, look, FILES_MAX - files)
+        data.append((path, seen))
+        files += count
+        if files >= FILES_MAX:
+            break
+    return Seen(version("touchfs"), tuple(data), tuple((marker, os.path.exists(marker)) for marker in markers))
 
 
-def _look(path: str) -> str:
+def _look_at(path: str, look: Look, most: int) -> tuple[str, int]:
+    """What is at a path, and the number of files there, of which at most so many are compared."""
     try:
-        found = DATA.stat(path)
+        found = look.stat(path)
         if found.type is not FileType.DIRECTORY:
             fingerprint = found.fingerprint
-            return f"{fingerprint.size} bytes, {fingerprint.etag or fingerprint.mtime_ns}"
-        names = sorted(entry.name for entry in DATA.list(path))
+            return f"{fingerprint.size} bytes, {fingerprint.etag or fingerprint.mtime_ns}", 1
+        # Hidden files may be our own, or still being written.
+        entries = sorted((each for each in look.list(path) if each.name[0] != "."), key=lambda each: each.name)
+    except TouchfsError as error:
+        return error.message, 1
+    texts = [
+        f"{each.name}\0{_version_of(path, each, look) if number < most else ''}" for number, each in enumerate(entries)
+    ]
+    return f"{len(entries)} names, {hex_digest(chr(0).join(texts).encode(errors='surrogateescape'))}", len(entries)
+
+
+def _version_of(directory: str, entry: StoredEntry, look: Look) -> str:
+    if not entry.is_file():
+        return ""
+    try:
+        fingerprint = look.stat(os.path.join(directory, entry.name)).fingerprint
     except TouchfsError as error:
         return error.message
-    return f"{len(names)} names, {hex_digest(chr(0).join(names).encode(errors='surrogateescape'))}"
+    return f"{fingerprint.size} {fingerprint.etag or ''}"
 
 
 def compare(expected: Seen, answer: Seen | Exception) -> str:

@@ -10,17 +10,19 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from touchfs.clusters.asking import ask, compare, marked
+from touchfs.clusters.asking import FILES_MAX, ask, compare, marked
 from touchfs.clusters.executor import ClusterExecutor
 from touchfs.errors import LostWorkerError, MissingExtraError, UsageError
 from touchfs.posix import interpreter
+from touchfs.posix.paths import shown
 
 # The scheduler that is started here, for the time of a command.
 LOCAL = "local"
 _CONNECT_SECONDS, _CLOSE_SECONDS = 10, 3
+_PORT_MAX = 65535
 
 
 @contextmanager
@@ -29,14 +31,17 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
     of one thread here, whose scheduler and dashboard are at 127.0.0.1.
 
     Each worker must have this version of touchfs, see the same data at the paths `sees`, and the same directories
-    `writes`. Raises UsageError if not, MissingExtraError without Dask, and LostWorkerError if nobody answers.
+    `writes`. Raises UsageError if not, and for what is no address; MissingExtraError without Dask, and LostWorkerError
+    if nobody answers.
     """
     try:
         from distributed import Client, LocalCluster, Security
     except ImportError as error:
         raise MissingExtraError("--dask needs the dask extra: `pip install 'touchfs[dask]'`") from error
-    connect: Callable[..., Any] = Client
+    client_type: Any = Client
     security: Callable[..., Any] = Security
+    if scheduler != LOCAL:
+        _check_address(scheduler)
     if scheduler.startswith("tls://") and security().get_connection_args("client")["ssl_context"] is None:
         message = "tls:// needs certificates: name them in Dask's configuration (docs/clusters.md)"
         raise UsageError(message, path=scheduler)
@@ -49,16 +54,35 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
             with interpreter.safe_path():
                 scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="touchfs-dask-"))
                 address = stack.enter_context(_start(LocalCluster, processes, scratch))
+        client = client_type.__new__(client_type)
         try:
-            client = connect(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+            client_type.__init__(client, address, timeout=_CONNECT_SECONDS, set_as_default=False)
             stack.callback(client.close, timeout=_CLOSE_SECONDS)
         except (OSError, ValueError, TypeError) as error:
-            raise LostWorkerError(f"no Dask scheduler answers there: {error}", path=scheduler) from error
+            with suppress(AttributeError):  # it may fail before there is one
+                client._loop_runner.stop()  # a constructor that fails leaves its thread running
+            raise LostWorkerError(f"no Dask scheduler answers there: {error}", path=shown(scheduler)) from error
         if scheduler == LOCAL:
             client.run(interpreter.restore, setting)
         executor = ClusterExecutor(client)
         _check(executor, scheduler, sees, writes)
         yield executor
+
+
+def _check_address(scheduler: str) -> None:
+    """Raise UsageError for what is no address: a client that Dask makes for it does not end well."""
+    from distributed.comm.addressing import get_address_host_port
+
+    if not scheduler:
+        raise UsageError("the address of the Dask scheduler is empty: is a variable unset?")
+    find: Callable[..., tuple[str, int]] = get_address_host_port
+    try:
+        host, port = find(scheduler if "://" in scheduler else f"tcp://{scheduler}", strict=True)
+    except ValueError:
+        host, port = "", 0
+    if not host or not 0 < port <= _PORT_MAX:
+        problem = "is no address of a Dask scheduler: write tcp://HOST:PORT, tls://HOST:PORT, or local"
+        raise UsageError(problem, path=shown(scheduler))
 
 
 def _start(local_cluster: Callable[..., Any], processes: int, scratch: str) -> Any:
@@ -75,6 +99,7 @@ def _start(local_cluster: Callable[..., Any], processes: int, scratch: str) -> A
 
 def _check(executor: ClusterExecutor, scheduler: str, sees: Sequence[str], writes: Sequence[str]) -> None:
     """Ask all workers what they see. Raises UsageError if it is not what we see."""
+    sees = sees[:FILES_MAX]
     with marked(writes) as markers:
         expected = ask(sees, markers)
         answers = executor.run_on_all(ask, sees, markers)

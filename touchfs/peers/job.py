@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 
+from touchfs.clusters.paths import path_there
 from touchfs.dataset import counted
 from touchfs.errors import NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.format.tar.grouping import INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect
@@ -22,11 +24,17 @@ from touchfs.source.store import FileType
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The index of one file, or of many files if `data` and `index` are the same. `dialect` is None for JSONL."""
+    """The index of one file, or of many files if `data` and `index` are the same. `dialect` is None for JSONL.
+
+    An index that names its data has the `name`, by default `data`. An index of many names files relative to the
+    `directory`, by default the current one.
+    """
 
     data: str
     index: str
     dialect: Dialect | None = None
+    name: str = ""
+    directory: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,12 @@ def plan(found: Iterable[tuple[str, Dialect | None]], output_dir: str | None) ->
             problem = f"would be the index of {other.data} and of {data}: take a directory for each"
             raise UsageError(problem, path=task.index)
     return list(tasks.values())
+
+
+def task_there(executor: Executor | None, task: Task) -> Task:
+    """The task for the executor, whose workers may have other current directories."""
+    data, index, directory = (path_there(executor, path) for path in (task.data, task.index, ""))
+    return replace(task, data=data, index=index, name=task.data, directory=directory)
 
 
 def run_task(work: Callable[[Task], TaskResult], task: Task) -> TaskResult:
@@ -75,7 +89,7 @@ def write(task: Task, *, force: bool) -> TaskResult:
         if not _is_right(verdict, task):
             return TaskResult(wrong=(f"{verdict}; --force writes it anew",))
         return TaskResult(f"{task.index}: {counted(verdict.samples, 'sample')}; indexed already")
-    report = write_index(task.data, task.index, task.dialect)
+    report = write_index(task.data, task.index, task.dialect, task.name)
     remarks = (f"{task.data}: {report.remark}",) if report.remark else ()
     return TaskResult(f"{task.index}: {counted(report.samples, 'sample')}; indexed now", remarks)
 
@@ -95,7 +109,7 @@ def check_any(task: Task) -> TaskResult:
         return TaskResult(str(verdict)) if verdict.state is State.FITS else TaskResult(wrong=(str(verdict),))
     fitting = samples = unchecked = 0
     wrong = []
-    for verdict in judge_list(task.index):
+    for verdict in judge_list(task.index, task.directory):
         if verdict.state is State.FITS:
             fitting, samples = fitting + 1, samples + verdict.samples
         elif verdict.state is State.UNCHECKED:

@@ -5,7 +5,8 @@
     wids JSON           a list of tars with their sizes and numbers of samples (and MD5, which is not checked, because
                         that would read all data)
 
-A shard is looked for at the listed path, then beside the list. A shard with a URL is not checked.
+A shard is looked for at the listed path, relative to a `directory`, then beside the list. A shard with a URL is not
+checked.
 
 Source: lhotse/index_pack.py, Megatron-Energon's prepare.py and aggregator_pool.py, wids/wids_specs.py.
 """
@@ -50,23 +51,25 @@ def is_list(path: str) -> bool:
     return head.lstrip().startswith(b"{") and path.endswith(".json") and b'"__kind__"' in head
 
 
-def judge_list(path: str) -> Iterator[Verdict]:
-    """A verdict on each shard of an index of many. Raises FormatError if the index as a whole is damaged."""
+def judge_list(path: str, directory: str = "") -> Iterator[Verdict]:
+    """A verdict on each shard of an index of many, whose names are relative to the `directory`, by default the current
+    one. Raises FormatError if the index as a whole is damaged.
+    """
     file = DATA.open(path)
     head = file.read(0, min(file.size, len(_SQLITE_MAGIC)))
     try:
         if head.startswith(_SQLITE_MAGIC):
             yield from _judge_sqlite(path)
         elif head.startswith(idxpack.MAGIC[:7]):
-            yield from _judge_pack(path)
+            yield from _judge_pack(path, directory)
         else:
-            yield from _judge_wids(path)
+            yield from _judge_wids(path, directory)
     except FormatError as error:
         error.at(path)
         raise
 
 
-def _judge_pack(path: str) -> Iterator[Verdict]:
+def _judge_pack(path: str, directory: str) -> Iterator[Verdict]:
     file = DATA.open(path)
     pack = drive(idxpack.scan_pack(file.size), file)
     for segment, (name, row) in enumerate(zip(pack.paths, pack.segments, strict=True)):
@@ -80,7 +83,7 @@ def _judge_pack(path: str) -> Iterator[Verdict]:
             yield Verdict(path, State.FITS, f"array {segment}: {len(numbers)} numbers, and their CRC is right")
             continue
         size = int(numbers[-1]) if len(numbers) else None
-        shard = _open_listed(path, name, size)
+        shard = _open_listed(path, name, size, directory)
         if isinstance(shard, Verdict):
             yield shard
         elif content is idxpack.SegmentContent.PATHS:
@@ -89,7 +92,7 @@ def _judge_pack(path: str) -> Iterator[Verdict]:
             yield _of_shard(path, name, judge_offsets(path, numbers, shard, shard.size))
 
 
-def _judge_wids(path: str) -> Iterator[Verdict]:
+def _judge_wids(path: str, directory: str) -> Iterator[Verdict]:
     file = DATA.open(path)
     if file.size > _JSON_SIZE_MAX:
         raise FormatError(f"{file.size} bytes are too many for a list of shards")
@@ -102,7 +105,7 @@ def _judge_wids(path: str) -> Iterator[Verdict]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FormatError(f"not a list of shards by wids: {error}") from error
     for name, samples, size in shards:
-        shard = _open_listed(path, name, size)
+        shard = _open_listed(path, name, size, directory)
         if isinstance(shard, Verdict):
             yield shard
             continue
@@ -144,7 +147,7 @@ def _judge_sqlite(path: str) -> Iterator[Verdict]:
             if last is not None and not (type(last) is int and last < len(names)):
                 raise FormatError(f"has samples of a shard {last!r}, which is not in {_INFO_NAME}")
             for number, name in enumerate(names):
-                shard = _open_listed(path, name, None, root)
+                shard = _open_listed(path, name, None, root=root)
                 yield shard if isinstance(shard, Verdict) else _judge_tables(path, name, shard, store, number)
     except sqlite3.Error as error:
         raise FormatError(f"not Energon's tables: {error}") from error
@@ -225,9 +228,11 @@ def _energon_samples(shard: StoredFile) -> Iterator[tuple[str, int, tuple[int, i
         yield key, offset, (end, last), parts
 
 
-def _open_listed(path: str, name: str, size: int | None, root: str | None = None) -> StoredFile | Verdict:
+def _open_listed(
+    path: str, name: str, size: int | None, directory: str = "", root: str | None = None
+) -> StoredFile | Verdict:
     """Open a shard of the list at `path`; a verdict if it is missing or has another size than `size`. Its name is
-    relative to the `root`, by default to the current directory or that of the list.
+    relative to the `root`, by default to the `directory` or that of the list.
     """
     if _URL.match(name):
         return Verdict(path, State.UNCHECKED, f"{name}: is not on this machine")
@@ -236,7 +241,7 @@ def _open_listed(path: str, name: str, size: int | None, root: str | None = None
         return Verdict(path, State.UNCHECKED, f"{name}: is not below the list")
     places = [os.path.join(beside, name), os.path.join(beside, os.path.basename(name))]
     if root is None and not is_url(path):
-        places.insert(0, name)
+        places.insert(0, os.path.join(directory, name))
     place = next((place for place in places if find_type(place) is FileType.FILE), None)
     if place is None:
         return Verdict(path, State.STALE, f"{name}: is not there")

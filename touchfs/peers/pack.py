@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 
 from touchfs import jobs
+from touchfs.clusters.paths import path_there
 from touchfs.errors import UsageError
 from touchfs.format.idx.idxpack_build import CollectionSpec, build_pack
 from touchfs.format.idx.offsets import Offsets
@@ -53,7 +54,7 @@ def write_pack(
             paths = [path for source in declared for path in find_members(source) or [source]]
             specs.append(CollectionSpec(role, kind, declared[0] if len(declared) == 1 else declared, paths))
     paths = list(dict.fromkeys(path for spec in specs for path in spec.paths))
-    sized = [(path, identify(path).size) for path in paths]
+    sized = [(path_there(executor, path), identify(path).size) for path in paths]
     found = jobs.run_sized(partial(_offsets, dialect=dialect), sized, executor, progress=progress)
     offsets = dict(zip(paths, found, strict=True))
     with new_file(output) as file:

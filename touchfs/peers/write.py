@@ -60,8 +60,11 @@ def index_path(data: str, dialect: Dialect | None, output_dir: str | None = None
     return (data if output_dir is None else os.path.join(output_dir, os.path.basename(data))) + suffix
 
 
-def write_index(data: str, index: str, dialect: Dialect | None) -> Report:
-    """Write the index of `data`, replacing any other. Raises FormatError with the offset in `data`."""
+def write_index(data: str, index: str, dialect: Dialect | None, name: str = "") -> Report:
+    """Write the index of `data`, replacing any other. One that names its data has the `name`, by default `data`.
+
+    Raises FormatError with the offset in `data`.
+    """
     fingerprint = identify(data)
     source, size = DATA.open(data, fingerprint), fingerprint.size
     remark = _check_first_line(source, size) if dialect is None else _check_end(source, size)
@@ -82,7 +85,7 @@ def write_index(data: str, index: str, dialect: Dialect | None) -> Report:
     if digest is not None:
         files = sum(member.kind is tar.MemberType.FILE for member in tar.members(source.read, size))
         with new_file(index + COMPANION_SUFFIX) as file:
-            file.write(_companion(data, fingerprint, files, written - 1, digest.hexdigest()))
+            file.write(_companion(name or data, fingerprint, files, written - 1, digest.hexdigest()))
     return Report(written - 1, remark)
 
 
@@ -184,13 +187,13 @@ def _find_short(source: StoredFile, offsets: Offsets, size: int, first: int) -> 
     return f"line {first + place}, at byte {offsets[place]}, is blank or no object, on which readers of the index fail"
 
 
-def _companion(data: str, fingerprint: Fingerprint, files: int, samples: int, digest: str) -> bytes:
+def _companion(name: str, fingerprint: Fingerprint, files: int, samples: int, digest: str) -> bytes:
     value = {
         "format": "nemo-wds-sample-index",
         "version": 2,
         "sample_key_algorithm": "posix-parent-plus-basename-prefix-before-first-dot-v1",
         "source": {
-            "path": data,  # NeMo compares it, as a string, with the path that it is given
+            "path": name,  # NeMo compares it, as a string, with the path that it is given
             "size_bytes": fingerprint.size,
             "mtime_ns": fingerprint.mtime_ns,
             "object_identity": None,

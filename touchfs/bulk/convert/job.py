@@ -33,6 +33,7 @@ from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
 from touchfs.bulk.data_list import check_output
+from touchfs.clusters.paths import path_there
 from touchfs.errors import SourceError, UsageError
 from touchfs.progress import Progress
 from touchfs.shard.find import find_shards
@@ -81,9 +82,10 @@ def convert(
             if state.skipped and not skip_bad:
                 problem = "was begun with --skip-bad: go on with it, or remove it and convert again"
                 raise UsageError(problem, path=output)
-            survey = _survey(inputs, target, options, leave_out, executor, progress)
+            there = [shard._replace(path=path_there(executor, shard.path)) for shard in inputs]
+            survey = _survey(there, target, options, leave_out, executor, progress)
             work = Conversion(
-                target, Path(os.path.abspath(output)), inputs, options, leave_out, survey.extensions, skip_bad
+                target, Path(os.path.abspath(output)), there, paths, options, leave_out, survey.extensions, skip_bad
             )
             while state.position.shard < len(inputs):
                 _convert(work, survey, state, executor, progress)

@@ -28,11 +28,12 @@ from touchfs.shard.options import Options
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A conversion, as all its tasks know it."""
+    """A conversion, as all its tasks know it. `names` are the paths of the inputs as messages and lists have them."""
 
     target: Target
     output: Path
     inputs: list[InputShard]
+    names: list[str]
     options: Options
     leave_out: Collection[str]
     extensions: frozenset[str]
@@ -66,8 +67,8 @@ def _fill(work: Conversion, task: ShardTask, writer: Writer, record: BinaryIO) -
             for found in all_found:
                 skip: bytes | None
                 if isinstance(found, TouchfsError):
-                    skip = _skip(work, shard.path, None, found)
-                elif (skip := _add(work, writer, shard.path, *found)) is None:
+                    skip = _skip(work, number, None, found)
+                elif (skip := _add(work, writer, number, *found)) is None:
                     count += 1
                     reached(count - begin.samples, task.samples)
                     if writer.is_full:
@@ -78,7 +79,7 @@ def _fill(work: Conversion, task: ShardTask, writer: Writer, record: BinaryIO) -
     return ResumePoint(len(work.inputs), 0, count), skipped
 
 
-def _add(work: Conversion, writer: Writer, path: str, sample: StoredSample, files: Files) -> bytes | None:
+def _add(work: Conversion, writer: Writer, number: int, sample: StoredSample, files: Files) -> bytes | None:
     """Add a sample to the writer. Returns None, or if it was bad and is skipped, the line that says so."""
     try:
         if sample.problem:
@@ -89,16 +90,17 @@ def _add(work: Conversion, writer: Writer, path: str, sample: StoredSample, file
         elif sample.listed is not None:
             shown = files.with_listed_segments(sample, shown)
     except (FormatError, SourceError) as error:
-        return _skip(work, path, sample, error)
+        return _skip(work, number, sample, error)
     try:
         writer.add(own_key(sample.key, shown, work.options.limits.json), shown)
     except FormatError as error:  # only this: other errors of writing are not the sample's fault
-        return _skip(work, path, sample, error)
+        return _skip(work, number, sample, error)
     return None
 
 
-def _skip(work: Conversion, path: str, sample: StoredSample | None, error: TouchfsError) -> bytes:
-    reason = str(error)
+def _skip(work: Conversion, number: int, sample: StoredSample | None, error: TouchfsError) -> bytes:
+    path = work.names[number]
+    reason = str(error).replace(work.inputs[number].path, path)  # the same on a cluster as here
     if not work.skip_bad:
         place = "" if sample is None else f"sample {sample.ordinal} ({sample.key!r}): "
         reason = reason.removeprefix(f"{path}: ")

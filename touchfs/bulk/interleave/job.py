@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from touchfs import jobs
 from touchfs.bulk import unfinished
 from touchfs.bulk.data_list import check_output
+from touchfs.clusters.paths import path_there
 from touchfs.errors import SourceError, UsageError
 from touchfs.items.pipeline import FilePartition, ItemWriter, Pipeline, WrittenFile
 from touchfs.progress import Progress
@@ -117,7 +118,7 @@ def _write_missing(
     def report(done: int, _: int) -> None:
         progress(before + done, total)
 
-    write = partial(_write, output, pipeline, writer)
+    write = partial(_write, Path(path_there(executor, str(output))), pipeline, writer)
     return list(jobs.run_sized(write, missing, executor, progress=report))
 
 

@@ -1,0 +1,136 @@
+"""What runs, and what listens, where tasks are done."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from dask_cluster import cluster
+from processes import runs
+from tars import write_tar
+
+from touchfs import jobs
+from touchfs.clusters.dask import cluster as connected
+
+TOUCHFS = Path(sys.executable).with_name("touchfs")
+
+
+def run(*arguments):
+    done = subprocess.run([TOUCHFS, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+def family(pid):
+    """A process and all below it, whichever of their threads started them."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found
+
+
+def decoders(pid):
+    """The processes below one that decode recordings, or read Lance datasets."""
+    found = []
+    for each in family(pid):
+        with suppress(OSError):
+            if re.search(rb"media\.decoder\.child|lance\.apart", Path(f"/proc/{each}/cmdline").read_bytes()):
+                found.append(each)
+    return found
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_decoders_end_with_their_worker(tmp_path, end):
+    """A worker of Dask must have no children by `multiprocessing`. These are others, and none outlives it."""
+    mp3 = io.BytesIO()
+    soundfile.write(mp3, np.sin(np.arange(16000) / 9), 16000, format="MP3")
+    write_tar(tmp_path / "set/0.tar", {f"{number}.mp3": mp3.getvalue() for number in range(3)})
+    write_tar(tmp_path / "text.tar", {f"{number}.txt": b"text" for number in range(3)})
+    run("convert", tmp_path / "text.tar", tmp_path / "table.lance", "--to", "lance")
+    with cluster(tmp_path / "cluster", workers=1) as dask:
+        there = ("--dask", dask.address)
+        run("index", tmp_path / "table.lance", *there)
+        assert decoders(dask.processes[1].pid) == []
+        run("index", tmp_path / "set", "--full", *there)
+        assert run("convert", tmp_path / "set", tmp_path / "out", "--to", "touch", *there).endswith("3 samples\n")
+        worker = dask.processes[1]
+        found = decoders(worker.pid)
+        assert found
+        if end == "killed":
+            dask.kill(worker)
+        else:
+            worker.terminate()
+            worker.wait()
+            dask.processes.remove(worker)
+        wait_until(lambda: not any(map(runs, found)))
+
+
+def listening():
+    """The inodes of all sockets that listen, and their addresses as the kernel has them."""
+    found = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                found[fields[9]] = fields[1].partition(":")[0]
+    return found
+
+
+def sockets():
+    """The inodes of the sockets of this process and those below it."""
+    names = []
+    for pid in family(os.getpid()):
+        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+            with suppress(OSError):
+                names.append(os.readlink(descriptor))
+    return {name[len("socket:[") : -1] for name in names if name.startswith("socket:[")}
+
+
+def test_a_local_scheduler_listens_on_loopback_only():
+    before = sockets()
+    with connected("local", 2, [], []):
+        mine = sockets() - before
+        addresses = [address for inode, address in listening().items() if inode in mine]
+    assert len(addresses) >= 5  # the scheduler, and two workers with their nannies
+    assert set(addresses) == {"0100007F"}
+
+
+def test_tasks_are_drawn_ahead_of_the_workers_that_there_are(tmp_path):
+    drawn = 0
+
+    def tasks():
+        nonlocal drawn
+        for number in range(1000):
+            drawn += 1
+            yield number
+
+    with cluster(tmp_path, workers=1) as dask, connected(dask.address, 1, [], []) as executor:
+        results = jobs.run(abs, tasks(), executor)
+        next(results)
+        assert drawn == 4
+        dask.start_worker()
+        wait_until(lambda: executor.tasks_ahead() == 8)
+        list(zip(results, range(20), strict=False))
+        assert drawn - 21 > 4
+        assert drawn - 21 <= 8
+        dask.kill(dask.processes[1])
+        wait_until(lambda: executor.tasks_ahead() == 4)
+        results.close()
