@@ -38,6 +38,7 @@ BENCHMARKS = (
     "interleaved",
     "remote",
     "remote_steps",
+    "store_clients",
 )
 
 if __name__ == "__main__":
