@@ -2,11 +2,15 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 from damage import flip_byte
 from mounts import touchfs
 from tars import write_tar
+
+from touchfs.indexing import open_dataset
+from touchfs.verify.checksums import checksums_path
 
 SMALL = {f"{name}.txt": name.encode() * 5000 for name in "abc"}
 LARGE = 70 << 20
@@ -68,6 +72,30 @@ def test_without_checksums_it_is_refused(source, tmp_path):
     assert done.stderr == (
         f"touchfs: {source}: --verify: 1 shard without checksums, new for one: `touchfs checksum` writes them\n"
     )
+
+
+def test_checksums_of_another_version_do_not_count(mount, source, tmp_path):
+    """Who changes a byte changes the time of the shard, too: its checksums are there, but nothing compares them."""
+    log = tmp_path / "log"
+    mounted = mount(source, "--verify", "--log-file", log)
+    with open(source / "small.tar", "r+b") as shard:
+        shard.seek(512 + 7)
+        shard.write(b"X")
+    done = touchfs("mount", source, tmp_path / "other", "--verify")
+    assert done.returncode == 2
+    assert "--verify: 1 shard without checksums, small for one" in done.stderr
+    assert touchfs("reload", mounted.path).returncode == 0
+    assert "shards without checksums, which are not verified: small" in log.read_text()
+    done = touchfs("verify", source)
+    assert done.returncode == 1
+    assert "shards/small: was changed after its checksums were written" in done.stdout
+
+
+def test_damaged_checksums_let_no_file_be_read(mount, source):
+    checksums = Path(checksums_path(open_dataset(str(source)).shards[0]))
+    checksums.write_bytes(checksums.read_bytes()[:100])
+    mounted = mount(source, "--verify")
+    assert errno_of_reading(mounted.path / "shards" / "small" / "a.txt") == errno.EIO
 
 
 def test_a_new_shard_is_shown_and_the_log_says_that_it_is_not_verified(mount, source, tmp_path):

@@ -163,9 +163,19 @@ def test_checksums_of_another_version_of_the_data_are_not_used(tars):
     write_tar(tars / "a.tar", FILES | {"new.txt": b"new"})
     dataset = open_dataset(str(tars))
     assert [load_checksums(shard) is None for shard in dataset.shards] == [True, False, False]
-    assert [verdict.checked for verdict in verdicts_of(tars)] == [0, 12, 12]
+    found = verdicts_of(tars)
+    assert [verdict.checked for verdict in found] == [0, 12, 12]
+    assert [verdict.problems for verdict in found] == [
+        [
+            "shards/a: was changed after its checksums were written: "
+            "if that is right, `touchfs checksum` writes new ones"
+        ],
+        [],
+        [],
+    ]
     assert [verdict.name for verdict in write_checksums(tars)] == ["a"]
-    assert [verdict.checked for verdict in verdicts_of(tars)] == [13, 12, 12]
+    again = verdicts_of(tars)
+    assert [(verdict.checked, verdict.problems) for verdict in again] == [(13, []), (12, []), (12, [])]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 8, 100, -1, -9])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.dataset import Dataset, Shard
-from touchfs.errors import FormatError, map_os_errors
+from touchfs.errors import FormatError, TouchfsError, map_os_errors
 from touchfs.format.arrow.build import build_file
 from touchfs.format.arrow.mapped_file import parse_file
 from touchfs.posix.trust import atomic_own_file, open_trusted
@@ -56,9 +56,17 @@ def load_checksums(shard: Shard) -> NDArray[np.integer[Any]] | None:
     return column
 
 
+def has_checksums(shard: Shard) -> bool:
+    """True if there are checksums of this version of the shard. Damaged ones count: with them no file can be opened."""
+    try:
+        return load_checksums(shard) is not None
+    except TouchfsError:
+        return True
+
+
 def without_checksums(dataset: Dataset) -> list[str]:
-    """The names of the shards for which no checksums have been written."""
-    return [shard.name for shard in dataset.shards if not os.path.lexists(checksums_path(shard))]
+    """The names of the shards that have no checksums, or only those of another version of them."""
+    return [shard.name for shard in dataset.shards if not has_checksums(shard)]
 
 
 def save_checksums(shard: Shard, checksums: NDArray[np.uint32]) -> None:

@@ -20,7 +20,7 @@ from touchfs.format.arrow.mapped_file import Batch, parse_file
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.preparing import is_notice
 from touchfs.shard.options import Options
-from touchfs.verify.checksums import load_checksums, save_checksums
+from touchfs.verify.checksums import checksums_path, load_checksums, save_checksums
 from touchfs.verify.reading import VIEW, open_alone, read_files
 
 # The share of the time to index a shard again; the rest is for reading it.
@@ -70,6 +70,11 @@ def verify_shard(task: VerifyTask) -> ShardVerdict:
             _compare_index(task, verdict, whole)
         opened = open_alone(shard, task.options.limits)
         known = load_checksums(shard)
+        if known is None and os.path.lexists(checksums_path(shard)):
+            verdict.tell(
+                whole,
+                "was changed after its checksums were written: if that is right, `touchfs checksum` writes new ones",
+            )
         if known is not None and len(known) != opened.tables[VIEW].rows:
             verdict.tell(whole, "its checksums are of other files: write them again with `touchfs checksum --force`")
             known = None
