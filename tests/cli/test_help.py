@@ -77,6 +77,7 @@ def test_the_version(text):
 
 def test_every_command_is_a_file_and_the_other_way_round():
     files = {path.stem for path in Path(main.__file__).parent.glob("*.py")}
-    others = {"__init__", "main", "console", "importing", "interleaved_options", "progress", "tables", "terminal"}
-    others |= {"mount_helper", "mount_options", "remote_options", "service_progress", "state_options", "workers"}
+    others = {"__init__", "main", "console", "importing", "interleaved_options", "progress", "queries", "tables"}
+    others |= {"terminal", "mount_helper", "mount_options", "remote_options", "service_progress", "state_options"}
+    others |= {"workers"}
     assert {name.replace("-", "_") for name in COMMANDS} == files - others

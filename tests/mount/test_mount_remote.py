@@ -2,24 +2,29 @@
 
 import errno
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import tarfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from every_kind import files_of, write_every_kind
 from mounts import is_mounted, touchfs, wait_until
+from postgres_server import Server
 from processes import runs
 from range_server import range_server
 from s3_server import SECRET, s3_server, upload
+from small_disks import fill, small_disk
 from stores import STORES, place_in
 from tars import write_tar
 
-SIGNATURE = "planted-signature-of-the-url"
+# Of this run: all processes of this machine are looked at.
+SIGNATURE, PASSWORD = (f"planted-{secrets.token_hex(8)}" for _ in range(2))
 
 
 @pytest.fixture(scope="module")
@@ -163,17 +168,48 @@ def test_a_store_that_does_not_answer(mount, server, tmp_path):
         goes_on.set()
 
 
+def test_a_disk_that_is_full_keeps_no_blocks(mount, server, tmp_path, monkeypatch):
+    """What is read comes from the store each time, and nobody sees an error."""
+    data = secrets.token_bytes(9_000_000)
+    server.put("/set/a.tar", tar_of(tmp_path, {"s.bin": data}))
+    with small_disk(tmp_path / "disk") as disk:
+        monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(disk))
+        mounted = mount(f"{server.url}/set/")
+        fill(disk, 100_000)
+        assert (mounted.path / "shards" / "a" / "s.bin").read_bytes() == data
+        asked = len(server.ranges)
+        mounted.end()
+        mounted = mount(f"{server.url}/set/", name="again")
+        assert (mounted.path / "shards" / "a" / "s.bin").read_bytes() == data
+        assert len(server.ranges) > asked, "it is not here"
+        assert (mounted.path / ".touchfs" / "errors").read_text() == ""
+        mounted.end()
+        left = [path.name for path in disk.iterdir() if path.name.startswith(".touchfs-tmp-")]
+        assert left == [], "what was begun is removed"
+
+
+def command_lines():
+    """Of all processes of this machine. One may end meanwhile."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().decode(errors="replace"))
+    return found
+
+
 def test_secrets_are_nowhere(mount, server, s3, place, tmp_path, monkeypatch):
     """Neither the key of a store nor the signature of a URL, while it works and when it fails."""
     for name in ("cache", "state"):
         monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
     server.put("/set/a.tar", (place / "tar" / "a.tar").read_bytes())
-    url = f"{server.url}/set/a.tar"
-    signed = mount(f"{url}?X-Signature={SIGNATURE}", "--revalidate", 0, "--log-level", "debug")
-    stored = mount("s3://data/set/jsonl", name="stored")
-    seen = [touchfs("status", each.path).stdout for each in (signed, stored)]
-    seen += [Path(f"/proc/{pid}/cmdline").read_text() for each in (signed, stored) for pid in each.processes()]
-    for each in (signed, stored):
+    url, index = f"{server.url}/set/a.tar", f"{server.url}/index?X-Signature={SIGNATURE}"
+    signed = mount(f"{url}?X-Signature={SIGNATURE}", "--revalidate", 0, "--log-level", "debug", "--index", index)
+    stored = mount("s3://data/set/jsonl", f"--index={index}", name="stored")
+    local = mount(place / "tar", "-o", f"noatime,index={index}\\,{SIGNATURE},workers=2", name="local")
+    mounts = (signed, stored, local)
+    seen = [touchfs("status", each.path).stdout for each in mounts]
+    seen += command_lines()
+    for each in mounts:
         iterator = each.path / ".touchfs" / "iterators" / "train"
         iterator.mkdir()
         (iterator / "next").read_bytes()
@@ -181,8 +217,11 @@ def test_secrets_are_nowhere(mount, server, s3, place, tmp_path, monkeypatch):
         assert files_below(each.path / "shards")
     del server.files["/set/a.tar"]
     assert errno_of(signed.path / "shards" / "a" / "s01.bin") in ("ENOENT", "ESTALE")
-    seen += [(each.path / ".touchfs" / name).read_text() for each in (signed, stored) for name in ("info", "errors")]
-    assert "a.tar" in seen[-3], "the error is recorded"
+    seen += [(each.path / ".touchfs" / name).read_text() for each in mounts for name in ("info", "errors")]
+    assert "a.tar" in seen[-5], "the error is recorded"
+    done = touchfs("storage", "ls")
+    assert url in done.stdout, done.stderr
+    seen.append(done.stdout)
     done = touchfs("info", f"{url}?X-Signature={SIGNATURE}")
     assert (done.returncode, done.stdout) == (1, "")
     seen += [done.stderr, Path("/proc/self/mountinfo").read_text()]
@@ -191,3 +230,34 @@ def test_secrets_are_nowhere(mount, server, s3, place, tmp_path, monkeypatch):
     seen += [str(path) for path in kept]
     seen += [path.read_bytes().decode(errors="replace") for path in kept if path.is_file()]
     assert [text for text in seen if SIGNATURE in text or SECRET in text] == []
+
+
+def test_the_password_of_a_database_is_nowhere(mount, place, tmp_path, monkeypatch):
+    """It is in the file of PGPASSFILE, and from there it goes to the database only."""
+    for name in ("cache", "state"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
+    passwords = tmp_path / "passwords"
+    passwords.write_text(f"*:*:*:guarded:{PASSWORD}\n")
+    passwords.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(passwords))
+    database = Server()
+    try:
+        database.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'")
+        database.execute("GRANT CREATE ON DATABASE postgres TO guarded")
+        store = database.url.replace("postgres@", "guarded@")
+        mounted = mount(place / "jsonl", "--state-store", store, "--state-name", "n", "--log-level", "debug")
+        iterator = mounted.path / ".touchfs" / "iterators" / "train"
+        iterator.mkdir()
+        seen = [(iterator / "next").read_text(), (iterator / "token").read_text()]
+        assert all(seen)
+        seen += [*command_lines(), touchfs("status", mounted.path).stdout, touchfs("storage", "ls").stdout]
+        database.kill()
+        assert errno_of(iterator / "next") == "EIO"
+        seen += [(mounted.path / ".touchfs" / name).read_text() for name in ("info", "errors")]
+        assert seen[-1], "the error is recorded"
+    finally:
+        database.end()
+    kept = [path for name in ("cache", "state") for path in (tmp_path / name).rglob("*") if path.is_file()]
+    assert kept
+    seen += [path.read_bytes().decode(errors="replace") for path in kept]
+    assert [text for text in seen if PASSWORD in text] == []

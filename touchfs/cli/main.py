@@ -14,9 +14,9 @@ import sys
 import click
 
 from touchfs.cli.importing import imports
+from touchfs.cli.queries import without_queries
 from touchfs.cli.terminal import log_to_stderr, printable
 from touchfs.errors import MountError, TouchfsError, UsageError
-from touchfs.posix.paths import keep_query
 
 DESCRIPTORS = 1 << 16
 COMMANDS = (
@@ -86,12 +86,12 @@ def main() -> None:
     """The entry point: run the command, and turn an error into a line on stderr and an exit status."""
     if sys.stdout is None:  # closed by the caller
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    _hide_queries()
     _raise_descriptor_limit()
     _find_home()
     log_to_stderr()
     status = 0
     try:
+        _hide_queries()
         # In standalone mode click would exit by itself and print tracebacks of our errors.
         program, name = _program()
         returned = program.main(prog_name=name, standalone_mode=False)
@@ -124,7 +124,7 @@ def _program() -> tuple[click.Command, str]:
 
 def _hide_queries() -> None:
     """Start again without the queries of URLs: they may be signatures, and everybody sees a process's arguments."""
-    arguments = [keep_query(argument) for argument in sys.orig_argv]
+    arguments = without_queries(sys.orig_argv)
     if arguments != sys.orig_argv:
         os.execv(sys.executable, arguments)
 

@@ -37,7 +37,14 @@ TIMEOUT_SECONDS, REVALIDATE_SECONDS = 300.0, 10.0
 # Requests at once in a process. Browsers and clients of S3 send 6 to 10 to a host; far stores need more of them.
 REQUESTS = 16
 _FILE_MAX = 1 << 20
-_SECRET = re.compile(r"key|secret|token|password|passwd|sas|credential|signature", re.IGNORECASE)
+# Short ones only as a whole word: others are in `author` and `passive`.
+_SECRET = re.compile(
+    r"key|secret|token|password|passwd|passphrase|sas|credential|signature|connection_?string"
+    r"|(^|_)(pass|pwd|bearer|auth|authorization)(_|$)",
+    re.IGNORECASE,
+)
+# A URL with a user or a query, and `user:password@host` without a scheme.
+_SECRET_VALUE = re.compile(r"://.*[@?]|^[^/@:]+:[^@]*@", re.DOTALL)
 _VALUES: dict[str, Any] = {"true": True, "false": False, "none": None}
 
 
@@ -126,7 +133,7 @@ def start_of(url: str) -> str:
 def parse_option(text: str) -> tuple[str, Any]:
     """The name and value of `name=value`: true, false, none and numbers are such values, else it is text.
 
-    Raises UsageError, also if the name is that of a secret.
+    Raises UsageError, also if the name is that of a secret, or the value holds one.
     """
     name, separator, value = text.partition("=")
     if not separator or not name.isidentifier():
@@ -134,6 +141,11 @@ def parse_option(text: str) -> tuple[str, Any]:
     if _SECRET.search(name):
         raise UsageError(
             f"{name} may hold a secret, which others would see in the list of processes: "
+            "set it in the environment or in --options-file"
+        )
+    if _SECRET_VALUE.search(value):
+        raise UsageError(
+            f"the value of {name} has a user or a query, which others would see in the list of processes: "
             "set it in the environment or in --options-file"
         )
     if value.lower() in _VALUES:
