@@ -3,11 +3,13 @@
 import random
 import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 # Each of them is over after some attempts: whoever tries again gets the right bytes.
@@ -19,13 +21,23 @@ class RangeServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, certificate: Path | None = None) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, 0), _Handler)
+        self.scheme = "http"
+        if certificate is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificate)
+            # A client that trusts it not ends its handshake in a thread of its own.
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+            self.scheme = "https"
         self.files: dict[str, tuple[bytes, str]] = {}
         self.fault: Callable[[], str | None] = lambda: None
         self.knows_ranges = True
         self.types: dict[str, str] = {}
+        # When files were modified, by path, and what the server takes for now: seconds since 1970.
+        self.modified: dict[str, int] = {}
+        self.now: int | None = None
         self.ranges: list[tuple[str, int, int]] = []
         # Where to a path redirects; and of all requests, whose they are and their headers.
         self.redirects: dict[str, str] = {}
@@ -34,7 +46,7 @@ class RangeServer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         host, port = self.server_address[:2]
-        return f"http://[{host}]:{port}" if ":" in str(host) else f"http://{host}:{port}"
+        return f"{self.scheme}://[{host}]:{port}" if ":" in str(host) else f"{self.scheme}://{host}:{port}"
 
     def put(self, path: str, data: bytes, etag: str = '"1"') -> str:
         """Its URL."""
@@ -50,6 +62,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: RangeServer
 
     def log_message(self, format: str, *arguments: object) -> None: ...
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(self.server.now if timestamp is None else timestamp)
 
     def do_HEAD(self) -> None:
         self._answer(with_body=False)
@@ -115,6 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in (headers or {}).items():
             if value:
                 self.send_header(name, value)
+        if (modified := self.server.modified.get(self.path)) is not None:
+            self.send_header("Last-Modified", self.date_time_string(modified))
         self.send_header("Content-Length", str(len(data) if length is None else length))
         self.end_headers()
         if with_body:
@@ -122,8 +139,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def range_server(host: str = "127.0.0.1") -> Iterator[RangeServer]:
-    with RangeServer(host) as server:
+def range_server(host: str = "127.0.0.1", certificate: Path | None = None) -> Iterator[RangeServer]:
+    """With a certificate and its key in one file, a server of HTTPS."""
+    with RangeServer(host, certificate) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:

@@ -158,7 +158,8 @@ def _scratch(datasets: list[_Dataset]) -> Iterator[StoredItem]:
 def _values() -> Iterator[StoredItem]:
     """One item for all: there may be hundreds of thousands. The scratch store itself evicts single ones."""
     if files := Scratch.configured().values():
-        yield _item(VALUES, f"{len(files):,} rendered slices and other small files", files, False, False)
+        about = f"{len(files):,} rendered slices, blocks of data at URLs and other small files"
+        yield _item(VALUES, about, files, False, False)
 
 
 def _decompressed(datasets: list[_Dataset]) -> Iterator[tuple[str, str]]:

@@ -80,7 +80,7 @@ def test_small_files_of_the_scratch_store_are_one_item(home):
     (item,) = listed("values")
     assert (len(item["files"]), item["size"]) == (1200, 1200 * 116)
     shown = [line for line in run("storage", "ls").splitlines() if " values " in line]
-    assert len(shown) == 1 and "1,200 rendered slices and other small files" in shown[0]
+    assert len(shown) == 1 and "1,200 rendered slices, blocks of data at URLs and other small files" in shown[0]
     run("storage", "prune", "--keep", "0")
     assert listed("values") == listed("scratch") == []
     store.keep(f"{0:032x}", b"again")

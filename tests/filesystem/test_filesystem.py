@@ -148,6 +148,7 @@ def test_nothing_is_written(files, tmp_path):
         lambda: files.write_text("y", "x"),
         lambda: files.touch("y"),
         files.start_transaction,
+        files.transaction.__enter__,
     ]
     for call in calls:
         with pytest.raises(OSError) as refused:

@@ -15,6 +15,7 @@ from tars import write_tar
 from touchfs.errors import UsageError
 from touchfs.filesystem import TouchFileSystem
 from touchfs.filesystem.source import target_source
+from touchfs.source.remote import options
 from touchfs.source.remote.options import given_options
 
 FILES = {f"{name}.txt": name.encode() * 1000 for name in ("x", "y")}
@@ -23,6 +24,7 @@ FILES = {f"{name}.txt": name.encode() * 1000 for name in ("x", "y")}
 @pytest.fixture(autouse=True)
 def _scratch(tmp_path, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    monkeypatch.setattr(options, "_given", {})  # these servers are gone when other tests name the same buckets
 
 
 @pytest.fixture
@@ -33,14 +35,14 @@ def tar(tmp_path):
 def test_s3_with_options_of_its_own(tar, monkeypatch, tmp_path):
     with s3_server(monkeypatch) as client:
         upload(client, tar.parent, "data/set")
-        options = {"key": "somebody", "secret": SECRET, "endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
+        settings = {"key": "somebody", "secret": SECRET, "endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
             monkeypatch.delenv(name)
-        with fsspec.open("touchfs://by-key/x.txt::s3://data/set", s3=options) as file:
+        with fsspec.open("touchfs://by-key/x.txt::s3://data/set", s3=settings) as file:
             assert file.read() == FILES["x.txt"]
             files = file.fs
         assert SECRET not in repr(files) + files.fsid + str(files.info("shards"))
-        files = fsspec.filesystem("touchfs", fo="s3://data/set/one.tar", target_options=options)
+        files = fsspec.filesystem("touchfs", fo="s3://data/set/one.tar", target_options=settings)
         assert files.cat("shards/one/y.txt") == FILES["y.txt"]
         assert pickle.loads(pickle.dumps(files)).find("shards") == ["shards/one/x.txt", "shards/one/y.txt"]
         for place, _, names in os.walk(os.environ["XDG_CACHE_HOME"]):

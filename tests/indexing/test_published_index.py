@@ -372,7 +372,9 @@ def test_a_pack_that_did_not_arrive_changes_nothing(data, machine, s3, monkeypat
     "arguments, line",
     [
         (["index", "DATA", "--output", "https://host/x"], "https://host/x: nothing is written to https://"),
-        (["index", "--in-place", "https://host/data"], "nothing is written to https://: take s3, gs, az, sftp"),
+        (["index", "--in-place", "https://host/data"], "nothing is written to https://: take s3, gs, az or"),
+        (["index", "DATA", "--output", "sftp://host/x"], "sftp://host/x: nothing is written to sftp://"),
+        (["index", "--in-place", "sftp://host/data"], "sftp://host/data: nothing is written to sftp://"),
         (["index", "DATA", "DATA", "--output", "x"], "--output is for the index of one DATASET"),
         (["index", "DATA", "--output", "s3://me:secret@b/x"], "a URL must not hold a user or a password"),
         (

@@ -42,16 +42,17 @@ def test_a_read_takes_the_time_out_once(mount, server, answer):
     assert time.monotonic() - begun < 7.5
 
 
-def test_a_reader_that_is_killed_ends_in_time(mount, server):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_reader_that_is_killed_or_interrupted_ends_in_time(mount, server, number):
     mounted = mount(f"{server.url}/set/", "--timeout", 3, "--revalidate", 1000)
     path = mounted.path / "shards" / "a" / "t.bin"
     path.stat()
     server.hang()
     reader = cat(path)
     wait_until(lambda: server.ranges and server.ranges[-1][1] > 9_000_000)
-    reader.kill()
+    reader.send_signal(number)
     reader.communicate(timeout=10)
-    assert reader.returncode == -signal.SIGKILL
+    assert reader.returncode == -number
 
 
 def test_abort_frees_all_readers_at_once(mount, server):

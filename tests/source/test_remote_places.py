@@ -2,7 +2,9 @@
 
 import json
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,12 +17,14 @@ from touchfs.cli.main import group
 from touchfs.cli.remote_options import remote_options
 from touchfs.errors import LocationError, MissingExtraError, SourceError, UsageError
 from touchfs.indexing import open_dataset
-from touchfs.posix.paths import absolute, climbs, keep_query, shown, without_secrets
+from touchfs.indexing.place import index_directory
+from touchfs.posix.paths import absolute, climbs, keep_query, shown, with_slash, without_secrets
 from touchfs.shard.find import find_shards
 from touchfs.source.data import DATA
 from touchfs.source.remote.client_errors import reason_of
 from touchfs.source.remote.clients import with_query
 from touchfs.source.remote.options import StorageOptions, parse_option
+from touchfs.store.place import state_path
 
 ELSEWHERE = (
     "http://169.254.169.254/latest/meta-data",
@@ -43,18 +47,19 @@ def server():
 def _own(tmp_path, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     monkeypatch.setenv("TOUCHFS_URL_QUERIES", "{}")
+    monkeypatch.setenv("TOUCHFS_URL_SLASHES", "{}")
 
 
 @pytest.mark.parametrize("place", ELSEWHERE)
 def test_no_list_names_another_place(server, tmp_path, place):
     """Neither a list of another store, nor one of this machine, unless that is allowed."""
     server.put("/set/data.list", f"{place} audio+metainfo\n".encode())
-    with pytest.raises(LocationError):
+    with pytest.raises(LocationError, match=r"/set/data\.list: line 1: "):
         find_shards(f"{server.url}/set/")
     assert server.ranges == [("/set/data.list", 0, len(server.files["/set/data.list"][0]))]
     if place.startswith(("http", "s3", "memory")):
-        (tmp_path / "data.list").write_text(f"{place} audio+metainfo\n")
-        with pytest.raises(LocationError, match="--allow-location"):
+        (tmp_path / "data.list").write_text(f"\n{place} audio+metainfo\n")
+        with pytest.raises(LocationError, match=r"/data.list: line 2: .*--allow-location"):
             find_shards(str(tmp_path))
 
 
@@ -110,6 +115,99 @@ def test_a_query_is_kept_apart(server):
     assert keep_query("local?name") == "local?name"
 
 
+def test_a_slash_at_the_end_makes_no_other_dataset(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    server.put("/set/a.tar", write_tar(tmp_path / "a.tar", {"k.txt": b"x"}).read_bytes())
+    url = f"{server.url}/set"
+    first = open_dataset(url)
+    index = sorted(os.listdir(index_directory()))
+    second = open_dataset(f"{url}//")
+    assert (first.source, second.source) == (url, url)
+    assert [shard.catalog for shard in first.shards] == [shard.catalog for shard in second.shards]
+    assert sorted(os.listdir(index_directory())) == index
+    assert state_path(url, ".state") == state_path(f"{url}/", ".state")
+
+
+def test_a_slash_at_the_end_is_sent(server, tmp_path):
+    """Without it, some servers redirect to a host that only they can reach, or know no such file."""
+    server.put("/set/a.tar", write_tar(tmp_path / "a.tar", {"k.txt": b"x"}).read_bytes())
+    server.redirects = {"/set": "http://127.0.0.2/set/"}
+    with pytest.raises(LocationError, match="redirect"):
+        open_dataset(f"{server.url}/set")
+    assert [shard.name for shard in open_dataset(f"{server.url}/set/").shards] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("s3://bucket/", "s3://bucket"),
+        ("s3://bucket/a//", "s3://bucket/a"),
+        ("https://host/a/?sig=1", "https://host/a"),
+        ("HTTPS://host/a", "https://host/a"),
+        ("memory:///", "memory:///"),
+    ],
+)
+def test_the_absolute_form_of_a_url(url, expected):
+    assert absolute(url) == expected
+    assert absolute(absolute(url)) == expected
+    assert with_query(with_slash(absolute("HTTPS://host/b/?sig=1"))) == "https://host/b/?sig=1"
+
+
+@pytest.mark.parametrize("variable", ["TOUCHFS_URL_QUERIES", "TOUCHFS_URL_SLASHES"])
+@pytest.mark.parametrize("planted", ["zz", "[]", "3", '{"https://host/a": 3}'])
+def test_what_the_environment_keeps_may_be_nonsense(variable, planted):
+    done = subprocess.run(
+        [Path(sys.executable).with_name("touchfs"), "ls", "https://host/a/?sig=1"],
+        env=os.environ | {variable: planted},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"touchfs: ${variable} " in done.stderr
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://", "http:///x", "https://host:abc/x", "HTTP://host:99999/x", "http://[::1/x", "sftp:///x", "sftp://h:0"],
+)
+def test_a_url_without_host_or_with_a_wrong_port_is_refused(url):
+    with pytest.raises(UsageError, match=r"no host, or no number as its port: write \w+://HOST/PATH"):
+        DATA.stat(url)
+    assert absolute("http://[::1]:8080/x") == "http://[::1]:8080/x"
+
+
+def test_a_scheme_of_capital_letters_is_the_same(server):
+    server.put("/a.bin", b"abc")
+    assert DATA.open(server.url.replace("http", "HTTP") + "/a.bin").read(0, 3) == b"abc"
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{port}/a.bin", "s3://bucket/a.bin"])
+def test_an_option_that_the_client_does_not_have_is_named(server, url, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_STORAGE_OPTIONS", '{"no_such_option": 1}')
+    server.put("/a.bin", b"abc")
+    with pytest.raises(SourceError, match="its client has no option 'no_such_option': see --storage-option"):
+        DATA.stat(url.format(port=server.server_address[1]))
+
+
+def test_azure_without_credentials_is_one_line_at_once(monkeypatch, caplog):
+    """Its client would try again for longer than we wait."""
+    for variable in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_CLIENT_ID"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "nobody")
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")  # to ask the network takes longer
+    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "10")
+    with pytest.raises(SourceError, match=r"^az://data/a.tar: the store allows no access: are its credentials set\?$"):
+        DATA.stat("az://data/a.tar")
+    assert [record.name for record in caplog.records if record.name.startswith("azure")] == []
+
+
+def test_known_hosts_that_are_missing_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_STORAGE_OPTIONS", json.dumps({"known_hosts": str(tmp_path / "none")}))
+    with pytest.raises(SourceError, match="/none: these known_hosts cannot be read: No such file"):
+        DATA.stat("sftp://127.0.0.1/a.tar")
+
+
 def test_errors_name_no_query():
     error = OSError(
         "404, message='Not Found', url='https://me:planted@host/a?sig=planted', x=http://h/b?planted#planted"
@@ -118,11 +216,32 @@ def test_errors_name_no_query():
     assert shown("https://me:planted@host/a?planted") == "https://host/a"
 
 
-@pytest.mark.parametrize("name", ["key", "secret", "aws_secret_access_key", "session_token", "PASSWORD", "sas_token"])
-def test_an_option_is_no_secret(name):
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(f"{name}=planted" for name in ("key", "secret", "aws_secret_access_key", "session_token", "PASSWORD")),
+        *(f"{name}=planted" for name in ("sas_token", "connection_string", "passphrase", "pwd", "pass", "smb_pass")),
+        *(f"{name}=planted" for name in ("bearer", "bearer_value", "auth", "proxy_auth", "authorization")),
+        "proxy=http://me:planted@host",
+        "proxy=me:planted@host:3128",
+        "endpoint_url=HTTP://planted@host",
+        "endpoint_url=http://me:pl/anted@host/",
+        "account_url=https://host/?sv=1&sig=planted",
+    ],
+)
+def test_an_option_is_no_secret(option):
     with pytest.raises(UsageError, match="--options-file") as error:
-        parse_option(f"{name}=planted")
+        parse_option(option)
     assert "planted" not in str(error.value)
+    assert option.partition("=")[0] in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["author=me", "passive=true", "endpoint_url=http://host:9000/a", "user_agent=me@host", "project=a:b", "anon=true"],
+)
+def test_an_innocent_option_is_none(option):
+    assert parse_option(option)[0] == option.partition("=")[0]
 
 
 def test_options_come_to_the_client(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from range_server import range_server
 from tars import write_tar
 
 from touchfs.source.data import DATA
+from touchfs.source.remote.flights import REQUEST_MAX
 
 TOUCHFS = Path(sys.executable).with_name("touchfs")
 
@@ -39,6 +41,16 @@ def test_whole_shards_are_fetched_once(server):
     assert len(server.ranges) == asked, "the next one goes on where this one ended"
     server.fault = lambda: "404"
     assert DATA.open(f"{url}a.tar").read(0, size) == server.files["/set/a.tar"][0]
+
+
+def test_the_rate_is_a_limit_and_the_progress_is_shown(server):
+    """What is asked for at once is not limited, but all after it comes at the rate: 4 MiB of 9 MB at 2 MB a second."""
+    url, begun = f"{server.url}/set/", time.monotonic()
+    done = prefetch("--rate", "2M", "--progress", "plain", url)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begun > (len(server.files["/set/a.tar"][0]) - REQUEST_MAX) / 2_000_000 - 0.1
+    shown = [line for line in done.stderr.splitlines() if line.startswith(f"fetching {url}: ")]
+    assert shown[-1].startswith(f"fetching {url}: 9.0 MB of 9.0 MB")
 
 
 def test_all_shards_of_a_list_are_fetched(server, tmp_path):

@@ -79,7 +79,7 @@ def test_a_version_is_the_condition_of_a_range(store, tmp_path, monkeypatch):
 @pytest.mark.parametrize("status", [403, 429, 503])
 def test_answers_of_googles_store(status, tmp_path, monkeypatch):
     """Whoever has no access is told at once; who came at a bad moment comes again."""
-    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "4")
+    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "20")
     data, asked = random.Random(1).randbytes(SIZE), []
     with place_in("gs", tmp_path, monkeypatch) as (url, put):
         put("a.bin", data)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
 from fsspec import AbstractFileSystem
+from fsspec.transaction import Transaction
 
 from touchfs.errors import ArgumentTypeError, TouchfsError
 from touchfs.extent import Content
@@ -29,6 +30,14 @@ from touchfs.tree.entry import Entry
 _READERS = 16
 # Options of all filesystems, which fsspec itself uses.
 _COMMON = frozenset({"asynchronous", "listings_expiry_time", "loop", "max_paths", "use_listings_cache"})
+
+
+class _NoTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types
+    """What `with filesystem.transaction` enters: there is nothing to commit where nothing can be written."""
+
+    def start(self) -> None:
+        """Raise the error of a read-only filesystem."""
+        self.fs._refuse()
 
 
 class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -223,6 +232,7 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         _refuse
     )
     start_transaction = _refuse
+    transaction_type = _NoTransaction
 
 
 @contextmanager

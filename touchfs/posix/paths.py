@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from touchfs.errors import UsageError
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _LOCAL = frozenset({"file", "local"})
+# What follows the scheme is a host, perhaps with a port.
+_HOSTED = frozenset({"http", "https", "sftp", "ssh"})
 # fsspec reads what is in an archive, or through a cache of its own, by chains: `zip://a.tar::s3://bucket/b.zip`.
 _ARCHIVES = frozenset({"zip", "tar", "libarchive"})
 _CHAIN = re.compile(r"::[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -26,7 +28,9 @@ _SIGNED = re.compile(r"(https?://[^?\s]+)\?([^:\s]*)(.*)", re.DOTALL | re.IGNORE
 # In a message: a URL, and a query whose URL was cut off.
 _IN_TEXT = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://[^\s'\"]+")
 _LOOSE_QUERY = re.compile(r"\?[^\s'\"]*=[^\s'\"]*")
-_QUERIES_VARIABLE = "TOUCHFS_URL_QUERIES"
+# A URL that ends with slashes, but does not consist of its scheme alone.
+_SLASHES = re.compile(r"(.+://.*[^/])/+", re.DOTALL)
+_QUERIES_VARIABLE, _SLASHES_VARIABLE = "TOUCHFS_URL_QUERIES", "TOUCHFS_URL_SLASHES"
 
 
 def is_url(path: str) -> bool:
@@ -35,13 +39,29 @@ def is_url(path: str) -> bool:
 
 
 def absolute(path: str) -> str:
-    """The absolute path of data. A URL is one; see `keep_query` about its query."""
-    return keep_query(path) if is_url(path) else os.path.abspath(path)
+    """The absolute path of data. A URL is one, with a scheme of small letters and no slash at its end: it is the same
+    data. See `keep_query` about its query.
+
+    Servers of HTTP may know a directory only with the slash, so requests for the URL have it again.
+    """
+    if not is_url(path):
+        return os.path.abspath(path)
+    url = with_small_scheme(keep_query(path))
+    if (match := _SLASHES.fullmatch(url)) is None:
+        return url
+    os.environ[_SLASHES_VARIABLE] = json.dumps(_kept(_SLASHES_VARIABLE) | {match[1]: "/"})
+    return match[1]
+
+
+def with_small_scheme(url: str) -> str:
+    """The URL with its scheme in small letters: `HTTP://host` is `http://host` (RFC 3986, section 3.1)."""
+    scheme, separator, rest = url.partition("://")
+    return scheme.lower() + separator + rest
 
 
 def resolved(path: str) -> str:
     """The absolute path of data with all links resolved. A URL has none."""
-    return path if is_url(path) else os.path.realpath(path)
+    return absolute(path) if is_url(path) else os.path.realpath(path)
 
 
 def climbs(path: str) -> bool:
@@ -61,12 +81,28 @@ def check_url(url: str) -> None:
             "what is in another archive, and other chains of URLs, are not read: unpack the archive, name the shard",
             path=without_secrets(url),
         )
+    if scheme in _HOSTED:
+        _check_host(scheme, url)
     if match is not None and scheme in _LOCAL:
         raise UsageError(f"this is a local path: name it without {match[0]}", path=shown(url))
     if _USER.search(url):
         raise UsageError(
             "a URL must not hold a user or a password, as others see it: set what its client reads from the "
             "environment or its own files",
+            path=shown(url),
+        )
+
+
+def _check_host(scheme: str, url: str) -> None:
+    """Raise UsageError if a URL of a server names none, or a port that is none."""
+    try:
+        host = urlsplit(_QUERY.sub("", url))
+        has_host = bool(host.hostname and (host.port is None or host.port))
+    except ValueError:
+        has_host = False
+    if not has_host:
+        raise UsageError(
+            f"the URL has no host, or no number as its port: write {scheme}://HOST/PATH or {scheme}://HOST:PORT/PATH",
             path=shown(url),
         )
 
@@ -81,14 +117,29 @@ def keep_query(path: str) -> str:
     if match is None or os.path.lexists(path):
         return path
     url, query, rest = match.groups()
+    url = with_small_scheme(url)
     os.environ[_QUERIES_VARIABLE] = json.dumps(kept_queries() | {url: query})
     return url + rest
 
 
 def kept_queries() -> dict[str, str]:
     """The queries that `keep_query` has kept, by URL."""
-    queries: dict[str, str] = json.loads(os.environ.get(_QUERIES_VARIABLE, "{}"))
-    return queries
+    return _kept(_QUERIES_VARIABLE)
+
+
+def with_slash(url: str) -> str:
+    """The URL with the slash that `absolute` has taken off it."""
+    return url + _kept(_SLASHES_VARIABLE).get(url, "")
+
+
+def _kept(variable: str) -> dict[str, str]:
+    try:
+        kept = json.loads(os.environ.get(variable, "{}"))
+    except ValueError:
+        kept = None
+    if not isinstance(kept, dict) or not all(isinstance(ending, str) for ending in kept.values()):
+        raise UsageError(f"${variable} is damaged: touchfs itself sets it, so unset it")
+    return kept
 
 
 def without_secrets(text: str) -> str:

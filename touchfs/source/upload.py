@@ -19,15 +19,15 @@ from touchfs.posix.atomic import TEMPORARY_PREFIX, atomic_file, write_error
 from touchfs.posix.paths import is_url, shown
 
 _OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "memory"})
-# A client may have a method for a request that no such server is known to answer.
-_READ_ONLY = frozenset({"http", "https", "hf"})
+# A client may have a method for a request that no such server is known to answer. Ours for SFTP only reads.
+_READ_ONLY = frozenset({"http", "https", "hf", "sftp", "ssh"})
 
 
 def check_writable(target: str) -> None:
     """Raise UsageError if nothing can be written to the store of a path."""
     scheme = target.partition("://")[0].lower()
     if is_url(target) and (scheme in _READ_ONLY or "::" in target):
-        raise UsageError(f"nothing is written to {scheme}://: take s3, gs, az, sftp or a directory", path=shown(target))
+        raise UsageError(f"nothing is written to {scheme}://: take s3, gs, az or a directory", path=shown(target))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from touchfs.errors import FormatError, LocationError, UsageError, map_os_errors
 from touchfs.format.braces import NAMES_MAX, BracePattern, parse_braces
 from touchfs.items.located.addresses import is_address
 from touchfs.items.located.locations import Locations
-from touchfs.posix.paths import absolute, climbs, is_url
+from touchfs.posix.paths import absolute, climbs, is_url, shown
 from touchfs.source.data import DATA
 
 # A path has at most 4096 bytes, and datatypes follow. A file with longer lines is not a list.
@@ -33,21 +33,24 @@ def listed_places(
     Braces are expanded, unless `is_there` is true of the places of the line as written. `locations` are the URLs that
     the list may name places below. Raises FormatError, SourceError, and LocationError for a URL that is not allowed.
     """
-    for path, pattern in _patterns(listing):
+    for number, path, pattern in _patterns(listing):
         literal = list[str]()
         if pattern is not None:
             with suppress(LocationError):  # braces may be in the part that decides
                 literal = _places(path, listing, locations)
-        if pattern is None or is_there(literal):
-            yield _places(path, listing, locations)
-            continue
-        for name in pattern:
-            yield _places(name, listing, locations)
+        names = [path] if pattern is None or is_there(literal) else pattern
+        for name in names:
+            try:
+                yield _places(name, listing, locations)
+            except LocationError as error:
+                raise LocationError(f"line {number}: {error}", path=shown(listing)) from error
 
 
-def _patterns(listing: str) -> list[tuple[str, BracePattern | None]]:
-    """The paths in a list, as written, and what their braces stand for, in all at most `NAMES_MAX` names."""
-    found, count = list[tuple[str, BracePattern | None]](), 0
+def _patterns(listing: str) -> list[tuple[int, str, BracePattern | None]]:
+    """The numbers of the lines in a list, their paths as written, and what the braces of these stand for, in all at
+    most `NAMES_MAX` names.
+    """
+    found, count = list[tuple[int, str, BracePattern | None]](), 0
     for number, path in _lines(listing):
         try:
             pattern = parse_braces(path)
@@ -56,7 +59,7 @@ def _patterns(listing: str) -> list[tuple[str, BracePattern | None]]:
         count += 0 if pattern is None else pattern.count
         if count > NAMES_MAX:
             raise FormatError(f"line {number}: the braces stand for more than {NAMES_MAX:,} names", path=listing)
-        found.append((path, pattern))
+        found.append((number, path, pattern))
     return found
 
 

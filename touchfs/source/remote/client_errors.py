@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -26,6 +27,10 @@ _CONNECTION_ERRORS = frozenset(
         "TransportError",
     )
 )
+# Of Azure's client, whose text is a page about each place that may have credentials.
+_NO_ACCESS = frozenset({"ClientAuthenticationError"})
+# Clients pass options on to what they call.
+_UNKNOWN_OPTION = re.compile(r"got an unexpected keyword argument ('\w+')")
 
 
 @contextmanager
@@ -39,9 +44,10 @@ def converted_errors(url: str) -> Iterator[None]:
         raise NotFoundError("no such file or directory", path=shown(url)) from error
     except TimeoutError as error:
         raise SourceTimeoutError("the store does not answer in time", path=shown(url)) from error
-    except PermissionError as error:
-        raise SourceError("the store allows no access: are its credentials set?", path=shown(url)) from error
     except Exception as error:
+        if isinstance(error, PermissionError) or type(error).__name__ in _NO_ACCESS:
+            message = "the store allows no access: are its credentials set?"
+            raise SourceError(message, path=shown(url)) from error
         raise SourceError(f"cannot be read: {reason_of(error)}", path=shown(url)) from error
 
 
@@ -52,6 +58,8 @@ def changed_error(url: str) -> ChangedError:
 
 def reason_of(error: BaseException) -> str:
     """One line about an error, without the secrets of URLs in it."""
+    if isinstance(error, TypeError) and (option := _UNKNOWN_OPTION.search(str(error))):
+        return f"its client has no option {option[1]}: see --storage-option and --options-file"
     return without_secrets(" ".join(str(error).split())) or type(error).__name__
 
 

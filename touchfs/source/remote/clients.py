@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 from touchfs.errors import MissingExtraError, SourceError, TouchfsError, UsageError
 from touchfs.format.braces import BracePattern, parse_braces
-from touchfs.posix.paths import check_url, kept_queries, shown
+from touchfs.posix.paths import check_url, kept_queries, shown, with_slash, with_small_scheme
 from touchfs.source.remote.client_errors import reason_of
 from touchfs.source.remote.options import StorageOptions, given_options, options_text, start_of
 from touchfs.source.remote.protocols import Place
+from touchfs.source.remote.protocols.azure import azure_client
 from touchfs.source.remote.protocols.google import google_client
 from touchfs.source.remote.protocols.hugging_face import hugging_face_client
 from touchfs.source.remote.protocols.redirects import SessionGuard, careful_session
@@ -38,6 +39,7 @@ _EXTRAS = {
 # Clients of ours, from the start of a URL and their options.
 _OURS: dict[str, Callable[[str, dict[str, Any]], Any]] = {
     "hf": hugging_face_client,
+    **dict.fromkeys(("az", "abfs", "abfss"), azure_client),
     **dict.fromkeys(("gs", "gcs"), google_client),
     **dict.fromkeys(("sftp", "ssh"), sftp_client),
 }
@@ -50,9 +52,10 @@ def resolve(url: str, options: Mapping[str, Any] | None = None, guard: SessionGu
     Raises UsageError, or MissingExtraError if its client is not installed.
     """
     check_url(url)
+    url = with_small_scheme(url)
     given = options_text(options) if options else given_options(url)
     client = _CLIENTS.get(_ClientKey(start_of(url), StorageOptions.configured(), given, guard))
-    return Place(client, client._strip_protocol(with_query(url)))
+    return Place(client, client._strip_protocol(with_query(with_slash(url))))
 
 
 def with_query(url: str) -> str:

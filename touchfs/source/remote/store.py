@@ -20,8 +20,8 @@ from touchfs.source.store import Status, Store, StoredEntry
 
 # What `stream` reads at once.
 _STREAM_BUFFER = 1 << 20
-# Their listings have the same versions as their answers about single files. Azure's have etags without quotes.
-_SAME_VERSIONS = frozenset({"s3", "s3a", "gs", "hf", "sftp"})
+# Their listings have the same versions as their answers about single files.
+_SAME_VERSIONS = frozenset({"s3", "s3a", "gs", "abfs", "hf", "sftp"})
 # What is in the name of no file: a step, a query, the end of a text of C.
 _ELSEWHERE = re.compile(r"^\.{0,2}$|[/?#\0]")
 

@@ -17,7 +17,8 @@ from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import FileType, Status
 
 # Google's number of a version, which has an etag, too · s3fs, HTTP · adlfs · hashes of Hugging Face's files
-_ETAGS = ("generation", "ETag", "etag", "blob_id")
+_AZURE_ETAG = "etag"
+_ETAGS = ("generation", "ETag", _AZURE_ETAG, "blob_id")
 _TIMES = ("LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "created")
 _DIRECTORY = "directory"
 
@@ -31,11 +32,16 @@ def status_of(info: Mapping[str, Any]) -> Status:
     size = info.get("size")
     if not isinstance(size, int):
         raise SourceError("the store does not tell its size", path=shown(str(info.get("name", ""))))
-    etag = next((str(info[name]) for name in _ETAGS if info.get(name)), None)
+    etag = next((_with_quotes(name, str(info[name])) for name in _ETAGS if info.get(name)), None)
     modified = next((info[name] for name in _TIMES if info.get(name)), None)
     # The time is not looked at where there is an etag: copies of one version may have several.
     mtime_ns = 0 if etag is not None else _nanoseconds(modified)
     return Status(FileType.FILE, Fingerprint(size, mtime_ns, etag=etag))
+
+
+def _with_quotes(name: str, etag: str) -> str:
+    """An etag as answers about single files have it, and conditions need it. Azure's listings leave out the quotes."""
+    return f'"{etag}"' if name == _AZURE_ETAG and not etag.startswith(('"', "W/")) else etag
 
 
 def _nanoseconds(time: object) -> int:

@@ -15,6 +15,16 @@ file costs no look at the others. Only if the account is lost, or says that the 
 counted (`scratch_space.py`). Then unlocked files are evicted, the least recently used first (opening a file sets its
 access time), until a tenth of what may be evicted is free, so that the next count is far away. If that does not free
 enough, nothing is evicted and the new file is refused. Other files in the directory are neither counted nor changed.
+
+Blocks of data at URLs are values here, because no kept library does what they need:
+
+- fsspec's `blockcache` notes the blocks of all files in one JSON, to which a process adds its own when it closes a
+  file, without a lock. It has no checksums and no limit of size. It looks at the version of a file only when that is
+  opened, and only if it is asked to; its requests have no condition, so a file may become a mixture of two versions.
+- fsspec's `filecache` and `simplecache` copy whole files.
+- diskcache has a limit that processes share, but no checksums, and each look is a query of a SQLite database, which
+  must not wait for a writer on the loop of a mount. It unpickles what the database says, so whoever may write to the
+  directory can run code of his.
 """
 
 from __future__ import annotations

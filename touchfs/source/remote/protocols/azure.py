@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import logging
+from typing import Any, NamedTuple
 
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.protocols import Place
+
+
+def azure_client(start: str, settings: dict[str, Any]) -> Any:
+    """A client that tries each request once. Its own attempts, also those with missing credentials, would take longer
+    than one of ours may, and then nobody knew what is wrong.
+    """
+    from adlfs import AzureBlobFileSystem
+
+    # Its warnings say in many lines what its errors say.
+    logging.getLogger("azure.identity").setLevel(logging.ERROR)
+    client = AzureBlobFileSystem(**AzureBlobFileSystem._get_kwargs_from_urls(start) | settings)
+    client.service_client._config.retry_policy.total_retries = 0
+    return client
 
 
 class AzureRequest(NamedTuple):

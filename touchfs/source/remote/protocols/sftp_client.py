@@ -111,7 +111,11 @@ class SftpClient(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no typ
         connection = paramiko.SSHClient()
         connection.load_system_host_keys()
         if self._known_hosts is not None:
-            connection.load_system_host_keys(self._known_hosts)
+            try:
+                connection.load_system_host_keys(self._known_hosts)
+            except OSError as error:
+                problem = f"these known_hosts cannot be read: {error.strerror}"
+                raise SourceError(problem, path=self._known_hosts) from error
         connection.set_missing_host_key_policy(_Refusal())
         options = {"port": int(configured.get("port", 22)), **known, **self._options}
         seconds = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout", "channel_timeout"), _SILENT_SECONDS)
@@ -121,6 +125,8 @@ class SftpClient(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no typ
             raise SourceError(
                 "it has another key than known_hosts says: is it the same host?", path=self._host
             ) from error
+        except FileNotFoundError as error:
+            raise SourceError("no such key: is IdentityFile right in ~/.ssh/config?", path=error.filename) from error
         except paramiko.SSHException as error:
             if isinstance(error, paramiko.AuthenticationException) or "No authentication methods" in str(error):
                 message = "the host lets you not in: is your key in ~/.ssh or the agent, and the user right?"
