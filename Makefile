@@ -6,6 +6,9 @@ export PYTHONDONTWRITEBYTECODE :=
 .NOTPARALLEL:
 .PHONY: venv demo test check lint coverage pythons bench bench-scale soak clean install-demo install-test install-bench
 
+# Tests wait for processes, time-outs and kills nearly half of the time: so twice as many run at once as there are processors.
+parallel := -n $(shell nproc | awk '{ print ($$1 < 8 ? 2 * $$1 : 16) }')
+
 venv: install-demo
 
 demo: install-demo
@@ -16,12 +19,12 @@ lowest := $(addprefix tests/,core format posix segments manifest source media st
 
 # Tests of mounts share mounts within a file, so a file is not divided.
 test: coverage
-	.venv/bin/python -m pytest -n 2 --ignore tests/mount $(addprefix --ignore ,$(lowest))
-	.venv/bin/python -m pytest -n 2 --dist loadfile -m 'not alone' tests/mount
+	.venv/bin/python -m pytest $(parallel) --ignore tests/mount $(addprefix --ignore ,$(lowest))
+	.venv/bin/python -m pytest $(parallel) --dist loadfile -m 'not alone' tests/mount
 	.venv/bin/python -m pytest -m alone tests/mount
 
 coverage: install-test
-	.venv/bin/python -m pytest -n 2 --cov touchfs --cov-report= $(lowest)
+	.venv/bin/python -m pytest $(parallel) --cov touchfs --cov-report= $(lowest)
 	.venv/bin/python tests/coverage_by_room.py
 
 # The library on other Pythons that are installed here, or on those of PYTHONS: make pythons PYTHONS=/opt/bin/python3.14
