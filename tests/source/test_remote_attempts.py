@@ -33,7 +33,7 @@ def data():
 
 def test_a_request_that_hangs_is_sent_again(server, data, monkeypatch):
     """The second one has the answer while the first still waits for one."""
-    monkeypatch.setattr(ranges.tried, "__defaults__", (0.5,))
+    monkeypatch.setattr(ranges.tried, "__defaults__", (2.0,))
     file, goes_on = DATA.open(server.put("/a.bin", data)), threading.Event()
     file.open()
     faults = [lambda: goes_on.wait(60) and None]
