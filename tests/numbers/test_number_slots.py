@@ -70,10 +70,10 @@ def test_nothing_that_killed_workers_counted_is_lost():
                 numbers.workers[0].add_read(7)
                 os.write(writing, b".")
         os.close(writing)
+        before, reported = least, len(os.read(reading, 1))  # on a busy machine it takes a while to begin
         time.sleep(0.02)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        before, reported = least, 0
         while piece := os.read(reading, 1 << 16):
             reported += len(piece)
         os.close(reading)
@@ -81,7 +81,7 @@ def test_nothing_that_killed_workers_counted_is_lost():
         assert before + reported <= sum(buckets) <= before + reported + 1
         assert 0 <= total - 5000 * sum(buckets) <= 5000 * 5
         least = sum(buckets)
-    assert least > 5
+    assert least >= 5
 
 
 def test_the_library_counts_where_it_is_asked_to():
