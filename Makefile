@@ -6,8 +6,8 @@ export PYTHONDONTWRITEBYTECODE :=
 .NOTPARALLEL:
 .PHONY: venv demo test check lint coverage pythons bench bench-scale soak clean install-demo install-test install-bench
 
-# Tests wait for processes, time-outs and kills nearly half of the time: so twice as many run at once as there are processors.
-parallel := -n $(shell nproc | awk '{ print ($$1 < 8 ? 2 * $$1 : 16) }')
+# Tests wait for processes, time-outs and kills for a third of the time: so half as many again run as there are processors.
+parallel := -n $(shell nproc | awk '{ print ($$1 < 11 ? int(1.5 * $$1 + 0.5) : 16) }')
 
 venv: install-demo
 
