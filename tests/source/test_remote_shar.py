@@ -19,8 +19,8 @@ def contents(samples):
     return [{"key": sample.key} | {name: bytes(sample[name]) for name in sorted(sample)} for sample in samples]
 
 
-@pytest.mark.parametrize("is_indexed", [True, False], ids=["indexed", "streamed"])
-def test_all_fields_at_urls(shar, tmp_path, monkeypatch, is_indexed):
+@pytest.mark.parametrize("way", ["indexed", "streamed", "streamed directory"])
+def test_all_fields_at_urls(shar, tmp_path, monkeypatch, way):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     local = {"cuts": sorted(shar.glob("cuts.*.jsonl")), "recording": sorted(shar.glob("recording.*.tar"))}
     expected = contents(LazySharIterator(local))
@@ -29,6 +29,9 @@ def test_all_fields_at_urls(shar, tmp_path, monkeypatch, is_indexed):
         for path in shar.iterdir():
             server.put(f"/shar/{path.name}", path.read_bytes())
         fields = {name: [f"{server.url}/shar/{path.name}" for path in paths] for name, paths in local.items()}
-        found = LazyIndexedSharIterator(fields) if is_indexed else LazySharIterator(in_dir=f"{server.url}/shar")
+        if way == "streamed directory":
+            found = LazySharIterator(in_dir=f"{server.url}/shar")
+        else:
+            found = LazyIndexedSharIterator(fields) if way == "indexed" else LazySharIterator(fields)
         assert contents(found) == expected
         assert {path for path, _, _ in server.ranges} >= {f"/shar/{path.name}" for path in local["recording"]}

@@ -1,8 +1,8 @@
 """A stream of a Lhotse Shar's shard whose JSON lines may be compressed, and whose fields may be in any directory.
 
-The shard is read from a temporary directory with links to its files and decompressed copies, some megabytes for a
-thousand cuts. The complete output of a command (`pipe:COMMAND`) is there, too, because fields are not read in order.
-The directory exists as long as a sample of the shard may be read.
+The shard is read from a temporary directory with links to its files, and copies of what is compressed or
+at a URL: some megabytes for a thousand cuts. The output of a command (`pipe:COMMAND`) is there as a whole, too, because
+fields are not read in order. The directory exists as long as a sample of the shard may be read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 
+from touchfs.posix.paths import is_url
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.lines import PIPE, open_stream, stream_identity
 from touchfs.stream.base import Cursor, StreamItem
@@ -57,8 +58,8 @@ class _StagingDirectory:
 
 
 def _stage(path: str, target: str) -> str:
-    """Link or decompress a file of the shard to `target`, and return its final path."""
-    if not path.startswith(PIPE) and not path.endswith(_COMPRESSED):
+    """Link, fetch or decompress a file of the shard to `target`, and return its final path."""
+    if not path.startswith(PIPE) and not path.endswith(_COMPRESSED) and not is_url(path):
         os.symlink(path, target)
         return target
     with open_stream(path) as source, open(target, "xb") as file:
