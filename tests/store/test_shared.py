@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
@@ -180,3 +181,18 @@ def test_a_problem_is_known_to_all_until_it_is_over():
         assert plans.number("max=1") == plans.number("max=1", is_guest=True) == 1
         assert plans.name(1) == "max=1"
         assert plans.names()[-1] == ("max=2000", GUESTS_MAX + 1)
+
+
+def test_threads_of_a_process_read_while_it_appends():
+    """They change places at any moment, as those of a worker do."""
+    log, switch_interval = SharedLog("test"), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            reading = [threads.submit(lambda: [len(log.lines()) for _ in range(3000)]) for _ in range(7)]
+            for number in range(2000):
+                log.append(lambda known, number=number: str(number))
+            assert all(counts == sorted(counts) for counts in (each.result() for each in reading))
+    finally:
+        sys.setswitchinterval(switch_interval)
+    assert log.lines() == [str(number) for number in range(2000)]

@@ -25,10 +25,9 @@ class SharedLog:
 
     def lines(self) -> list[str]:
         """Return all lines. Do not modify the list."""
-        size = os.fstat(self._file).st_size
-        if size > self._end:
-            with self._thread:
-                new = os.pread(self._file, size - self._end, self._end)
+        if os.fstat(self._file).st_size > self._end:
+            with self._thread:  # another thread may have read some of them, so this looks again
+                new = os.pread(self._file, os.fstat(self._file).st_size - self._end, self._end)
                 whole = new[: new.rfind(b"\n") + 1]
                 self._lines += [line.decode("utf-8", "surrogateescape") for line in whole.split(b"\n")[:-1]]
                 self._end += len(whole)
