@@ -29,8 +29,8 @@ class Seen(NamedTuple):
 
 
 def ask(paths: Sequence[str], markers: Sequence[str]) -> Seen:
-    """What this process sees at the paths, until there are `FILES_MAX` files. Of a directory, the names in it count,
-    and the sizes and etags of files.
+    """Describe what this process sees at the paths, up to `FILES_MAX` files. A directory is described by the names in
+    it, and by the sizes and etags of its files.
     """
     look, data, files = Look(), list[tuple[str, str]](), 0
     for path in paths:
@@ -43,7 +43,7 @@ def ask(paths: Sequence[str], markers: Sequence[str]) -> Seen:
 
 
 def _look_at(path: str, look: Look, most: int) -> tuple[str, int]:
-    """What is at a path, and the number of files there, of which at most so many are compared."""
+    """Describe what is at a path, comparing `most` files at most. Also returns the number of files there."""
     try:
         found = look.stat(path)
         if found.type is not FileType.DIRECTORY:

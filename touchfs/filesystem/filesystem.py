@@ -33,7 +33,7 @@ _COMMON = frozenset({"asynchronous", "listings_expiry_time", "loop", "max_paths"
 
 
 class _NoTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types
-    """What `with filesystem.transaction` enters: there is nothing to commit where nothing can be written."""
+    """The transaction of a read-only filesystem: `with filesystem.transaction` raises."""
 
     def start(self) -> None:
         """Raise the error of a read-only filesystem."""
