@@ -76,18 +76,23 @@ def test_a_read_may_take_five_minutes_by_default(monkeypatch):
 def test_no_more_requests_at_once_than_the_option_says(server, data, monkeypatch, limit):
     """Those of reads and those that are ahead of them, of several files."""
     monkeypatch.setenv("TOUCHFS_REQUESTS", str(limit))
-    lock, running, most = threading.Lock(), [0], [0]
+    lock, running, most, limit_reached = threading.Lock(), [0], [0], threading.Event()
 
     def count():
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
+            if most[0] >= limit:
+                limit_reached.set()
+        limit_reached.wait(30)  # for a client that is slow to send as many as it may
         sleep(0.02)
         with lock:
             running[0] -= 1
 
-    server.fault = count
     files = [DATA.open(server.put(f"/{name}.bin", data)) for name in "abcd"]
+    for file in files:
+        file.open()
+    server.fault = count
     places = [(file, number * BLOCK) for number in range(7) for file in files]
 
     def is_right(place):
