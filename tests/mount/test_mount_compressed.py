@@ -112,6 +112,20 @@ def test_what_is_prepared_is_there_at_once(mount, source, scratch):
     wait_until(lambda: preparer(mounted) is None)
 
 
+def test_what_a_lower_store_has_is_there_at_once(mount, source, scratch, tmp_path):
+    """Workers that follow the first one find it, too, and nothing is written there."""
+    assert touchfs("index", source).returncode == 0
+    kept = {path: path.stat().st_mtime_ns for path in scratch.iterdir()}
+    mounted = mount(source, "--scratch-dir", tmp_path / "own", "--lower-scratch-dir", scratch)
+    assert names(mounted, "a") == ["a", "y.txt"]
+    for _ in range(2):
+        assert {name: (mounted.path / "shards" / "a" / name).read_bytes() for name in MEMBERS} == MEMBERS
+        for worker in mounted.workers():
+            os.kill(worker, signal.SIGKILL)
+    assert stored(tmp_path / "own") == []
+    assert {path: path.stat().st_mtime_ns for path in scratch.iterdir()} == kept
+
+
 def test_no_decompress(mount, source, scratch):
     mounted = mount(source, "--no-decompress")
     told = (mounted.path / "shards" / "a" / "ERROR.txt").read_text()

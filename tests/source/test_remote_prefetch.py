@@ -44,13 +44,24 @@ def test_whole_shards_are_fetched_once(server):
 
 
 def test_the_rate_is_a_limit_and_the_progress_is_shown(server):
-    """What is asked for at once is not limited, but all after it comes at the rate: 4 MiB of 9 MB at 2 MB a second."""
+    """One request does not wait, but all after it come at the rate: 4 MiB of 9 MB at 2 MB a second."""
     url, begun = f"{server.url}/set/", time.monotonic()
     done = prefetch("--rate", "2M", "--progress", "plain", url)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - begun > (len(server.files["/set/a.tar"][0]) - REQUEST_MAX) / 2_000_000 - 0.1
     shown = [line for line in done.stderr.splitlines() if line.startswith(f"fetching {url}: ")]
     assert shown[-1].startswith(f"fetching {url}: 9.0 MB of 9.0 MB")
+
+
+def test_the_rate_is_one_for_all_files(server, tmp_path):
+    """Many small shards are no way around it: each may be asked for when the bytes of the one before are due."""
+    data = write_tar(tmp_path / "small.tar", {"s.bin": bytes(90_000)}).read_bytes()
+    for number in range(20):
+        server.put(f"/small/{number}.tar", data)
+    begun = time.monotonic()
+    done = prefetch("--rate", "1M", f"{server.url}/small/")
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begun > 19 * len(data) / 1_000_000
 
 
 def test_all_shards_of_a_list_are_fetched(server, tmp_path):

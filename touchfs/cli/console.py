@@ -34,7 +34,7 @@ from touchfs.shard.options import (
     Options,
 )
 from touchfs.source.data import find_type
-from touchfs.source.scratch.store import DIRECTORY_VARIABLE, SIZE_VARIABLE, parse_size
+from touchfs.source.scratch.store import DIRECTORY_VARIABLE, LOWER_VARIABLE, SIZE_VARIABLE, Scratch, parse_size
 from touchfs.tree.tree import Entry, Tree
 
 
@@ -212,6 +212,11 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         metavar="SIZE",
         help="Maximum size of that directory, for example 200G. [default: 50G, or half of the free disk space]",
     )
+    @click.option(
+        "--lower-scratch-dir",
+        type=click.Path(),
+        help="Read also what others have put into this scratch directory, and never write there.",
+    )
     @click.option("--no-decompress", is_flag=True, help="Do not decompress shards; use those decompressed already.")
     @click.option("--in-place", is_flag=True, help="Keep the index in .touchfs-index/ beside the data.")
     @click.option(
@@ -235,6 +240,7 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         allowed_locations: tuple[str, ...],
         scratch_dir: str | None,
         scratch_size: str | None,
+        lower_scratch_dir: str | None,
         no_decompress: bool,
         in_place: bool,
         trust: tuple[str, ...],
@@ -250,6 +256,9 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
             os.environ[SIZE_VARIABLE] = str(parse_size(scratch_size))
         if trust:
             os.environ[TRUST_VARIABLE] = parse_users(trust)
+        if lower_scratch_dir is not None:
+            os.environ[LOWER_VARIABLE] = os.path.abspath(lower_scratch_dir)
+            Scratch.configured()  # says what is wrong with it
         decompress = Decompress.NEVER if no_decompress else Decompress.NOW
         limits = replace(limits, audio_root=audio_root, locations=allowed_locations)
         tables = key_column, layout, features

@@ -9,7 +9,7 @@ from touchfs.cli.progress import progress_bar
 from touchfs.cli.remote_options import parse_rate
 from touchfs.cli.terminal import say
 from touchfs.dataset import counted
-from touchfs.source.prefetch import prefetch
+from touchfs.source.prefetch import Pace, prefetch
 
 
 @click.command("prefetch")
@@ -27,14 +27,14 @@ def command(paths: tuple[str, ...], rate: str | None, read_options: ReadOptions)
     Example:
       touchfs prefetch --rate 100M s3://bucket/speech
     """
-    limit = None if rate is None else parse_rate(rate)
+    pace = None if rate is None else Pace(parse_rate(rate))
     for path in paths:
         dataset, done = open_indexed(path, read_options), 0
         total = sum(fingerprint.size for shard in dataset.shards for fingerprint in shard.files.values())
         with progress_bar(f"fetching {path}") as progress:
             for shard in dataset.shards:
                 for name in shard.files:
-                    for count in prefetch(shard.source(name), limit):
+                    for count in prefetch(shard.source(name), pace):
                         done += count
                         progress(done, total)
         say(f"{path}: {counted(len(dataset.shards), 'shard')}, {done:,} bytes are on this machine")

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import monotonic, sleep
 
 from touchfs.errors import SourceError
 from touchfs.posix.paths import is_url
 from touchfs.source.store import StoredFile
 
 
-def prefetch(file: StoredFile, rate: float | None = None) -> Iterator[int]:
-    """Fetch a file of another store, at most `rate` bytes a second. Yields how many bytes are done each time.
+class Pace:
+    """Lets requests begin so that no more than `rate` bytes a second are asked for, whatever files they are of.
+
+    Each waits until the bytes of the one before it are due. Time in which nothing was asked for is not made up for.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._due = 0.0
+
+    def wait(self, size: int) -> None:
+        """Wait until a request of `size` bytes may begin."""
+        now = monotonic()
+        sleep(max(self._due - now, 0))
+        self._due = max(self._due, now) + size / self._rate
+
+
+def prefetch(file: StoredFile, pace: Pace | None = None) -> Iterator[int]:
+    """Fetch a file of another store, at a pace if one is given. Yields how many bytes are done each time.
 
     A file of this machine is done at once. Raises SourceError; UnwritableError if the bytes cannot be kept.
     """
@@ -21,4 +39,4 @@ def prefetch(file: StoredFile, rate: float | None = None) -> Iterator[int]:
 
     if not isinstance(file, UrlFile):
         raise SourceError("cannot be fetched ahead: it is in pieces", path=file.path)
-    yield from file.fetch(rate)
+    yield from file.fetch(pace)

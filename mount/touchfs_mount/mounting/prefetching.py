@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import TouchfsError, UnwritableError
 from touchfs.posix.paths import is_url
-from touchfs.source.prefetch import prefetch
+from touchfs.source.prefetch import Pace, prefetch
 from touchfs.source.store import StoredFile
 from touchfs_mount.daemon.logs import LogOptions
 from touchfs_mount.mounting.beside import Program, finish, take_work
@@ -52,10 +52,11 @@ def main() -> None:
     """The entry point of the program. A file that cannot be fetched stops no other one; a full disk does."""
     work: FetchWork = take_work()
     log.info("fetching %s", counted(len(work.files), "file"))
+    pace = None if work.rate is None else Pace(work.rate)
     fetched = 0
     for file in work.files:
         try:
-            for _ in prefetch(file, work.rate):
+            for _ in prefetch(file, pace):
                 pass
             fetched += 1
         except UnwritableError as error:

@@ -10,6 +10,7 @@ from touchfs.errors import SourceError, UnwritableError
 from touchfs.extent import Buffer
 from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.prefetch import Pace
 from touchfs.source.remote.blocks import RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now
 from touchfs.source.remote.client_errors import changed_error
@@ -97,10 +98,10 @@ class UrlFile:
             return None
         return blocks.read_nowait(offset, offset + length) if offset + length <= fingerprint.size else None
 
-    def fetch(self, rate: float | None) -> Iterator[int]:
+    def fetch(self, pace: Pace | None) -> Iterator[int]:
         """Fetch all of it, see `touchfs.source.prefetch`."""
         blocks, _ = self._verified(deadline_from_now())
-        yield from fetch_all(blocks, rate)
+        yield from fetch_all(blocks, pace)
         if missing := count_missing(blocks):
             message = f"{missing:,} bytes were fetched and do not stay here: --scratch-dir and --scratch-size make room"
             raise UnwritableError(message, path=self.path)

@@ -6,10 +6,11 @@ What is kept is not fetched again, so whoever was interrupted goes on where he w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from time import monotonic, sleep
+from time import sleep
 
+from touchfs.source.prefetch import Pace
 from touchfs.source.remote.blocks import BLOCK, RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now, result_in_time
 from touchfs.source.remote.flights import FLIGHTS, REQUEST_MAX, Version
@@ -20,25 +21,26 @@ from touchfs.source.scratch.behind import BEHIND
 _DISK_SECONDS = 0.01
 
 
-def fetch_all(blocks: RemoteBlocks, rate: float | None) -> Iterator[int]:
-    """Fetch a file, at most `rate` bytes a second. Yields how many bytes are done each time, in order.
+def fetch_all(blocks: RemoteBlocks, pace: Pace | None) -> Iterator[int]:
+    """Fetch a file, at a pace if one is given. Yields how many bytes are done each time, in order.
 
     Raises what `read_range` raises.
     """
     version = blocks.version
     size, per_request = version.fingerprint.size, REQUEST_MAX // BLOCK
     waiting: deque[tuple[int, list[Future[memoryview]], float]] = deque()
-    begun, asked = monotonic(), 0
     last = -(-size // BLOCK)
     for first in range(0, last, per_request):
         pieces = [blocks.block(number) for number in range(first, min(first + per_request, last))]
         missing = [piece for piece in pieces if not KEPT.has(piece)]
-        asked += len(missing) * BLOCK
-        while BEHIND.is_behind or (rate is not None and asked > rate * (monotonic() - begun) + REQUEST_MAX):
+        while BEHIND.is_behind:
             sleep(_DISK_SECONDS)
+        if pace is not None and missing:
+            pace.wait(_size(missing, size))
         length = min((first + per_request) * BLOCK, size) - first * BLOCK
         waiting.append((length, *_begin(version, missing)))
-        if len(waiting) >= StorageOptions.configured().requests:
+        requests = StorageOptions.configured().requests
+        while waiting and (len(waiting) >= requests or all(future.done() for future in waiting[0][1])):
             yield _end(version, *waiting.popleft())
     while waiting:
         yield _end(version, *waiting.popleft())
@@ -49,7 +51,12 @@ def count_missing(blocks: RemoteBlocks) -> int:
     BEHIND.wait()
     size = blocks.version.fingerprint.size
     pieces = map(blocks.block, range(-(-size // BLOCK)))
-    return sum(min(piece.size, size - piece.start) for piece in pieces if not KEPT.is_on_disk(piece))
+    return _size((piece for piece in pieces if not KEPT.is_on_disk(piece)), size)
+
+
+def _size(pieces: Iterable[FilePiece], file_size: int) -> int:
+    """Bytes of pieces of a file. Its last piece may be a short one."""
+    return sum(min(piece.size, file_size - piece.start) for piece in pieces)
 
 
 def _begin(version: Version, missing: list[FilePiece]) -> tuple[list[Future[memoryview]], float]:

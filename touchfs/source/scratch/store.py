@@ -16,6 +16,9 @@ counted (`scratch_space.py`). Then unlocked files are evicted, the least recentl
 access time), until a tenth of what may be evicted is free, so that the next count is far away. If that does not free
 enough, nothing is evicted and the new file is refused. Other files in the directory are neither counted nor changed.
 
+A store may have a lower one: a directory of the same form that others fill, such as a machine for its containers. What
+it has is read there and not made again. Nothing is written to it, so it may be read-only.
+
 Blocks of data at URLs are values here, because no kept library does what they need:
 
 - fsspec's `blockcache` notes the blocks of all files in one JSON, to which a process adds its own when it closes a
@@ -44,12 +47,13 @@ import platformdirs
 
 from touchfs.errors import SourceError, UntrustedError, UsageError
 from touchfs.extent import Buffer
-from touchfs.posix.trust import open_trusted_unique
+from touchfs.posix.trust import check_trusted_directory, check_trusted_file, open_trusted_unique
 from touchfs.source.counts import count
 from touchfs.source.scratch.behind import BEHIND
 from touchfs.source.scratch.space import Space, converted_errors
 
 DIRECTORY_VARIABLE, SIZE_VARIABLE = "TOUCHFS_SCRATCH_DIR", "TOUCHFS_SCRATCH_SIZE"
+LOWER_VARIABLE = "TOUCHFS_LOWER_SCRATCH_DIR"
 # Space reserved at most beyond what is needed and an eighth: otherwise each written block would need a reservation.
 AHEAD_SIZE = 1 << 20
 
@@ -100,29 +104,43 @@ class ScratchFile:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The store in a directory. A name is 32 hexadecimal digits: a hash of all inputs of the content."""
+    """The store in a directory, and the directory of a lower one. A name is 32 hexadecimal digits: a hash of all inputs
+    of the content.
+    """
 
     directory: str
     limit: int | None = None
+    lower: str | None = None
 
     @classmethod
     def configured(cls) -> Scratch:
-        """Return the store that the environment configures. Raises UsageError for a bad size."""
+        """Return the store that the environment configures.
+
+        Raises UsageError for a bad size, and SourceError for a lower store that is missing or not trusted.
+        """
         directory, size = os.environ.get(DIRECTORY_VARIABLE), os.environ.get(SIZE_VARIABLE)
         directory = directory or os.path.join(platformdirs.user_cache_dir("touchfs"), "scratch")
-        return _scratch(directory if os.path.isabs(directory) else os.path.abspath(directory), size or "")
+        lower = os.environ.get(LOWER_VARIABLE)
+        return _scratch(_absolute(directory), size or "", lower and _absolute(lower))
 
     @property
     def _space(self) -> Space:
         return Space(self.directory, self.limit)
 
     def path(self, name: str) -> str:
-        """Return the path of the complete file of this name."""
-        return self._space.path(name + _FILE)
+        """Return the path of the complete file of this name: in the lower store if only that has it."""
+        return self._place(name + _FILE)
 
     def value_path(self, name: str) -> str:
-        """Return the path of the value of this name."""
-        return self._space.path(name + _VALUE)
+        """Return the path of the value of this name: in the lower store if only that has it."""
+        return self._place(name + _VALUE)
+
+    def _place(self, file: str) -> str:
+        path = self._space.path(file)
+        if self.lower is None or os.path.lexists(path):
+            return path
+        lower = os.path.join(self.lower, file)
+        return lower if _is_believed(lower) else path
 
     def find(self, name: str) -> ScratchFile | None:
         """Return the locked file of this name, or None if it does not exist or is not trusted. Raises SourceError."""
@@ -276,19 +294,43 @@ def open_value(path: str) -> tuple[int, bytes] | None:
 
 
 @lru_cache(maxsize=16)  # each read of a remote file asks for it several times
-def _scratch(directory: str, size: str) -> Scratch:
-    return Scratch(os.path.normpath(directory), parse_size(size) if size else None)
+def _scratch(directory: str, size: str, lower: str | None) -> Scratch:
+    limit = parse_size(size) if size else None
+    if lower:
+        try:
+            check_trusted_directory(lower)
+        except UntrustedError as error:
+            message = f"{error.message}; --trust USER believes what USER wrote to the lower scratch store"
+            raise SourceError(message, path=lower) from error
+        except OSError as error:
+            message = f"{error.strerror}; --lower-scratch-dir names the lower scratch store"
+            raise SourceError(message, path=lower) from error
+    return Scratch(os.path.normpath(directory), limit, lower or None)
+
+
+def _absolute(path: str) -> str:
+    return path if os.path.isabs(path) else os.path.abspath(path)
+
+
+def _is_believed(path: str) -> bool:
+    """True if there is a file that a trusted user wrote, and that we may read."""
+    try:
+        check_trusted_file(path)
+    except (OSError, UntrustedError):
+        return False
+    return os.access(path, os.R_OK)
 
 
 def _open(path: str) -> int | None:
-    """Open a complete file and set its access time; None if it does not exist or is not trusted."""
+    """Open a complete file and set its access time, if it is ours; None if it does not exist or is not trusted."""
     if not os.path.lexists(path):  # most are missing when they are needed first, and this takes a tenth of an open
         return None
     try:
-        descriptor = open_trusted_unique(path, os.O_RDWR)
+        descriptor = open_trusted_unique(path)
     except (FileNotFoundError, UntrustedError):
         return None
-    os.utime(descriptor, ns=(time.time_ns(), os.fstat(descriptor).st_mtime_ns))
+    with suppress(OSError):  # another user's, or on a read-only disk
+        os.utime(descriptor, ns=(time.time_ns(), os.fstat(descriptor).st_mtime_ns))
     return descriptor
 
 
