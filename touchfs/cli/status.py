@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Not type=click.Path(): its stat would wait for a mount that hangs.
 @click.argument("mountpoint", required=False, shell_complete=click.Path().shell_complete)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--wait-seconds", type=click.FloatRange(0), default=2.0, help="Maximum time to wait for answers.")
+@click.option("--wait-seconds", type=click.FloatRange(0), default=5.0, help="Maximum time to wait for answers.")
 def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
     """List mounts, and whether they answer.
 
@@ -34,12 +34,10 @@ def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
     from touchfs_mount.mounting.mountpoint import resolve
     from touchfs_mount.mounting.status import PROBLEMS, list_mounts
 
-    found = list_mounts(wait_seconds)
-    if mountpoint is not None:
-        path = resolve(mountpoint)
-        found = [each for each in found if each.mountpoint == path]
-        if not found:
-            raise MountError("touchfs is not mounted here", path=path)
+    path = None if mountpoint is None else resolve(mountpoint)
+    found = list_mounts(path, wait_seconds)
+    if path is not None and not found:
+        raise MountError("touchfs is not mounted here", path=path)
     if as_json:
         say(json.dumps([asdict(each) for each in found]))
     else:

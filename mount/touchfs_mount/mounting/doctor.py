@@ -25,7 +25,6 @@ from touchfs_mount.mounting.status import PROBLEMS, list_mounts
 # FUSE_NOTIFY_RESEND: a new worker gets the requests of a dead one.
 RESEND_KERNEL = (6, 9)
 DESCRIPTORS = 65536
-WAIT_SECONDS = 2.0
 # The smallest index or state takes less. Pseudo file systems such as /proc have no room at all.
 ROOM = 1 << 20
 # Where mount(8) looks for helpers.
@@ -149,7 +148,7 @@ def _directories(state_dir: str | None) -> Iterator[Finding]:
 
 
 def _mounts() -> Iterator[Finding]:
-    for each in list_mounts(WAIT_SECONDS):
+    for each in list_mounts():
         if each.health in PROBLEMS:
             flag = "--lazy" if each.health == "dead" else "--abort"
             yield Finding(Rating.BAD, each.mountpoint, each.health, f"touchfs umount {flag} {each.mountpoint}")

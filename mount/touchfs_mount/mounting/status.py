@@ -20,7 +20,7 @@ from touchfs.errors import MountError
 from touchfs.posix.mounts import Mount, mounts
 from touchfs_mount.mounting.mountpoint import FILE_SYSTEM, mounted_at
 
-# A worker that is slow, or that was just killed, answers within this time.
+# A worker that is slow, or that was just killed, answers within this time, also on a busy machine.
 ANSWER_SECONDS = 5.0
 # Prints a file, or exits with the number of the error. Another user's mount might send bytes without end.
 _READER = """
@@ -54,9 +54,11 @@ class MountStatus:
     info: dict[str, Any] = field(default_factory=dict)
 
 
-def list_mounts(wait_seconds: float) -> list[MountStatus]:
-    """All mounts of touchfs in this mount namespace, in the order of mountinfo. Returns after about `wait_seconds`."""
-    found = [mounted for mounted in mounts() if mounted.kind == FILE_SYSTEM]
+def list_mounts(path: str | None = None, wait_seconds: float = ANSWER_SECONDS) -> list[MountStatus]:
+    """All mounts of touchfs in this mount namespace, or those at a path, in the order of mountinfo. Returns after about
+    `wait_seconds`.
+    """
+    found = [mounted for mounted in mounts() if mounted.kind == FILE_SYSTEM and path in (None, mounted.point)]
     asked = [_ask(mounted.point, "info") for mounted in found]
     deadline = time.monotonic() + wait_seconds
     answers = [_answer(process, max(0.0, deadline - time.monotonic())) for process in asked]
