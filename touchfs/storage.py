@@ -24,7 +24,7 @@ from touchfs.indexing.interleaved import ITEMS
 from touchfs.indexing.place import index_directory
 from touchfs.indexing.preparing import CATALOG_SUFFIX
 from touchfs.posix.mounts import Mount, mounts
-from touchfs.posix.paths import is_url
+from touchfs.posix.paths import is_url, shown
 from touchfs.select.survivors import SUFFIX, survivors_directory
 from touchfs.shard.compressed import JSONL_SUFFIXES
 from touchfs.source.decompressed import TAR_SUFFIXES, scratch_name
@@ -228,7 +228,7 @@ def _item(kind: str, about: str | None, files: list[str], is_gone: bool, is_used
             size += status.st_size
             # `list_storage` itself reads dataset files and states, which may change their access times.
             used = max(used, status.st_mtime, 0 if path.endswith((DATASET_SUFFIX, STATE_SUFFIX)) else status.st_atime)
-    return StoredItem(kind, about, tuple(files), size, used, is_gone, is_used)
+    return StoredItem(kind, about and shown(about), tuple(files), size, used, is_gone, is_used)
 
 
 def _is_gone(path: str) -> bool:

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import threading
+import zipfile
 
 import fsspec
 import pytest
@@ -125,6 +126,19 @@ def test_options_that_cannot_be_kept():
         TouchFileSystem("s3://x/y", target_options={"session": object()}, skip_instance_cache=True)
 
 
-def test_an_archive_in_the_chain_is_refused(tmp_path):
+def test_a_dataset_in_an_archive(tar, tmp_path):
+    archive = tmp_path / "all.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        made.write(tar, "train/one.tar")
+    fsspec.filesystem("memory").put(str(archive), "/archives/all.zip")
+    for place in ("memory://archives/all.zip", f"file://{archive}"):
+        with fsspec.open(f"touchfs://shards/one/x.txt::zip://train::{place}") as file:
+            assert file.read() == FILES["x.txt"]
+    files = TouchFileSystem(f"zip://train::{archive}", skip_instance_cache=True)
+    assert files.cat("shards/one/x.txt") == FILES["x.txt"]
+
+
+@pytest.mark.parametrize("chain", ["tar://a.tar::/z.tar", "zip://a::zip://b.zip::/z.zip"])
+def test_another_archive_in_the_chain_is_refused(chain):
     with pytest.raises(UsageError, match="inside another archive"):
-        fsspec.filesystem("touchfs", fo="a.tar", target_protocol="zip", target_options={"fo": "z.zip"})
+        fsspec.open(f"touchfs://x::{chain}")

@@ -234,8 +234,10 @@ def test_a_child_that_was_taken_over_can_send_wrong_values_only(mp3):
         ours, theirs = socket.socketpair()
         with theirs, DecodePool(children=1, timeout=2) as pool:
             probe(Memory(mp3.read_bytes()), pool)
-            pool._idle[0]._connection.close()
-            pool._idle[0]._connection = ours
+            child = pool._idle[0]
+            child._process.send_signal(signal.SIGSTOP)  # it would end when its connection does, and be replaced
+            child._connection.close()
+            child._connection = ours
             theirs.sendall(answer)
             theirs.shutdown(socket.SHUT_WR)
             with pytest.raises(TouchfsError):

@@ -95,6 +95,20 @@ def test_a_mount_that_hangs_is_named_and_ended(mount, speech):
     wait_until(lambda: not any(map(runs, processes)))
 
 
+def test_a_mount_that_hangs_takes_no_time_from_others(mount, speech):
+    hanging, well = mount(speech, name="hanging"), mount(speech, name="well")
+    processes = hanging.processes()
+    try:
+        for pid in processes:
+            os.kill(pid, signal.SIGSTOP)
+        listed = {each["mountpoint"]: each["health"] for each in json.loads(touchfs("status", "--json").stdout)}
+        assert listed[str(hanging.path)] == "does not answer"
+        assert listed[str(well.path)] == "answers"
+    finally:
+        for pid in processes:
+            os.kill(pid, signal.SIGCONT)
+
+
 @pytest.mark.parametrize("command", ["stats", "reload"])
 def test_no_command_waits_for_a_mount_that_hangs(mount, speech, command):
     mounted = mount(speech)

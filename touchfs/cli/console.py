@@ -20,6 +20,7 @@ from touchfs.errors import FormatError, NotFoundError, UsageError, map_os_errors
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits
 from touchfs.posix.paths import check_url, is_url
+from touchfs.posix.paths.chains import InArchive, parse_in_archive
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
 from touchfs.shard.lists.members import find_members
 from touchfs.shard.options import (
@@ -300,8 +301,11 @@ def open_tree(location: str, read_options: ReadOptions) -> tuple[Tree, Entry, st
 def _split(location: str) -> tuple[str, str]:
     """Split DATASET[:PATH]. DATASET may contain colons: the longest one that exists is taken. A prefix of shard files
     exists if its index does, and a name with braces if a member does. A URL has colons only before its path, and nobody
-    is asked whether it exists.
+    is asked whether it exists. A chain of URLs ends with its archive.
     """
+    if (place := parse_in_archive(location)) is not None and not os.path.lexists(location):
+        archive, path = _split(place.archive)
+        return InArchive(archive, place.name).chain, path
     check_url(location)
     if is_url(location) and (match := _URL.fullmatch(location)):
         return match[1], match[2] or ""

@@ -48,16 +48,18 @@ def command(mountpoint: str, wait_seconds: float) -> None:
             message = f"not reloaded after {wait_seconds:g} s: the reload continues"
             raise MountError(message, path=path, exit_status=EXIT_TIMEOUT)
         time.sleep(_POLL_SECONDS)
-        info = _info(path)
+        # A mount that is busy with the reload may take its time; not one that did not answer before.
+        info = _info(path, max(0.0, deadline - time.monotonic()))
     if info["reload_error"] is not None:
         raise MountError(info["reload_error"], path=path)
     say(f"{path} is read anew ({counted(info['shards'], 'shard')}, {counted(info['samples'], 'sample')})")
 
 
-def _info(path: str) -> dict[str, Any]:
-    from touchfs_mount.mounting.status import read_control_file
+def _info(path: str, wait_seconds: float = 0.0) -> dict[str, Any]:
+    """What the mount says of itself. It may take `ANSWER_SECONDS` or longer."""
+    from touchfs_mount.mounting.status import ANSWER_SECONDS, read_control_file
 
-    info: dict[str, Any] = json.loads(read_control_file(path, "info"))
+    info: dict[str, Any] = json.loads(read_control_file(path, "info", max(wait_seconds, ANSWER_SECONDS)))
     return info
 
 

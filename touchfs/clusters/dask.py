@@ -45,7 +45,8 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
     if scheduler.startswith("tls://") and security().get_connection_args("client")["ssl_context"] is None:
         message = "tls:// needs certificates: name them in Dask's configuration (docs/clusters.md)"
         raise UsageError(message, path=scheduler)
-    for name in ("distributed", "asyncio", "tornado"):  # what they say of connections that end is said by our errors
+    # What they say of connections that end is said by our errors, or costs nothing. The client has a level of its own.
+    for name in ("distributed", "distributed.client", "asyncio", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         address: Any = scheduler

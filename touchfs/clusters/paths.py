@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import Executor
 
-from touchfs.posix.paths import is_url
+from touchfs.posix.paths import is_url, joinable
 
 
 def is_here(executor: Executor | None) -> bool:
@@ -23,4 +23,4 @@ def is_here(executor: Executor | None) -> bool:
 
 def path_there(executor: Executor | None, path: str) -> str:
     """The path for a task of the executor. Nothing but the current directory is put before it, as links count."""
-    return path if is_here(executor) or is_url(path) else os.path.join(os.getcwd(), path)
+    return joinable(path) if is_here(executor) or is_url(path) else os.path.join(os.getcwd(), path)

@@ -73,8 +73,8 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
             )
         super().__init__(**storage_options)
         source = target_source(os.fspath(fo), target_protocol, target_options)
-        give_options(source.path, source.options)
-        beside = os.path.dirname(source.path.rstrip("/"))  # an index, and files that belong to a shard
+        give_options(source.stored, source.options)
+        beside = os.path.dirname(source.stored.rstrip("/"))  # an index, and files that belong to a shard
         if is_url(beside):
             give_options(beside, source.options)
         root = None if audio_root is None else os.path.abspath(audio_root)

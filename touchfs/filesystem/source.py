@@ -1,7 +1,7 @@
 """Where the dataset of a filesystem is: what fsspec hands over for a chain of URLs, as one path or URL of ours.
 
 For `touchfs://x.wav::s3://bucket/data`, fsspec calls us with `fo="bucket/data"`, `target_protocol="s3"` and the options
-of s3 in `target_options`. If the chain goes on, the latter has a `fo`, too.
+of s3 in `target_options`. If the chain goes on, as with a dataset in a ZIP archive, the latter has a `fo`, too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from touchfs.errors import ArgumentValueError
 from touchfs.posix.paths import is_url
+from touchfs.posix.paths.chains import InArchive, parse_in_archive
 
 _LOCAL = frozenset({"file", "local"})
 # Clients that fsspec tells the host as an option, not in the path.
@@ -19,10 +20,16 @@ _HOSTED = frozenset({"sftp", "ssh", "ftp"})
 
 
 class TargetSource(NamedTuple):
-    """A path or URL of a dataset, and the options for the client of the URL."""
+    """A path or URL of a dataset, and the options for the client of the URL, or of the archive that it is in."""
 
     path: str
     options: dict[str, Any]
+
+    @property
+    def stored(self) -> str:
+        """The path or URL of what the store has: the dataset, or the archive."""
+        place = parse_in_archive(self.path)
+        return self.path if place is None else place.archive
 
 
 def target_source(fo: str, protocol: str | None, options: Mapping[str, Any] | None) -> TargetSource:
@@ -31,9 +38,12 @@ def target_source(fo: str, protocol: str | None, options: Mapping[str, Any] | No
     if not fo:
         raise ArgumentValueError("name a dataset: touchfs://PATH::DATASET, or fo=DATASET")
     if "fo" in options:
-        raise ArgumentValueError(
-            "a dataset inside another archive is not read: name one in a store, or on this machine"
-        )
+        archive = target_source(options["fo"], options.get("target_protocol"), options.get("target_options"))
+        if protocol != "zip" or archive.stored != archive.path:
+            raise ArgumentValueError(
+                "a dataset inside another archive than one ZIP is not read: name one in a store, or on this machine"
+            )
+        return TargetSource(InArchive(archive.path, fo.strip("/")).path, archive.options)
     if protocol in _LOCAL or (protocol is None and not is_url(fo)):
         return TargetSource(os.path.abspath(fo), {})
     if protocol is None or is_url(fo):

@@ -30,7 +30,7 @@ from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.format.braces import BracePattern
 from touchfs.format.cache_metadata import METADATA_FILE
 from touchfs.format.parquet import PARQUET_SUFFIX
-from touchfs.posix.paths import check_url, is_url
+from touchfs.posix.paths import check_url, is_url, joinable, shown
 from touchfs.shard.compressed import JSONL_SUFFIXES
 from touchfs.shard.lists.data_list import LINE, listed_places
 from touchfs.shard.lists.members import find_members, list_directories
@@ -57,6 +57,7 @@ FILE_SUFFIXES = (".tar", ".jsonl", *ARROW_SUFFIXES, PARQUET_SUFFIX, *TAR_SUFFIXE
 
 def candidates(source: str, store: Store = DATA, *, locations: Sequence[str] = ()) -> list[str]:
     """The paths that `find_shards` looks at in a directory, or because a list names them."""
+    source = joinable(source)
     kind = find_type(source, store)
     if kind is FileType.DIRECTORY:
         listing = os.path.join(source, LIST_NAME)
@@ -91,6 +92,7 @@ def find_shards(
     FormatError for a file that is not a dataset, NotFoundError and SourceError.
     """
     check_url(source)
+    source = joinable(source)
     if (pattern := find_members(source, store)) is not None:
         return _of_members(pattern, source, silent, store, audio_root, locations)
     try:
@@ -123,7 +125,7 @@ def find_shards(
         )
         kinds = {what: name for name in reversed(_names(entries)) if (what := describe_name(name))}
         others = "".join(f"; {name} is {what}" for what, name in islice(reversed(kinds.items()), _KINDS_NAMED))
-        raise NotFoundError(f"no shards here: {expected}{others}", path=source)
+        raise NotFoundError(f"no shards here: {expected}{others}", path=shown(source))
     return shards
 
 
@@ -140,8 +142,8 @@ def _of_file(
         _check_list(source)
         return _listed(source, silent, store, locations)
     if kind is FileType.OTHER:
-        raise NotFoundError("neither a file nor a directory", path=source)
-    raise NotFoundError("no such file or directory", path=source)
+        raise NotFoundError("neither a file nor a directory", path=shown(source))
+    raise NotFoundError("no such file or directory", path=shown(source))
 
 
 def _of_members(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from touchfs.errors import NotFoundError, SourceError
 from touchfs.posix.paths import is_url
+from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.local_store import LocalStore
 from touchfs.source.store import FileType, Status, Store, StoredEntry, StoredFile
@@ -18,7 +19,16 @@ _LOCAL = LocalStore()
 
 def store_of(path: str) -> Store:
     """The store that a path is in. The only place that decides which kind that is."""
-    return _remote() if is_url(path) else _LOCAL
+    if not is_url(path):
+        return _LOCAL
+    return _remote() if parse_in_archive(path) is None else _archives()
+
+
+@cache
+def _archives() -> Store:
+    from touchfs.source.archived.store import ArchiveStore  # most commands need none
+
+    return ArchiveStore()
 
 
 @cache

@@ -38,5 +38,5 @@ def prefetch(file: StoredFile, pace: Pace | None = None) -> Iterator[int]:
     from touchfs.source.remote.file import UrlFile
 
     if not isinstance(file, UrlFile):
-        raise SourceError("cannot be fetched ahead: it is in pieces", path=file.path)
+        raise SourceError("cannot be fetched ahead: it is in pieces, or in an archive", path=file.path)
     yield from file.fetch(pace)

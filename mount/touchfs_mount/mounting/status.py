@@ -12,8 +12,9 @@ import os
 import pwd
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from touchfs.errors import MountError
@@ -60,16 +61,16 @@ def list_mounts(path: str | None = None, wait_seconds: float = ANSWER_SECONDS) -
     """
     found = [mounted for mounted in mounts() if mounted.kind == FILE_SYSTEM and path in (None, mounted.point)]
     asked = [_ask(mounted.point, "info") for mounted in found]
-    deadline = time.monotonic() + wait_seconds
-    answers = [_answer(process, max(0.0, deadline - time.monotonic())) for process in asked]
+    with ThreadPoolExecutor(max(1, len(asked))) as threads:  # one that hangs takes no time from the others
+        answers = list(threads.map(partial(_answer, seconds=wait_seconds), asked))
     return [_status(mounted, *answer) for mounted, answer in zip(found, answers, strict=True)]
 
 
-def read_control_file(path: str, name: str) -> bytes:
-    """The text of `.touchfs/NAME` of the mount at a path. Raises MountError if it does not answer in `ANSWER_SECONDS`,
+def read_control_file(path: str, name: str, wait_seconds: float = ANSWER_SECONDS) -> bytes:
+    """The text of `.touchfs/NAME` of the mount at a path. Raises MountError if it does not answer in `wait_seconds`,
     and for any other error.
     """
-    error, text = _answer(_ask(path, name), ANSWER_SECONDS)
+    error, text = _answer(_ask(path, name), wait_seconds)
     if not error:
         return text
     mounted = mounted_at(path)

@@ -53,7 +53,7 @@ def parse_address(url: str) -> Address:
         raise LocationError(
             "is a URL of a local file, and data may only name those by their paths", path=without_secrets(url)
         )
-    if "::" in url:
+    if "::" in url or scheme.startswith("zip+"):
         raise LocationError("is a chain of URLs, which data may not name", path=without_secrets(url))
     if (_UNSAFE_URL if scheme in HTTP else _UNSAFE_KEY).search(url):
         raise LocationError("has characters that are not safe in an address", path=repr(without_secrets(url)))

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from touchfs.errors import NotFoundError, SourceError, SourceTimeoutError, UsageError
 from touchfs.format.braces import BracePattern, parse_braces
-from touchfs.posix.paths import is_url, shown
+from touchfs.posix.paths import is_url, joinable, shown
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType, Store
 
@@ -21,6 +21,7 @@ def find_members(path: str, store: Store = DATA) -> BracePattern | None:
 
     Raises UsageError for too many names and for braces in the host or bucket of a URL, and SourceTimeoutError.
     """
+    path = joinable(path)
     pattern = parse_braces(path)
     if pattern is None or _exists(path, store):
         return None
@@ -43,6 +44,7 @@ def directory_of(source: str, store: Store = DATA) -> str:
     """The directory of a source: itself, or what the source is in; of a name with braces, what all members are in."""
     if (pattern := find_members(source, store)) is not None:
         return os.path.dirname(pattern.prefix)
+    source = joinable(source)
     is_directory = find_type(source, store) is FileType.DIRECTORY
     return source if is_directory else os.path.dirname(source)
 

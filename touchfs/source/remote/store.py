@@ -6,7 +6,7 @@ import io
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from touchfs.errors import NotFoundError, SourceError
 from touchfs.posix.paths import climbs, shown
@@ -16,7 +16,7 @@ from touchfs.source.remote.file import UrlFile
 from touchfs.source.remote.ranges import list_directory, look_status
 from touchfs.source.remote.requests import protocols_of
 from touchfs.source.remote.versions import status_of
-from touchfs.source.store import Status, Store, StoredEntry
+from touchfs.source.store import FileStream, Status, Store, StoredEntry
 
 # What `stream` reads at once.
 _STREAM_BUFFER = 1 << 20
@@ -75,32 +75,7 @@ class RemoteStore:
 
     def stream(self, path: str) -> BinaryIO:
         """See `Store.stream`."""
-        return io.BufferedReader(_RemoteStream(UrlFile(path)), _STREAM_BUFFER)
-
-
-class _RemoteStream(io.RawIOBase):
-    """A file from its start on."""
-
-    def __init__(self, file: UrlFile) -> None:
-        self._file = file
-        self._offset = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._offset, os.SEEK_END: self._file.size}[whence]
-        self._offset = min(max(start + offset, 0), self._file.size)
-        return self._offset
-
-    def readinto(self, buffer: Any) -> int:
-        length = min(len(buffer), self._file.size - self._offset)
-        buffer[:length] = self._file.read(self._offset, length)
-        self._offset += length
-        return length
+        return io.BufferedReader(FileStream(UrlFile(path)), _STREAM_BUFFER)
 
 
 if TYPE_CHECKING:

@@ -12,12 +12,13 @@ import re
 from urllib.parse import unquote, urlsplit
 
 from touchfs.errors import UsageError
+from touchfs.posix.paths.chains import InArchive, parse_in_archive
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _LOCAL = frozenset({"file", "local"})
 # What follows the scheme is a host, perhaps with a port.
 _HOSTED = frozenset({"http", "https", "sftp", "ssh"})
-# fsspec reads what is in an archive, or through a cache of its own, by chains: `zip://a.tar::s3://bucket/b.zip`.
+# fsspec reads what is in an archive, or through a cache of its own, by chains. We read those that `.chains` parses.
 _ARCHIVES = frozenset({"zip", "tar", "libarchive"})
 _CHAIN = re.compile(r"::[a-zA-Z][a-zA-Z0-9+.-]*://")
 # User information before the host, and what follows the path: a signature or a token may be in either.
@@ -40,17 +41,24 @@ def is_url(path: str) -> bool:
 
 def absolute(path: str) -> str:
     """The absolute path of data. A URL is one, with a scheme of small letters and no slash at its end: it is the same
-    data. See `keep_query` about its query.
+    data. See `keep_query` about its query. What is in an archive gets the form that names can be joined to.
 
     Servers of HTTP may know a directory only with the slash, so requests for the URL have it again.
     """
     if not is_url(path):
         return os.path.abspath(path)
+    if (place := parse_in_archive(path)) is not None:
+        return InArchive(absolute(place.archive), place.name).path
     url = with_small_scheme(keep_query(path))
     if (match := _SLASHES.fullmatch(url)) is None:
         return url
     os.environ[_SLASHES_VARIABLE] = json.dumps(_kept(_SLASHES_VARIABLE) | {match[1]: "/"})
     return match[1]
+
+
+def joinable(path: str) -> str:
+    """The path, in a form that names can be joined to: a chain of URLs is `absolute`, others are as they are."""
+    return path if parse_in_archive(path) is None or not is_url(path) else absolute(path)
 
 
 def with_small_scheme(url: str) -> str:
@@ -73,12 +81,15 @@ def climbs(path: str) -> bool:
 
 
 def check_url(url: str) -> None:
-    """Raise UsageError if a URL names local files or what is in an archive, or holds a user or a password."""
+    """Raise UsageError if a URL names local files or an archive in an archive, or holds a user or a password."""
+    if (place := parse_in_archive(url)) is not None and not os.path.lexists(url):
+        _check_in_archive(place, url)
+        return
     match = _SCHEME.match(url)
     scheme = "" if match is None else match[1].lower()
     if (scheme in _ARCHIVES or _CHAIN.search(url)) and not os.path.lexists(url):
         raise UsageError(
-            "what is in another archive, and other chains of URLs, are not read: unpack the archive, name the shard",
+            "of chains of URLs only zip://NAME::ARCHIVE is read: unpack the archive, or name it alone",
             path=without_secrets(url),
         )
     if scheme in _HOSTED:
@@ -91,6 +102,16 @@ def check_url(url: str) -> None:
             "environment or its own files",
             path=shown(url),
         )
+
+
+def _check_in_archive(place: InArchive, url: str) -> None:
+    if parse_in_archive(place.archive) is not None or _CHAIN.search(place.archive):
+        message = "an archive in another one, or a longer chain of URLs, is not read: unpack the archive"
+        raise UsageError(message, path=without_secrets(url))
+    if climbs(place.name) or climbs(place.archive) or "!" in place.archive:
+        raise UsageError("a name in an archive has no `..`, and that of the archive no `!`", path=without_secrets(url))
+    if is_url(place.archive):
+        check_url(place.archive)
 
 
 def _check_host(scheme: str, url: str) -> None:
@@ -151,4 +172,6 @@ def shown(url: str) -> str:
     """The URL as it may be shown, logged and stored: without user, password, query and fragment."""
     if not _SCHEME.match(url):
         return url
+    if (place := parse_in_archive(url)) is not None:
+        return InArchive(shown(place.archive), place.name).chain
     return _QUERY.sub("", _USER.sub("", url))

@@ -1,0 +1,43 @@
+"""A mount of shards in a ZIP archive: its workers find them again, and another archive is a new version."""
+
+import errno
+import os
+import signal
+import zipfile
+from pathlib import Path
+
+import pytest
+from mounts import touchfs
+from range_server import range_server
+from tars import write_tar
+
+
+def write_zip(place: Path, text: bytes) -> bytes:
+    """An archive with two shards, of which one is compressed."""
+    with zipfile.ZipFile(place / "all.zip", "w") as archive:
+        for name, method in (("stored", zipfile.ZIP_STORED), ("packed", zipfile.ZIP_DEFLATED)):
+            archive.write(write_tar(place / f"{name}.tar", {f"{name}.txt": text}), f"train/{name}.tar", method)
+    return (place / "all.zip").read_bytes()
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+def test_shards_in_an_archive(mount, tmp_path, monkeypatch, is_remote):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    data = write_zip(tmp_path, b"one")
+    with range_server() as server:
+        archive = server.put("/all.zip", data) if is_remote else tmp_path / "all.zip"
+        mounted = mount(f"zip://train::{archive}", "--revalidate", 0)
+        files = [mounted.path / "shards" / name / f"{name}.txt" for name in ("stored", "packed")]
+        for _ in range(2):
+            assert [file.read_bytes() for file in files] == [b"one", b"one"]
+            for worker in mounted.workers():
+                os.kill(worker, signal.SIGKILL)
+        (tmp_path / "new").mkdir()
+        server.put("/all.zip", write_zip(tmp_path / "new", b"two, which is longer"))
+        os.replace(tmp_path / "new" / "all.zip", tmp_path / "all.zip")
+        for file in files:
+            with pytest.raises(OSError) as caught:
+                file.read_bytes()
+            assert caught.value.errno == errno.ESTALE
+        assert touchfs("reload", mounted.path).returncode == 0
+        assert [file.read_bytes() for file in files] == [b"two, which is longer"] * 2

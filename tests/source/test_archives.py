@@ -1,0 +1,234 @@
+"""Shards in ZIP archives, on this machine and at URLs: `zip://NAME::ARCHIVE`."""
+
+import gzip
+import os
+import pickle
+import random
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from range_server import range_server
+from tars import write_tar
+
+import touchfs as library
+from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
+from touchfs.posix.paths import absolute, check_url, shown
+from touchfs.posix.paths.chains import InArchive, parse_in_archive
+from touchfs.source.archived import directory
+from touchfs.source.data import DATA
+from touchfs.source.remote.kept import KEPT
+from touchfs.source.store import FileType
+
+TOUCHFS = Path(sys.executable).with_name("touchfs")
+BYTES = random.Random(1).randbytes(3_000_000)
+STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    KEPT.forget()
+    yield
+    KEPT.forget()
+
+
+def write_zip(path: Path, members: dict[str, bytes], compression: int = STORED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.fixture
+def shards(tmp_path) -> dict[str, bytes]:
+    def tar(name: str, text: bytes) -> bytes:
+        return write_tar(tmp_path / f"{name}.tar", {f"{name}{n}.txt": text + b"%d" % n for n in range(3)}).read_bytes()
+
+    return {
+        "train/a.tar": tar("a", b"hello "),
+        "train/b.tar.gz": gzip.compress(tar("b", b"bye ")),
+        "notes.txt": b"",
+    } | {"more/c.tar": tar("c", b"more ")}
+
+
+def touchfs(*arguments: object) -> str:
+    done = subprocess.run([TOUCHFS, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def texts(dataset: str) -> list[str]:
+    return [sample.text for sample in library.open(dataset)]
+
+
+TEXTS = ["hello 0", "hello 1", "hello 2", "bye 0", "bye 1", "bye 2"]
+
+
+@pytest.mark.parametrize("compression", [STORED, DEFLATED, zipfile.ZIP_LZMA], ids=["stored", "deflated", "lzma"])
+def test_shards_of_a_local_archive(tmp_path, monkeypatch, shards, compression):
+    archive = write_zip(tmp_path / "all.zip", shards, compression)
+    assert texts(f"zip://train::{archive}") == TEXTS
+    assert texts(f"zip://train/::file://{archive}") == TEXTS
+    assert texts(f"zip://train/a.tar::{archive}") == TEXTS[:3]
+    assert texts(f"zip://{{train/a,more/c}}.tar::{archive}") == [*TEXTS[:3], "more 0", "more 1", "more 2"]
+    monkeypatch.chdir(tmp_path)
+    assert texts("zip://train::all.zip") == TEXTS
+
+
+def test_every_command_reads_them(tmp_path, shards):
+    source = f"zip://train::{write_zip(tmp_path / 'all.zip', shards, DEFLATED)}"
+    assert touchfs("ls", f"{source}:shards/a").split() == ["a0.txt", "a1.txt", "a2.txt"]
+    assert touchfs("cat", f"{source}:shards/b/b1.txt") == "bye 1"
+    assert "2 shards, 6 samples" in touchfs("index", source)
+    assert source in touchfs("storage", "ls")
+    touchfs("convert", source, tmp_path / "out", "--to", "tar", "--jobs", 2)
+    assert texts(str(tmp_path / "out")) == TEXTS
+    assert "no problem" in touchfs("verify", source)
+    assert touchfs("iterate", source).split() == [f"shards/{name}/{name}{n}.txt" for name in "ab" for n in range(3)]
+    touchfs("cp", "-r", f"{source}:shards/a", tmp_path / "copied")
+    assert (tmp_path / "copied" / "a2.txt").read_text() == "hello 2"
+
+
+def test_an_archive_at_a_url_is_read_in_ranges(tmp_path):
+    """Of a file of megabytes, only the blocks that are needed; another version is an error, and found by a new look."""
+    archive = write_zip(tmp_path / "all.zip", {"a.bin": BYTES * 10, "b/c.bin": BYTES})
+    with range_server() as server:
+        url = server.put("/all.zip", archive.read_bytes())
+        assert [entry.name for entry in DATA.list(f"zip://::{url}") if entry.is_dir()] == ["b"]
+        file = DATA.open(f"zip://b/c.bin::{url}")
+        assert file.read(1_000_000, 1000) == BYTES[1_000_000:1_001_000]
+        assert file.size == len(BYTES)
+        assert sum(stop - start for _, start, stop in server.ranges) < 10_000_000
+        copy = pickle.loads(pickle.dumps(file))
+        assert copy.read(len(BYTES) - 5, 5) == BYTES[-5:]
+        server.put("/all.zip", write_zip(tmp_path / "all.zip", {"b/c.bin": BYTES[::-1]}).read_bytes())
+        with pytest.raises(ChangedError):
+            file.open()
+        assert DATA.open(f"zip://b/c.bin::{url}").read(0, 9) == BYTES[::-1][:9]
+
+
+def test_a_signature_is_sent_and_not_shown(tmp_path, shards):
+    archive = write_zip(tmp_path / "all.zip", shards)
+    with range_server() as server:
+        url = server.put("/all.zip", archive.read_bytes())
+        done = subprocess.run(
+            [TOUCHFS, "info", f"zip://train::{url}?signature=planted"], capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, "planted" in done.stdout + done.stderr) == (0, False), done.stderr
+        missing = f"zip://train::{server.url}/no.zip?signature=planted"
+        done = subprocess.run([TOUCHFS, "info", missing], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, "planted" in done.stderr, "Traceback" in done.stderr) == (1, False, False)
+    kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert kept
+    assert not any(b"planted" in path.read_bytes() for path in kept)
+
+
+def test_a_local_archive_that_is_replaced(tmp_path, shards):
+    archive = write_zip(tmp_path / "all.zip", {"a.txt": b"one"})
+    file = DATA.open(f"zip://a.txt::{archive}")
+    assert file.read(0, 3) == b"one"
+    write_zip(tmp_path / "new.zip", {"a.txt": b"two", "b.txt": b""})
+    os.replace(tmp_path / "new.zip", archive)
+    with pytest.raises(ChangedError):
+        file.open()
+    assert DATA.open(f"zip://a.txt::{archive}").read(0, 3) == b"two"
+
+
+def test_what_is_not_there(tmp_path):
+    archive = write_zip(tmp_path / "all.zip", {"a/b.txt": b"one"})
+    assert DATA.stat(f"zip://a::{archive}").type is FileType.DIRECTORY
+    for chain in (f"zip://b::{archive}", f"zip://a/b::{archive}", f"zip://a::{tmp_path}/none.zip"):
+        with pytest.raises(NotFoundError):
+            DATA.stat(chain)
+        with pytest.raises(NotFoundError):
+            DATA.open(chain).open()
+    with pytest.raises(SourceError, match="no archive"):
+        DATA.stat(f"zip://a::{tmp_path}")
+    with pytest.raises(SourceError, match="ends here"):
+        DATA.open(f"zip://a/b.txt::{archive}").read(2, 2)
+    with pytest.raises(SourceError, match="leads out"):
+        DATA.open_beneath(f"zip://a::{archive}", "../a/b.txt")
+    assert DATA.open_beneath(f"zip://a::{archive}", "b.txt").read(0, 3) == b"one"
+
+
+@pytest.mark.parametrize("chain", ["zip://../a::/b.zip", "zip://a%2f..%2f..::/b.zip", "zip://a::/b!/c.zip"])
+def test_names_that_lead_elsewhere_are_refused(chain):
+    with pytest.raises(UsageError):
+        check_url(chain)
+    with pytest.raises(UsageError):
+        DATA.stat(chain)
+
+
+def test_members_that_lead_out_are_not_seen(tmp_path):
+    members = {"../x.tar": b"", "/etc/y.tar": b"", "a//b": b"", "good.txt": b"", "c\\..\\d": b""}
+    archive = write_zip(tmp_path / "all.zip", members)
+    assert sorted(entry.name for entry in DATA.list(f"zip://::{archive}")) == ["etc", "good.txt"]
+
+
+def test_an_encrypted_member_is_an_error(tmp_path):
+    archive = write_zip(tmp_path / "all.zip", {"a.txt": b"one"})
+    data = bytearray(archive.read_bytes())
+    place = data.index(b"PK\1\2")
+    data[place + 8] |= 1
+    archive.write_bytes(data)
+    with pytest.raises(SourceError, match="encrypted"):
+        DATA.open(f"zip://a.txt::{archive}").read(0, 3)
+
+
+def test_a_directory_is_read_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(directory, "DIRECTORY_MAX", 4000)
+    archive = write_zip(tmp_path / "all.zip", {f"{number:060}.txt": b"" for number in range(100)})
+    with pytest.raises(FormatError, match="unpack it"):
+        DATA.list(f"zip://::{archive}")
+
+
+def test_a_member_that_is_larger_than_it_says(tmp_path):
+    """The directory says how much is decompressed, and the checksum must fit."""
+    archive = write_zip(tmp_path / "all.zip", {"a.txt": bytes(1_000_000)}, DEFLATED)
+    data = bytearray(archive.read_bytes())
+    struct.pack_into("<I", data, data.index(b"PK\1\2") + 24, 1000)
+    archive.write_bytes(data)
+    with pytest.raises(FormatError):
+        DATA.open(f"zip://a.txt::{archive}").read(0, 1000)
+    assert not list((tmp_path / "scratch").glob("*.scratch"))
+
+
+@given(st.data())
+def test_damaged_archives_are_errors_of_ours(tmp_path_factory, data):
+    """Any bytes in the place of others: an error, or what the directory says is there."""
+    place = tmp_path_factory.mktemp("damaged") / "all.zip"
+    write_zip(place, {"a.txt": b"one" * 50, "b/c.txt": b"two"}, data.draw(st.sampled_from([STORED, DEFLATED])))
+    content = bytearray(place.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    place.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    try:
+        for entry in DATA.list(f"zip://::{place}"):
+            if entry.is_file():
+                file = DATA.open(f"zip://{entry.name}::{place}")
+                assert len(file.read(0, file.size)) == file.size
+    except TouchfsError:
+        pass
+
+
+@given(
+    st.text(st.characters(blacklist_characters="\0:!/\\%", blacklist_categories=["Cs"])).filter(
+        lambda t: ".." not in t
+    ),
+    st.sampled_from(["/data/a.zip", "s3://bucket/a.zip", "https://host:80/a.zip"]),
+)
+def test_both_forms_of_a_name_are_one(name, archive):
+    chain = f"zip://{name}::{archive}"
+    place = parse_in_archive(chain)
+    assert place == InArchive(archive, name)
+    assert parse_in_archive(place.path) == place
+    assert absolute(chain) == absolute(place.path) == place.path
+    assert shown(place.path) == chain
+    assert parse_in_archive(os.path.join(place.path, "x.tar")) == InArchive(archive, f"{name}/x.tar".lstrip("/"))

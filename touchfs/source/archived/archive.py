@@ -1,0 +1,103 @@
+"""An archive that is open: its file, and what is in it, of the version that is there now."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from typing import NamedTuple
+
+from touchfs.errors import ChangedError, NotFoundError, SourceError
+from touchfs.names import hex_digest
+from touchfs.posix.paths import shown
+from touchfs.source.archived.directory import ZipMember, read_directory
+from touchfs.source.data import DATA
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.store import FileType, Status, StoredFile
+
+# Archives whose directories are kept in memory.
+_KEPT = 16
+
+
+class ArchiveVersion(NamedTuple):
+    """The file of an archive, which stays this version, its members by name, and the names of directories."""
+
+    file: StoredFile
+    members: dict[str, ZipMember]
+    directories: frozenset[str]
+
+    def fingerprint_of(self, member: ZipMember) -> Fingerprint:
+        """That of a member: another one if anything of the archive changes. No version if the archive has none."""
+        if (identity := self.file.identity) is None:
+            return Fingerprint(member.size, 0)
+        text = f"{identity}\0{member.header}\0{member.crc}"
+        return Fingerprint(member.size, 0, etag=hex_digest(text.encode(errors="surrogateescape")))
+
+    def status(self, name: str) -> Status | None:
+        """The status of a name, which may be a directory; None if it is not there."""
+        if (member := self.members.get(name)) is not None:
+            return Status(FileType.FILE, self.fingerprint_of(member))
+        return Status(FileType.DIRECTORY, Fingerprint(0, 0)) if name in self.directories else None
+
+
+class Archive:
+    """The archive at a path. Safe for several threads."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._version: ArchiveVersion | None = None
+        self._lock = threading.Lock()
+
+    def current(self) -> ArchiveVersion:
+        """The version that is there now, looked for as often as other files are verified.
+
+        Raises NotFoundError, SourceError or FormatError.
+        """
+        version = self._version
+        if version is not None and version.file.is_verified:
+            return version
+        with self._lock:
+            version = self._version
+            return version if version is not None and version.file.is_verified else self._looked()
+
+    def look(self) -> ArchiveVersion:
+        """The version that is there now, looked for at once. Raises as `current`."""
+        with self._lock:
+            return self._looked()
+
+    def _looked(self) -> ArchiveVersion:
+        if (version := self._version) is not None:
+            with suppress(ChangedError):
+                version.file.open()
+                return version
+        kind, fingerprint = DATA.stat(self._path)
+        if kind is not FileType.FILE:
+            raise SourceError("is no archive, but a directory or a device", path=shown(self._path))
+        file = DATA.open(self._path, fingerprint)
+        file.open()
+        members = read_directory(file)
+        self._version = ArchiveVersion(file, members, frozenset(_directories(members)))
+        return self._version
+
+    def member(self, name: str) -> tuple[ArchiveVersion, ZipMember]:
+        """A file in it. Raises as `current`."""
+        version = self.current()
+        if (member := version.members.get(name)) is None:
+            raise NotFoundError(f"there is no {name} in the archive", path=shown(self._path))
+        return version, member
+
+
+@lru_cache(_KEPT)
+def archive_at(path: str) -> Archive:
+    """The archive at a path. Accesses nothing."""
+    return Archive(path)
+
+
+def _directories(names: Iterable[str]) -> Iterator[str]:
+    """All directories above names; the root is `""`."""
+    yield ""
+    for directory in {os.path.dirname(name) for name in names}:
+        parts = directory.split("/")
+        yield from ("/".join(parts[:count]) for count in range(1, len(parts) + 1))

@@ -1,0 +1,129 @@
+"""A file in an archive as a source. It stays the version that was indexed or first opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from touchfs.errors import ChangedError, SourceError
+from touchfs.extent import Buffer, Source
+from touchfs.names import hex_digest
+from touchfs.posix.paths import shown
+from touchfs.posix.paths.chains import InArchive
+from touchfs.source.archived.archive import Archive, archive_at
+from touchfs.source.archived.directory import ZipMember, decompress, find_data
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.scratch.source import ScratchSource
+from touchfs.source.scratch.store import Scratch
+from touchfs.source.store import StoredFile
+
+
+class _OpenMember(NamedTuple):
+    """The archive's file, and the source that has the bytes from `start` on: the same, or a decompressed copy."""
+
+    archive: StoredFile
+    source: Source
+    start: int
+    fingerprint: Fingerprint
+
+
+class ArchivedFile:
+    """The file NAME in an archive of another store. A compressed one is decompressed once, into the scratch store."""
+
+    __slots__ = ("_archive", "_fingerprint", "_opened", "_place")
+
+    def __init__(self, place: InArchive, fingerprint: Fingerprint | None = None) -> None:
+        self._place = place
+        self._archive: Archive = archive_at(place.archive)
+        self._fingerprint = fingerprint
+        self._opened: _OpenMember | None = None
+
+    @property
+    def path(self) -> str:
+        """See `StoredFile.path`. Without secrets."""
+        return shown(self._place.path)
+
+    @property
+    def size(self) -> int:
+        """See `StoredFile.size`."""
+        return (self._fingerprint or self._verified().fingerprint).size
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """See `StoredFile.fingerprint`."""
+        return self._fingerprint
+
+    @property
+    def identity(self) -> str | None:
+        """See `StoredFile.identity`."""
+        fingerprint = self._fingerprint
+        if fingerprint is None or fingerprint.etag is None:
+            return None
+        return f"{self._place.path}\0{fingerprint.hashed}"
+
+    @property
+    def is_verified(self) -> bool:
+        """See `StoredFile.is_verified`."""
+        return self._opened is not None and self._opened.archive.is_verified
+
+    def open(self) -> None:
+        """See `StoredFile.open`."""
+        self._opened = None
+        self._archive.look()
+        self._verified()
+
+    def close(self) -> None:
+        """See `StoredFile.close`. The archive stays open for others."""
+        self._opened = None
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `StoredFile.read`."""
+        opened = self._verified()
+        if offset + length > opened.fingerprint.size:
+            message = "the file ends here, before the data that its index names"
+            raise SourceError(message, path=self.path, offset=opened.fingerprint.size)
+        return bytes(opened.source.read(opened.start + offset, length)) if length else b""
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """See `StoredFile.read_into`."""
+        buffer[:] = self.read(offset, len(buffer))
+
+    def read_nowait(self, offset: int, length: int) -> Buffer | None:
+        """See `Source.read_nowait`. Returns None also if the archive has to be verified first."""
+        opened = self._opened
+        if opened is None or not opened.archive.is_verified or offset + length > opened.fingerprint.size:
+            return None
+        return opened.source.read_nowait(opened.start + offset, length)
+
+    def _verified(self) -> _OpenMember:
+        opened = self._opened
+        if opened is not None and opened.archive.is_verified:
+            return opened
+        version, member = self._archive.member(self._place.name)
+        found = version.fingerprint_of(member)
+        if self._fingerprint is not None and not self._fingerprint.matches(found):
+            raise ChangedError("the archive was replaced or changed since it was indexed", path=self.path)
+        if opened is None or opened.archive is not version.file:
+            if member.is_encrypted:
+                raise SourceError("is encrypted: unpack the archive", path=self.path)
+            if member.is_compressed:
+                opened = _OpenMember(version.file, self._decompressed(version.file, member, found), 0, found)
+            else:
+                opened = _OpenMember(version.file, version.file, find_data(version.file, member), found)
+        self._fingerprint = found
+        self._opened = opened
+        return opened
+
+    def _decompressed(self, archive: StoredFile, member: ZipMember, fingerprint: Fingerprint) -> Source:
+        # Another name than that of what is decompressed from it, as of a `.tar.gz`: `scratch_name`.
+        name = hex_digest(f"unzipped\0{self._place.path}\0{fingerprint.hashed}".encode(errors="surrogateescape"))
+        return ScratchSource(Scratch.configured().make(name, decompress(archive, member), member.size))
+
+    def __repr__(self) -> str:
+        return f"ArchivedFile({self.path!r})"
+
+    def __reduce__(self) -> tuple[type[ArchivedFile], tuple[InArchive, Fingerprint | None]]:
+        return ArchivedFile, (self._place, self._fingerprint)
+
+
+if TYPE_CHECKING:
+    _: type[StoredFile] = ArchivedFile

@@ -1,0 +1,84 @@
+"""The store of all that is in archives: `zip://NAME::ARCHIVE`, where the archive is a local path or a URL.
+
+No kept library does this: fsspec's client for ZIP reads each range of a member from the member's start, and notices no
+change of the archive.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from touchfs.errors import NotFoundError, SourceError
+from touchfs.posix.paths import absolute, check_url, climbs, shown
+from touchfs.posix.paths.chains import InArchive, parse_in_archive
+from touchfs.source.archived.archive import archive_at
+from touchfs.source.archived.file import ArchivedFile
+from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.store import FileStream, FileType, Status, Store, StoredEntry
+
+_STREAM_BUFFER = 1 << 20
+
+
+class _ArchiveEntry(NamedTuple):
+    name: str
+    status: Status
+
+    def is_file(self) -> bool:
+        return self.status.type is FileType.FILE
+
+    def is_dir(self) -> bool:
+        return self.status.type is FileType.DIRECTORY
+
+
+class ArchiveStore:
+    """Files in archives of another store. Paths have either form of `touchfs.posix.paths.chains`."""
+
+    def list(self, directory: str) -> Sequence[StoredEntry]:
+        """See `Store.list`."""
+        place = _place(directory)
+        version = archive_at(place.archive).look()
+        start = place.name and place.name + "/"
+        names = {name[len(start) :].partition("/")[0] for name in version.members if name.startswith(start)}
+        if not names:
+            raise NotFoundError("there is no such directory in the archive", path=shown(directory))
+        found = {name: version.status(start + name) for name in names}
+        return [_ArchiveEntry(name, status) for name, status in found.items() if status is not None]
+
+    def stat(self, path: str) -> Status:
+        """See `Store.stat`."""
+        place = _place(path)
+        status = archive_at(place.archive).look().status(place.name)
+        if status is None:
+            raise NotFoundError("there is no such file or directory in the archive", path=shown(path))
+        return status
+
+    def open(self, path: str, fingerprint: Fingerprint | None = None) -> ArchivedFile:
+        """See `Store.open`."""
+        return ArchivedFile(_place(path), fingerprint)
+
+    def open_beneath(self, root: str, path: str, fingerprint: Fingerprint | None = None) -> ArchivedFile:
+        """See `Store.open_beneath`. Archives have no links, so the path decides."""
+        parts = path.split("/")
+        if "://" in path or climbs(path) or not all(parts) or "." in parts:
+            raise SourceError("the path leads out of its directory", path=shown(os.path.join(root, path)))
+        return self.open(os.path.join(absolute(root), path), fingerprint)
+
+    def stream(self, path: str) -> BinaryIO:
+        """See `Store.stream`."""
+        return io.BufferedReader(FileStream(self.open(path)), _STREAM_BUFFER)
+
+
+def _place(path: str) -> InArchive:
+    """The place that a path of either form names. Raises UsageError."""
+    check_url(path)
+    place = parse_in_archive(absolute(path))
+    if place is None:
+        raise SourceError("does not name a file in an archive", path=shown(path))
+    return place
+
+
+if TYPE_CHECKING:
+    _: type[Store] = ArchiveStore
