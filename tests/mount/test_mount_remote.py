@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -69,6 +70,29 @@ def files_below(directory):
             with open(os.path.join(above, name), "rb") as file:
                 found[os.path.relpath(os.path.join(above, name), directory)] = file.read()
     return found
+
+
+def test_workers_share_the_requests_that_a_mount_may_send(mount, server, tmp_path):
+    """Four workers with one each, and 16 readers."""
+    sample = os.urandom(3_000_000)
+    for number in range(16):
+        server.put(f"/set/{number:02}.tar", tar_of(tmp_path, {"s.bin": sample}))
+    mounted = mount(f"{server.url}/set/", "--workers", 4, "--requests", 4)
+    lock, running, most = threading.Lock(), [0], [0]
+
+    def count():
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.2)
+        with lock:
+            running[0] -= 1
+
+    server.fault = count
+    with ThreadPoolExecutor(16) as readers:
+        files = [mounted.path / "shards" / f"{number:02}" / "s.bin" for number in range(16)]
+        assert set(readers.map(Path.read_bytes, files)) == {sample}
+    assert 1 <= most[0] <= 4
 
 
 def test_a_mount_shows_the_same_as_the_disk_has(mount, place, s3):

@@ -104,7 +104,7 @@ def _store_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--requests",
         type=click.IntRange(1),
         metavar="N",
-        help=f"Send at most N requests to other stores at once, in each process. [default: {REQUESTS}]",
+        help=f"Send at most N requests to other stores at once; workers of a mount share them. [default: {REQUESTS}]",
     )
     @wraps(function)
     def command(

@@ -23,6 +23,7 @@ from touchfs.iterators.store_place import StorePlace
 from touchfs.posix import links
 from touchfs.posix.paths import absolute
 from touchfs.posix.trust import make_directory
+from touchfs.source.remote.options import divide_requests
 from touchfs.store.open_table import OpenTable
 from touchfs.store.patience import Patience, with_patience
 from touchfs.store.place import log_path
@@ -236,6 +237,8 @@ def _operations(
 ) -> tuple[TouchOperations, Shared, MountFacts]:
     """The handlers, the shared memory of their processes, and what is known about the mount."""
     options = request.options
+    if options.workers > 1:
+        divide_requests(options.workers)
     shared = Shared(options.workers)
     facts = MountFacts(
         path=options.path,

@@ -34,7 +34,7 @@ _VARIABLES = (
 )
 # How long a read may take with all its attempts, and how long a file counts as unchanged, in seconds.
 TIMEOUT_SECONDS, REVALIDATE_SECONDS = 300.0, 10.0
-# Requests at once in a process. Browsers and clients of S3 send 6 to 10 to a host; far stores need more of them.
+# Requests at once. Browsers and clients of S3 send 6 to 10 to a host; far stores need more of them.
 REQUESTS = 16
 _FILE_MAX = 1 << 20
 # Short ones only as a whole word: others are in `author` and `passive`.
@@ -95,6 +95,13 @@ def _parsed(
         bool(immutable),
         max(int(_number(REQUESTS_VARIABLE, requests, REQUESTS)), 1),
     )
+
+
+def divide_requests(processes: int) -> None:
+    """Have so many processes, which this one will start, send together as many requests at once as one would. Each may
+    send one. Raises UsageError for an environment that is wrong.
+    """
+    os.environ[REQUESTS_VARIABLE] = str(max(StorageOptions.configured().requests // processes, 1))
 
 
 _given: dict[str, str] = {}
