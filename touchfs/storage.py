@@ -25,6 +25,7 @@ from touchfs.indexing.place import index_directory
 from touchfs.indexing.preparing import CATALOG_SUFFIX
 from touchfs.posix.mounts import Mount, mounts
 from touchfs.posix.paths import is_url, shown
+from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.select.survivors import SUFFIX, survivors_directory
 from touchfs.shard.compressed import JSONL_SUFFIXES
 from touchfs.source.decompressed import TAR_SUFFIXES, scratch_name
@@ -236,6 +237,8 @@ def _is_gone(path: str) -> bool:
 
     The mount point of such a disk is an empty directory. A path that may not be accessed counts as existing.
     """
+    if (place := parse_in_archive(path)) is not None:
+        path = place.archive
     if is_url(path):
         return False  # to ask its store might take minutes
     try:

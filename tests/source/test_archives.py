@@ -4,10 +4,12 @@ import gzip
 import os
 import pickle
 import random
+import signal
 import struct
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,14 @@ from range_server import range_server
 from tars import write_tar
 
 import touchfs as library
+from touchfs.cli.queries import without_queries
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.posix.paths import absolute, check_url, shown
 from touchfs.posix.paths.chains import InArchive, parse_in_archive
 from touchfs.source.archived import directory
+from touchfs.source.archived.archive import archive_at
 from touchfs.source.data import DATA
+from touchfs.source.remote.clients import with_query
 from touchfs.source.remote.kept import KEPT
 from touchfs.source.store import FileType
 
@@ -71,7 +76,7 @@ def texts(dataset: str) -> list[str]:
 TEXTS = ["hello 0", "hello 1", "hello 2", "bye 0", "bye 1", "bye 2"]
 
 
-@pytest.mark.parametrize("compression", [STORED, DEFLATED, zipfile.ZIP_LZMA], ids=["stored", "deflated", "lzma"])
+@pytest.mark.parametrize("compression", [STORED, DEFLATED], ids=["stored", "deflated"])
 def test_shards_of_a_local_archive(tmp_path, monkeypatch, shards, compression):
     archive = write_zip(tmp_path / "all.zip", shards, compression)
     assert texts(f"zip://train::{archive}") == TEXTS
@@ -80,12 +85,16 @@ def test_shards_of_a_local_archive(tmp_path, monkeypatch, shards, compression):
     assert texts(f"zip://{{train/a,more/c}}.tar::{archive}") == [*TEXTS[:3], "more 0", "more 1", "more 2"]
     monkeypatch.chdir(tmp_path)
     assert texts("zip://train::all.zip") == TEXTS
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    assert texts("zip://train::../all.zip") == TEXTS
 
 
 def test_every_command_reads_them(tmp_path, shards):
     source = f"zip://train::{write_zip(tmp_path / 'all.zip', shards, DEFLATED)}"
     assert touchfs("ls", f"{source}:shards/a").split() == ["a0.txt", "a1.txt", "a2.txt"]
     assert touchfs("cat", f"{source}:shards/b/b1.txt") == "bye 1"
+    assert touchfs("cat", f"{absolute(source)}:shards/b/b1.txt") == "bye 1"
     assert "2 shards, 6 samples" in touchfs("index", source)
     assert source in touchfs("storage", "ls")
     touchfs("convert", source, tmp_path / "out", "--to", "tar", "--jobs", 2)
@@ -112,6 +121,14 @@ def test_an_archive_at_a_url_is_read_in_ranges(tmp_path):
         with pytest.raises(ChangedError):
             file.open()
         assert DATA.open(f"zip://b/c.bin::{url}").read(0, 9) == BYTES[::-1][:9]
+
+
+def test_a_signature_is_not_in_the_arguments_of_daemons(monkeypatch):
+    monkeypatch.setenv("TOUCHFS_URL_QUERIES", "{}")
+    signed = "zip://train::https://host/all.zip?sig=planted"
+    arguments = ["mount", signed, f"--index={signed}", "-o", f"ro,index={signed}", f"{signed[:3]}+{signed[13:]}!/x"]
+    assert "planted" not in " ".join(without_queries(arguments))
+    assert with_query("https://host/all.zip") == "https://host/all.zip?sig=planted"
 
 
 def test_a_signature_is_sent_and_not_shown(tmp_path, shards):
@@ -158,7 +175,9 @@ def test_what_is_not_there(tmp_path):
     assert DATA.open_beneath(f"zip://a::{archive}", "b.txt").read(0, 3) == b"one"
 
 
-@pytest.mark.parametrize("chain", ["zip://../a::/b.zip", "zip://a%2f..%2f..::/b.zip", "zip://a::/b!/c.zip"])
+@pytest.mark.parametrize(
+    "chain", ["zip://../a::/b.zip", "zip://a%2f..%2f..::/b.zip", "zip://a::/b!/c.zip", "zip+file://!/a"]
+)
 def test_names_that_lead_elsewhere_are_refused(chain):
     with pytest.raises(UsageError):
         check_url(chain)
@@ -166,10 +185,65 @@ def test_names_that_lead_elsewhere_are_refused(chain):
         DATA.stat(chain)
 
 
-def test_members_that_lead_out_are_not_seen(tmp_path):
-    members = {"../x.tar": b"", "/etc/y.tar": b"", "a//b": b"", "good.txt": b"", "c\\..\\d": b""}
-    archive = write_zip(tmp_path / "all.zip", members)
-    assert sorted(entry.name for entry in DATA.list(f"zip://::{archive}")) == ["etc", "good.txt"]
+def test_members_that_lead_out_or_are_too_deep_are_not_seen(tmp_path):
+    """Steps that do nothing are left out of names."""
+    members = {"../x.tar": b"", "/etc/y.tar": b"y", "a//b": b"", "./good.txt": b"good", "c\\..\\d": b""}
+    members |= {"d/" * 33 + "e": b"", "f" * 1025: b"", "d/" * 20_000 + "e": b""}
+    archive = write_zip(tmp_path / "all.zip", members, DEFLATED)
+    assert [entry.name for entry in DATA.list(f"zip://::{archive}")] == ["a", "etc", "good.txt"]
+    assert DATA.open(f"zip://etc/y.tar::{archive}").read(0, 1) == b"y"
+    assert DATA.open(f"zip://good.txt::{archive}").read(0, 4) == b"good"
+
+
+def test_other_methods_of_compression_are_refused(tmp_path):
+    """A few of their bytes may become any number at once."""
+    for method in (zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2):
+        archive = write_zip(tmp_path / "all.zip", {"a.txt": bytes(10_000)}, method)
+        with pytest.raises(SourceError, match="not by deflate"):
+            DATA.open(f"zip://a.txt::{archive}").open()
+
+
+def test_a_member_is_the_one_that_its_header_names(tmp_path):
+    archive = write_zip(tmp_path / "all.zip", {"a.txt": b"one", "b.txt": b"two"})
+    data = bytearray(archive.read_bytes())
+    second = data.rindex(b"PK\1\2")
+    struct.pack_into("<I", data, second + 42, 0)
+    archive.write_bytes(data)
+    with pytest.raises(FormatError, match=r"b\.txt is not where"):
+        DATA.open(f"zip://b.txt::{archive}").open()
+
+
+def test_an_archive_without_a_version_is_decompressed_anew(tmp_path):
+    """A server that sends neither etag nor time: what is kept of another archive is not taken for this one."""
+    with range_server() as server:
+        server.put("/all.zip", write_zip(tmp_path / "all.zip", {"a.txt": b"one " * 9}, DEFLATED).read_bytes())
+        server.files["/all.zip"] = server.files["/all.zip"][0], ""
+        url = f"zip://a.txt::{server.url}/all.zip"
+        assert DATA.open(url).identity is None
+        assert DATA.open(url).read(0, 4) == b"one "
+        server.files["/all.zip"] = write_zip(tmp_path / "all.zip", {"a.txt": b"two " * 9}, DEFLATED).read_bytes(), ""
+        archive_at.cache_clear()  # as another process
+        assert DATA.open(url).read(0, 4) == b"two "
+
+
+def test_a_fork_while_a_thread_looks(tmp_path):
+    archive = f"zip://::{write_zip(tmp_path / 'all.zip', {'a.txt': b'one'})}"
+    looking = True
+
+    def look():
+        while looking:
+            DATA.stat(archive)
+
+    with ThreadPoolExecutor(2) as threads:
+        threads.submit(look), threads.submit(look)
+        try:
+            for _ in range(20):
+                if not (child := os.fork()):
+                    signal.alarm(30)
+                    os._exit(DATA.stat(archive).type is not FileType.DIRECTORY)
+                assert os.waitpid(child, 0)[1] == 0
+        finally:
+            looking = False
 
 
 def test_an_encrypted_member_is_an_error(tmp_path):

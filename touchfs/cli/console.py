@@ -304,6 +304,9 @@ def _split(location: str) -> tuple[str, str]:
     is asked whether it exists. A chain of URLs ends with its archive.
     """
     if (place := parse_in_archive(location)) is not None and not os.path.lexists(location):
+        if location.startswith("zip+"):  # the form that ends with the name
+            name, _, path = place.name.partition(":")
+            return InArchive(place.archive, name).path, path
         archive, path = _split(place.archive)
         return InArchive(archive, place.name).chain, path
     check_url(location)

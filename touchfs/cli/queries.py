@@ -10,7 +10,7 @@ import click
 from touchfs.posix.paths import keep_query
 
 _OPTION = re.compile(r"(--[\w-]+=)(.*)", re.DOTALL)
-_WORD = re.compile(r"([\w-]+=)(https?://.*)", re.DOTALL | re.IGNORECASE)
+_WORD = re.compile(r"([\w-]+=)((?:https?|zip)(?:\+https?)?://.*)", re.DOTALL | re.IGNORECASE)
 _SPECIAL = re.compile(r'([,"\\])')
 
 

@@ -7,6 +7,7 @@ from time import monotonic, sleep
 
 from touchfs.errors import SourceError
 from touchfs.posix.paths import is_url
+from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.source.store import StoredFile
 
 
@@ -38,5 +39,6 @@ def prefetch(file: StoredFile, pace: Pace | None = None) -> Iterator[int]:
     from touchfs.source.remote.file import UrlFile
 
     if not isinstance(file, UrlFile):
-        raise SourceError("cannot be fetched ahead: it is in pieces, or in an archive", path=file.path)
+        where = "in an archive" if parse_in_archive(file.path) is not None else "in pieces"
+        raise SourceError(f"cannot be fetched ahead: it is {where}", path=file.path)
     yield from file.fetch(pace)

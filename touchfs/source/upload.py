@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, cast
 from touchfs.errors import SourceError, TouchfsError, UsageError
 from touchfs.posix.atomic import TEMPORARY_PREFIX, atomic_file, write_error
 from touchfs.posix.paths import is_url, shown
+from touchfs.posix.paths.chains import parse_in_archive
 
 _OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "memory"})
 # A client may have a method for a request that no such server is known to answer. Ours for SFTP only reads.
@@ -26,7 +27,7 @@ _READ_ONLY = frozenset({"http", "https", "hf", "sftp", "ssh"})
 def check_writable(target: str) -> None:
     """Raise UsageError if nothing can be written to the store of a path."""
     scheme = target.partition("://")[0].lower()
-    if is_url(target) and (scheme in _READ_ONLY or "::" in target):
+    if is_url(target) and (scheme in _READ_ONLY or "::" in target or parse_in_archive(target) is not None):
         raise UsageError(f"nothing is written to {scheme}://: take s3, gs, az or a directory", path=shown(target))
 
 

@@ -21,7 +21,7 @@ from touchfs.indexing.preparing import is_waiting, release
 from touchfs.indexing.serving import why_unservable
 from touchfs.iterators.store_place import StorePlace
 from touchfs.posix import links
-from touchfs.posix.paths import absolute
+from touchfs.posix.paths import absolute, shown
 from touchfs.posix.trust import make_directory
 from touchfs.source.remote.options import divide_requests
 from touchfs.store.open_table import OpenTable
@@ -142,7 +142,7 @@ def _serve(
                 claim.release()
                 release(dataset)  # the other processes keep their own locks of decompressed files
                 until_removed.enter_context(mountpoint.liveness_socket(request.options.path))
-                message = f"{request.source} is mounted at {request.options.path} ({_summary(dataset)})"
+                message = f"{shown(request.source)} is mounted at {request.options.path} ({_summary(dataset)})"
                 say(message)
                 return message
 

@@ -33,6 +33,7 @@ from touchfs.indexing.published.listing import (
 )
 from touchfs.posix.atomic import TEMPORARY_PREFIX, sync, sync_file_system, write_error
 from touchfs.posix.paths import is_url, shown
+from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.posix.trust import INDEX_DIRECTORY
 from touchfs.shard.lists.members import directory_of
 from touchfs.shard.options import Options
@@ -55,8 +56,9 @@ class Fetched(NamedTuple):
 
 
 def published_beside(source: str, store: Store = DATA) -> str:
-    """The prefix of an index beside the data."""
-    return os.path.join(directory_of(source, store), INDEX_DIRECTORY)
+    """The prefix of an index beside the data; "" if that is an archive."""
+    directory = directory_of(source, store)
+    return "" if parse_in_archive(source) is not None else os.path.join(directory, INDEX_DIRECTORY)
 
 
 def fetch_index(

@@ -108,8 +108,10 @@ def _check_in_archive(place: InArchive, url: str) -> None:
     if parse_in_archive(place.archive) is not None or _CHAIN.search(place.archive):
         message = "an archive in another one, or a longer chain of URLs, is not read: unpack the archive"
         raise UsageError(message, path=without_secrets(url))
-    if climbs(place.name) or climbs(place.archive) or "!" in place.archive:
-        raise UsageError("a name in an archive has no `..`, and that of the archive no `!`", path=without_secrets(url))
+    if climbs(place.name):
+        raise UsageError("a name in an archive has no `..`", path=without_secrets(url))
+    if not place.archive or "!" in place.archive:
+        raise UsageError("the archive has no name, or one with `!`, which is not read", path=without_secrets(url))
     if is_url(place.archive):
         check_url(place.archive)
 
@@ -134,8 +136,13 @@ def keep_query(path: str) -> str:
     It may be a signature, which must not get into names, logs and catalogs, and which is another one tomorrow. It is in
     the environment, where only the user's own processes see it.
     """
+    if os.path.lexists(path):
+        return path
+    if (place := parse_in_archive(path)) is not None:
+        kept = InArchive(keep_query(place.archive), place.name)
+        return path if kept == place else kept.chain
     match = _SIGNED.fullmatch(path)
-    if match is None or os.path.lexists(path):
+    if match is None:
         return path
     url, query, rest = match.groups()
     url = with_small_scheme(url)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
+from weakref import WeakSet
 
 from touchfs.errors import ChangedError, NotFoundError, SourceError
 from touchfs.names import hex_digest
@@ -19,14 +20,15 @@ from touchfs.source.store import FileType, Status, StoredFile
 
 # Archives whose directories are kept in memory.
 _KEPT = 16
+_ARCHIVES: WeakSet[Archive] = WeakSet()
 
 
 class ArchiveVersion(NamedTuple):
-    """The file of an archive, which stays this version, its members by name, and the names of directories."""
+    """The file of an archive, which stays this version, its members by name, and what is in each directory."""
 
     file: StoredFile
     members: dict[str, ZipMember]
-    directories: frozenset[str]
+    directories: dict[str, set[str]]
 
     def fingerprint_of(self, member: ZipMember) -> Fingerprint:
         """That of a member: another one if anything of the archive changes. No version if the archive has none."""
@@ -48,6 +50,11 @@ class Archive:
     def __init__(self, path: str) -> None:
         self._path = path
         self._version: ArchiveVersion | None = None
+        self.renew_lock()
+        _ARCHIVES.add(self)
+
+    def renew_lock(self) -> None:
+        """Give it a lock that no other thread holds."""
         self._lock = threading.Lock()
 
     def current(self) -> ArchiveVersion:
@@ -74,11 +81,11 @@ class Archive:
                 return version
         kind, fingerprint = DATA.stat(self._path)
         if kind is not FileType.FILE:
-            raise SourceError("is no archive, but a directory or a device", path=shown(self._path))
+            raise SourceError("is no archive, but a directory, a pipe or a device", path=shown(self._path))
         file = DATA.open(self._path, fingerprint)
         file.open()
         members = read_directory(file)
-        self._version = ArchiveVersion(file, members, frozenset(_directories(members)))
+        self._version = ArchiveVersion(file, members, _directories(members))
         return self._version
 
     def member(self, name: str) -> tuple[ArchiveVersion, ZipMember]:
@@ -95,9 +102,22 @@ def archive_at(path: str) -> Archive:
     return Archive(path)
 
 
-def _directories(names: Iterable[str]) -> Iterator[str]:
-    """All directories above names; the root is `""`."""
-    yield ""
-    for directory in {os.path.dirname(name) for name in names}:
-        parts = directory.split("/")
-        yield from ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+def _directories(names: Iterable[str]) -> dict[str, set[str]]:
+    """The names in each directory above these names; the root is `""`."""
+    found: dict[str, set[str]] = {"": set()}
+    for name in names:
+        above, _, own = name.rpartition("/")
+        while own not in (there := found.setdefault(above, set())):
+            there.add(own)
+            if above:
+                above, _, own = above.rpartition("/")
+    return found
+
+
+def _after_fork() -> None:
+    """A thread of the parent may have held a lock."""
+    for archive in _ARCHIVES:
+        archive.renew_lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from touchfs.errors import ChangedError, SourceError
 from touchfs.extent import Buffer, Source
@@ -10,7 +11,7 @@ from touchfs.names import hex_digest
 from touchfs.posix.paths import shown
 from touchfs.posix.paths.chains import InArchive
 from touchfs.source.archived.archive import Archive, archive_at
-from touchfs.source.archived.directory import ZipMember, decompress, find_data
+from touchfs.source.archived.directory import ZipMember, find_data, inflate
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.scratch.source import ScratchSource
 from touchfs.source.scratch.store import Scratch
@@ -105,7 +106,9 @@ class ArchivedFile:
         if opened is None or opened.archive is not version.file:
             if member.is_encrypted:
                 raise SourceError("is encrypted: unpack the archive", path=self.path)
-            if member.is_compressed:
+            if member.method not in (ZIP_STORED, ZIP_DEFLATED):
+                raise SourceError("is compressed, and not by deflate: unpack the archive", path=self.path)
+            if member.method == ZIP_DEFLATED:
                 opened = _OpenMember(version.file, self._decompressed(version.file, member, found), 0, found)
             else:
                 opened = _OpenMember(version.file, version.file, find_data(version.file, member), found)
@@ -114,9 +117,11 @@ class ArchivedFile:
         return opened
 
     def _decompressed(self, archive: StoredFile, member: ZipMember, fingerprint: Fingerprint) -> Source:
-        # Another name than that of what is decompressed from it, as of a `.tar.gz`: `scratch_name`.
-        name = hex_digest(f"unzipped\0{self._place.path}\0{fingerprint.hashed}".encode(errors="surrogateescape"))
-        return ScratchSource(Scratch.configured().make(name, decompress(archive, member), member.size))
+        # Not the name that `scratch_name` gives to what is decompressed from it, as of a `.tar.gz`. The fingerprint may
+        # tell no version.
+        text = f"unzipped\0{self._place.path}\0{fingerprint.hashed}\0{archive.size}\0{member.header}\0{member.crc}"
+        name = hex_digest(text.encode(errors="surrogateescape"))
+        return ScratchSource(Scratch.configured().make(name, inflate(archive, member), member.size))
 
     def __repr__(self) -> str:
         return f"ArchivedFile({self.path!r})"

@@ -40,11 +40,9 @@ class ArchiveStore:
         """See `Store.list`."""
         place = _place(directory)
         version = archive_at(place.archive).look()
-        start = place.name and place.name + "/"
-        names = {name[len(start) :].partition("/")[0] for name in version.members if name.startswith(start)}
-        if not names:
+        if (names := version.directories.get(place.name)) is None:
             raise NotFoundError("there is no such directory in the archive", path=shown(directory))
-        found = {name: version.status(start + name) for name in names}
+        found = {name: version.status(os.path.join(place.name, name)) for name in sorted(names)}
         return [_ArchiveEntry(name, status) for name, status in found.items() if status is not None]
 
     def stat(self, path: str) -> Status:
