@@ -57,8 +57,9 @@ class Fetched(NamedTuple):
 
 def published_beside(source: str, store: Store = DATA) -> str:
     """The prefix of an index beside the data; "" if that is an archive."""
-    directory = directory_of(source, store)
-    return "" if parse_in_archive(source) is not None else os.path.join(directory, INDEX_DIRECTORY)
+    if parse_in_archive(source) is not None:
+        return ""
+    return os.path.join(directory_of(source, store), INDEX_DIRECTORY)
 
 
 def fetch_index(

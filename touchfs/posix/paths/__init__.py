@@ -136,13 +136,12 @@ def keep_query(path: str) -> str:
     It may be a signature, which must not get into names, logs and catalogs, and which is another one tomorrow. It is in
     the environment, where only the user's own processes see it.
     """
-    if os.path.lexists(path):
-        return path
-    if (place := parse_in_archive(path)) is not None:
+    # Only what looks like a URL is looked for on the disk: another path may be a mount that hangs.
+    if (place := parse_in_archive(path)) is not None and not os.path.lexists(path):
         kept = InArchive(keep_query(place.archive), place.name)
         return path if kept == place else kept.chain
     match = _SIGNED.fullmatch(path)
-    if match is None:
+    if match is None or os.path.lexists(path):
         return path
     url, query, rest = match.groups()
     url = with_small_scheme(url)
