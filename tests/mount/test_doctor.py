@@ -16,6 +16,7 @@ def lines(done):
     return {subject: (verdict, rest) for verdict, subject, rest in rows}
 
 
+@pytest.mark.alone  # a mount of another test that hangs is no good
 def test_a_machine_that_mounts_is_good():
     done = touchfs("doctor")
     assert done.returncode == 0, done.stdout
