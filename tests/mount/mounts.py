@@ -70,6 +70,9 @@ class Mount:
         shown = str(source).partition("?")[0] if "://" in str(source) else source  # a query may be a signature
         assert done.stdout.startswith(f"{shown} is mounted at {path} ("), done.stdout
         self.pid: int = self.info()["pid"]
+        if "--workers" in options:  # it is mounted as soon as the first one serves
+            count = int(options[options.index("--workers") + 1])
+            wait_until(lambda: len(self.workers()) >= count)
 
     def info(self) -> dict[str, Any]:
         told: dict[str, Any] = json.loads((self.path / ".touchfs" / "info").read_bytes())
