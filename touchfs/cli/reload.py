@@ -56,7 +56,7 @@ def command(mountpoint: str, wait_seconds: float) -> None:
 
 
 def _info(path: str, wait_seconds: float = 0.0) -> dict[str, Any]:
-    """What the mount says of itself. It may take `ANSWER_SECONDS` or longer."""
+    """The mount's `.touchfs/info`. Waits for it at least `ANSWER_SECONDS`. Raises MountError."""
     from touchfs_mount.mounting.status import ANSWER_SECONDS, read_control_file
 
     info: dict[str, Any] = json.loads(read_control_file(path, "info", max(wait_seconds, ANSWER_SECONDS)))

@@ -115,7 +115,7 @@ def _plain(written: str) -> str:
 
 
 class _Reader(io.BufferedReader):
-    """What `zipfile` reads at once is limited: it takes the size of the directory from the archive."""
+    """Limits what `zipfile` reads at once: it believes the size that the archive says its directory has."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > DIRECTORY_MAX:

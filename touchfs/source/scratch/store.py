@@ -17,7 +17,8 @@ access time), until a tenth of what may be evicted is free, so that the next cou
 enough, nothing is evicted and the new file is refused. Other files in the directory are neither counted nor changed.
 
 A store may have a lower one: a directory of the same form that others fill, such as a machine for its containers. What
-it has is read there and not made again. Nothing is written to it, so it may be read-only.
+it has is read there and not made again. No file is written there, so it may be read-only; access times are set if they
+can be.
 
 Blocks of data at URLs are values here, because no kept library does what they need:
 
