@@ -5,7 +5,8 @@ that its text is as long as the path that a step tells; so the difference is wha
 a RAM disk, as each step ends in a transaction there.
 
 With `--durability fsync` the state is on the disk of the temporary directory (`TMPDIR`). Sixteen readers share
-syncs, so what they gain depends on how long the disk takes for one, which is printed too. The readers are processes.
+syncs, so what they gain depends on how long the disk takes for one, which is printed too. A second mount waits
+`SYNC_MS` longer for each sync, as a slower disk would make it. The readers are processes.
 
 The large dataset is one shard of which there are many, under names of their own, so that it takes no time to make and
 no disk. In it steps are made without a mount, which would only hide a difference. Each round makes the same ones, so
@@ -48,6 +49,9 @@ from touchfs.store.store import StateStore
 READERS, SECONDS, SYNCS = 16, 1.0, 200
 SAMPLES, LARGE, BATCH = 10_000, 10_000_000, 10_000
 COUNT, BATCHES, STEPS, ROUNDS = 2_000, 5, 500, 9
+# How much longer a sync takes on the slower disk: then it can make some 280 in a second.
+SYNC_MS = 3
+SLOW = f"fsync + {SYNC_MS} ms"
 RAM_DISK = "/dev/shm"
 
 
@@ -58,6 +62,12 @@ def read_whole(path: str) -> int:
         size += len(piece)
     os.close(descriptor)
     return size
+
+
+def read_as_python_does(path: str) -> None:
+    """With the `fstat` and the read at the end that most programs make."""
+    with open(path, "rb") as file:
+        file.read()
 
 
 def read_once(path: str) -> None:
@@ -102,6 +112,7 @@ def through_a_mount(daemon: Mount) -> None:
     rates = interleaved(
         {
             "next": per_second(read_once, f"{one}/next", COUNT),
+            "open": per_second(read_as_python_does, f"{one}/next", COUNT),
             "error": per_second(read_once, f"{one}/error", COUNT),
             "batch": per_second(read_whole, f"{many}/next", BATCHES),
         },
@@ -114,6 +125,7 @@ def through_a_mount(daemon: Mount) -> None:
         f"Steps by one reader, {SAMPLES:,} samples shuffled, paths of {length} bytes",
         [
             ("open, read and close of next", f"{step:,.0f} steps/s, {1e6 / step:.0f} µs", at_least(step, 10_000)),
+            ("the same by Python's open() and read()", f"{rates['open']:,.0f} steps/s", ""),
             ("the same, all on one processor", f"{together:,.0f} steps/s", ""),
             ("the same of a text as long", f"{plain:,.0f} reads/s: a step takes {plain / step:.2f}× as long", ""),
             (f"next with a batch of {BATCH:,}", f"{paths:,.0f} paths/s", at_least(paths, 1_000_000)),
@@ -152,6 +164,22 @@ def syncs_per_second(directory: Path) -> float:
         return SYNCS / (time.perf_counter() - begin)
 
 
+def slow_syncs(place: Path) -> str:
+    """A library that has each sync of a program take `SYNC_MS` longer."""
+    library = place / "slow_syncs.so"
+    source = """
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <unistd.h>
+        #define SLOW(name) int name(int fd) { usleep(%d); return ((int (*)(int)) dlsym(RTLD_NEXT, #name))(fd); }
+        SLOW(fsync)
+        SLOW(fdatasync)
+    """
+    text = (source % (SYNC_MS * 1000)).encode()
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", library, "-x", "c", "-"], input=text, check=True)
+    return str(library)
+
+
 def in_groups(mounts: dict[str, Mount], disk: Path) -> None:
     """Readers of one iterator, with each durability."""
     contestants: dict[str, Callable[[], float]] = {"syncs": lambda: syncs_per_second(disk)}
@@ -162,7 +190,7 @@ def in_groups(mounts: dict[str, Mount], disk: Path) -> None:
     rows = [("fdatasync alone", f"{rates['syncs']:,.0f}/s", "")]
     for durability in mounts:
         one, many = rates[f"{durability} 1"], rates[f"{durability} {READERS}"]
-        wanted = at_least(many / one, 5, "×") if durability == "fsync" else ""
+        wanted = at_least(many / one, 5, "×") if durability == SLOW else ""
         rows.append((f"--durability {durability}", f"{one:,.0f} : {many:,.0f} steps/s = {many / one:.2f}×", wanted))
     report(f"Steps by one reader : by {READERS}", rows)
 
@@ -212,23 +240,15 @@ def main() -> None:
         subprocess.run([TOUCHFS, "index", root / "data"], check=True, stdout=subprocess.DEVNULL)
         with mounted(root / "data", root / "mnt", "--state-dir", str(state), "--durability", "os") as mount:
             through_a_mount(mount)
-        with ExitStack() as both:
-            in_groups(
-                {
-                    durability: both.enter_context(
-                        mounted(
-                            root / "data",
-                            root / durability,
-                            "--state-dir",
-                            f"{root}/{durability}-state",
-                            "--durability",
-                            durability,
-                        )
-                    )
-                    for durability in ("os", "fsync")
-                },
-                root,
-            )
+        with ExitStack() as all_mounts:
+            mounts = {}
+            for name in ("os", "fsync", SLOW):
+                if name == SLOW:
+                    os.environ["LD_PRELOAD"] = slow_syncs(root)
+                options = ("--state-dir", str(root / f"state of {name}"), "--durability", name.split()[0])
+                mounts[name] = all_mounts.enter_context(mounted(root / "data", root / f"mount of {name}", *options))
+            del os.environ["LD_PRELOAD"]
+            in_groups(mounts, root)
         store = stack.enter_context(closing(StateStore(str(state / "steps.sqlite"))))
         in_a_large_dataset(open_dataset(str(root / "data")), store)
 

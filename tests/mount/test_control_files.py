@@ -4,9 +4,13 @@ import os
 from contextlib import ExitStack, closing
 
 import pytest
+from touchfs_mount.control import entries
 from touchfs_mount.control.control_files import ControlFiles
+from touchfs_mount.control.entries import ControlEntries
 from touchfs_mount.control.inodes import INFO, file_inode
+from touchfs_mount.control.known_iterators import KnownIterators
 
+from touchfs.errors import ChangedError
 from touchfs.indexing import open_dataset
 from touchfs.iterators.iterators import Iterators
 from touchfs.iterators.open_files import OpenFiles
@@ -118,12 +122,45 @@ def test_an_expected_text_is_precomputed_and_kept_until_the_worker_sleeps(worker
         worker.release(handle)
 
 
+def test_a_text_waits_for_its_read_while_other_requests_are_answered(workers, iterator):
+    """`cat` asks for the attributes of a file between opening and reading it, and then the worker is idle again."""
+    worker = workers[0]
+    worker.precompute.is_on = True
+    whole(worker.open(file_inode(iterator, "next"))[1])
+    _, file = worker.open(file_inode(iterator, "next"))
+    file.expect_read()
+    for _ in range(3):
+        worker.precompute.run()
+        assert worker.precompute.has_text
+        assert not worker.precompute.has_work
+    assert worker.precompute.take_text(file.id) == f"{KEYS[1]}\n".encode()
+    assert worker.precompute.has_work  # the step after it
+
+
 def test_nothing_is_to_be_computed_while_that_is_off(workers, iterator):
     worker = workers[0]
     worker.open(file_inode(iterator, "next"))[1].expect_read()
     assert not worker.precompute.has_work
     worker.precompute.is_on = True
     assert worker.precompute.has_work
+
+
+def test_attributes_are_told_without_the_store_for_a_second(workers, iterator, monkeypatch):
+    """Programs ask for them at each open; to look in the store takes a thread, and longer than a step."""
+    here, there = (ControlEntries(worker.iterators, KnownIterators(), 0) for worker in workers[:2])
+    inode, now = file_inode(iterator, "next"), 100.0
+    monkeypatch.setattr(entries, "monotonic", lambda: now)
+    assert here.entry_nowait(INFO) == here.entry(INFO)
+    assert here.entry_nowait(inode) is None
+    assert here.entry(inode) == here.entry_nowait(inode)
+    assert there.entry_nowait(inode) is None
+    now += 1
+    assert here.entry_nowait(inode) is None
+    here.entry(inode)
+    here.remove_iterator(b"train", "0:1")
+    assert here.entry_nowait(inode) is None
+    with pytest.raises(ChangedError, match="the iterator was removed"):
+        here.entry(inode)
 
 
 def test_long_texts_read_in_turn(workers, iterator):

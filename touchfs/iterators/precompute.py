@@ -56,7 +56,7 @@ class Precompute:
     @property
     def has_work(self) -> bool:
         """True if `run` would compute something."""
-        return self.is_on and (self._expected is not None or self._stepped > 0)
+        return self.is_on and (self._expected is not None or (self._stepped > 0 and self._text is None))
 
     @property
     def has_text(self) -> bool:
@@ -70,7 +70,7 @@ class Precompute:
             _, iterator, file = expected
             self.compute_text(*expected)
             self._stepped = iterator if file == "next" else 0
-        elif self._stepped:
+        elif self._stepped and self._text is None:
             self.compute_step(self._stepped)
             self._stepped = 0
             self._opens.delete_released()

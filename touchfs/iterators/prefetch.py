@@ -19,6 +19,7 @@ from typing import Any
 from touchfs.dataset.sample import Sample
 from touchfs.errors import TouchfsError
 from touchfs.iterators.live_graph import LiveGraph
+from touchfs.source.prefetch import ask
 
 # A graph's spec, and a token.
 _Key = tuple[str, str]
@@ -86,5 +87,4 @@ class Prefetch:
         if key in self._asked:
             self._asked[key] = self._sample_bytes
         for content, size in zip(contents, sizes, strict=True):
-            for offset in range(0, size, _PIECE):
-                content.read(offset, _PIECE)
+            ask(content, size)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from time import monotonic, sleep
 
 from touchfs.errors import SourceError
+from touchfs.extent import Content, Extent
 from touchfs.posix.paths import is_url
 from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.source.store import StoredFile
@@ -26,6 +27,24 @@ class Pace:
         now = monotonic()
         sleep(max(self._due - now, 0))
         self._due = max(self._due, now) + size / self._rate
+
+
+# A content is read in such pieces.
+_PIECE = 1 << 20
+
+
+def ask(content: Content, size: int) -> None:
+    """Have the first `size` bytes of a content here soon. A store is asked for those of a file, and not waited for; all
+    others are read.
+    """
+    if isinstance(content, Extent) and is_url(getattr(content.source, "path", "")):
+        from touchfs.source.remote.file import UrlFile
+
+        if isinstance(content.source, UrlFile):
+            content.source.ask(content.offset, min(size, content.size))
+            return
+    for offset in range(0, size, _PIECE):
+        content.read(offset, _PIECE)
 
 
 def prefetch(file: StoredFile, pace: Pace | None = None) -> Iterator[int]:

@@ -76,8 +76,10 @@ class ControlDirectory:
 
     async def getattr(self, inode: int) -> pyfuse3.EntryAttributes:
         """The attributes of an inode. Only those of iterators are read from the store."""
-        entry = self._entries.entry
-        return self._attributes_of(await self._in_thread("look", entry, inode) if is_iterators(inode) else entry(inode))
+        entry = self._entries.entry_nowait(inode)
+        if entry is None:
+            entry = await self._in_thread("look", self._entries.entry, inode)
+        return self._attributes_of(entry)
 
     async def readlink(self, inode: int) -> NoReturn:
         raise FUSEError(errno.EINVAL)  # there are no links

@@ -5,9 +5,11 @@ The store knows the iterators, so a call about them may block on it; other calls
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Iterator
+from time import monotonic
 from typing import NamedTuple
 
 from touchfs.errors import ChangedError, NotFoundError, StateError
@@ -31,6 +33,9 @@ from touchfs_mount.control.inodes import (
 )
 from touchfs_mount.control.known_iterators import KnownIterators
 
+# For how long an iterator is believed to be there, as long as the kernel may cache it.
+SEEN_SECONDS = 1.0
+
 
 class ControlEntry(NamedTuple):
     """An entry of the control directory. `mode` includes the type of file."""
@@ -48,6 +53,7 @@ class ControlEntries:
         self._registry = iterators
         self._known = known
         self._extra_mode = extra_mode
+        self._seen: dict[int, float] = {}  # when an iterator was last found in the store
         files = {b"info": INFO, b"errors": ERRORS, b"stats": STATS, b"log-level": LOG_LEVEL}
         if iterators is not None:
             files[b"iterators"] = ITERATORS
@@ -66,6 +72,17 @@ class ControlEntries:
             mode = 0o600 if inode == LOG_LEVEL else 0o400 if inode in PRIVATE else 0o444
             return ControlEntry(inode, stat.S_IFREG | mode)
         raise ChangedError("this inode is not of this mount")
+
+    def entry_nowait(self, inode: int) -> ControlEntry | None:
+        """As `entry`, without the store. None if the iterator has to be looked for there.
+
+        Programs ask for the attributes of a file each time they open it.
+        """
+        iterator = unpack(inode)[1]
+        if not iterator:
+            return self.entry(inode)
+        is_seen = monotonic() - self._seen.get(iterator, -math.inf) < SEEN_SECONDS
+        return self._entry_of_iterator(inode) if is_seen else None
 
     def find(self, directory: int, name: bytes) -> ControlEntry | None:
         """The entry of this name in a directory, or None."""
@@ -94,6 +111,7 @@ class ControlEntries:
         """Remove an iterator. `requester` is `uid:pid` of the caller."""
         self._iterators.remove(os.fsdecode(name), requester)
         self._known.remove(name)
+        self._seen.clear()
 
     @property
     def _iterators(self) -> Registry:
@@ -105,12 +123,14 @@ class ControlEntries:
         """Raise ChangedError if the iterator of an inode was removed. If the store cannot be used, it is assumed to
         exist: its file `error` says why.
         """
+        iterator, now = unpack(inode)[1], monotonic()
         try:
-            name = self._iterators.name_of(unpack(inode)[1])
+            name = self._iterators.name_of(iterator)
         except StateError:
             return
         if name is None:
             raise ChangedError("the iterator was removed")
+        self._seen[iterator] = now
 
     def _named(self, name: bytes | None) -> list[tuple[bytes, int]]:
         """`(name, id)` of all iterators, or of the one called `name`; of those seen before, if the store fails."""

@@ -31,11 +31,13 @@ class Idle:
 
     def begin(self) -> bool:
         """Precompute. If this fails, or has killed a worker, it is turned off. True if `end` is needed, as the store is
-        locked until then.
+        locked until then or until the text is read.
         """
         precompute, environment = self._precompute, self._environment
-        if precompute is None or not precompute.has_work:
+        if precompute is None:
             return False
+        if not precompute.has_work:
+            return precompute.has_text
         try:
             environment.running[ON_LOOP] = _PRECOMPUTING
             precompute.is_on = not environment.alone.strikes.has(_PRECOMPUTING)

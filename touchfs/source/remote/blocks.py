@@ -79,9 +79,7 @@ class RemoteBlocks:
         """Bytes from `start` to `stop`, which lie in the file. Raises what `read_range` raises."""
         reader = self._readers.follow(start, stop)
         is_small = reader.read <= stop - start <= SMALL  # and nothing was read before it
-        parts: list[_Part] = []
-        for number in range(start // BLOCK, -(-stop // BLOCK)):
-            parts += self._parts(number, max(start, number * BLOCK), min(stop, (number + 1) * BLOCK), is_small)
+        parts = self._all_parts(start, stop, is_small)
         missing = [part.piece for part in parts if part.data is None]
         fetched = dict(zip(missing, FLIGHTS.fetch(self.version, missing, deadline), strict=True)) if missing else {}
         if reader.until > reader.fetched:
@@ -94,6 +92,18 @@ class RemoteBlocks:
             for part in parts
         ]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def ask(self, start: int, stop: int, deadline: float) -> None:
+        """Have the pieces from `start` to `stop` fetched, without waiting for them."""
+        parts = self._all_parts(start, stop, is_small=stop - start <= SMALL)
+        if missing := [part.piece for part in parts if part.data is None]:
+            FLIGHTS.fetch(self.version, missing, deadline)
+
+    def _all_parts(self, start: int, stop: int, is_small: bool) -> list[_Part]:
+        parts: list[_Part] = []
+        for number in range(start // BLOCK, -(-stop // BLOCK)):
+            parts += self._parts(number, max(start, number * BLOCK), min(stop, (number + 1) * BLOCK), is_small)
+        return parts
 
     def _parts(self, number: int, first: int, last: int, is_small: bool) -> list[_Part]:
         """The parts of a read in one block, from the block itself or from small pieces of it."""

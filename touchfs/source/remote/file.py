@@ -98,6 +98,13 @@ class UrlFile:
             return None
         return blocks.read_nowait(offset, offset + length) if offset + length <= fingerprint.size else None
 
+    def ask(self, offset: int, length: int) -> None:
+        """Have bytes fetched, as far as the file has them, without waiting for them."""
+        deadline = deadline_from_now()
+        blocks, fingerprint = self._verified(deadline)
+        if (stop := min(offset + length, fingerprint.size)) > offset:
+            blocks.ask(offset, stop, deadline)
+
     def fetch(self, pace: Pace | None) -> Iterator[int]:
         """Fetch all of it, see `touchfs.source.prefetch`."""
         blocks, _ = self._verified(deadline_from_now())

@@ -52,10 +52,9 @@ class HttpRequest(NamedTuple):
                 raise OSError(f"the server sends another range: {reply.headers.get('Content-Range')}")
             if sent[3] not in ("*", str(self.version.size)):
                 raise changed_error(self.url)
-            data, filled = bytearray(stop - start), 0
+            data = bytearray()  # one of the final size would first be zeroed
             async for more, _ in reply.content.iter_chunks():  # which joins none of them, as other methods do
-                data[filled : filled + len(more)] = more  # bytes too many make it longer, which is an error
-                filled += len(more)
-                if filled >= stop - start:
+                data += more
+                if len(data) >= stop - start:  # bytes too many are an error
                     break
-            return data if filled == len(data) else data[:filled]
+            return data
