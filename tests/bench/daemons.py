@@ -70,21 +70,24 @@ class Daemon:
         where.mkdir(parents=True, exist_ok=True)
         below = where.stat().st_dev
         command = [str(where) if word == "@" else word for word in self.command]
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(command, env=os.environ | self.environment, **quiet)
-        try:
-            deadline = time.monotonic() + 120
-            while where.stat().st_dev == below:
-                assert process.poll() is None and time.monotonic() < deadline, f"{self.name} does not mount"
-                time.sleep(0.02)
-            time.sleep(0.3)  # what it does after it has mounted is not what is measured
-            yield list(processes_below(process.pid))
-        finally:
-            if os.path.ismount(where):
-                subprocess.run(["umount", where], check=True)
-            else:
-                process.terminate()
-            process.wait(60)
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(command, env=os.environ | self.environment, stderr=said, **quiet)
+            try:
+                deadline = time.monotonic() + 120
+                while where.stat().st_dev == below:
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        said.seek(0)
+                        raise RuntimeError(f"{self.name} does not mount: {said.read().decode()}")
+                    time.sleep(0.02)
+                time.sleep(0.3)  # what it does after it has mounted is not what is measured
+                yield list(processes_below(process.pid))
+            finally:
+                if os.path.ismount(where):
+                    subprocess.run(["umount", where], check=True)
+                else:
+                    process.terminate()
+                process.wait(60)
 
 
 def _touchfs(name: str, files: SmallFiles, place: Path, code: Path | None, prepare: str = "") -> Daemon:
