@@ -5,9 +5,10 @@ import random
 import pytest
 from stores import place_in
 
-from touchfs.errors import ChangedError
+from touchfs.errors import ChangedError, NotFoundError
 from touchfs.source.data import DATA, Look
 from touchfs.source.remote import store
+from touchfs.source.store import FileType
 
 COUNT = 12
 
@@ -36,6 +37,17 @@ def test_azure_is_asked_once_for_all_files(tmp_path, monkeypatch, has_quotes):
         put("0.bin", bytes(1000))
         with pytest.raises(ChangedError):
             opened.read(0, 1000)
+
+
+def test_what_is_missing_is_asked_for_once(tmp_path):
+    """As the lists that each of a thousand shards of a directory may have beside it. A new look asks anew."""
+    look, path = Look(), str(tmp_path / "segments")
+    with pytest.raises(NotFoundError):
+        look.stat(path)
+    (tmp_path / "segments").touch()
+    with pytest.raises(NotFoundError):
+        look.stat(path)
+    assert Look().stat(path).type is FileType.FILE
 
 
 def _without_quotes(info):

@@ -11,7 +11,9 @@ from range_server import range_server
 from tars import write_tar
 
 from touchfs.source.data import DATA
+from touchfs.source.prefetch import prefetch as prefetch_file
 from touchfs.source.remote.flights import REQUEST_MAX
+from touchfs.source.remote.kept import KeptPieces
 
 TOUCHFS = Path(sys.executable).with_name("touchfs")
 
@@ -41,6 +43,15 @@ def test_whole_shards_are_fetched_once(server):
     assert len(server.ranges) == asked, "the next one goes on where this one ended"
     server.fault = lambda: "404"
     assert DATA.open(f"{url}a.tar").read(0, size) == server.files["/set/a.tar"][0]
+
+
+def test_a_disk_that_is_slower_than_the_store_is_waited_for(server, monkeypatch):
+    """What has landed counts as missing until it is on the disk, so it is not counted before that."""
+    offer, late = KeptPieces.offer, iter([True] * 20)
+    monkeypatch.setattr(KeptPieces, "offer", lambda *arguments: not next(late, False) and offer(*arguments))
+    file = DATA.open(f"{server.url}/set/a.tar")
+    assert list(prefetch_file(file))
+    assert next(late, None) is None
 
 
 def test_the_rate_is_a_limit_and_the_progress_is_shown(server):

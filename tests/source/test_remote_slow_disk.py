@@ -39,7 +39,7 @@ def test_what_waits_for_a_disk_that_hangs_is_bounded(server, monkeypatch):
     try:
         assert file.read(0, SIZE) == data
         read_in_turns(file, data)
-        assert 0 < flights.FLIGHTS._waiting <= 4 * BLOCK
+        assert 0 < flights.FLIGHTS.waiting <= 4 * BLOCK
     finally:
         goes_on.set()
     BEHIND.wait()

@@ -70,12 +70,13 @@ class Look(_AllData):
     in a directory whose listing has its status is not asked for.
 
     Opening a dataset asks several times, for several purposes, about the same thousands of paths. Several threads may
-    share a look. Errors are not kept.
+    share a look. That nothing is at a path is an answer; errors are not kept.
     """
 
     def __init__(self) -> None:
         self._listed: dict[str, Sequence[StoredEntry]] = {}
         self._found: dict[str, Status] = {}
+        self._missing: set[str] = set()
         # Directories whose listings have the status of all that is in them.
         self._answered: set[str] = set()
 
@@ -93,9 +94,13 @@ class Look(_AllData):
     def stat(self, path: str) -> Status:
         """See `Store.stat`."""
         if (found := self._found.get(path)) is None:
-            if os.path.dirname(path) in self._answered:
+            if path in self._missing or os.path.dirname(path) in self._answered:
                 raise NotFoundError("no such file or directory", path=path)
-            found = self._found[path] = super().stat(path)
+            try:
+                found = self._found[path] = super().stat(path)
+            except NotFoundError:
+                self._missing.add(path)
+                raise
         return found
 
 

@@ -48,7 +48,8 @@ class Flights:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._flying: dict[FilePiece, Future[memoryview]] = {}
-        self._waiting = 0  # bytes that wait for the disk, which only the loop changes
+        # Bytes that wait for a slow disk. Only the loop changes it.
+        self.waiting = 0
 
     def find(self, piece: FilePiece) -> Future[memoryview] | None:
         """A piece that is on its way, if it is."""
@@ -101,19 +102,22 @@ class Flights:
         # Parts of one buffer, as copying costs more than that it stays until the last of them is forgotten.
         parts = [(piece, data[piece.start - start :][: piece.size]) for piece, _ in flight]
         del data
+        # Before anybody knows that they are here, so that who waits for the disk waits for these, too.
+        late = [part for part in parts if not KEPT.offer(*part)] if version.is_kept else []
+        size = sum(len(part) for _, part in late)
+        is_kept = self.waiting + size <= _WAITING_MAX
+        if is_kept:
+            self.waiting += size
         for (piece, part), (_, future) in zip(parts, flight, strict=True):
             KEPT.remember(piece, part)
             self._land(piece)
             future.set_result(part)
-        if version.is_kept:
-            await self._keep(parts)
+        if is_kept and late:
+            del parts
+            await self._keep(late, size)
 
-    async def _keep(self, parts: list[tuple[FilePiece, memoryview]]) -> None:
-        """Keep pieces on the disk, as far as it is fast enough."""
-        size = sum(len(part) for _, part in parts)
-        if self._waiting + size > _WAITING_MAX:
-            return
-        self._waiting += size
+    async def _keep(self, parts: list[tuple[FilePiece, memoryview]], size: int) -> None:
+        """Keep pieces on a disk that is slower than the store. Their `size` is in `waiting`."""
         try:
             while parts:
                 if KEPT.offer(*parts[0]):
@@ -121,7 +125,7 @@ class Flights:
                 else:
                     await asyncio.sleep(_DISK_SECONDS)
         finally:
-            self._waiting -= size
+            self.waiting -= size
 
     def _land(self, piece: FilePiece) -> None:
         with self._lock:

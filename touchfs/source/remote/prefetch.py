@@ -5,10 +5,11 @@ What is kept is not fetched again, so whoever was interrupted goes on where he w
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from time import sleep
+from time import monotonic, sleep
 
 from touchfs.source.prefetch import Pace
 from touchfs.source.remote.blocks import BLOCK, RemoteBlocks
@@ -18,7 +19,8 @@ from touchfs.source.remote.kept import KEPT, FilePiece
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.scratch.behind import BEHIND
 
-_DISK_SECONDS = 0.01
+# The interval of looks at what waits for the disk. A disk that has kept nothing for so long is not waited for.
+_DISK_SECONDS, _STILL_SECONDS = 0.01, 5.0
 
 
 def fetch_all(blocks: RemoteBlocks, pace: Pace | None) -> Iterator[int]:
@@ -48,10 +50,22 @@ def fetch_all(blocks: RemoteBlocks, pace: Pace | None) -> Iterator[int]:
 
 def count_missing(blocks: RemoteBlocks) -> int:
     """How many bytes of a file are not kept, once all that waits for the disk is there."""
-    BEHIND.wait()
+    _wait_for_disk()
     size = blocks.version.fingerprint.size
     pieces = map(blocks.block, range(-(-size // BLOCK)))
     return _size((piece for piece in pieces if not KEPT.is_on_disk(piece)), size)
+
+
+def _wait_for_disk() -> None:
+    """Wait until all that has landed is kept, as long as the disk gets on."""
+    least, until = math.inf, 0.0
+    while waiting := FLIGHTS.waiting + BEHIND.waiting:
+        now = monotonic()
+        if waiting < least:
+            least, until = waiting, now + _STILL_SECONDS
+        elif now > until:
+            return
+        sleep(_DISK_SECONDS)
 
 
 def _size(pieces: Iterable[FilePiece], file_size: int) -> int:

@@ -52,6 +52,11 @@ class Behind:
         """True if so much is waiting that nothing should be begun that is not needed now."""
         return self._size > WAITING_BYTES * 3 // 4
 
+    @property
+    def waiting(self) -> int:
+        """Bytes of the work that is not done yet."""
+        return self._size
+
     def wait(self) -> None:
         """Wait until all is done."""
         with self._changed:
