@@ -12,7 +12,8 @@ Recordings are decoded in child processes. One that takes over `decode_seconds` 
 A JSON text takes up to 25 times its size when it is parsed (`[],[],…`), and 2 to 5 times if it is mostly strings. An
 hour of speech with a time for each word has about 1 MB of it.
 
-    audio_root  the directory below which lie all files that data may name beside their shards; None: they name none
+    audio_root  the directory or URL below which all files lie that data may name beside their shards; None: they name
+                none
     locations   prefixes of paths and URLs: data of interleaved samples may also name what lies below one of them
 """
 
@@ -26,7 +27,7 @@ from touchfs.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits in bytes and seconds; UsageError if one is not positive. `audio_root` is an absolute path.
+    """Limits in bytes and seconds; UsageError if one is not positive. `audio_root` is an absolute path or a URL.
 
     `window`, `decode_seconds`, `audio_root` and `locations` are not in the `repr`: no index depends on the first two,
     and `Options` hashes the others.

@@ -34,6 +34,7 @@ from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.feistel import Feistel
 from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.mapper import LazyMapper
+from touchfs.posix.paths import absolute_directory
 from touchfs.select.selection import AnySamples, Selection, Selector, position_at
 from touchfs.select.survivors import survivors_directory
 from touchfs.shard.options import Options
@@ -58,14 +59,14 @@ def open(
 ) -> OpenDataset[Sample]:
     """Open the dataset at `path`: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
 
-    `audio_root` is the directory of the audio that JSON lines and Kaldi's directories name. No file outside is opened.
-    For tables, `key_column` is the column with the keys of rows, `layout` is "flat" or "nested", and `features` is the
-    JSON of the types of columns.
+    `audio_root` is the directory or URL of the audio that JSON lines and Kaldi's directories name. No file outside is
+    opened. For tables, `key_column` is the column with the keys of rows, `layout` is "flat" or "nested", and `features`
+    is the JSON of the types of columns.
 
     Raises UsageError, NotFoundError or FormatError for a source that is no dataset, and SourceError where no index can
     be written.
     """
-    root = None if audio_root is None else os.path.abspath(os.fspath(audio_root))
+    root = None if audio_root is None else absolute_directory(os.fspath(audio_root))
     limits = Limits(audio_root=root)
     options = Options(limits=limits, key_column=key_column, layout=layout, features=features)
     return OpenDataset(DatasetSamples(open_dataset(os.fspath(path), options=options)))

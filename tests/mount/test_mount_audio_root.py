@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 from mounts import Mount, touchfs
+from range_server import range_server
 
 RATE = 8000
 PCM = np.random.default_rng(0).integers(-(2**15), 2**15, 2 * RATE, "<i2")
@@ -52,6 +53,23 @@ def test_segments_and_iterators(mount, source, workers):
     (iterator / "spec").write_text(json.dumps({"source": "segments", "shuffle": 7}))
     seen = [(iterator / "next").read_text().splitlines()[0] for _ in range(100)]
     assert sorted(path.rsplit("/", 2)[-2] for path in seen) == [f"k{i:02d}" for i in range(100)]
+
+
+def test_audio_of_a_store_is_shown_to_the_owner_only(mount, source, tmp_path, monkeypatch):
+    """Nobody can say who else may read it there."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    talks = source.parent / "audio" / "talks"
+    with range_server() as server:
+        for path in talks.iterdir():
+            server.put(f"/audio/talks/{path.name}", path.read_bytes())
+        mounted = mount(source, "--audio-root", f"{server.url}/audio", "--allow-other")
+        for i in range(0, 100, 9):
+            wav = mounted.path / "segments" / "x" / f"k{i:02d}" / "0000.wav"
+            samples, _ = soundfile.read(wav, dtype="int16")
+            assert np.array_equal(samples, np.roll(PCM, i)[2000:6000])
+            stored = mounted.path / "shards" / "x" / f"k{i:02d}.wav"
+            assert stored.read_bytes() == (talks / f"{i}.wav").read_bytes()
+            assert [path.stat().st_mode & 0o777 for path in (wav, stored)] == [0o400] * 2
 
 
 def test_what_changes_under_a_mount_is_an_error_and_nothing_outside_is_read(mount, source, tmp_path):

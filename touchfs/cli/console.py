@@ -19,7 +19,7 @@ from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, NotFoundError, UsageError, map_os_errors
 from touchfs.indexing import open_dataset
 from touchfs.limits import LIMITS, Limits
-from touchfs.posix.paths import check_url, is_url
+from touchfs.posix.paths import absolute_directory, check_url, is_url
 from touchfs.posix.paths.chains import InArchive, parse_in_archive
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
 from touchfs.shard.lists.members import find_members
@@ -122,12 +122,17 @@ segments_option = click.option(
 )
 
 
+def _audio_root(context: click.Context, parameter: click.Parameter, root: str | None) -> str | None:
+    if root is not None and not is_url(root):
+        click.Path(exists=True, file_okay=False).convert(root, parameter, context)
+    return None if root is None else absolute_directory(root)
+
+
 audio_root_option = click.option(
     "--audio-root",
-    type=click.Path(exists=True, file_okay=False),
-    callback=lambda context, parameter, path: None if path is None else os.path.abspath(path),
+    callback=_audio_root,
     metavar="DIR",
-    help="Directory of audio that JSON lines and Kaldi's directories name. No file outside is opened.",
+    help="Directory or URL of audio that JSON lines and Kaldi's directories name. No file outside is opened.",
 )
 
 

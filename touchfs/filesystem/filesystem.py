@@ -20,7 +20,7 @@ from touchfs.filesystem.os_errors import os_error_of
 from touchfs.filesystem.shared_tree import shared_tree
 from touchfs.filesystem.source import target_source
 from touchfs.limits import Limits
-from touchfs.posix.paths import is_url, shown
+from touchfs.posix.paths import absolute_directory, is_url, shown
 from touchfs.shard.options import Options
 from touchfs.source.remote.options import give_options
 from touchfs.tree.by_path import known_entry
@@ -77,7 +77,7 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         beside = os.path.dirname(source.stored.rstrip("/"))  # an index, and files that belong to a shard
         if is_url(beside):
             give_options(beside, source.options)
-        root = None if audio_root is None else os.path.abspath(audio_root)
+        root = None if audio_root is None else absolute_directory(audio_root)
         self._source = source.path
         options = Options(limits=Limits(audio_root=root), key_column=key_column, layout=layout, features=features)
         self._shared = shared_tree(self._source, options)

@@ -23,10 +23,11 @@ from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import StoredFile
 
-# After the detail of the piece: size and mtime of the file, the offset of its first sample if it is PCM, its path
+# After the detail of the piece: size and mtime of the file, the offset of its first sample if it is PCM, its path; if
+# the file has an etag, a NUL and the etag
 _FILE = struct.Struct("<qqq")
 _NO_PIECE = bytes(PIECE_SIZE)
-# Behind packed times, which have no NUL
+# Behind packed times and a path, which have no NUL
 _NUL = b"\0"
 # Files that are known by their path and fingerprint. Whether one is open, the pool of descriptors decides.
 _FILES_KEPT = 4096
@@ -87,7 +88,8 @@ class Beside(Form):
         if end < 0 or len(file) <= _FILE.size:
             raise _damaged()
         size, mtime_ns, start = _FILE.unpack_from(file)
-        path, fingerprint = os.fsdecode(file[_FILE.size :]), Fingerprint(size, mtime_ns)
+        name, has_etag, etag = file[_FILE.size :].partition(_NUL)
+        path, fingerprint = os.fsdecode(name), Fingerprint(size, mtime_ns, etag=os.fsdecode(etag) if has_etag else None)
         if min(size, start) < 0:
             raise _damaged()
         if self.form is BYTES:
@@ -105,7 +107,8 @@ WHOLE = Beside(BYTES)
 
 def whole_file(path: str, fingerprint: Fingerprint) -> bytes:
     """The detail of a whole file at a path below the root."""
-    return _NO_PIECE + _FILE.pack(fingerprint.size, fingerprint.mtime_ns, 0) + os.fsencode(path)
+    etag = b"" if fingerprint.etag is None else _NUL + os.fsencode(fingerprint.etag)
+    return _NO_PIECE + _FILE.pack(fingerprint.size, fingerprint.mtime_ns, 0) + os.fsencode(path) + etag
 
 
 def pcm_of(form: Pcm, detail: bytes, start: int) -> tuple[Beside, bytes]:

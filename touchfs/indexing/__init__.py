@@ -59,7 +59,7 @@ from touchfs.indexing.preparing import (
 from touchfs.indexing.published.fetch import Fetched, fetch_index
 from touchfs.indexing.silent import shards_of_silent, silent_notice, silent_paths
 from touchfs.names import assign, hex_digest
-from touchfs.posix.paths import absolute, check_url, shown
+from touchfs.posix.paths import absolute, check_url, is_url, shown
 from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
 from touchfs.shard.find import candidates, find_shards
@@ -107,7 +107,9 @@ def open_dataset(
         raise UsageError("the path of the dataset is empty: is a variable unset?")
     check_url(source)
     root = options.limits.audio_root
-    if root is not None and find_type(root) is not FileType.DIRECTORY:
+    if root is not None and is_url(root):
+        check_url(root)  # most stores have no directories that could be looked for
+    elif root is not None and find_type(root) is not FileType.DIRECTORY:
         raise NotFoundError("no such directory of audio", path=root)
     source = absolute(source)
     place = index_place(source, in_place=in_place)

@@ -11,6 +11,9 @@ from touchfs.posix.paths import is_url
 from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.source.store import StoredFile
 
+# A content is read in such pieces.
+_PIECE = 1 << 20
+
 
 class Pace:
     """Lets requests begin so that no more than `rate` bytes a second are asked for, whatever files they are of.
@@ -27,10 +30,6 @@ class Pace:
         now = monotonic()
         sleep(max(self._due - now, 0))
         self._due = max(self._due, now) + size / self._rate
-
-
-# A content is read in such pieces.
-_PIECE = 1 << 20
 
 
 def ask(content: Content, size: int) -> None:

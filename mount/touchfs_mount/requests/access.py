@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from touchfs.dataset import Dataset
 from touchfs.form.tables.asset import ASSETS
-from touchfs.posix.paths import resolved
+from touchfs.posix.paths import is_url, resolved
 from touchfs.shard.open import file_paths, is_table
 from touchfs.tree.inode import ROOT, unpack
 
@@ -132,7 +132,10 @@ def read_source_modes(dataset: Dataset) -> SourceModes:
     known: dict[Access, Ownership] = {}
     shards = []
     audio_root = dataset.limits.audio_root
-    to_audio = set() if audio_root is None else {(real := os.path.realpath(audio_root)), *_ancestors(real)}
+    to_audio = set[str]()
+    if audio_root is not None:
+        real = resolved(audio_root)  # nobody can search a URL
+        to_audio = {real} if is_url(real) else {real, *_ancestors(real)}
     for shard in dataset.shards:
         if shard.path in dataset.unseen:  # a stat of it might block for ever
             shards.append(known.setdefault(_OWNER_ONLY, ownership_of(_OWNER_ONLY)))

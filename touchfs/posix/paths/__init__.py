@@ -72,6 +72,16 @@ def resolved(path: str) -> str:
     return absolute(path) if is_url(path) else os.path.realpath(path)
 
 
+def absolute_directory(path: str) -> str:
+    """As `absolute`, of a directory whose files are named by others. Raises UsageError for a URL that is none."""
+    place = absolute(path)
+    if is_url(place):
+        check_url(place)
+        if "?" in place or "#" in place or place in kept_queries():
+            raise UsageError("a directory's URL has no query and no fragment: name it without", path=shown(place))
+    return place
+
+
 def climbs(path: str) -> bool:
     """True if a path in a URL may lead out of its directory: has a step `..`, also one with escapes, as `%2e%2e`.
 

@@ -1,8 +1,8 @@
 """The audio that lists name: found below the audio root, and measured by its header.
 
 A path is relative to the root, whatever directory its tool would start from, or absolute if it begins with the root's
-own path. Only recordings, by their extension, are looked at. A file is opened and read once, and so are several lines
-in a row that name it.
+own path or URL. Only recordings, by their extension, are looked at. A file is opened and read once, and so are several
+lines in a row that name it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ListedAudio(NamedTuple):
 
 
 class AudioRoot:
-    """The audio below the directory `root`. `source` is the file of the shard that names it."""
+    """The audio below the directory or URL `root`. `source` is the file of the shard that names it."""
 
     def __init__(self, root: str, source: str) -> None:
         self._prefix = os.path.join(root, "")
