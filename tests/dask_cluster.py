@@ -53,6 +53,14 @@ class Cluster:
         self.processes.remove(process)
 
 
+def _is_written(file: Path) -> bool:
+    """Dask writes it in place, so it may be empty or a part at first."""
+    try:
+        return bool(json.loads(file.read_text()))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return False
+
+
 @contextmanager
 def cluster(
     place: Path, workers: int = 2, tls: tuple[object, ...] = (), dashboard: bool = False, **environment: str
@@ -66,7 +74,7 @@ def cluster(
             "--scheduler-file", place / "scheduler.json", *tls,
         )  # fmt: skip
         deadline = time.monotonic() + 60
-        while not (place / "scheduler.json").exists():
+        while not _is_written(place / "scheduler.json"):
             assert time.monotonic() < deadline, made.log.read_text()
             time.sleep(0.05)
         for _ in range(workers):
