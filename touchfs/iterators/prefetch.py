@@ -1,7 +1,7 @@
-"""Prefetching for iterators: the files of the samples that come next are read before anybody asks for them.
+"""Prefetching for iterators: the files of the samples that come next are here before anybody reads them.
 
 Only an iterator knows what comes next in a shuffled order. Whoever made a step is about to read the files of its
-samples, and then makes the next step; meanwhile threads read the files of the following ones. Their bytes stay where
+samples, and then makes the next step; meanwhile threads ask for the files of the following ones. Their bytes stay where
 those of any read do: in memory, and in the scratch store. Nothing is read ahead behind the end of an epoch.
 
 If the scratch store has no room, only the memory is left (64 MiB, `source/remote/kept.py`): more than fits there is
@@ -25,8 +25,8 @@ from touchfs.source.prefetch import ask
 _Key = tuple[str, str]
 
 THREADS = 16
-# Of each file so much is read: who reads more reads in order, and that is fetched ahead anyway.
-_FILE_MAX, _PIECE = 8 << 20, 1 << 20
+# Of each file so much is asked for: who reads more reads in order, and that is fetched ahead anyway.
+_FILE_MAX, _BLOCK = 8 << 20, 1 << 20
 # Bytes that may be ahead of the reader. A file takes up to a block more than it has, a small one two small pieces.
 _AHEAD_MAX, _SMALL = 48 << 20, 128 << 10
 # What a sample is taken for until one is known.
@@ -35,7 +35,7 @@ _REMEMBERED = 4096
 
 
 class Prefetch:
-    """Reads the files of the samples of the next `steps` steps, in daemon threads that begin with the first of them."""
+    """Asks for the files of the samples of the next `steps` steps, in daemon threads that begin with the first one."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -83,7 +83,7 @@ class Prefetch:
     def _read(self, key: _Key, sample: Sample) -> None:
         contents = [sample.content(name) for name in sample]
         sizes = [min(content.size, _FILE_MAX) for content in contents]
-        self._sample_bytes = sum(2 * _SMALL if size <= _SMALL else size + _PIECE for size in sizes)
+        self._sample_bytes = sum(2 * _SMALL if size <= _SMALL else size + _BLOCK for size in sizes)
         if key in self._asked:
             self._asked[key] = self._sample_bytes
         for content, size in zip(contents, sizes, strict=True):

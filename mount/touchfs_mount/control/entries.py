@@ -34,7 +34,7 @@ from touchfs_mount.control.inodes import (
 from touchfs_mount.control.known_iterators import KnownIterators
 
 # For how long an iterator is believed to be there, as long as the kernel may cache it.
-SEEN_SECONDS = 1.0
+_SEEN_SECONDS = 1.0
 
 
 class ControlEntry(NamedTuple):
@@ -81,7 +81,7 @@ class ControlEntries:
         iterator = unpack(inode)[1]
         if not iterator:
             return self.entry(inode)
-        is_seen = monotonic() - self._seen.get(iterator, -math.inf) < SEEN_SECONDS
+        is_seen = monotonic() - self._seen.get(iterator, -math.inf) < _SEEN_SECONDS
         return self._entry_of_iterator(inode) if is_seen else None
 
     def find(self, directory: int, name: bytes) -> ControlEntry | None:
