@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -150,6 +151,26 @@ def test_a_file_that_changes_is_not_the_one_that_was_indexed(files):
         tree = Tree(dataset, [1])
         with pytest.raises(ChangedError):
             tree.content(tree.resolve("shards/list/pcm.wav").inode).read(0, 100)
+
+
+def test_a_store_that_does_not_answer_is_asked_once(files, tmp_path):
+    """Its files are not taken for missing: they are looked for when the list is opened the next time."""
+    source = write_lines(
+        tmp_path / "many.jsonl", [{"key": str(number), "audio_filepath": "a.wav"} for number in range(50)]
+    )
+
+    def shown(root):
+        command = [TOUCHFS, "ls", "--timeout", "2", "--audio-root", root, f"{source}:shards/many"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.split()
+
+    with range_server() as server:
+        server.put("/set/a.wav", (files / "a.wav").read_bytes())
+        server.fault = lambda: "503"
+        begun = time.monotonic()
+        assert shown(f"{server.url}/set") == ["ERROR.txt"]
+        assert time.monotonic() - begun < 50
+        server.fault = lambda: None
+        assert sum(name.endswith(".wav") for name in shown(f"{server.url}/set")) == 50
 
 
 @pytest.mark.parametrize("root", ["http://127.0.0.1/set?signature=1", "http://me:secret@127.0.0.1/set", "file:///set"])

@@ -12,7 +12,7 @@ from contextlib import closing
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from touchfs.errors import FormatError, NotFoundError, SourceError
+from touchfs.errors import FormatError, NotFoundError, SourceError, SourceTimeoutError
 from touchfs.extent import drive
 from touchfs.form.beside import WHOLE, whole_file
 from touchfs.media import duration
@@ -44,10 +44,15 @@ class AudioRoot:
         self._look = lru_cache(_FILES_KEPT)(partial(_look, root))
 
     def find(self, path: str) -> ListedAudio:
-        """The audio at a path as its list has it. Raises FormatError if it cannot be shown; the error says why."""
+        """The audio at a path as its list has it. Raises FormatError if it cannot be shown; the error says why.
+
+        Raises SourceTimeoutError if its store does not answer: then no file of the list can be looked at.
+        """
         try:
             within = self._within(path)
             fingerprint, info = self._look(within)
+        except SourceTimeoutError:
+            raise
         except (FormatError, NotFoundError, SourceError) as error:
             raise FormatError(f"its audio {shown(path)}: {error.message}") from error
         extension = os.path.splitext(within)[1][1:]
