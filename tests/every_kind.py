@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lance
+import pyarrow as pa
 import pyarrow.parquet as pq
 from arrow_tables import pictures, write_arrow, write_cache
 from interleaved_tars import make_wds_tar, mint_sample
@@ -57,8 +59,18 @@ def write_every_kind(place: Path) -> list[str]:
     (place / "kaldi" / "wav.scp").write_text("".join(f"{path.stem} {path.name}\n" for path in wavs))
     run = [TOUCHFS, "pack", "shar", SPEECH / "speech.jsonl", place / "shar", "--num-utt-per-shard", "6"]
     subprocess.run(run, check=True, capture_output=True)
-    write_frames(place / "lance.lance", frames_of())
+    write_frames(place / "frames.lance", frames_of())
+    write_rows(place / "rows.lance")
     return sorted(path.name for path in place.iterdir())
+
+
+def write_rows(place: Path) -> None:
+    """A Lance dataset of two fragments, from which rows were deleted, with blobs in its files and beside them."""
+    blobs = lance.blob_array([None if i == 2 else random.Random(i).randbytes(70_000 * (i % 3)) for i in range(20)])
+    columns = {"key": [f"r{i:02}" for i in range(20)], "text": [f"words {i}" for i in range(20)]}
+    table = pa.table(columns).append_column(lance.blob_field("bin"), blobs)
+    lance.write_dataset(table, place, data_storage_version="2.2", max_rows_per_file=12)
+    lance.dataset(place).delete("key = 'r05'")
 
 
 def files_of(source: str | Path) -> tuple[dict[str, bytes], list[str]]:

@@ -13,8 +13,6 @@ from sftp_server import sftp_server
 
 import touchfs
 
-LOCAL_ONLY = {"lance.lance"}
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
@@ -66,19 +64,12 @@ def put_in_memory(place):
 
 @pytest.mark.parametrize("store", ["http", "s3", "gs", "az", "hf", "sftp", "memory"])
 def test_the_same_samples(place, urls, store):
-    kinds = {path.name for path in place.iterdir()} - LOCAL_ONLY
-    assert len(kinds) == 13
+    kinds = {path.name for path in place.iterdir()}
+    assert len(kinds) == 15
     for kind in sorted(kinds):
         expected, reports = files_of(place / kind)
-        assert len(expected) > 4
+        assert len(expected) > 2
         assert files_of(f"{urls[store]}/{kind}") == (expected, reports), kind
-
-
-@pytest.mark.parametrize("kind", sorted(LOCAL_ONLY))
-def test_kinds_of_local_directories_say_so(urls, kind):
-    for url in urls.values():
-        (report,) = files_of(f"{url}/{kind}")[1]
-        assert "is read from a local directory only: copy it" in report
 
 
 def test_the_library_opens_a_url(place, urls):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from touchfs.backend.indices import check_index, check_indices, check_shards, shuffled
 from touchfs.backend.protocol import Indices
 from touchfs.errors import map_os_errors
+from touchfs.posix.paths import is_url
 from touchfs.posix.published import HeldDirectory
 from touchfs.tables.lance.blobs import binary_schema, blob_columns, check_blobs, read_blobs
 from touchfs.tables.lance.dataset import LanceTable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LanceBackend:
-    """Rows of the Lance dataset in the directory `uri`. Its shards are the fragments of the dataset.
+    """Rows of the Lance dataset at `uri`, a directory or a URL. Its shards are the fragments of the dataset.
 
     `batch_readahead` is the number of batches that Lance reads ahead in `iter_batches`. Blob columns have their values.
     Raises NotFoundError if there is no dataset, and FormatError for one that is damaged.
@@ -36,8 +37,9 @@ class LanceBackend:
     is_file_backed = True
 
     def __init__(self, *, uri: str | Path, batch_readahead: int = 8) -> None:
-        with map_os_errors(os.fspath(uri)):
-            self._table = LanceTable(HeldDirectory(uri))
+        place = os.fspath(uri)
+        with map_os_errors(place):
+            self._table = LanceTable(place if is_url(place) else HeldDirectory(place))
         self._batch_readahead = int(batch_readahead)
         manifest = self._table.read_manifest()
         self._shard_rows = manifest.fragment_rows

@@ -14,11 +14,15 @@ import signal
 import struct
 import subprocess
 import sys
+from time import monotonic
 from typing import Any, BinaryIO
 
 from touchfs.errors import FormatError, SourceError, TouchfsError
 from touchfs.posix import interpreter
+from touchfs.posix.paths import is_url
 from touchfs.tables.lance.dataset import LanceTable
+from touchfs.tables.lance.endpoint import LanceAddress, address_of, adopt
+from touchfs.tables.lance.errors import noted_problem
 from touchfs.tables.lance.scan import LanceScan
 
 _LENGTH = struct.Struct("<Q")
@@ -38,6 +42,7 @@ class LanceApart:
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method, and return its result."""
+        began = monotonic()
         if self._process is None:
             self._process = self._start()
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -52,7 +57,7 @@ class LanceApart:
             how = f" by signal {-status}" if status is not None and status < 0 else ""
             raise SourceError(f"Lance was ended{how} while it read the dataset", path=self._table.path) from error
         if isinstance(result, TouchfsError):
-            raise result
+            raise noted_problem(self._table.path, began) or result
         return result
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -61,8 +66,14 @@ class LanceApart:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | _ENVIRONMENT
         )
         if process.stdin is not None:
-            _write(process.stdin, (self._table, os.getpid()))
+            _write(process.stdin, (self._table, self._address(), os.getpid()))
         return process
+
+    def _address(self) -> LanceAddress | None:
+        """Where the process finds a dataset at a URL: here, as it has neither our clients nor what they were told."""
+        if not is_url(self._table.path):
+            return None
+        return address_of(self._table.path, *self._table.pin())
 
     def close(self) -> None:
         """End the process."""
@@ -96,9 +107,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; only the parent handles it
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that a library prints is an answer
-    table, parent = _read(sys.stdin.buffer)
+    table, address, parent = _read(sys.stdin.buffer)
     if os.getppid() != parent:
         return
+    if address is not None:
+        adopt(table.path, address)
     scan = LanceScan(table)
     while True:
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from touchfs.errors import FormatError
+from touchfs.posix.paths import is_url
 from touchfs.tables.lance.dataset import LanceTable
 from touchfs.tables.lance.errors import lance_errors
 
@@ -43,13 +44,13 @@ def check_blobs(table: LanceTable) -> None:
     columns = blob_columns(table.schema)
     if not columns:
         return
-    root = os.path.join(os.path.realpath(table.path), "")
+    root = None if is_url(table.path) else os.path.join(os.path.realpath(table.path), "")
     with lance_errors(table.path):
         for batch in table.dataset.to_batches(columns=columns, blob_handling="blobs_descriptions"):
             for uri in _uris(batch):
                 parts = urlsplit(uri)
                 place = os.path.realpath(unquote(parts.path))
-                if parts.scheme != "file" or parts.netloc or not place.startswith(root):
+                if root is None or parts.scheme != "file" or parts.netloc or not place.startswith(root):
                     raise FormatError(f"a blob lies outside of the dataset: {uri!r:.200}", path=table.path)
 
 

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from touchfs.errors import NotFoundError, SourceError
+from touchfs.errors import NotFoundError
 from touchfs.extent import drive
 from touchfs.format.lance_manifest import LanceManifest, read_manifest
-from touchfs.posix.paths import is_url
+from touchfs.posix.paths import absolute, is_url
 from touchfs.posix.published import HeldDirectory
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
@@ -35,17 +35,15 @@ class LanceTable:
     """A version of a Lance dataset; by default the latest one when it is first needed. Safe for any number of threads.
 
     A held directory stays the one that is read, even if another one takes its path before anything is opened.
-    A table can be pickled, and used after a fork of a process that has opened none. A URL is a SourceError: Lance would
-    read it with its own clients and settings. Methods raise NotFoundError,
-    ChangedError for a version that is gone, FormatError for what Lance cannot read, SourceError, and MissingExtraError.
+    A table can be pickled, and used after a fork of a process that has opened none. The path may be a URL.
+    Methods raise NotFoundError, ChangedError for a version that is gone, FormatError for what Lance cannot read,
+    SourceError, and MissingExtraError.
     """
 
     def __init__(
         self, path: str | HeldDirectory, version: int | None = None, manifest: Fingerprint | None = None
     ) -> None:
-        self.path = path if isinstance(path, str) else path.place
-        if is_url(self.path):
-            raise SourceError("a Lance dataset is read from a local directory only: copy it", path=self.path)
+        self.path = path.place if isinstance(path, HeldDirectory) else absolute(path) if is_url(path) else path
         self._directory = None if isinstance(path, str) else path
         self._version = version
         self._manifest = manifest
@@ -108,7 +106,7 @@ class LanceTable:
 
     @property
     def _open(self) -> OpenVersion:
-        return DATASETS.get((os.path.abspath(self.path), *self.pin()), self)
+        return DATASETS.get((absolute(self.path), *self.pin()), self)
 
     @property
     def where(self) -> str:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from touchfs.errors import FormatError, NotFoundError, SourceError, map_os_errors
 from touchfs.posix.extras import load_lance
 from touchfs.posix.links import check_links
+from touchfs.posix.paths import is_url
 from touchfs.posix.published import hold_directory, is_at
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.tables.lance.errors import lance_errors
@@ -42,29 +43,44 @@ class OpenVersion:
 
     def __init__(self, path: str, version: int, manifest: Fingerprint, where: str) -> None:
         self._path = path
-        lance = load_lance()
+        self._directory: int | None = None
+        if is_url(path):
+            from touchfs.tables.lance.endpoint import address_of  # local datasets need none
+
+            address = address_of(path, version, manifest)
+            self._open(address.uri, version, address.storage_options)
+        else:
+            self._open_local(version, manifest, where)
+        self._gatherers: dict[tuple[str, ...] | None, Gatherer] = {}
+
+    def _open_local(self, version: int, manifest: Fingerprint, where: str) -> None:
+        path = self._path
         directory = _open_directory(path, where)
         try:
             with map_os_errors(path):
                 check_manifest(path, directory, version, manifest)
                 check_stored(path, f"/proc/self/fd/{directory}")
-            with lance_errors(path):
-                self.dataset: LanceDataset = lance.dataset(
-                    f"/proc/self/fd/{directory}",
-                    version=version,
-                    index_cache_size_bytes=INDEX_CACHE_SIZE,
-                    metadata_cache_size_bytes=METADATA_CACHE_SIZE,
-                )
-                self.rows: int = self.dataset.count_rows()
-                self.schema: pyarrow.Schema = self.dataset.schema
+            self._open(f"/proc/self/fd/{directory}", version)
         except BaseException:
             os.close(directory)
             raise
         weakref.finalize(self.dataset, os.close, directory).atexit = False  # whoever has the dataset can read it
         self._directory = directory
-        if self.dataset.base_paths():
-            raise FormatError("its data lie in another dataset: a shallow clone is not read", path=path)
-        self._gatherers: dict[tuple[str, ...] | None, Gatherer] = {}
+
+    def _open(self, uri: str, version: int, storage_options: dict[str, str] | None = None) -> None:
+        with lance_errors(self._path):
+            self.dataset: LanceDataset = load_lance().dataset(
+                uri,
+                version=version,
+                index_cache_size_bytes=INDEX_CACHE_SIZE,
+                metadata_cache_size_bytes=METADATA_CACHE_SIZE,
+                storage_options=storage_options,
+            )
+            if self.dataset.base_paths():
+                message = "its data lie in another dataset: a shallow clone is not read"
+                raise FormatError(message, path=self._path)
+            self.rows: int = self.dataset.count_rows()
+            self.schema: pyarrow.Schema = self.dataset.schema
 
     def take(self, rows: Sequence[int], columns: Sequence[str] | None) -> pyarrow.Table:
         """See `LanceTable.take`."""
@@ -83,8 +99,8 @@ class OpenVersion:
 
     @property
     def is_current(self) -> bool:
-        """False if another directory has taken the path."""
-        return is_at(self._directory, self._path)
+        """False if another directory has taken the path. What is at a URL is not held, so it never is another one."""
+        return self._directory is None or is_at(self._directory, self._path)
 
 
 def _take(dataset: LanceDataset, path: str, columns: tuple[str, ...] | None, rows: list[int]) -> pyarrow.Table:

@@ -200,12 +200,12 @@ class LanceScan:
         """False if the pages of a column say that no cell of a fragment is null: file version 2.1 and later do."""
         from lance.file import LanceFileReader
 
-        wanted = self._field_ids(path)[-1]
+        wanted, dataset = self._field_ids(path)[-1], self._table.dataset
         with lance_errors(self._table.path):
             for file in self._fragments[fragment].data_files():
                 if wanted in file.fields and file.file_major_version == 2 and file.file_minor_version >= 1:
                     place = file.column_indices[file.fields.index(wanted)]
-                    reader = LanceFileReader(f"{self._table.dataset.uri}/data/{file.path}")
+                    reader = LanceFileReader(f"{dataset.uri}/data/{file.path}", dataset.latest_storage_options())
                     pages = reader.metadata().columns[place].pages
                     return not all(set(_LAYERS.findall(page.encoding)) == {"AllValidItem"} for page in pages)
         return True
