@@ -34,7 +34,7 @@ def az_server(place: Path, patch: pytest.MonkeyPatch) -> Iterator[adlfs.AzureBlo
         url = said.partition(LISTENS)[2].split()[0]
         account = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY}"
         patch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"{account};BlobEndpoint={url}/{ACCOUNT};")
-        clients._CLIENTS._clients.clear()  # those of an earlier server
+        clients._CLIENTS.forget()  # those of an earlier server
         client = adlfs.AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True)
         client.mkdir("data")
         yield client

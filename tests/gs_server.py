@@ -35,7 +35,7 @@ def gs_server(patch: pytest.MonkeyPatch) -> Iterator[GCSFileSystem]:
     try:
         host, port = server._api._httpd.server_address
         patch.setenv("STORAGE_EMULATOR_HOST", f"http://{host}:{port}")
-        clients._CLIENTS._clients.clear()  # those of an earlier server
+        clients._CLIENTS.forget()  # those of an earlier server
         yield GCSFileSystem(token="anon", use_listings_cache=False, skip_instance_cache=True)
     finally:
         server.stop()

@@ -102,7 +102,7 @@ def hf_server(place: Path, patch: pytest.MonkeyPatch) -> Iterator[HuggingFaceSer
     options.touch(0o600)
     options.write_text(json.dumps({"hf": {"endpoint": server.endpoint}}))
     patch.setenv("TOUCHFS_OPTIONS_FILE", str(options))
-    clients._CLIENTS._clients.clear()  # those of an earlier server
+    clients._CLIENTS.forget()  # those of an earlier server
     try:
         yield server
     finally:

@@ -25,7 +25,7 @@ def s3_server(patch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
     patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    clients._CLIENTS._clients.clear()  # those of an earlier server
+    clients._CLIENTS.forget()  # those of an earlier server
     # All servers of a process have the same buckets.
     with urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")):
         pass

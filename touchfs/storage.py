@@ -16,13 +16,12 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
 from touchfs.indexing.dataset_file import DATASET_SUFFIX
-from touchfs.indexing.interleaved import ITEMS
 from touchfs.indexing.place import index_directory
-from touchfs.indexing.preparing import CATALOG_SUFFIX
 from touchfs.posix.mounts import Mount, mounts
 from touchfs.posix.paths import is_url, shown
 from touchfs.posix.paths.chains import parse_in_archive
@@ -33,6 +32,7 @@ from touchfs.source.fingerprint import parse_files
 from touchfs.source.scratch.space import is_used
 from touchfs.source.scratch.store import Scratch
 from touchfs.store.place import LOG_SUFFIX, STATE_SUFFIX, log_path, state_directory, state_path
+from touchfs.verify.journal import journal_stem
 
 INDEX, SCRATCH, VALUES, STATE, LOG, WHERE = "index", "scratch", "values", "state", "log", "where"
 # An index file that no dataset file names is a leftover once it is older than this; before, it may be in the making.
@@ -102,32 +102,30 @@ def remove(item: StoredItem) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Dataset:
-    """A dataset file. It names the catalogs of a dataset's shards."""
+    """A dataset file, and all files of the index of that dataset. Those of a shard have the name of its catalog."""
 
-    path: str
     source: str
     shards: tuple[dict[str, Any], ...]
-
-    @property
-    def files(self) -> list[str]:
-        """The dataset file, the index of keys, the catalogs beside them, and the indexes of interleaved samples."""
-        directory = os.path.dirname(self.path)
-        catalogs = [os.path.basename(str(shard.get("catalog"))) for shard in self.shards]
-        keys = os.path.basename(self.path).removesuffix(DATASET_SUFFIX) + ".keys"
-        ours = [name for name in catalogs if _OURS.fullmatch(name) and name.endswith(CATALOG_SUFFIX)]
-        stems = {name.partition(".")[0] for name in [keys, *ours]}
-        beside = [path for path in _list_files(directory) if ITEMS in os.path.basename(path)]
-        items = [path for path in beside if os.path.basename(path).partition(".")[0] in stems]
-        return [self.path, *(os.path.join(directory, name) for name in [keys, *ours]), *items]
+    files: tuple[str, ...]
 
 
 def _datasets(directory: str) -> Iterator[_Dataset]:
+    by_stem: dict[str, list[str]] = {}
     for path in _list_files(directory):
+        by_stem.setdefault(_stem(path), []).append(path)
+    for path in chain.from_iterable(by_stem.values()):
         if path.endswith(DATASET_SUFFIX) and os.path.getsize(path) <= _DATASET_FILE_MAX:
             with suppress(OSError, ValueError, TypeError, KeyError, RecursionError), open(path, "rb") as file:
                 content = json.load(file)
+                source = str(content["source"])
                 shards = tuple(shard for shard in content["shards"] if isinstance(shard, dict))
-                yield _Dataset(path, str(content["source"]), shards)
+                stems = [_stem(path), journal_stem(source), *(_stem(str(shard.get("catalog"))) for shard in shards)]
+                files = chain.from_iterable(by_stem.get(stem, ()) for stem in dict.fromkeys(stems))
+                yield _Dataset(source, shards, tuple(files))
+
+
+def _stem(path: str) -> str:
+    return os.path.basename(path).partition(".")[0]
 
 
 def _indexes(datasets: list[_Dataset], mounted: set[str]) -> Iterator[StoredItem]:

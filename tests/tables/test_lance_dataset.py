@@ -131,14 +131,14 @@ def test_a_fork_of_a_process_that_used_lance_gets_an_error(path: str) -> None:
 
 
 def test_few_datasets_stay_open(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lance_open, "DATASETS_KEPT", 2)
+    monkeypatch.setattr(lance_open.DATASETS, "_most", 2)
     tables = []
     for name in "bcd":
         shutil.copytree(path, tmp_path / name)
         tables.append(LanceTable(str(tmp_path / name)))
     for table in tables * 2:
         assert table.take([1], ["n"]).to_pydict() == {"n": [1]}
-    assert len(lance_open.DATASETS._open) == 2
+    assert len(lance_open.DATASETS._made) == 2
 
 
 def test_a_version_that_is_gone(path: str) -> None:

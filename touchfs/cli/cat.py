@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_tree
-from touchfs.errors import UsageError
+from touchfs.errors import TouchfsError, UsageError
 from touchfs.extent import Buffer, Content
 
 PIECE = 1 << 20
@@ -28,8 +28,11 @@ def command(locations: tuple[str, ...], read_options: ReadOptions) -> None:
         tree, entry, _ = open_tree(location, read_options)
         if entry.is_directory:
             raise UsageError("is a directory: name a file in it, as `touchfs ls` lists them", path=location)
-        for piece in pieces(tree.content(entry.inode)):
-            sys.stdout.buffer.write(piece)
+        try:
+            for piece in pieces(tree.content(entry.inode)):
+                sys.stdout.buffer.write(piece)
+        except TouchfsError as error:  # a decoder knows no path
+            raise error.at(location) from None
 
 
 def pieces(content: Content) -> Iterator[Buffer]:

@@ -28,7 +28,7 @@ def command(path: str, workers: Workers, force: bool, read_options: ReadOptions)
     Example:
       touchfs checksum shards/
     """
-    dataset = open_indexed(path, read_options)
+    dataset = open_indexed(path, read_options, must_keep=True)
     place = index_place(path, in_place=read_options.in_place)
     with executor(workers.at_most(len(dataset.shards)), [path], [place]) as pool, progress_bar("reading") as progress:
         verdicts = checksum(dataset, read_options.options, pool, progress, force=force)

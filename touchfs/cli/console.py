@@ -274,7 +274,9 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
     return command
 
 
-def open_indexed(path: str, read_options: ReadOptions, patience_seconds: float | None = None) -> Dataset:
+def open_indexed(
+    path: str, read_options: ReadOptions, patience_seconds: float | None = None, *, must_keep: bool = False
+) -> Dataset:
     """Open a dataset. Indexes it first if necessary, and shows progress meanwhile."""
     with progress_bar("indexing") as progress:
         return open_dataset(
@@ -282,6 +284,7 @@ def open_indexed(path: str, read_options: ReadOptions, patience_seconds: float |
             options=read_options.options,
             in_place=read_options.in_place,
             in_memory=read_options.in_memory,
+            must_keep=must_keep,
             progress=progress,
             preparing=progress,
             finding_items=progress,

@@ -102,6 +102,7 @@ def catalogs(
                 path,
                 options=read_options.options,
                 in_place=in_place,
+                must_keep=True,
                 force=force,
                 full=full,
                 executor=pool,

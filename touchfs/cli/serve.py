@@ -10,6 +10,7 @@ import click
 from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.cli.terminal import say
 from touchfs.errors import SourceError
+from touchfs.indexing.in_memory import discard
 from touchfs.indexing.serving import why_unservable
 from touchfs.posix.paths import shown
 
@@ -49,8 +50,15 @@ def command(source: str, address: str, token_file: str | None, read_options: Rea
     if problem := why_unservable(dataset):
         raise SourceError(problem, path=shown(source))
     server = TreeServer(place, Application(ServedTree(dataset), HttpAccess(place.host, token)))
-    # Nothing is being written, so there is nothing to wait for: neither slow clients nor data that does not answer.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os._exit(0))
+        signal.signal(number, _end)
     say(f"serving {shown(source)} at {server.url}")
     server.serve()
+
+
+def _end(*_: object) -> None:
+    """End at once. Nobody needs to be waited for: neither slow clients nor data that does not answer, and blocks that
+    are being written to the scratch store can be fetched again.
+    """
+    discard()
+    os._exit(0)

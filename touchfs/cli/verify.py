@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import click
 
@@ -34,7 +35,9 @@ def command(path: str, workers: Workers, as_json: bool, read_options: ReadOption
       touchfs verify shards/
     """
     dataset = open_indexed(path, read_options)
-    journal = Journal(index_place(path, in_place=read_options.in_place), dataset)
+    place = index_place(path, in_place=read_options.in_place)
+    # An index that could not be kept is in memory, and so is the journal.
+    journal = Journal(os.path.dirname(dataset.shards[0].catalog) if dataset.shards else place, dataset)
     problems: list[str] = []
     tell = problems.append if as_json else lambda line: say(printable(line))
     with executor(workers.at_most(len(dataset.shards)), [path]) as pool, progress_bar("verifying") as progress:

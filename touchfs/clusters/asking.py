@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import NamedTuple
 
-from touchfs.errors import SourceError, TouchfsError
+from touchfs.errors import TouchfsError, map_os_errors
 from touchfs.names import hex_digest
 from touchfs.posix.paths import shown
 from touchfs.source.data import Look
 from touchfs.source.store import FileType, StoredEntry
 
-# So many files are compared. More would take longer than work on a few shards, and each shard is compared again by who
-# works on it.
+# So many files are compared. More would take longer than work on a few shards, and each shard is compared again by the
+# worker that gets it.
 FILES_MAX = 10_000
 
 
@@ -90,10 +90,16 @@ def compare(expected: Seen, answer: Seen | Exception) -> str:
 def marked(directories: Sequence[str]) -> Iterator[list[str]]:
     """The paths of empty files in these directories, for as long as workers look for them."""
     with ExitStack() as stack:
-        try:
-            yield [
-                stack.enter_context(tempfile.NamedTemporaryFile(dir=directory, prefix=".touchfs-marker-")).name
-                for directory in directories
-            ]
-        except OSError as error:
-            raise SourceError(f"cannot be written: {error.strerror}", path=str(error.filename)) from error
+        markers = []
+        for directory in directories:
+            with map_os_errors(directory, "cannot be written"):
+                descriptor, path = tempfile.mkstemp(dir=directory, prefix=".touchfs-marker-")
+            stack.callback(_remove, path)
+            os.close(descriptor)
+            markers.append(path)
+        yield markers
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)

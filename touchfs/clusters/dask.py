@@ -45,7 +45,7 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
     if scheduler.startswith("tls://") and security().get_connection_args("client")["ssl_context"] is None:
         message = "tls:// needs certificates: name them in Dask's configuration (docs/clusters.md)"
         raise UsageError(message, path=scheduler)
-    # What they say of connections that end is said by our errors, or costs nothing. The client has a level of its own.
+    # They log each connection that ends. Our errors say the same. The client has a level of its own.
     for name in ("distributed", "distributed.client", "asyncio", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with ExitStack() as stack:
@@ -71,7 +71,7 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
 
 
 def _check_address(scheduler: str) -> None:
-    """Raise UsageError for what is no address: a client that Dask makes for it does not end well."""
+    """Raise UsageError for what is no address: the client that Dask makes for it does not close properly."""
     from distributed.comm.addressing import get_address_host_port
 
     if not scheduler:
@@ -103,7 +103,11 @@ def _check(executor: ClusterExecutor, scheduler: str, sees: Sequence[str], write
     sees = sees[:FILES_MAX]
     with marked(writes) as markers:
         expected = ask(sees, markers)
-        answers = executor.run_on_all(ask, sees, markers)
+        try:
+            answers = executor.run_on_all(ask, sees, markers)
+        except OSError as error:  # also CommClosedError and TimeoutError
+            message = f"the connection to the Dask scheduler ended: {error}"
+            raise LostWorkerError(message, path=shown(scheduler)) from error
     if not answers:
         raise UsageError("the Dask scheduler has no workers: start some with `dask worker`", path=scheduler)
     for worker, answer in answers.items():

@@ -49,6 +49,8 @@ class _RawContent(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
+            raise ValueError(f"whence is {whence}, and not 0, 1 or 2")
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._content.size}[whence]
         if begin + offset < 0:
             raise ValueError(f"seek to {begin + offset}: before the beginning of the file")

@@ -60,7 +60,7 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         target_protocol: str | None = None,
         target_options: dict[str, Any] | None = None,
         *,
-        audio_root: str | None = None,
+        audio_root: str | os.PathLike[str] | None = None,
         key_column: str | None = None,
         layout: str | None = None,
         features: str | None = None,
@@ -77,10 +77,38 @@ class TouchFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         beside = os.path.dirname(source.stored.rstrip("/"))  # an index, and files that belong to a shard
         if is_url(beside):
             give_options(beside, source.options)
-        root = None if audio_root is None else absolute_directory(audio_root)
+        root = None if audio_root is None else absolute_directory(os.fspath(audio_root))
         self._source = source.path
+        self._named = {"fo": source.path, "target_options": source.options or None, "audio_root": root}
         options = Options(limits=Limits(audio_root=root), key_column=key_column, layout=layout, features=features)
         self._shared = shared_tree(self._source, options)
+
+    # fsspec sets these two to what it was given. A copy in another process is made of them, where a relative path may
+    # lead to another dataset.
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """The options from which this filesystem can be made again, with absolute paths."""
+        return self._storage_options
+
+    @storage_options.setter
+    def storage_options(self, given: dict[str, Any]) -> None:
+        others = {name: value for name, value in given.items() if name not in (*self._named, "target_protocol")}
+        self._storage_options = {name: value for name, value in self._named.items() if value is not None} | others
+
+    @property
+    def storage_args(self) -> tuple[Any, ...]:
+        """None: they are among the options."""
+        return ()
+
+    @storage_args.setter
+    def storage_args(self, given: tuple[Any, ...]) -> None:
+        pass
+
+    def du(self, path: str, total: bool = True, **kwargs: Any) -> Any:
+        """The bytes of all files below a path, or of each with `total=False`. A size that is not known counts as 0."""
+        sizes: dict[str, int | None] = super().du(path, total=False, **kwargs)
+        return sum(size or 0 for size in sizes.values()) if total else sizes
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

@@ -41,17 +41,21 @@ class SharedTree:
 
 
 _shared: WeakValueDictionary[tuple[str, Options], SharedTree] = WeakValueDictionary()
+_lock = threading.Lock()
 
 
 def shared_tree(source: str, options: Options) -> SharedTree:
     """The tree of a dataset that is opened with these options."""
     key = source, options
-    if (tree := _shared.get(key)) is None:
-        tree = _shared[key] = SharedTree(source, options)
-    return tree
+    with _lock:
+        if (tree := _shared.get(key)) is None:
+            tree = _shared[key] = SharedTree(source, options)
+        return tree
 
 
 def _renew_locks() -> None:
+    global _lock
+    _lock = threading.Lock()
     for tree in list(_shared.values()):
         tree.renew_locks()
 

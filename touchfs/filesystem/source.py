@@ -35,13 +35,14 @@ class TargetSource(NamedTuple):
 def target_source(fo: str, protocol: str | None, options: Mapping[str, Any] | None) -> TargetSource:
     """The dataset that fsspec's three arguments name. Raises ArgumentValueError."""
     options = dict(options or {})
-    if not fo:
+    if not fo and "fo" not in options:
         raise ArgumentValueError("name a dataset: touchfs://PATH::DATASET, or fo=DATASET")
     if "fo" in options:
         archive = target_source(options["fo"], options.get("target_protocol"), options.get("target_options"))
         if protocol != "zip" or archive.stored != archive.path:
             raise ArgumentValueError(
-                "a dataset inside another archive than one ZIP is not read: name one in a store, or on this machine"
+                "of chains only a ZIP archive in a store or on this machine is read. touchfs keeps what it reads, so "
+                "`simplecache` and the like are not needed"
             )
         return TargetSource(InArchive(archive.path, fo.strip("/")).path, archive.options)
     if protocol in _LOCAL or (protocol is None and not is_url(fo)):

@@ -43,7 +43,7 @@ from touchfs.errors import (
 )
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.in_memory import index_in_memory
-from touchfs.indexing.index_task import IndexTask, index_shard, shard_of
+from touchfs.indexing.index_task import IndexTask, has_catalog, index_shard, shard_of
 from touchfs.indexing.interleaved import open_interleaved
 from touchfs.indexing.moved import take_over
 from touchfs.indexing.place import check_place, index_place, make_place
@@ -60,7 +60,6 @@ from touchfs.indexing.published.fetch import Fetched, fetch_index
 from touchfs.indexing.silent import shards_of_silent, silent_notice, silent_paths
 from touchfs.names import assign, hex_digest
 from touchfs.posix.paths import absolute, check_url, is_url, shown
-from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
 from touchfs.shard.find import candidates, find_shards
 from touchfs.shard.open import fingerprints_with_lists, shard_name
@@ -81,6 +80,7 @@ def open_dataset(
     options: Options = DEFAULT,
     in_place: bool = False,
     in_memory: bool = False,
+    must_keep: bool = False,
     force: bool = False,
     full: bool = False,
     executor: Executor | None = None,
@@ -98,7 +98,8 @@ def open_dataset(
     interleaved samples are looked for. `indexed_now` is called with the path of each shard that is indexed. Raises
     UsageError, NotFoundError or FormatError for the source as a whole, and SourceError if no index can be written;
     problems of one shard are in its `report`. With `in_memory` the index is made for this process and its forks. The
-    same happens, with a line in the log, if we cannot write the index, or others can.
+    same happens, with a line in the log, if we cannot write the index, or others can; with `must_keep` that is an
+    error.
 
     With `patience_seconds` a shard that does not answer for this long is not waited for. It is served as it was when it
     was indexed; if it never was, it shows a text with the reason.
@@ -122,6 +123,8 @@ def open_dataset(
             check_place(place, source)
             return _open(work, place, in_place=in_place)
     except (UntrustedError, UnwritableError) as error:
+        if must_keep:
+            raise
         log.warning("%s: the index is kept in memory", error)
     return _open(work, index_in_memory(), in_place=False)
 
@@ -167,7 +170,7 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
         and os.path.dirname(shard.catalog) == place
         and (path in unseen or _is_current(shard, seen[path], options))
         and not (full and shard.unmeasured)
-        and _has_catalog(shard, distrusted)
+        and has_catalog(shard, distrusted)
     }
     for path in unseen - shards.keys():
         make_place(place)
@@ -227,9 +230,6 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
         with suppress(SourceError):  # the catalogs have the same facts
             save_dataset_file(dataset_file, source, permanent.values(), moved_from)
     keys = _open_keys(index_path(source, ".keys"), source, named, executor, distrusted, force=force)
-    if distrusted:
-        others = f" (and {counted(len(distrusted) - 1, 'other file')})" if len(distrusted) > 1 else ""
-        log.warning("%s: not read, and made anew%s; --trust USER believes what they write", distrusted[0], others)
     dataset = Dataset(source, named, keys, options.limits, moved_from, unseen)
     hold(dataset, decompressed.values())
     dataset.interleaved = open_interleaved(
@@ -239,8 +239,12 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
         force=force,
         executor=executor,
         progress=finding_items,
+        distrusted=distrusted,
         without=fetched.without_items,
     )
+    if distrusted:
+        others = f" (and {counted(len(distrusted) - 1, 'other file')})" if len(distrusted) > 1 else ""
+        log.warning("%s: not read, and made anew%s; --trust USER believes what they write", distrusted[0], others)
     return dataset
 
 
@@ -289,17 +293,6 @@ def unique_names(paths: Sequence[str], files: Mapping[str, Files] = MappingProxy
 def _is_current(shard: Shard, files: Files | None, options: Options) -> bool:
     """True if the known facts are current. After a failed decompression they are, until the next attempt."""
     return files == shard.files or (options.decompress is Decompress.LATER and is_waiting(shard))
-
-
-def _has_catalog(shard: Shard, distrusted: list[str]) -> bool:
-    """True if its catalog exists and is trusted."""
-    try:
-        return check_trusted_file(shard.catalog, shard.path).st_size == shard.catalog_size
-    except UntrustedError as error:
-        distrusted.append(str(error))
-        return False
-    except OSError:
-        return False
 
 
 def _files(path: str, look: Look) -> Files | None:

@@ -12,6 +12,7 @@ from touchfs.errors import TouchfsError, UntrustedError
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.place import make_place
 from touchfs.posix.paths import is_url
+from touchfs.posix.trust import check_trusted_file
 from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
 
@@ -26,6 +27,17 @@ class IndexTask:
     force: bool
     full: bool
     files: Files | None
+
+
+def has_catalog(shard: Shard, distrusted: list[str]) -> bool:
+    """True if the catalog of a shard is there as it was written, and is trusted. Why it is not trusted is added."""
+    try:
+        return check_trusted_file(shard.catalog, shard.path).st_size == shard.catalog_size
+    except UntrustedError as error:
+        distrusted.append(str(error))
+        return False
+    except OSError:
+        return False
 
 
 def index_shard(task: IndexTask, executor: Executor | None = None) -> tuple[Shard, str, bool]:

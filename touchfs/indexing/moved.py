@@ -2,8 +2,9 @@
 
 The dataset files of an index directory list all indexed shards, with the size, time and inode of each file. A move
 within a file system keeps all of these. If they match, and parts of the files match too (`touchfs.catalog.ends`), the
-catalog gets a second name, that of the new path, where it is found from then on. So reading the dataset files, and none
-of the data, replaces the indexing. If nothing was moved, the cost is small compared with the indexing.
+catalog gets a second name, that of the new path, where it is found from then on; so do its checksums. So reading the
+dataset files, and none of the data, replaces the indexing. If nothing was moved, the cost is small compared with the
+indexing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ from touchfs.indexing.dataset_file import DATASET_SUFFIX, load_dataset_file
 from touchfs.posix.trust import atomic_own_file
 from touchfs.shard.open import file_paths
 from touchfs.source.fingerprint import Files, Fingerprint
+
+_CHECKSUMS_SUFFIX = ".crc32c"
+
+
+def checksums_of(catalog: str) -> str:
+    """The path of the checksums that belong to the catalog at a path."""
+    return os.path.splitext(catalog)[0] + _CHECKSUMS_SUFFIX
 
 
 def take_over(directory: str, shards: Mapping[str, Files], name: Callable[[str], str]) -> dict[str, str]:
@@ -38,6 +46,8 @@ def take_over(directory: str, shards: Mapping[str, Files], name: Callable[[str],
             if path is None or path == shard.path or not is_like or not _fits(path, shard.files, shard.catalog):
                 continue
             _link(shard.catalog, name(path))
+            with suppress(FileNotFoundError):
+                _link(checksums_of(shard.catalog), checksums_of(name(path)))
             moved[path] = known.source
             del left[_key(shard.files)]
         if not left:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from touchfs.control_characters import one_line
 
 REPORTED_MAX = 1000
-THEN = "then `touchfs reload`, or mount again."
+THEN = "then `touchfs reload`, or mount or serve it again."
 _KEY_SHOWN_MAX = 80
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from time import monotonic
 
-from touchfs.errors import NotFoundError, SourceError
+from touchfs.errors import TouchfsError
 from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
 from touchfs.source.data import DATA
@@ -39,14 +39,17 @@ def silent_paths(paths: Iterable[str], seconds: float, store: Store = DATA) -> f
 
     def work() -> None:
         me = threading.current_thread()
-        with suppress(IndexError):
+        try:
             while True:
                 in_progress[me] = "", monotonic()
                 path = todo.popleft()
                 in_progress[me] = path, monotonic()
                 _access(path, store)
-        in_progress.pop(me, None)
-        ended.set()
+        except IndexError:
+            pass
+        finally:
+            in_progress.pop(me, None)
+            ended.set()
 
     threads = 0
     while todo or in_progress:
@@ -63,10 +66,11 @@ def silent_paths(paths: Iterable[str], seconds: float, store: Store = DATA) -> f
 
 
 def _access(path: str, store: Store) -> None:
-    with suppress(NotFoundError, SourceError):
+    """Any error is an answer. Whoever opens the path gets it again."""
+    with suppress(TouchfsError):
         if store.stat(path).type is FileType.DIRECTORY:
             for entry in store.list(path):
-                with suppress(NotFoundError, SourceError):
+                with suppress(TouchfsError):
                     store.stat(os.path.join(path, entry.name))
 
 
@@ -93,7 +97,7 @@ def silent_notice(path: str, place: str) -> Notice:
     It shows the reason.
     """
     text = (
-        f"This shard cannot be served.\n\n{path} does not answer: is its file system there? When it is again, "
-        "`touchfs reload`, or mount again.\n"
+        f"This shard cannot be served.\n\n{path} does not answer: is its file system or its store "
+        "there? When it is again, `touchfs reload`, or mount again.\n"
     )
     return Notice(place + SILENT_SUFFIX, make_notice(place + SILENT_SUFFIX, text, {}))

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
 
+from touchfs.control_characters import one_line
 from touchfs.errors import FormatError, TouchfsError
 from touchfs.serve.access import HttpAccess
 from touchfs.serve.answer import HttpAnswer, Refusal, describe, refusal, text
@@ -45,15 +47,18 @@ class Application:
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
         """Answer a request."""
         try:
-            answer = _begun(self._answer(environ))
+            answer = self._answer(environ)
+            if environ["REQUEST_METHOD"] == "HEAD":
+                answer = answer._replace(body=())
+            answer = _begun(answer, _shown_path(environ))
         except Refusal as refused:
             answer = refused.answer
         except TouchfsError as error:
             answer = describe(error)
             if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                _logger.error("%s", error)
+                _logger.error("%s: %s", _shown_path(environ), error)
         start_response(f"{answer.status.value} {answer.status.phrase}", [*answer.headers, *_ALWAYS])
-        return () if environ["REQUEST_METHOD"] == "HEAD" else answer.body
+        return answer.body
 
     def _answer(self, environ: Environ) -> HttpAnswer:
         self._access.check(environ)
@@ -98,21 +103,25 @@ class Application:
         return answer_properties(question, chain([found], below))
 
 
-def _begun(answer: HttpAnswer) -> HttpAnswer:
+def _begun(answer: HttpAnswer, path: str) -> HttpAnswer:
     """The answer, with the first piece of its body made: an error before that has a status of its own."""
     pieces = iter(answer.body)
     first = next(pieces, None)
-    return answer._replace(body=() if first is None else _chained(first, pieces))
+    return answer._replace(body=() if first is None else _chained(first, pieces, path))
 
 
-def _chained(first: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _chained(first: bytes, pieces: Iterator[bytes], path: str) -> Iterator[bytes]:
     yield first
     try:
         yield from pieces
     except TouchfsError as error:
         # The client sees that the body has an early end, as the connection is closed.
-        _logger.error("%s", error)
+        _logger.error("%s: %s", path, error)
         raise ConnectionAbortedError(errno.ECONNABORTED, error.message) from error
+
+
+def _shown_path(environ: Environ) -> str:
+    return one_line(os.fsdecode(_path(environ)))
 
 
 def _path(environ: Environ) -> bytes:

@@ -68,8 +68,23 @@ class _HttpRequest(HTTPRequest):
         with self.server.deadlines.within(REQUEST_SECONDS, self.conn.socket, socket.SHUT_RD):
             super().parse_request()
 
+    def read_request_line(self) -> bool:
+        try:
+            return bool(super().read_request_line())  # type: ignore[no-untyped-call]
+        except ValueError:  # of urllib, about what is in brackets
+            self.simple_response("400 Bad Request", "Malformed Request-URI")
+            return False
+
+    def read_request_headers(self) -> bool:
+        read = bool(super().read_request_headers())  # type: ignore[no-untyped-call]
+        if read and not self.inheaders.get(b"Content-Length", b"0").isdigit():  # cheroot reads -1, +5 and 1_0, too
+            self.simple_response("400 Bad Request", "Malformed Content-Length Header.")
+            return False
+        return read
+
     def respond(self) -> None:
-        if self.chunked_read:  # no client sends such a PROPFIND, and cheroot would take what is left for a request
+        # No client sends such a PROPFIND, and of HTTP/1.0 cheroot would take its body for the next request.
+        if b"Transfer-Encoding" in self.inheaders:
             self.simple_response("411 Length Required")
             self.close_connection = True
             return

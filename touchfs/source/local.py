@@ -25,6 +25,7 @@ from functools import cache
 from queue import SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
+from weakref import KeyedRef
 
 from touchfs.errors import ChangedError, NotFoundError, SourceError, os_error
 from touchfs.extent import Buffer
@@ -90,11 +91,11 @@ class _Closer:
 
 
 class _Pool:
-    """The sources with an open descriptor, the least recently verified first."""
+    """The sources with an open descriptor, the least recently verified first. Those that nobody has any more go."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[int, LocalFile] = OrderedDict()
-        self._lock = threading.RLock()  # the garbage collector may close a source while this thread adds one
+        self._open: OrderedDict[int, KeyedRef[int, LocalFile]] = OrderedDict()
+        self._lock = threading.RLock()  # a source may go, with the garbage collector, while this thread adds one
         self._closer = _Closer()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.limit = DESCRIPTORS_MAX if limit == resource.RLIM_INFINITY else _share_of(limit)
@@ -103,18 +104,26 @@ class _Pool:
     def add(self, source: LocalFile) -> None:
         evicted: list[_Descriptor | None] = []
         with self._lock:
-            self._open[id(source)] = source
-            self._open.move_to_end(id(source))
+            if id(source) in self._open:
+                self._open.move_to_end(id(source))
+            else:
+                self._open[id(source)] = KeyedRef(source, self._gone, id(source))
             while len(self._open) > self.limit:
-                _, oldest = self._open.popitem(last=False)
-                evicted.append(oldest._descriptor)
-                oldest._descriptor = None
+                oldest = self._open.popitem(last=False)[1]()
+                if oldest is not None:
+                    evicted.append(oldest._descriptor)
+                    oldest._descriptor = None
         while evicted:
             self._closer.close(evicted.pop())
 
     def remove(self, source: LocalFile) -> None:
         with self._lock:
             self._open.pop(id(source), None)
+
+    def _gone(self, source: KeyedRef[int, LocalFile]) -> None:
+        with self._lock:
+            if self._open.get(source.key) is source:
+                del self._open[source.key]
 
     def _forked(self) -> None:
         self._lock = threading.RLock()  # another thread may have held it at the fork
@@ -128,7 +137,7 @@ _reused = ReusedBuffer()
 class LocalFile:
     """A local file as a source. It must match `fingerprint`; by default, its fingerprint at the first open."""
 
-    __slots__ = ("_descriptor", "_fingerprint", "_nowait", "_verify_at", "path")
+    __slots__ = ("__weakref__", "_descriptor", "_fingerprint", "_nowait", "_verify_at", "path")
 
     def __init__(self, path: str, fingerprint: Fingerprint | None = None) -> None:
         self.path = path

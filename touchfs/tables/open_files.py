@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from touchfs.limits import Limits
+from touchfs.posix.made_once import MadeOnce
 
 if TYPE_CHECKING:
     from touchfs.source.store import StoredFile
@@ -28,27 +26,16 @@ class OpenTableFiles(Generic[T]):
 
     def __init__(self, open_file: Callable[[StoredFile, Limits], T]) -> None:
         self._open = open_file
-        self._kept: OrderedDict[_Key, T] = OrderedDict()
-        self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._after_fork)
-
-    def _after_fork(self) -> None:
-        self._lock = threading.Lock()  # another thread may have held it at the fork
+        self._kept: MadeOnce[_Key, T] = MadeOnce(FILES_KEPT)
 
     def find(self, source: StoredFile, limits: Limits) -> T | None:
         """The file in a source if this process has it open. Never waits."""
         identity = source.identity
-        return None if identity is None else self._kept.get(_Key(identity, limits))
+        return None if identity is None else self._kept.find(_Key(identity, limits))
 
     def get(self, source: StoredFile, limits: Limits) -> T:
         """The file in a source. Raises what opening it raises."""
         source.open()
         if source.identity is None:
             return self._open(source, limits)
-        key = _Key(source.identity, limits)
-        with self._lock:
-            found = self._kept.pop(key, None) or self._open(source, limits)
-            self._kept[key] = found
-            if len(self._kept) > FILES_KEPT:
-                self._kept.popitem(last=False)
-        return found
+        return self._kept.get(_Key(source.identity, limits), lambda: self._open(source, limits))

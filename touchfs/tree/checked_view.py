@@ -21,7 +21,8 @@ from touchfs.verify.crc32c import checksum_of, extender
 
 AT_OPEN = 64 << 20
 # The kernel reads ahead in several requests at once, whose answers may come in another order. So many bytes are kept
-# until those before them come; a program that reads farther ahead gets bytes that are not compared.
+# until those before them come; a program that reads farther ahead, or overlapping pieces, gets bytes that are not
+# compared.
 _EARLY_MAX = 4 << 20
 
 
@@ -91,6 +92,7 @@ class _CheckedContent:
         self._extend = extender()
         self._checksum = self._next = 0
         self._early: dict[int, bytes] = {}
+        self._early_bytes = 0
         self._lock = threading.Lock()
 
     def read(self, offset: int, length: int) -> Buffer:
@@ -107,13 +109,17 @@ class _CheckedContent:
             if not offset:
                 self._checksum = self._next = 0
                 self._early.clear()
-            if self._next < offset <= self._next + _EARLY_MAX:
+                self._early_bytes = 0
+            is_early = self._next < offset <= self._next + _EARLY_MAX and offset not in self._early
+            if is_early and self._early_bytes + len(data) <= _EARLY_MAX:
                 self._early[offset] = bytes(data)
+                self._early_bytes += len(data)
             piece: Buffer | None = data if offset == self._next else None
             while piece:
                 self._checksum = self._extend(self._checksum, piece)
                 self._next += len(piece)
                 piece = self._early.pop(self._next, None)
+                self._early_bytes -= len(piece or b"")
             if self._next == self.size and data:
                 self._checks.found(self._row, self.size, self._checksum)
         return data

@@ -1,7 +1,8 @@
 """The checksums of a shard: a file beside its catalog, with a CRC32C for each row of the table `shards`.
 
 It is an Arrow file of one column, `crc32c`, of unsigned integers of 32 bits; those of directories are 0. The metadata
-key `touchfs` holds a version, and the identity of the shard: the checksums of a shard that has changed are not used.
+key `touchfs` holds a version, and the identity of the shard's files: the checksums of a shard that has changed are not
+used. Those of one that was moved are: they get a second name with its catalog (`touchfs.indexing.moved`).
 """
 
 from __future__ import annotations
@@ -17,17 +18,24 @@ from touchfs.dataset import Dataset, Shard
 from touchfs.errors import FormatError, TouchfsError, map_os_errors
 from touchfs.format.arrow.build import build_file
 from touchfs.format.arrow.mapped_file import parse_file
+from touchfs.indexing.moved import checksums_of
+from touchfs.names import hex_digest
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.mapped import map_file
 
-SUFFIX = ".crc32c"
-_VERSION = 1
+_VERSION = 2
 _COLUMN = {"crc32c": np.dtype("<u4")}
 
 
 def checksums_path(shard: Shard) -> str:
     """The path of the checksums of a shard."""
-    return os.path.splitext(shard.catalog)[0] + SUFFIX
+    return checksums_of(shard.catalog)
+
+
+def _identity(shard: Shard) -> str:
+    """A hash that changes when a file of the shard does, or what its catalog shows of it. No path is in it."""
+    listed = [f"{name}\0{fingerprint.hashed}" for name, fingerprint in sorted(shard.files.items())]
+    return hex_digest("\0".join([*listed, str(shard.unmeasured)]).encode(errors="surrogateescape"))
 
 
 def load_checksums(shard: Shard) -> NDArray[np.integer[Any]] | None:
@@ -43,7 +51,7 @@ def load_checksums(shard: Shard) -> NDArray[np.integer[Any]] | None:
     try:
         parsed = parse_file(data)
         facts = json.loads(parsed.metadata["touchfs"])
-        if facts["version"] != _VERSION or facts["identity"] != shard.identity:
+        if facts["version"] != _VERSION or facts["identity"] != _identity(shard):
             return None
         (batch,) = parsed.batches
         column = batch.columns["crc32c"]
@@ -71,7 +79,7 @@ def without_checksums(dataset: Dataset) -> list[str]:
 
 def save_checksums(shard: Shard, checksums: NDArray[np.uint32]) -> None:
     """Write the checksums of a shard. Raises UnwritableError or SourceError."""
-    path, facts = checksums_path(shard), {"version": _VERSION, "identity": shard.identity}
+    path, facts = checksums_path(shard), {"version": _VERSION, "identity": _identity(shard)}
     with atomic_own_file(path) as file:
         for piece in build_file(_COLUMN, [{"crc32c": checksums}], {"touchfs": json.dumps(facts)}):
             file.write(piece)

@@ -22,11 +22,16 @@ _SUFFIX = ".verifying.jsonl"
 _LINE_MAX = 1 << 24
 
 
+def journal_stem(source: str) -> str:
+    """The name of the journal of a dataset, without its suffix."""
+    return hex_digest(os.fsencode(source))
+
+
 class Journal:
     """The journal of verifying a dataset whose index is in the directory `place`."""
 
     def __init__(self, place: str, dataset: Dataset) -> None:
-        self.path = os.path.join(place, hex_digest(os.fsencode(dataset.source)) + _SUFFIX)
+        self.path = os.path.join(place, journal_stem(dataset.source) + _SUFFIX)
         self._place = place
 
     def verdicts(self) -> dict[str, ShardVerdict]:
@@ -44,9 +49,11 @@ class Journal:
         """Add a verdict; it is on the disk when this returns. Raises SourceError."""
         make_place(self._place)
         with map_os_errors(self.path, "the journal cannot be written"):
-            descriptor = open_for_update(self.path, os.O_WRONLY | os.O_APPEND)
+            descriptor = open_for_update(self.path, os.O_RDWR | os.O_APPEND)
             try:
-                line = json.dumps(asdict(verdict)).encode() + b"\n"
+                size = os.fstat(descriptor).st_size
+                cut_off = size and os.pread(descriptor, 1, size - 1) != b"\n"
+                line = b"\n" * bool(cut_off) + json.dumps(asdict(verdict)).encode() + b"\n"
                 if os.write(descriptor, line) != len(line):
                     raise SourceError("the journal cannot be written: no space left", path=self.path)
                 os.fdatasync(descriptor)
@@ -55,5 +62,5 @@ class Journal:
 
     def remove(self) -> None:
         """Remove it, as the verification is complete."""
-        with suppress(FileNotFoundError), map_os_errors(self.path):
+        with map_os_errors(self.path), suppress(FileNotFoundError):  # another verification may have removed it
             os.unlink(self.path)

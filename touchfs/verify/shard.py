@@ -7,7 +7,6 @@ import os
 import tempfile
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from touchfs.format.arrow.mapped_file import Batch, parse_file
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.preparing import is_notice
 from touchfs.shard.options import Options
+from touchfs.source.mapped import map_file
 from touchfs.verify.checksums import checksums_path, load_checksums, save_checksums
 from touchfs.verify.reading import VIEW, open_alone, read_files
 
@@ -121,7 +121,8 @@ def _compare_index(task: VerifyTask, verdict: ShardVerdict, whole: str) -> None:
 
 def _have_same_rows(first: str, second: str) -> bool:
     """True if all tables of two catalogs are the same, whatever their facts about the shard are."""
-    one, other = (parse_file(Path(path).read_bytes()) for path in (first, second))
+    with open(first, "rb") as made, open(second, "rb") as stored:
+        one, other = (parse_file(map_file(file.fileno())) for file in (made, stored))
     return one.columns == other.columns and all(
         a.rows == b.rows and all(_bytes_of(a.columns[name]) == _bytes_of(b.columns[name]) for name in one.columns)
         for a, b in zip_longest(one.batches, other.batches, fillvalue=Batch(-1, {}))

@@ -52,9 +52,8 @@ class Program:
         return self._popen.poll() is None and not self.has_finished
 
     def kill(self) -> None:
-        """End it, whatever it is doing."""
+        """End it, whatever it is doing. It may take a while to go, if a disk does not answer it: see `reap`."""
         self._popen.kill()
-        self._popen.wait()
 
 
 def reap() -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
@@ -26,6 +24,7 @@ from touchfs.form.tables.column import column_content, decoded_column
 from touchfs.format.arrow.column import column_parts
 from touchfs.limits import Limits
 from touchfs.names import hex_digest
+from touchfs.posix.made_once import MadeOnce
 from touchfs.source.scratch.source import ScratchSource
 from touchfs.source.scratch.store import Scratch
 from touchfs.tables.field_paths import Path, build_path, parse_path
@@ -132,30 +131,8 @@ def _identity(extent: Extent) -> str:
     return identity_of(Extent(source, 0, 0)) or str(id(source))
 
 
-class _Columns:
-    """The contents that were opened last."""
-
-    def __init__(self) -> None:
-        self._contents: OrderedDict[str, Content] = OrderedDict()
-        self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._after_fork)
-
-    def _after_fork(self) -> None:
-        self._lock = threading.Lock()  # another thread may have held it at the fork
-
-    def find(self, name: str) -> Content | None:
-        return self._contents.get(name)
-
-    def get(self, name: str, make: Callable[[], Content]) -> Content:
-        with self._lock:
-            found = self._contents.pop(name, None) or make()
-            self._contents[name] = found
-            if len(self._contents) > _KEPT:
-                self._contents.popitem(last=False)
-        return found
-
-
-_columns = _Columns()
+# The contents that were opened last.
+_columns: MadeOnce[str, Content] = MadeOnce(_KEPT)
 
 
 class _Later:

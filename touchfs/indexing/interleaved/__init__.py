@@ -20,9 +20,9 @@ from touchfs.dataset import Dataset, Shard
 from touchfs.errors import SourceError, TouchfsError, UntrustedError, UnwritableError
 from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.indexing.dataset_file import DatasetFile, load_dataset_file, save_dataset_file
+from touchfs.indexing.index_task import has_catalog
 from touchfs.indexing.preparing import CATALOG_SUFFIX, is_notice
 from touchfs.names import hex_digest
-from touchfs.posix.trust import check_trusted_file
 from touchfs.progress import Progress
 from touchfs.shard.open import keys_are_paths
 from touchfs.shard.options import Options
@@ -40,21 +40,21 @@ def open_interleaved(
     force: bool,
     executor: Executor | None,
     progress: Progress,
+    distrusted: list[str],
     without: Collection[str] = (),
 ) -> Dataset | None:
     """The shards of a dataset that have interleaved samples, with the catalogs of these; None if there are none.
 
     Makes the catalogs that are missing. `index_path(path, suffix)` is the path of an index file for a shard or the
     source. The shards at the paths `without` are known to have no such samples. `progress` is called with the bytes of
-    shards that are done and their total. Raises UntrustedError, UnwritableError or SourceError if the index cannot be
-    used or written.
+    shards that are done and their total. Why files of others are not used is added to `distrusted`. Raises
+    UntrustedError, UnwritableError or SourceError if the index cannot be used or written.
     """
     # A list of shards may name one twice.
     candidates = list({shard.path: shard for shard in dataset.shards if may_have_items(shard)}.values())
     if not candidates:
         return None
     catalogs = {shard.path: index_path(shard.path, items_suffix(options)) for shard in candidates}
-    distrusted: list[str] = []
     path = index_path(dataset.source, items_suffix(options).removesuffix(CATALOG_SUFFIX) + ".json")
     known = DatasetFile(dataset.source) if force else load_dataset_file(path, dataset.source, distrusted)
     found = {
@@ -63,7 +63,7 @@ def open_interleaved(
         if (kept := known.shards.get(shard.path)) is not None
         and kept.files == shard.files
         and kept.catalog in ("", catalogs[shard.path])
-        and _is_usable(kept, shard)
+        and (not kept.catalog or has_catalog(kept, distrusted))
     }
     found |= {
         shard.path: replace(shard, catalog="", catalog_size=0)
@@ -100,16 +100,6 @@ def may_have_items(shard: Shard) -> bool:
     return is_known and shard.samples > 0 and not is_notice(shard)
 
 
-def _is_usable(kept: Shard, shard: Shard) -> bool:
-    """True if a shard is known to have no interleaved samples, or their catalog is as it was written and is trusted."""
-    if not kept.catalog:
-        return True
-    try:
-        return check_trusted_file(kept.catalog, shard.path).st_size == kept.catalog_size
-    except OSError:
-        return False
-
-
 @dataclass(frozen=True, slots=True)
 class _ItemTask:
     shard: Shard
@@ -134,11 +124,12 @@ def _index_items(task: _ItemTask) -> Shard | None:
 
 
 def _known_facts(task: _ItemTask) -> Facts | None:
-    """The facts of a catalog that exists, as after data and index were moved together; None if it is not current."""
+    """The facts of a catalog that exists, as after data and index were moved together; None if it is not current.
+
+    One that is not trusted is made anew, as if it were not there.
+    """
     try:
         facts = Catalog(task.catalog, task.shard.path).facts
-    except UntrustedError:
-        raise
     except TouchfsError:
         return None
     return facts if facts.files == task.shard.files else None

@@ -107,7 +107,14 @@ def _listing(prefix: str, options: Options) -> PackListing | None:
         if INDEX_VARIABLE in os.environ:
             log.warning("%s: has no index for these options: indexing", shown(prefix))
     except TouchfsError as error:
-        log.warning("%s: its index is not used: %s: indexing", shown(prefix), error.message)
+        # Where nobody said that there is one, a store may refuse to look: a signed URL is for one file.
+        is_expected = INDEX_VARIABLE not in os.environ and isinstance(error, SourceError)
+        log.log(
+            logging.DEBUG if is_expected else logging.WARNING,
+            "%s: its index is not used: %s: indexing",
+            shown(prefix),
+            error.message,
+        )
     return None
 
 

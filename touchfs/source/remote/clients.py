@@ -6,8 +6,6 @@ A client's connections belong to its process and to fsspec's thread in it. A for
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
@@ -15,6 +13,7 @@ from typing import Any, NamedTuple
 
 from touchfs.errors import MissingExtraError, SourceError, TouchfsError, UsageError
 from touchfs.format.braces import BracePattern, parse_braces
+from touchfs.posix.made_once import MadeOnce
 from touchfs.posix.paths import check_url, kept_queries, shown, with_slash, with_small_scheme
 from touchfs.source.remote.client_errors import reason_of
 from touchfs.source.remote.options import StorageOptions, given_options, options_text, start_of
@@ -54,7 +53,8 @@ def resolve(url: str, options: Mapping[str, Any] | None = None, guard: SessionGu
     check_url(url)
     url = with_small_scheme(url)
     given = options_text(options) if options else given_options(url)
-    client = _CLIENTS.get(_ClientKey(start_of(url), StorageOptions.configured(), given, guard))
+    key = _ClientKey(start_of(url), StorageOptions.configured(), given, guard)
+    client = _CLIENTS.get(key, lambda: _make_client(key))
     return Place(client, client._strip_protocol(with_query(with_slash(url))))
 
 
@@ -89,29 +89,18 @@ class _ClientKey(NamedTuple):
     guard: SessionGuard | None
 
 
-class _Clients:
-    """The clients of this process, the least recently used first."""
+class _Clients(MadeOnce[_ClientKey, Any]):
+    """The clients of this process."""
 
     def __init__(self) -> None:
-        self._clients: OrderedDict[_ClientKey, Any] = OrderedDict()
-        self._lock = threading.Lock()
         # To close a connection of the parent would close it there, too, so a child never lets go of them.
         self._of_parent: list[Any] = []
-        os.register_at_fork(after_in_child=self._forked)
-
-    def get(self, key: _ClientKey) -> Any:
-        with self._lock:
-            if (client := self._clients.get(key)) is None:
-                client = self._clients[key] = _make_client(key)
-                if len(self._clients) > CLIENTS_KEPT:
-                    self._clients.popitem(last=False)
-            self._clients.move_to_end(key)
-            return client
+        super().__init__(CLIENTS_KEPT)
 
     def _forked(self) -> None:
-        self._of_parent.append(self._clients)
-        self._clients = OrderedDict()
-        self._lock = threading.Lock()
+        self._of_parent.append(self._made)
+        self._made = OrderedDict()
+        super()._forked()
 
 
 _CLIENTS = _Clients()

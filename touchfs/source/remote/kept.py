@@ -170,6 +170,8 @@ class KeptPieces:
         value.open()
         self._touch_used()
         with self._lock:
+            if (other := self._open.pop(piece, None)) is not None:  # another thread has opened it meanwhile
+                other.close()
             oldest = [self._open.popitem(last=False) for _ in range(min(2, len(self._open)))]
             has_room = len(self._open) + len(oldest) < OPEN_MAX
             for each, other in oldest:

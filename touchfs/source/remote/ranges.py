@@ -61,11 +61,10 @@ async def read_range(
     with converted_errors(url):
         try:
             request = request_of(url, resolve(url), version)
-        except BaseException:
-            if has_slot:
+            found = await tried(url, attempt, deadline)
+        finally:
+            if any(taken):  # no attempt was made
                 SLOTS.give_back()
-            raise
-        found = await tried(url, attempt, deadline)
         if not request.is_conditional and not version.matches((await look_again(url, deadline)).fingerprint):
             raise changed_error(url)
         return found

@@ -106,7 +106,7 @@ class LanceTable:
 
     @property
     def _open(self) -> OpenVersion:
-        return DATASETS.get((absolute(self.path), *self.pin()), self)
+        return DATASETS.open((absolute(self.path), *self.pin()), self)
 
     @property
     def where(self) -> str:

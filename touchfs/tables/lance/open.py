@@ -11,7 +11,6 @@ the same columns wait and are served together by the next call. Nothing here is 
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from touchfs.errors import FormatError, NotFoundError, SourceError, map_os_errors
 from touchfs.posix.extras import load_lance
 from touchfs.posix.links import check_links
+from touchfs.posix.made_once import MadeOnce
 from touchfs.posix.paths import is_url
 from touchfs.posix.published import hold_directory, is_at
 from touchfs.source.fingerprint import Fingerprint
@@ -136,52 +136,27 @@ class _Table(Protocol):
         ...
 
 
-class OpenVersions:
-    """The open datasets of a process, the least recently used first."""
+class OpenVersions(MadeOnce[_Name, OpenVersion]):
+    """The open datasets of a process, each by a path, a version, and a manifest."""
 
     def __init__(self) -> None:
-        self._start()
         self._of_parents: list[object] = []
         self._was_used = self._is_fork_of_user = False
-        os.register_at_fork(after_in_child=self._forked)
-
-    def _start(self) -> None:
-        self._lock = threading.Lock()
-        self._open: OrderedDict[_Name, OpenVersion] = OrderedDict()
-        self._opening: dict[_Name, threading.Lock] = {}
+        super().__init__(DATASETS_KEPT)
 
     def _forked(self) -> None:
-        self._of_parents.append(self._open)
+        self._of_parents.append(self._made)
+        self._made = OrderedDict()
         self._is_fork_of_user = self._was_used
-        self._start()
+        super()._forked()
 
-    def get(self, name: _Name, table: _Table) -> OpenVersion:
-        """The open dataset of a table at a path, a version, and a manifest. It is opened if it is not open."""
+    def open(self, name: _Name, table: _Table) -> OpenVersion:
+        """The open dataset of a table. It is opened if it is not open."""
         if self._is_fork_of_user:
             problem = "Lance was used before this process was forked, and does not survive that"
             raise SourceError(f"{problem}: start processes by spawn or forkserver", path=table.path)
         self._was_used = True
-        with self._lock:
-            if (found := self._found(name)) is not None:
-                return found
-            opening = self._opening.setdefault(name, threading.Lock())
-        with opening:  # others open other datasets meanwhile
-            with self._lock:
-                if (found := self._found(name)) is not None:
-                    return found
-            opened = OpenVersion(*name, table.where)
-            with self._lock:
-                self._opening.pop(name, None)
-                self._open[name] = opened
-                evicted = [self._open.popitem(last=False) for _ in range(len(self._open) - DATASETS_KEPT)]
-        del evicted  # without a lock: Lance's code runs
-        return opened
-
-    def forget(self) -> None:
-        """Close all."""
-        with self._lock:
-            forgotten, self._open = self._open, OrderedDict()
-        del forgotten  # without a lock, as in `get`
+        return self.get(name, lambda: OpenVersion(*name, table.where))
 
     def drop_replaced(self, path: str) -> None:
         """Close datasets that were at a path and are not any more, so that their directories can be removed.
@@ -191,16 +166,11 @@ class OpenVersions:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            names = [name for name, opened in self._open.items() if name[0] == path and not opened.is_current]
-            dropped = [self._open.pop(name) for name in names]
+            names = [name for name, opened in self._made.items() if name[0] == path and not opened.is_current]
+            dropped = [self._made.pop(name) for name in names]
         finally:
             self._lock.release()
         del dropped  # without a lock, as in `get`
-
-    def _found(self, name: _Name) -> OpenVersion | None:
-        if (found := self._open.get(name)) is not None:
-            self._open.move_to_end(name)
-        return found
 
 
 # The datasets that this process has open.
