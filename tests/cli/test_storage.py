@@ -57,7 +57,7 @@ def test_everything_that_is_kept_is_listed_with_what_it_is_about(home):
         str(path) for top in ("cache", "state") for path in (home / top).rglob("*.*") if path.name[0] != "."
     }
     assert sum(each["size"] for each in stored) == sum(map(os.path.getsize, files))
-    assert run("storage", "prune").strip() == "0 bytes in 0 things"
+    assert run("storage", "prune").strip() == "0 bytes in 0 items"
 
 
 def test_results_of_filters_are_listed_and_can_be_removed(home):
@@ -166,3 +166,16 @@ def test_an_index_of_a_url_is_listed_and_is_never_gone(home):
         run("index", url)
     (index,) = [each for each in listed("index") if each["about"] == url]
     assert not index["is_gone"]
+
+
+def test_checksums_and_a_journal_belong_to_their_dataset(home):
+    data = home / "data"
+    run("checksum", data / "kept")
+    run("checksum", data / "moved")
+    for path in (home / "cache").rglob("*.crc32c"):
+        os.utime(path, (0, 0))
+    assert run("storage", "prune").strip() == "0 bytes in 0 items"
+    assert len(list((home / "cache").rglob("*.crc32c"))) == 4
+    shutil.rmtree(data / "moved")
+    run("storage", "prune")
+    assert len(list((home / "cache").rglob("*.crc32c"))) == 2

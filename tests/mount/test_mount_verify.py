@@ -46,11 +46,12 @@ def test_what_is_damaged_cannot_be_read(mount, source, workers):
     )
 
 
-def test_large_files_are_compared_while_they_are_read(mount, source):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_large_files_are_compared_while_they_are_read(mount, source, workers):
     write_tar(source / "large.tar", {"x.bin": bytes(LARGE), "y.bin": b"y" * LARGE})
     assert touchfs("checksum", source).returncode == 0
     flip_byte(source / "large.tar", 512 + LARGE - 1)
-    mounted = mount(source, "--verify")
+    mounted = mount(source, "--verify", "--workers", workers)
     files = mounted.path / "shards" / "large"
     with open(files / "x.bin", "rb") as file:
         assert file.read(1000) == bytes(1000)  # nobody knows yet
@@ -61,8 +62,29 @@ def test_large_files_are_compared_while_they_are_read(mount, source):
     with pytest.raises(OSError) as failed:
         os.open(files / "x.bin", os.O_RDONLY)
     assert failed.value.errno == errno.EIO
+    named = (mounted.path / ".touchfs/errors").read_text().splitlines()
+    assert named and all(
+        " shards/large/x.bin: damaged: its 73400320 bytes have the checksum " in line for line in named
+    )
     assert (files / "y.bin").read_bytes() == b"y" * LARGE
     assert (files / "y.bin").read_bytes() == b"y" * LARGE
+
+
+def test_the_end_of_a_large_file_is_not_shown_before_it_is_compared(mount, source):
+    """Readers of ZIP and Parquet begin there, and then the kernel has it for all others."""
+    write_tar(source / "large.tar", {"x.bin": bytes(LARGE), "y.bin": b"y" * LARGE})
+    assert touchfs("checksum", source).returncode == 0
+    flip_byte(source / "large.tar", 512 + 1)
+    files = mount(source, "--verify").path / "shards" / "large"
+    with open(files / "y.bin", "rb") as file:
+        file.seek(-100_000, os.SEEK_END)
+        assert file.read() == b"y" * 100_000
+    with open(files / "x.bin", "rb") as file:
+        file.seek(-100_000, os.SEEK_END)
+        with pytest.raises(OSError) as failed:
+            file.read()
+        assert failed.value.errno == errno.EIO
+    assert errno_of_reading(files / "x.bin") == errno.EIO
 
 
 def test_without_checksums_it_is_refused(source, tmp_path):

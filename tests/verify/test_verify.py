@@ -128,7 +128,7 @@ def test_an_interrupted_verification_goes_on(tars):
     assert next(begun).name == "a"
     begun.close()
     with open(journal.path, "ab") as file:
-        file.write(b'{"name": "b", "identity": "' + dataset.shards[1].identity.encode())  # cut off by a crash
+        file.write(b'{"name": "b", "subject": "' + dataset.shards[1].identity.encode())  # cut off by a crash
     flip_byte(tars / "a.tar", 0)
     flip_byte(tars / "b.tar", 0)
     found = verdicts_of(tars)
@@ -137,11 +137,97 @@ def test_an_interrupted_verification_goes_on(tars):
     assert [bool(verdict.problems) for verdict in verdicts_of(tars)] == [True, True, False]
 
 
-@pytest.mark.parametrize("planted", [b"[]\n", b"{}\n", b'{"name": 1}\n', b"\xff\n", b'{"identity": {}, "name": []}\n'])
+@pytest.mark.parametrize("planted", [b"[]\n", b"{}\n", b'{"name": 1}\n', b"\xff\n", b'{"subject": {}, "name": []}\n'])
 def test_a_journal_of_nonsense_is_not_used(tars, planted):
     dataset = open_dataset(str(tars))
     Path(Journal(index_directory(), dataset).path).write_bytes(planted)
     assert all(verdict.files == 12 for verdict in verdicts_of(tars))
+
+
+def interrupt(source, shards):
+    """Verify the first shards, and leave the journal behind."""
+    dataset = open_dataset(str(source))
+    begun = verify(dataset, Options(), Journal(index_directory(), dataset), None, lambda done, total: None)
+    for _ in range(shards):
+        next(begun)
+    begun.close()
+    return dataset
+
+
+def test_a_resumed_verification_says_what_it_did_not_read_again(tars):
+    interrupt(tars, 2)
+    done = run("verify", tars)
+    assert done.stdout.startswith(
+        f"3 shards (2 of them by an earlier call), 36 files, {sum(map(len, FILES.values())):,} "
+    )
+    interrupt(tars, 2)
+    assert json.loads(run("verify", tars, "--json").stdout)["shards_before"] == 2
+
+
+def test_a_resumed_verification_repeats_no_problem_and_trusts_nothing_old(tars, monkeypatch):
+    write_checksums(tars)
+    flip_byte(tars / "a.tar", 512 + 40)
+    interrupt(tars, 3)
+    flip_byte(tars / "a.tar", 512 + 40)  # repaired, without a trace
+    assert [(verdict.problems, verdict.before) for verdict in verdicts_of(tars)] == [([], 0), ([], 1), ([], 1)]
+    dataset = interrupt(tars, 3)
+    write_checksums(tars)  # are there already
+    os.unlink(checksums_path(dataset.shards[2]))  # known, and now without
+    assert [verdict.before for verdict in verdicts_of(tars)] == [1, 1, 0]
+    interrupt(tars, 3)
+    monkeypatch.setattr("touchfs.verify.journal.KEPT_SECONDS", 0)
+    assert [verdict.before for verdict in verdicts_of(tars)] == [0, 0, 0]
+
+
+def test_a_line_that_was_cut_off_costs_no_other(tars):
+    dataset = interrupt(tars, 1)
+    journal = Journal(index_directory(), dataset)
+    with open(journal.path, "ab") as file:
+        file.write(b'{"name": "b"')
+    begun = verify(dataset, Options(), journal, None, lambda done, total: None)
+    assert [next(begun).before, next(begun).before] == [1, 0]
+    begun.close()
+    assert len(journal.verdicts()) == 2
+
+
+def test_two_verifications_may_end_together(tars):
+    dataset = open_dataset(str(tars))
+    one, other = (Journal(index_directory(), dataset) for _ in range(2))
+    one.add(next(verify(dataset, Options(), one, None, lambda done, total: None)))
+    one.remove()
+    other.remove()
+
+
+def test_a_damaged_index_of_keys_is_found(tars):
+    dataset = open_dataset(str(tars))
+    path = Path(dataset.keys.path)
+    data = bytearray(path.read_bytes())
+    data[-12] ^= 1
+    path.write_bytes(data)
+    done = run("verify", tars)
+    assert done.returncode == 1
+    assert "by-key: its index does not fit the catalogs: `touchfs index --force` makes it again" in done.stdout
+    assert run("index", tars, "--force").returncode == 0
+    assert run("verify", tars).returncode == 0
+
+
+def test_checksums_follow_data_that_is_moved(tars):
+    write_checksums(tars)
+    os.rename(tars, tars.with_name("moved"))
+    assert [verdict.checked for verdict in verdicts_of(tars.with_name("moved"))] == [12, 12, 12]
+
+
+def test_checksums_that_cannot_be_kept_are_an_error(tars):
+    run("index", tars)
+    os.chmod(index_directory(), 0o777)
+    try:
+        for command in ("checksum", "index"):
+            done = run(command, tars, "--force")
+            assert done.returncode == 1
+            assert "others may write to this directory" in done.stderr
+        assert run("verify", tars).stdout.endswith(" 0 with a checksum: no problem\n")
+    finally:
+        os.chmod(index_directory(), 0o700)
 
 
 def test_a_verification_that_is_killed_loses_nothing(tmp_path):
@@ -189,6 +275,9 @@ def test_damaged_checksums_say_so(tars, cut):
     found = verdicts_of(tars)
     assert [len(verdict.problems) for verdict in found] == [1, 0, 0]
     assert str(path) in found[0].problems[0]
+    assert [verdict.files for verdict in found] == [12, 12, 12]
+    assert [verdict.name for verdict in write_checksums(tars)] == ["a"]
+    assert [verdict.checked for verdict in verdicts_of(tars)] == [12, 12, 12]
 
 
 def test_without_the_library_it_says_what_to_install(tars):

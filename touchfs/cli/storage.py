@@ -81,7 +81,7 @@ def prune(keep: str | None, dry_run: bool, state_dir: str | None) -> None:
             except OSError as error:
                 raise SourceError(f"cannot be removed: {error.strerror}", path=error.filename) from error
         say(_line(item))
-    say(f"{sum(item.size for item in chosen):>15,} bytes in {counted(len(chosen), 'thing')}")
+    say(f"{sum(item.size for item in chosen):>15,} bytes in {counted(len(chosen), 'item')}")
 
 
 def _line(item: StoredItem) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import chain
 
 import click
 
@@ -15,6 +16,7 @@ from touchfs.dataset import counted
 from touchfs.indexing.place import index_place
 from touchfs.verify.job import totals, verify
 from touchfs.verify.journal import Journal
+from touchfs.verify.keys import verify_keys
 
 
 @click.command("verify")
@@ -41,20 +43,26 @@ def command(path: str, workers: Workers, as_json: bool, read_options: ReadOption
     problems: list[str] = []
     tell = problems.append if as_json else lambda line: say(printable(line))
     with executor(workers.at_most(len(dataset.shards)), [path]) as pool, progress_bar("verifying") as progress:
-        total = totals(verify(dataset, read_options.options, journal, pool, progress), tell)
+        verdicts = verify(dataset, read_options.options, journal, pool, progress)
+        keys = (verify_keys(each, pool) for each in [dataset])  # when all shards are done
+        total = totals(chain(verdicts, keys), tell)
     if as_json:
         facts = {
             "shards": len(dataset.shards),
             "files": total.files,
             "bytes": total.size,
+            "shards_before": total.before,
             "files_with_checksum": total.checked,
             "damaged": total.damaged,
             "problems": problems,
         }
         say(json.dumps(facts))
     else:
+        shards = counted(len(dataset.shards), "shard")
+        before = f" ({total.before:,} of them by an earlier call)" if total.before else ""
+        result = counted(total.damaged, "problem") if total.damaged else "no problem"
         say(
-            f"{counted(len(dataset.shards), 'shard')}, {counted(total.files, 'file')}, {total.size:,} bytes read, "
-            f"{total.checked:,} with a checksum: {counted(total.damaged, 'problem') if total.damaged else 'no problem'}"
+            f"{shards}{before}, {counted(total.files, 'file')}, {total.size:,} bytes read, "
+            f"{total.checked:,} with a checksum: {result}"
         )
     return 1 if total.damaged else 0

@@ -29,11 +29,9 @@ from typing import NamedTuple
 
 from touchfs import jobs
 from touchfs.catalog.catalog import VERSION
-from touchfs.catalog.key_builder import KeyedShard, build_keys
-from touchfs.catalog.keys import Keys, join_identities
 from touchfs.dataset import Dataset, Shard, counted
+from touchfs.dataset.key_index import open_keys
 from touchfs.errors import (
-    FormatError,
     NotFoundError,
     SourceError,
     TouchfsError,
@@ -229,7 +227,7 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     if tasks or missing or known.keys() != permanent.keys():
         with suppress(SourceError):  # the catalogs have the same facts
             save_dataset_file(dataset_file, source, permanent.values(), moved_from)
-    keys = _open_keys(index_path(source, ".keys"), source, named, executor, distrusted, force=force)
+    keys = open_keys(index_path(source, ".keys"), source, named, executor, distrusted, force=force)
     dataset = Dataset(source, named, keys, options.limits, moved_from, unseen)
     hold(dataset, decompressed.values())
     dataset.interleaved = open_interleaved(
@@ -250,35 +248,6 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
 
 def _named(shard: Shard, name: str) -> Shard:
     return shard if shard.name == name else replace(shard, name=name)
-
-
-def _open_keys(
-    path: str, source: str, shards: Sequence[Shard], executor: Executor | None, distrusted: list[str], *, force: bool
-) -> Keys | str:
-    """The index of keys at `path`, rebuilt unless it is that of these shards; or the reason why there is none."""
-    identities = [shard.identity for shard in shards]
-    known = None
-    if not force:
-        try:
-            known = Keys(path, source)
-        except UntrustedError as error:
-            distrusted.append(str(error))
-        except (NotFoundError, FormatError, SourceError):
-            known = None
-    if known is None or known.identities != join_identities(identities):
-        named = zip(identities, shards, strict=True)
-        keyed = [KeyedShard(identity, shard.samples, shard.catalog, shard.path) for identity, shard in named]
-        try:
-            try:
-                build_keys(path, keyed, known, executor)
-            except FormatError:
-                build_keys(path, keyed, None, executor)
-            known = Keys(path, source)
-        except (UntrustedError, UnwritableError):
-            raise
-        except TouchfsError as error:
-            return str(error)
-    return known if len(known) else "no sample has a key of its own"
 
 
 def unique_names(paths: Sequence[str], files: Mapping[str, Files] = MappingProxyType({})) -> list[bytes]:

@@ -1,8 +1,9 @@
 """`shards/` of a mount with `--verify`: files are compared with their checksums before they are shown.
 
 A file of up to `AT_OPEN` bytes is read and compared at its first open. A larger one is compared while it is read from
-its beginning to its end: then the read of its last bytes fails. What was right once is not compared again; a file that
-is known to be damaged cannot be opened.
+its beginning to its end. Its last bytes are shown only if it is right: whoever reads them first waits until all that
+has not been seen is compared, as after another worker has read a part. What was right once is not compared again; a
+file that is known to be damaged cannot be opened.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ from touchfs.extent import Buffer, Content
 from touchfs.tree.catalog_view import CatalogView
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
 from touchfs.verify.checksums import load_checksums
-from touchfs.verify.crc32c import checksum_of, extender
+from touchfs.verify.crc32c import PIECE, checksum_of, extender
 
 AT_OPEN = 64 << 20
 # The kernel reads ahead in several requests at once, whose answers may come in another order. So many bytes are kept
-# until those before them come; a program that reads farther ahead, or overlapping pieces, gets bytes that are not
-# compared.
+# until those before them come. Where a program reads farther ahead, the end of the file is read twice.
 _EARLY_MAX = 4 << 20
 
 
@@ -39,14 +39,20 @@ class _ShardChecks:
     def is_right(self, row: int) -> bool:
         return self.checksums is None or bool(self._right[row // 8] >> row % 8 & 1)
 
-    def found(self, row: int, size: int, checksum: int) -> None:
-        """Note what a file has. Raises FormatError if that is not its checksum."""
+    def is_known(self, row: int, path: str) -> bool:
+        """As `is_right`. Raises FormatError if the file at a path is known to be damaged."""
+        if row in self.damaged:
+            raise FormatError(self.damaged[row], path=path)
+        return self.is_right(row)
+
+    def found(self, row: int, path: str, size: int, checksum: int) -> None:
+        """Note what the file at a path has. Raises FormatError if that is not its checksum."""
         if self.checksums is None:
             return
         expected = int(self.checksums[row])
         if checksum != expected:
             self.damaged[row] = f"damaged: its {size} bytes have the checksum {checksum:08x}, not {expected:08x}"
-            raise FormatError(self.damaged[row])
+            raise FormatError(self.damaged[row], path=path)
         self._right[row // 8] |= 1 << row % 8
 
 
@@ -56,35 +62,34 @@ class Checks:
     def __init__(self) -> None:
         self._shards: dict[int, _ShardChecks] = {}
 
-    def known(self, shard: TreeShard, row: int, content: Content) -> Content | None:
-        """The content if it was compared before, else None. Never waits. Raises FormatError if it is damaged."""
+    def known(self, shard: TreeShard, row: int, path: str, content: Content) -> Content | None:
+        """The content at a path if it was compared before, else None. Never waits. Raises FormatError for damage."""
         checks = self._shards.get(shard.shard_id)
         if checks is None:
             return None
-        if row in checks.damaged:
-            raise FormatError(checks.damaged[row])
-        return content if checks.is_right(row) else None
+        return content if checks.is_known(row, path) else None
 
-    def check(self, shard: TreeShard, row: int, content: Content) -> Content:
-        """The content after it was compared, or one that is compared as it is read. Raises FormatError."""
+    def check(self, shard: TreeShard, row: int, path: str, content: Content) -> Content:
+        """The content at a path after it was compared, or one that is compared as it is read. Raises FormatError."""
         checks = self._shards.get(shard.shard_id)
         if checks is None:
             checks = self._shards[shard.shard_id] = _ShardChecks(load_checksums(shard.shard))
         if checks.is_right(row):
             return content
         if content.size > AT_OPEN:
-            return _CheckedContent(content, checks, row)
-        checks.found(row, content.size, checksum_of(content))
+            return _CheckedContent(content, checks, row, path)
+        checks.found(row, path, content.size, checksum_of(content))
         return content
 
 
 class _CheckedContent:
-    """A content that is compared with its checksum when it has been read from beginning to end.
+    """A content at a path that is compared with its checksum before its last bytes are shown.
 
     Several threads may read it: each piece is taken by the one that finds it to be the next.
     """
 
-    def __init__(self, content: Content, checks: _ShardChecks, row: int) -> None:
+    def __init__(self, content: Content, checks: _ShardChecks, row: int, path: str) -> None:
+        self._path = path
         self.size = content.size
         self._content = content
         self._checks = checks
@@ -93,18 +98,38 @@ class _CheckedContent:
         self._checksum = self._next = 0
         self._early: dict[int, bytes] = {}
         self._early_bytes = 0
-        self._lock = threading.Lock()
+        self._lock, self._comparing = threading.Lock(), threading.Lock()
 
     def read(self, offset: int, length: int) -> Buffer:
         """See `Content.read`. Raises FormatError at the end of a damaged file."""
-        return self._seen(offset, self._content.read(offset, length))
+        data = self._content.read(offset, length)
+        self._see(offset, data)
+        if offset + len(data) >= self.size:
+            self._compare_rest()
+        return data
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
         """See `Content.read_nowait`. Raises as `read`."""
         data = self._content.read_nowait(offset, length)
-        return None if data is None else self._seen(offset, data)
+        if data is None:
+            return None
+        self._see(offset, data)
+        is_shown = offset + len(data) < self.size or self._checks.is_known(self._row, self._path)
+        return data if is_shown else None
 
-    def _seen(self, offset: int, data: Buffer) -> Buffer:
+    def _compare_rest(self) -> None:
+        """Compare the file, of which the bytes from `_next` on are read now."""
+        with self._comparing:
+            if self._checks.is_known(self._row, self._path):
+                return
+            with self._lock:
+                checksum, position = self._checksum, self._next
+            while position < self.size:
+                piece = self._content.read(position, PIECE)
+                checksum, position = self._extend(checksum, piece), position + len(piece)
+            self._checks.found(self._row, self._path, self.size, checksum)
+
+    def _see(self, offset: int, data: Buffer) -> None:
         with self._lock:  # held for the checksum of a request, some 10 µs
             if not offset:
                 self._checksum = self._next = 0
@@ -121,8 +146,7 @@ class _CheckedContent:
                 piece = self._early.pop(self._next, None)
                 self._early_bytes -= len(piece or b"")
             if self._next == self.size and data:
-                self._checks.found(self._row, self.size, self._checksum)
-        return data
+                self._checks.found(self._row, self._path, self.size, self._checksum)
 
 
 class CheckedView(CatalogView):
@@ -138,5 +162,6 @@ class CheckedView(CatalogView):
     def content(self, inode: int) -> Content:
         content = super().content(inode)
         shard, _, row = self._row(inode)
-        known = self._checks.known(shard, row, content)
-        return self._shards.known_or_found(known, lambda: self._checks.check(shard, row, content))
+        path = self.path(inode)
+        known = self._checks.known(shard, row, path, content)
+        return self._shards.known_or_found(known, lambda: self._checks.check(shard, row, path, content))

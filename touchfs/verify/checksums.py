@@ -57,10 +57,8 @@ def load_checksums(shard: Shard) -> NDArray[np.integer[Any]] | None:
         column = batch.columns["crc32c"]
         if not isinstance(column, np.ndarray) or column.dtype != _COLUMN["crc32c"]:
             raise ValueError("the column has another type")
-    except FormatError as error:
-        raise error.at(path) from None
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise FormatError("damaged: write the checksums again with `touchfs checksum --force`", path=path) from error
+    except (FormatError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError("damaged: `touchfs checksum` writes the checksums again", path=path) from error
     return column
 
 

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 
 from touchfs import jobs
-from touchfs.dataset import Dataset
+from touchfs.dataset import Dataset, Shard
+from touchfs.errors import TouchfsError
 from touchfs.progress import Progress
 from touchfs.shard.options import Options
 from touchfs.verify.checksums import load_checksums
 from touchfs.verify.journal import Journal
-from touchfs.verify.shard import ShardVerdict, VerifyTask, checksum_shard, verify_shard
+from touchfs.verify.shard import ShardVerdict, VerifyTask, checksum_shard, subject_of, verify_shard
 
 
 def verify(
     dataset: Dataset, options: Options, journal: Journal, executor: Executor | None, progress: Progress
 ) -> Iterator[ShardVerdict]:
-    """The verdict of each shard in order: from the journal, or verified now. `progress` counts bytes of shards."""
+    """The verdict of each shard in order, from now or from the journal. `progress` counts bytes of shards."""
     known = journal.verdicts()
-    left = [shard for shard in dataset.shards if shard.identity not in known]
+    subjects = {shard.path: subject_of(shard) for shard in dataset.shards}
+    left = [shard for shard in dataset.shards if subjects[shard.path] not in known]
     tasks = [(VerifyTask(shard, options), shard.size) for shard in left]
     new = jobs.run_sized(verify_shard, tasks, executor, done=journal.add, progress=progress)
     for shard in dataset.shards:
-        verdict = known.get(shard.identity) or next(new)
-        verdict.name = shard.name
-        yield verdict
+        before = known.get(subjects[shard.path])
+        yield next(new) if before is None else replace(before, name=shard.name, before=1)
     journal.remove()
 
 
@@ -34,9 +36,16 @@ def checksum(
 ) -> Iterator[ShardVerdict]:
     """Write the checksums of all shards that have none, or of all with `force`. Yields the verdicts of these shards."""
     tasks = [
-        (VerifyTask(shard, options), shard.size) for shard in dataset.shards if force or load_checksums(shard) is None
+        (VerifyTask(shard, options), shard.size) for shard in dataset.shards if force or not _has_good_checksums(shard)
     ]
     yield from jobs.run_sized(checksum_shard, tasks, executor, progress=progress)
+
+
+def _has_good_checksums(shard: Shard) -> bool:
+    try:
+        return load_checksums(shard) is not None
+    except TouchfsError:
+        return False
 
 
 def totals(verdicts: Iterator[ShardVerdict], tell: Callable[[str], None]) -> ShardVerdict:
@@ -48,7 +57,8 @@ def totals(verdicts: Iterator[ShardVerdict], tell: Callable[[str], None]) -> Sha
         if verdict.damaged > len(verdict.problems):
             tell(f"shards/{verdict.name}: and {verdict.damaged - len(verdict.problems):,} more")
         total.files += verdict.files
-        total.size += verdict.size
+        total.size += 0 if verdict.before else verdict.size
+        total.before += verdict.before
         total.checked += verdict.checked
         total.damaged += verdict.damaged
     return total

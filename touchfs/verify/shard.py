@@ -5,10 +5,13 @@ from __future__ import annotations
 import filecmp
 import os
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from touchfs import progress
 from touchfs.catalog.catalog import Catalog
@@ -18,6 +21,7 @@ from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
 from touchfs.format.arrow.mapped_file import Batch, parse_file
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.preparing import is_notice
+from touchfs.names import hex_digest
 from touchfs.shard.options import Options
 from touchfs.source.mapped import map_file
 from touchfs.verify.checksums import checksums_path, load_checksums, save_checksums
@@ -40,16 +44,18 @@ class VerifyTask:
 @dataclass(slots=True)
 class ShardVerdict:
     """What was found in a shard: how many files and bytes were read, of how many the checksum was known, and a line for
-    each problem, at most `PROBLEMS_LISTED` of `damaged`.
+    each problem, at most `PROBLEMS_LISTED` of `damaged`. `subject` is what it is about: see `subject_of`. `before`
+    counts shards that an earlier call has read.
     """
 
     name: str
-    identity: str
+    subject: str
     files: int = 0
     size: int = 0
     checked: int = 0
     damaged: int = 0
     problems: list[str] = field(default_factory=list)
+    before: int = 0
 
     def tell(self, path: str, problem: str) -> None:
         """Add a problem of what is at a path."""
@@ -61,7 +67,7 @@ class ShardVerdict:
 def verify_shard(task: VerifyTask) -> ShardVerdict:
     """Verify a shard. All that is wrong with it is in the verdict. Raises LostWorkerError or MissingExtraError."""
     shard = task.shard
-    verdict = ShardVerdict(shard.name, shard.identity)
+    verdict = ShardVerdict(shard.name, subject_of(shard))
     whole = f"{VIEW}/{shard.name}"
     if is_notice(shard) or shard.report:
         verdict.tell(whole, " ".join(shard.report.split()) or "it is not decompressed, so it was not read")
@@ -69,12 +75,7 @@ def verify_shard(task: VerifyTask) -> ShardVerdict:
         with progress.stage(_INDEXING):
             _compare_index(task, verdict, whole)
         opened = open_alone(shard, task.options.limits)
-        known = load_checksums(shard)
-        if known is None and os.path.lexists(checksums_path(shard)):
-            verdict.tell(
-                whole,
-                "was changed after its checksums were written: if that is right, `touchfs checksum` writes new ones",
-            )
+        known = _known_checksums(shard, verdict, whole)
         if known is not None and len(known) != opened.tables[VIEW].rows:
             verdict.tell(whole, "its checksums are of other files: write them again with `touchfs checksum --force`")
             known = None
@@ -96,6 +97,29 @@ def verify_shard(task: VerifyTask) -> ShardVerdict:
     except TouchfsError as error:
         verdict.tell(whole, str(error))
     return verdict
+
+
+def subject_of(shard: Shard) -> str:
+    """A hash of what a verdict is about: the shard, its catalog and its checksums, in the versions they have now."""
+    facts = [shard.identity]
+    for path in (shard.catalog, checksums_path(shard)):
+        with suppress(OSError):
+            found = os.stat(path)
+            facts.append(f"{found.st_ino} {found.st_size} {found.st_mtime_ns}")
+    return hex_digest("\0".join(facts).encode())
+
+
+def _known_checksums(shard: Shard, verdict: ShardVerdict, whole: str) -> NDArray[np.integer[Any]] | None:
+    """The checksums of a shard; None if there are none that can be used. Why they cannot is told."""
+    try:
+        known = load_checksums(shard)
+    except TouchfsError as error:
+        verdict.tell(whole, f"its checksums are not used: {error}")
+        return None
+    if known is None and os.path.lexists(checksums_path(shard)):
+        problem = "was changed after its checksums were written: if that is right, `touchfs checksum` writes new ones"
+        verdict.tell(whole, problem)
+    return known
 
 
 def _compare_index(task: VerifyTask, verdict: ShardVerdict, whole: str) -> None:
@@ -138,7 +162,7 @@ def _bytes_of(column: Column) -> tuple[bytes, bytes]:
 def checksum_shard(task: VerifyTask) -> ShardVerdict:
     """Write the checksums of a shard, unless a file of it cannot be read. Raises as `verify_shard`, SourceError too."""
     shard = task.shard
-    verdict = ShardVerdict(shard.name, shard.identity)
+    verdict = ShardVerdict(shard.name, subject_of(shard))
     try:
         opened = open_alone(shard, task.options.limits)
         checksums = np.zeros(opened.tables[VIEW].rows, np.uint32)

@@ -1,0 +1,44 @@
+"""The index of keys of a dataset: opened if it is that of the shards, else built from their catalogs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+from touchfs.catalog.key_builder import KeyedShard, build_keys
+from touchfs.catalog.keys import Keys, join_identities
+from touchfs.dataset import Shard
+from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UntrustedError, UnwritableError
+
+
+def open_keys(
+    path: str, source: str, shards: Sequence[Shard], executor: Executor | None, distrusted: list[str], *, force: bool
+) -> Keys | str:
+    """The index of keys at `path`, rebuilt unless it is that of these shards; or the reason why there is none."""
+    identities = [shard.identity for shard in shards]
+    known = None
+    if not force:
+        try:
+            known = Keys(path, source)
+        except UntrustedError as error:
+            distrusted.append(str(error))
+        except (NotFoundError, FormatError, SourceError):
+            known = None
+    if known is None or known.identities != join_identities(identities):
+        keyed = keyed_shards(shards)
+        try:
+            try:
+                build_keys(path, keyed, known, executor)
+            except FormatError:
+                build_keys(path, keyed, None, executor)
+            known = Keys(path, source)
+        except (UntrustedError, UnwritableError):
+            raise
+        except TouchfsError as error:
+            return str(error)
+    return known if len(known) else "no sample has a key of its own"
+
+
+def keyed_shards(shards: Sequence[Shard]) -> list[KeyedShard]:
+    """The shards as the index of keys is built from them."""
+    return [KeyedShard(shard.identity, shard.samples, shard.catalog, shard.path) for shard in shards]

@@ -1,0 +1,39 @@
+"""Verify the index of keys of a dataset: one made anew from the catalogs must be the same."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import tempfile
+from concurrent.futures import Executor
+
+from touchfs.catalog.key_builder import build_keys
+from touchfs.catalog.keys import Keys
+from touchfs.dataset import Dataset
+from touchfs.dataset.key_index import keyed_shards
+from touchfs.errors import LostWorkerError, TouchfsError
+from touchfs.verify.shard import ShardVerdict
+
+
+def verify_keys(dataset: Dataset, executor: Executor | None) -> ShardVerdict:
+    """The verdict of the index of keys, which is of no shard. Raises LostWorkerError."""
+    verdict = ShardVerdict("", "")
+    if problem := _problem(dataset, executor):
+        verdict.tell("by-key", problem)
+    return verdict
+
+
+def _problem(dataset: Dataset, executor: Executor | None) -> str:
+    if not isinstance(dataset.keys, Keys):
+        return ""
+    with tempfile.TemporaryDirectory(prefix="touchfs-verify-") as place:
+        again = os.path.join(place, os.path.basename(dataset.keys.path))
+        try:
+            build_keys(again, keyed_shards(dataset.shards), None, executor)
+        except LostWorkerError:
+            raise
+        except TouchfsError as error:
+            return f"its index cannot be compared: {error}"
+        if filecmp.cmp(again, dataset.keys.path, shallow=False):
+            return ""
+    return "its index does not fit the catalogs: `touchfs index --force` makes it again"
