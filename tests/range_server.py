@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 # Each of them is over after some attempts: whoever tries again gets the right bytes.
@@ -77,7 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
         if (target := self.server.redirects.get(self.path)) is not None:
             self._send(302, b"", with_body, {"Location": target})
             return
-        found = self.server.files.get(self.path.partition("?")[0])
+        path = self.path.partition("?")[0]
+        found = self.server.files.get(path) or self.server.files.get(quote(unquote(path)))
         if found is None:
             names = {name.removeprefix(self.path) for name in self.server.files if name.startswith(self.path)}
             if not names:

@@ -11,11 +11,12 @@ import click
 from touchfs.format.interleaved.policies import ERROR, ITEM_POLICIES
 from touchfs.items.located.addresses import is_address
 from touchfs.items.located.locations import Locations
+from touchfs.posix.paths import absolute_directory
 
 
 def _absolute_locations(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     Locations(allowed=given)  # raises UsageError for what is no location
-    return tuple(each if is_address(each) else os.path.abspath(each) for each in given)
+    return tuple(absolute_directory(each) if is_address(each) else os.path.abspath(each) for each in given)
 
 
 def interleaved_options(function: Callable[..., Any]) -> Callable[..., Any]:

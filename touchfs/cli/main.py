@@ -17,6 +17,7 @@ from touchfs.cli.importing import imports
 from touchfs.cli.queries import without_queries
 from touchfs.cli.terminal import log_to_stderr, printable
 from touchfs.errors import MountError, TouchfsError, UsageError
+from touchfs.source.remote.options import SESSION_VARIABLE
 
 DESCRIPTORS = 1 << 16
 COMMANDS = (
@@ -88,6 +89,7 @@ def main() -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     _raise_descriptor_limit()
     _find_home()
+    os.environ[SESSION_VARIABLE] = os.urandom(16).hex()
     log_to_stderr()
     status = 0
     try:

@@ -15,7 +15,14 @@ from touchfs import progress
 from touchfs.catalog.catalog import Facts, write_catalog
 from touchfs.catalog.ends import digest_ends
 from touchfs.control_characters import one_line
-from touchfs.errors import LostWorkerError, MissingExtraError, SourceError, TouchfsError
+from touchfs.errors import (
+    ChangedError,
+    LostWorkerError,
+    MissingExtraError,
+    NotFoundError,
+    SourceError,
+    TouchfsError,
+)
 from touchfs.indexing.report import THEN
 from touchfs.indexing.sample_tables import REPORT_STEM, SampleTables
 from touchfs.shard.open import file_paths, fingerprints_with_lists, keys_are_paths, open_shard
@@ -88,9 +95,9 @@ def make_catalog(
 def make_broken(catalog_path: str, error: TouchfsError, files: Files) -> Facts:
     """Write the catalog of a shard that cannot be served."""
     remedy = "Repair it or make it again"
-    if isinstance(error, SourceError | MissingExtraError):
+    if isinstance(error, SourceError | MissingExtraError | NotFoundError | ChangedError):
         files = {}  # matches no shard, so that the next opening tries again
-        remedy = "See to that"
+        remedy = "Fix the cause"
     report = f"This shard cannot be served.\n\n{one_line(str(error))}\n\n{remedy}, {THEN}\n"
     return make_notice(catalog_path, report, files)
 

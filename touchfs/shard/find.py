@@ -159,7 +159,8 @@ def _of_members(
     shards, missing = list[str](), 0
     for name in pattern:
         if not is_url(source) and (is_url(name) or "//" in name[max(0, len(pattern.prefix) - 1) :]):
-            raise UsageError("the braces hold whole paths: write these into a data.list, one a line", path=source)
+            message = "the braces hold whole paths: write these into a data.list, one a line"
+            raise UsageError(message, path=shown(source))
         kind = None if name in silent else find_type(name, store)
         if name in silent or (kind is FileType.FILE and _is_one_shard(name, store)):
             shards.append(name)
@@ -172,7 +173,7 @@ def _of_members(
         first = next(iter(pattern))
         with suppress(NotFoundError):
             store.stat(first)  # raises SourceError if all we know is that we may not look
-        raise NotFoundError(f"none of its {missing:,} members exists, the first is {first}", path=source)
+        raise NotFoundError(f"none of its {missing:,} members exists, the first is {shown(first)}", path=shown(source))
     return shards
 
 
@@ -237,11 +238,11 @@ def _check_list(path: str) -> None:
         return
     head = read_head(path)
     if (what := describe(path, head)) is not None:
-        raise FormatError(f"is {what}; {READS}", path=path)
+        raise FormatError(f"is {what}; {READS}", path=shown(path))
     first = next(filter(None, map(bytes.strip, head.split(b"\n"))), b"")
     match = LINE.fullmatch(first)
     if match is None or MODALITIES.isdisjoint(match[2].decode().split("+")):
-        raise FormatError(f"is not a dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=path)
+        raise FormatError(f"is not a dataset: line 1 is not `SHARD_DIR DATATYPES`; {READS}", path=shown(path))
 
 
 def _listed(listing: str, silent: Collection[str], store: Store, locations: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from touchfs.errors import NotFoundError, SourceError
 from touchfs.format.parquet import PARQUET_SUFFIX
+from touchfs.posix.paths import shown_name
 from touchfs.sample import StoredSample
 from touchfs.shard import compressed, jsonl, kaldi, megatron, single, tar, touchnet
 from touchfs.shard.lists import wav_scp
@@ -221,7 +222,7 @@ def shard_name(path: str, files: Files) -> str:
     """
     if _container(path, files) is _KALDI:
         path = os.path.dirname(path)
-    name = os.path.basename(path)
+    name = shown_name(path)
     return name if _container(path, files) is _DIRECTORY else name.removesuffix(_suffix(path))
 
 

@@ -31,7 +31,7 @@ from touchfs.format import wav
 from touchfs.format.idx import mmidx
 from touchfs.limits import LIMITS, Limits
 from touchfs.media.audio import Arithmetic, decode
-from touchfs.posix.paths import is_url
+from touchfs.posix.paths import beneath, is_url
 from touchfs.source.data import DATA
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def locate(row: dict[str, Any], field: str, builder: FieldBuilder) -> tuple[str,
     name = row.get(field)
     if not isinstance(name, str):
         raise FormatError(f'expected the path of a file as "{field}"')
-    paths = [os.path.join(place, name) for place in builder.places]
+    paths = [beneath(place, name) for place in builder.places]
     if is_url(builder.places[0]):
         with closing(DATA.open_beneath(builder.places[0], name)) as file:
             file.open()

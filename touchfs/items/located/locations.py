@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from touchfs.errors import ArgumentValueError, LocationError, NotFoundError, SourceError
 from touchfs.items.located.addresses import Address, is_address, parse_address, parse_location
-from touchfs.posix.paths import shown, without_secrets
+from touchfs.posix.paths import beneath, shown, without_secrets
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.store import StoredFile
@@ -111,7 +111,7 @@ class Locations:
 
     def _below(self, directory: str, path: str) -> LocalPlace | RemotePlace:
         if is_address(directory):
-            return self._remote_place(f"{directory}/{path}", [parse_address(directory)])
+            return self._remote_place(beneath(directory, path), [parse_address(directory)])
         return LocalPlace(directory or ".", path)
 
     def _remote_place(self, url: str, locations: Iterable[Address] | None) -> RemotePlace:

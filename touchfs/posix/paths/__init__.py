@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from touchfs.errors import UsageError
 from touchfs.posix.paths.chains import InArchive, parse_in_archive
@@ -65,6 +65,31 @@ def with_small_scheme(url: str) -> str:
     """The URL with its scheme in small letters: `HTTP://host` is `http://host` (RFC 3986, section 3.1)."""
     scheme, separator, rest = url.partition("://")
     return scheme.lower() + separator + rest
+
+
+def speaks_http(path: str) -> bool:
+    """True if a path is the URL of a file of a web server. In such URLs, and in no others, names have escapes."""
+    return path.partition("://")[0].lower() in ("http", "https") and is_url(path)
+
+
+def beneath(directory: str, path: str) -> str:
+    """The path of a file that data names relative to a directory: escaped where that is at a web server.
+
+    Else `%41` would be another name for `A`, and what follows `?` or `#` would not be in the name.
+    """
+    return os.path.join(directory, quote(os.fsencode(path)) if speaks_http(directory) else path)
+
+
+def shown_name(path: str) -> str:
+    """The last component of a path, as a file of this machine would have it: without the escapes of web servers.
+
+    Escapes stay if without them it would not be one name.
+    """
+    name = os.path.basename(path)
+    if not speaks_http(path):
+        return name
+    found = unquote(name, errors="surrogateescape")
+    return name if "/" in found or "\0" in found or found in ("", ".", "..") else found
 
 
 def resolved(path: str) -> str:

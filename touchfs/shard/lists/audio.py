@@ -11,12 +11,14 @@ import os
 from contextlib import closing
 from functools import lru_cache, partial
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, SourceTimeoutError
 from touchfs.extent import drive
 from touchfs.form.beside import WHOLE, whole_file
 from touchfs.media import duration
 from touchfs.media.extensions import is_recording
+from touchfs.posix.paths import speaks_http
 from touchfs.sample import Field, Recording, StoredRecording, UnmeasuredRecording
 from touchfs.segments.formats.lines import shown
 from touchfs.source.data import DATA
@@ -65,6 +67,8 @@ class AudioRoot:
     def _within(self, path: str) -> str:
         """The path relative to the root. Raises FormatError."""
         within = path.removeprefix(self._prefix)
+        if within != path and speaks_http(path):  # a URL has escapes
+            within = unquote(within)
         if within.startswith("/"):
             raise FormatError("is not below the audio root")
         if not is_recording(os.path.splitext(within)[1][1:]):

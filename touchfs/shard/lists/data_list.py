@@ -17,7 +17,7 @@ from touchfs.errors import FormatError, LocationError, UsageError, map_os_errors
 from touchfs.format.braces import NAMES_MAX, BracePattern, parse_braces
 from touchfs.items.located.addresses import is_address
 from touchfs.items.located.locations import Locations
-from touchfs.posix.paths import absolute, climbs, is_url, shown
+from touchfs.posix.paths import absolute, beneath, climbs, is_url, shown
 from touchfs.source.data import DATA
 
 # A path has at most 4096 bytes, and datatypes follow. A file with longer lines is not a list.
@@ -90,7 +90,7 @@ def _places(path: str, listing: str, locations: Sequence[str]) -> list[str]:
         if climbs(name):
             raise LocationError("leads out of the directory of the list", path=path)
         steps = [] if os.path.isabs(path) or climbs(path) else [path]
-        return [os.path.join(beside, each) for each in (*steps, name)]
+        return [beneath(beside, each) for each in (*steps, name)]
     places = [path, os.path.join(beside, path), os.path.join(beside, name)]
     if "/" not in path:  # a typed output directory would precede it, so a bare name is relative to the list
         places.reverse()

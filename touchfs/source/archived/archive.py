@@ -33,7 +33,9 @@ class ArchiveVersion(NamedTuple):
     def fingerprint_of(self, member: ZipMember) -> Fingerprint:
         """That of a member: another one if anything of the archive changes. No version if the archive has none."""
         if (identity := self.file.identity) is None:
-            return Fingerprint(member.size, 0)
+            archive = self.file.fingerprint
+            etag = None if archive is None or archive.etag is None else f"{archive.etag} {member.header} {member.crc}"
+            return Fingerprint(member.size, 0, etag=etag)
         text = f"{identity}\0{member.header}\0{member.crc}"
         return Fingerprint(member.size, 0, etag=hex_digest(text.encode(errors="surrogateescape")))
 

@@ -13,6 +13,7 @@ from touchfs.posix.paths.chains import InArchive
 from touchfs.source.archived.archive import Archive, archive_at
 from touchfs.source.archived.directory import ZipMember, find_data, inflate
 from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.remote.versions import tells_version
 from touchfs.source.scratch.source import ScratchSource
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import StoredFile
@@ -57,7 +58,7 @@ class ArchivedFile:
     def identity(self) -> str | None:
         """See `StoredFile.identity`."""
         fingerprint = self._fingerprint
-        if fingerprint is None or fingerprint.etag is None:
+        if fingerprint is None or fingerprint.etag is None or not tells_version(fingerprint):
             return None
         return f"{self._place.path}\0{fingerprint.hashed}"
 

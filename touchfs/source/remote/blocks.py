@@ -18,7 +18,7 @@ from touchfs.source.remote.ahead import Reader, Readers
 from touchfs.source.remote.calls import on_loop, result_in_time
 from touchfs.source.remote.flights import FLIGHTS, Version
 from touchfs.source.remote.kept import KEPT, FilePiece
-from touchfs.source.remote.options import StorageOptions
+from touchfs.source.remote.versions import tells_version
 from touchfs.source.scratch.behind import BEHIND
 
 BLOCK, SMALL = 1 << 20, 128 << 10
@@ -38,7 +38,7 @@ class RemoteBlocks:
 
     def __init__(self, url: str, fingerprint: Fingerprint) -> None:
         # Of a file without etag and time, another version may have the same name: no other process gets its pieces.
-        is_kept = fingerprint.etag is not None or fingerprint.mtime_ns > 0 or StorageOptions.configured().immutable
+        is_kept = tells_version(fingerprint)
         self.version = Version(url, fingerprint, is_kept)
         self._prefix = f"block\0{url}\0{fingerprint.hashed}\0" + ("" if is_kept else f"{uuid4()}\0")
         self._readers = Readers()

@@ -60,6 +60,8 @@ def reason_of(error: BaseException) -> str:
     """One line about an error, without the secrets of URLs in it."""
     if isinstance(error, TypeError) and (option := _UNKNOWN_OPTION.search(str(error))):
         return f"its client has no option {option[1]}: see --storage-option and --options-file"
+    if type(error).__name__ == "TooManyRedirects":
+        return "its server sends us from one address to the next, without an end"
     return without_secrets(" ".join(str(error).split())) or type(error).__name__
 
 

@@ -17,6 +17,7 @@ from touchfs.source.remote.client_errors import changed_error
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.remote.prefetch import count_missing, fetch_all
 from touchfs.source.remote.ranges import look
+from touchfs.source.remote.versions import tells_version
 from touchfs.source.store import StoredFile
 
 
@@ -55,7 +56,7 @@ class UrlFile:
         fingerprint = self._fingerprint
         if fingerprint is None:
             return None
-        if fingerprint.etag is None and not fingerprint.mtime_ns and not StorageOptions.configured().immutable:
+        if not tells_version(fingerprint):
             return None
         return f"{self._url}\0{fingerprint.hashed}"
 

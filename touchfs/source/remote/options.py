@@ -24,6 +24,8 @@ OPTIONS_VARIABLE, FILE_VARIABLE, TIMEOUT_VARIABLE = (
 )
 REVALIDATE_VARIABLE, IMMUTABLE_VARIABLE = "TOUCHFS_REVALIDATE", "TOUCHFS_ASSUME_IMMUTABLE"
 REQUESTS_VARIABLE = "TOUCHFS_REQUESTS"
+# A name of this command or program, which its processes inherit. Each `touchfs` command has a new one.
+SESSION_VARIABLE = "TOUCHFS_SESSION"
 _VARIABLES = (
     OPTIONS_VARIABLE,
     FILE_VARIABLE,
@@ -43,8 +45,12 @@ _SECRET = re.compile(
     r"|(^|_)(pass|pwd|bearer|auth|authorization)(_|$)",
     re.IGNORECASE,
 )
-# A URL with a user or a query, and `user:password@host` without a scheme.
-_SECRET_VALUE = re.compile(r"://.*[@?]|^[^/@:]+:[^@]*@", re.DOTALL)
+# A URL with a user or a query, `user:password@host` without a scheme, and a named secret: `{"Authorization": "…"}`.
+_SECRET_VALUE = re.compile(
+    r"://.*[@?]|^[^/@:]+:[^@]*@"
+    r"|(key|secret|token|passw(or)?d|authorization|credential|signature)\w*[\"']?\s*[:=]",
+    re.DOTALL | re.IGNORECASE,
+)
 _VALUES: dict[str, Any] = {"true": True, "false": False, "none": None}
 
 
@@ -152,9 +158,11 @@ def parse_option(text: str) -> tuple[str, Any]:
         )
     if _SECRET_VALUE.search(value):
         raise UsageError(
-            f"the value of {name} has a user or a query, which others would see in the list of processes: "
+            f"the value of {name} may hold a secret, which others would see in the list of processes: "
             "set it in the environment or in --options-file"
         )
+    if value.startswith(("{", "[")):
+        raise UsageError(f"the value of {name} is no text and no number: write objects and lists into --options-file")
     if value.lower() in _VALUES:
         return name, _VALUES[value.lower()]
     try:

@@ -6,6 +6,7 @@ A store is asked for the version that is wanted where it can be, so that no read
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from touchfs.source.fingerprint import Fingerprint
@@ -17,6 +18,7 @@ from touchfs.source.remote.protocols.hugging_face import HuggingFaceRequest
 from touchfs.source.remote.protocols.other import OtherRequest
 from touchfs.source.remote.protocols.s3 import S3Request
 from touchfs.source.remote.protocols.sftp import SftpRequest
+from touchfs.source.remote.versions import tells_version
 
 
 class RangeRequest(Protocol):
@@ -45,7 +47,8 @@ _REQUESTS: dict[str, Callable[[str, Place, Fingerprint], RangeRequest]] = {
 
 
 def request_of(url: str, place: Place, version: Fingerprint) -> RangeRequest:
-    """How ranges of a file are asked for."""
+    """How ranges of a file are asked for. The version is a condition only if the store tells it."""
+    version = version if tells_version(version) else replace(version, etag=None)
     return _REQUESTS.get(protocols_of(place.client)[0], OtherRequest)(url, place, version)
 
 

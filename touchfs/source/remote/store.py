@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from touchfs.errors import NotFoundError, SourceError
-from touchfs.posix.paths import climbs, shown
+from touchfs.posix.paths import beneath, climbs, shown, speaks_http
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.clients import resolve
 from touchfs.source.remote.file import UrlFile
@@ -18,12 +19,16 @@ from touchfs.source.remote.requests import protocols_of
 from touchfs.source.remote.versions import status_of
 from touchfs.source.store import FileStream, Status, Store, StoredEntry
 
+log = logging.getLogger(__name__)
+
 # What `stream` reads at once.
 _STREAM_BUFFER = 1 << 20
 # Their listings have the same versions as their answers about single files.
 _SAME_VERSIONS = frozenset({"s3", "s3a", "gs", "abfs", "hf", "sftp"})
-# What is in the name of no file: a step, a query, the end of a text of C.
-_ELSEWHERE = re.compile(r"^\.{0,2}$|[/?#\0]")
+# What is in the name of no file: a step, and the end of a text of C; in links of a page, also a query.
+_ELSEWHERE, _QUERY = re.compile(r"^\.{0,2}$|[/\0]"), re.compile(r"[?#]")
+# Clients may take these for the end of a path in a URL, or leave them out.
+_AMBIGUOUS = re.compile(r"[?#%\t\r\n]")
 
 
 class _RemoteEntry(NamedTuple):
@@ -42,7 +47,7 @@ class RemoteStore:
     """Files by URL. Directories are those that the client shows: most stores have none, only names with `/`."""
 
     def list(self, directory: str) -> Sequence[StoredEntry]:
-        """See `Store.list`. A name that would lead elsewhere is left out."""
+        """See `Store.list`. A name that would lead elsewhere is left out, or that the client cannot ask for."""
         place = resolve(directory)
         listed = list_directory(directory)
         own = place.path.rstrip("/")
@@ -51,11 +56,13 @@ class RemoteStore:
             raise NotFoundError("not a directory", path=shown(directory))
         # A page of links has others, too: to be sorted differently, and to elsewhere.
         within = {name.removeprefix(own + "/"): each for name, each in names.items() if name.startswith(own + "/")}
+        is_page = speaks_http(directory)
         has_status = not _SAME_VERSIONS.isdisjoint(protocols_of(place.client))
         return [
             _RemoteEntry(name, each["type"], status_of(each) if has_status else None)
             for name, each in within.items()
-            if not (_ELSEWHERE.search(name) or climbs(name))
+            if not (_ELSEWHERE.search(name) or climbs(name) or (is_page and _QUERY.search(name)))
+            and (is_page or _can_name(directory, name))
         ]
 
     def stat(self, path: str) -> Status:
@@ -71,11 +78,21 @@ class RemoteStore:
         parts = path.split("/")
         if path.startswith("/") or "://" in path or climbs(path) or not all(parts) or "." in parts:
             raise SourceError("the path leads out of its directory", path=shown(os.path.join(root, path)))
-        return UrlFile(os.path.join(root, path), fingerprint)
+        if not (speaks_http(root) or _can_name(root, path)):
+            raise SourceError("the client of its store cannot ask for this name", path=shown(os.path.join(root, path)))
+        return UrlFile(beneath(root, path), fingerprint)
 
     def stream(self, path: str) -> BinaryIO:
         """See `Store.stream`."""
         return io.BufferedReader(FileStream(UrlFile(path)), _STREAM_BUFFER)
+
+
+def _can_name(directory: str, path: str) -> bool:
+    """True if the client of a store asks for this path below a directory, and for no other one."""
+    if not _AMBIGUOUS.search(path) or resolve(os.path.join(directory, path)).path.endswith(f"/{path}"):
+        return True
+    log.warning("%s: left out: the client of its store cannot ask for this name", shown(directory) + "/" + path)
+    return False
 
 
 if TYPE_CHECKING:

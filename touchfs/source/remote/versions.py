@@ -1,19 +1,23 @@
 """Which version of a remote file a client of fsspec describes.
 
 The clients return dictionaries of their own keys. A version is an etag, or whatever else changes with the bytes, and
-the size; of a store that has none of these, the size and the time of modification.
+the size; of a store that has none of these, the size and the time of modification. A file with neither is another one
+for each command and mount, as nobody could tell: what is made of it is not used again.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+from uuid import uuid4
 
 from touchfs.errors import SourceError
 from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
+from touchfs.source.remote.options import SESSION_VARIABLE, StorageOptions
 from touchfs.source.store import FileType, Status
 
 # Google's number of a version, which has an etag, too · s3fs, HTTP · adlfs · hashes of Hugging Face's files
@@ -21,6 +25,9 @@ _AZURE_ETAG = "etag"
 _ETAGS = ("generation", "ETag", _AZURE_ETAG, "blob_id")
 _TIMES = ("LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "created")
 _DIRECTORY = "directory"
+# Begins the etag of a file without a version; a name of the session follows, which processes inherit. No store's etag
+# begins so, and no request has it as a condition.
+_UNTOLD = "untold "
 
 
 def status_of(info: Mapping[str, Any]) -> Status:
@@ -36,7 +43,14 @@ def status_of(info: Mapping[str, Any]) -> Status:
     modified = next((info[name] for name in _TIMES if info.get(name)), None)
     # The time is not looked at where there is an etag: copies of one version may have several.
     mtime_ns = 0 if etag is not None else _nanoseconds(modified)
+    if etag is None and not mtime_ns and not StorageOptions.configured().immutable:
+        etag = _UNTOLD + os.environ.setdefault(SESSION_VARIABLE, uuid4().hex)
     return Status(FileType.FILE, Fingerprint(size, mtime_ns, etag=etag))
+
+
+def tells_version(fingerprint: Fingerprint) -> bool:
+    """True if a remote file with this fingerprint has the same bytes tomorrow, as far as its store can tell."""
+    return fingerprint.etag is None or not fingerprint.etag.startswith(_UNTOLD)
 
 
 def _with_quotes(name: str, etag: str) -> str:

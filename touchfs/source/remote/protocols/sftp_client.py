@@ -16,7 +16,6 @@ from typing import Any
 
 import paramiko
 from fsspec import AbstractFileSystem
-from fsspec.utils import infer_storage_options
 
 from touchfs.errors import SourceError
 
@@ -47,8 +46,8 @@ class SftpClient(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no typ
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
-        stripped: str = infer_storage_options(path)["path"]
-        return stripped
+        _, separator, rest = path.partition("://")
+        return "/" + rest.partition("/")[2] if separator else path  # a name may have `?` and `#`
 
     def info(self, path: str, **_: object) -> dict[str, Any]:
         """Size, type and time of a file or directory. A link is what it leads to."""
