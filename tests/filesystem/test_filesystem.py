@@ -214,3 +214,35 @@ def test_neither_fuse_nor_trio_is_imported(dataset):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_relative_path_stays_the_same_dataset_in_other_directories(tmp_path, monkeypatch):
+    for name in ("A", "B"):
+        write_tar(tmp_path / name / "x.tar", {"a.txt": name.encode()})
+    monkeypatch.chdir(tmp_path / "A")
+    files = fsspec.filesystem("touchfs", fo="x.tar")
+    with files.open("shards/x/a.txt") as opened:
+        copies = pickle.dumps(files), pickle.dumps(opened)
+    text = files.to_json()
+    monkeypatch.chdir(tmp_path / "B")
+    files.clear_instance_cache()
+    assert pickle.loads(copies[0]).cat("shards/x/a.txt") == b"A"
+    with pickle.loads(copies[1]) as opened:
+        assert opened.read() == b"A"
+    assert fsspec.AbstractFileSystem.from_json(text).cat("shards/x/a.txt") == b"A"
+    assert fsspec.filesystem("touchfs", fo="x.tar").cat("shards/x/a.txt") == b"B"
+
+
+def test_sizes_that_are_not_known_count_for_nothing(tmp_path):
+    write_tar(tmp_path / "x.tar", {"good.txt": b"12345", "bad.flac": b"fLaC and no more"})
+    files = fsspec.filesystem("touchfs", fo=str(tmp_path / "x.tar"))
+    assert files.du("shards") >= 5
+    assert files.du("slices", total=False) is not None
+
+
+def test_seeking_from_nowhere(tmp_path):
+    write_tar(tmp_path / "x.tar", {"a.txt": b"12345"})
+    with fsspec.filesystem("touchfs", fo=str(tmp_path / "x.tar")).open("shards/x/a.txt") as file:
+        for whence in (3, 4, -1):
+            with pytest.raises(ValueError, match="whence"):
+                file.raw.seek(0, whence)

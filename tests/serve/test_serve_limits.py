@@ -225,3 +225,26 @@ def test_a_change_during_an_answer_ends_it(tmp_path):
         assert len(body) < SIZE
         # What was read within the second that a file counts as unchanged is a part of the file at most once.
         assert b"n" not in body[: 1 << 20]
+
+
+@pytest.mark.parametrize("length", ["-1", "-5", "+5", "1_0", "x", ""])
+def test_a_length_that_is_no_number_is_refused(large, length):
+    """cheroot takes -1 for "to the end", and kept all that was sent."""
+    head = f"GET /shards/l/b.txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+    with connected(large.port, head) as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("version", ["1.0\r\nConnection: Keep-Alive", "1.1"])
+def test_a_body_in_chunks_is_no_further_request(large, version):
+    head = f"GET /shards/l/b.txt HTTP/{version}\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connected(large.port, head + GET) as connection:
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    assert answer.startswith(b"HTTP/1.1 411 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize("target", ["http://[::1/", "//[/"])
+def test_a_target_that_is_no_url_is_refused(large, target):
+    with connected(large.port, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n") as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")

@@ -386,3 +386,12 @@ def test_the_limit_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(local.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
         assert local._Pool().limit == expected
+
+
+def test_a_file_that_nobody_has_any_more_is_closed(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(40):
+        (tmp_path / f"{number}").write_bytes(DATA)
+        LocalFile(str(tmp_path / f"{number}")).read(0, 10)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
