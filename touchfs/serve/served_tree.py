@@ -17,7 +17,7 @@ from touchfs.tree.tree import Tree
 
 
 class Served(NamedTuple):
-    """What is at a path: names are those of its directories and its own, of which the root has none.
+    """A file or directory. `names` are the parts of its path; the root has none.
 
     The size is None for a directory, and for a recording that cannot be read.
     """

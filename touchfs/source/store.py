@@ -57,7 +57,10 @@ class StoredEntry(Protocol):
 
 
 class StoredFile(Source, Protocol):
-    """A file of a store. Its first read, or `open`, opens and verifies it; later reads verify it once a second."""
+    """A file of a store. Its first read, or `open`, opens and verifies it; later reads verify it now and then.
+
+    Of this machine that is once a second, at a URL once in `--revalidate` seconds.
+    """
 
     @property
     def path(self) -> str:
@@ -84,7 +87,7 @@ class StoredFile(Source, Protocol):
 
     @property
     def is_verified(self) -> bool:
-        """True if it was verified within the last second, so that `read` need not verify it again."""
+        """True if it was verified lately, so that `read` need not verify it again."""
         ...
 
     def open(self) -> None:
@@ -153,7 +156,7 @@ class FileStream(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """See `io.IOBase`. A place before the start or behind the end is that."""
+        """See `io.IOBase`. A position before the start is the start, and one behind the end is the end."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._offset, os.SEEK_END: self._file.size}[whence]
         self._offset = min(max(start + offset, 0), self._file.size)
         return self._offset

@@ -108,8 +108,7 @@ class Supervisor:
     """The supervisor of a mount: `zygote` is the socket to its zygote, `descriptor` the FUSE descriptor.
 
     `ready` is called once the root answers, and returns the status to show. `metrics` serves the numbers. `now` and
-    `send_signal` are those of the
-    system (`StuckWatch`, `RunningWorkers`).
+    `send_signal` are those of the system (`StuckWatch`, `RunningWorkers`).
     """
 
     def __init__(

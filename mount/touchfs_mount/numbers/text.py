@@ -41,7 +41,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class MountCounts:
-    """MountNumbers of a mount that are not in its slots (`MountFacts`, `Shared`)."""
+    """Numbers of a mount that are not in its slots (`MountFacts`, `Shared`)."""
 
     since: float
     workers: int

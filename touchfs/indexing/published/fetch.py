@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class Fetched(NamedTuple):
-    """Paths of shards: those whose catalogs were copied, and those that are known to need none of items."""
+    """Paths of shards: those whose catalogs were copied, and those that are known to have no interleaved samples."""
 
     catalogs: frozenset[str] = frozenset()
     without_items: frozenset[str] = frozenset()

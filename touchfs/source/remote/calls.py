@@ -22,7 +22,7 @@ T = TypeVar("T")
 _EARLIER, _EARLIER_SECONDS = 0.1, 1.0
 # A call that is in time ends by itself at its deadline, and says why. It is waited for a moment longer than that.
 _LATER_SECONDS = 0.05
-# Until when nobody waits for a file after a time-out, by URL.
+# By URL, the time until which reads of a file fail at once, after a time-out.
 _SILENT: dict[str, float] = {}
 _SILENT_SECONDS, _SILENT_MAX = 1.0, 1024
 

@@ -3,8 +3,8 @@
 A piece is a part of one version of a file, so its name is a hash of the URL, the version and its position, and it never
 changes. In the scratch store it is a value, shared by all processes and mounts. It is verified by its checksum when a
 process opens it, unless it has written it itself, and then read in parts. A file that is open stays readable when it
-is evicted; it would take room on the disk for no account, so those that have been evicted are closed when others are
-opened.
+is evicted, and takes room on the disk that the store no longer counts. So those that have been evicted are closed when
+others are opened.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ lock (flock) on its file, so an unfinished file that can be locked was left by a
 it, or, if it had reserved no room yet, the next count. A reader of a file holds a shared lock, as a `ScratchFile`. A
 value is read whole and verified, so it needs no lock, and no flush to the disk when it is written.
 
-One limit applies to the total size of all files. The account (`scratch_account.py`) says how much is used, so a new
+One limit applies to the total size of all files. The account (`account.py`) says how much is used, so a new
 file costs no look at the others. Only if the account is lost, or says that the limit would be exceeded, all files are
-counted (`scratch_space.py`). Then unlocked files are evicted, the least recently used first (opening a file sets its
+counted (`space.py`). Then unlocked files are evicted, the least recently used first (opening a file sets its
 access time), until a tenth of what may be evicted is free, so that the next count is far away. If that does not free
 enough, nothing is evicted and the new file is refused. Other files in the directory are neither counted nor changed.
 
