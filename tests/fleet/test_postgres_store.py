@@ -328,7 +328,7 @@ def test_a_server_that_may_lose_steps_is_refused(server, tmp_path):
 def test_a_user_without_rights_is_told(server, tmp_path):
     server.execute("CREATE ROLE guest LOGIN")
     address = parse_address(server.url.replace("postgres@", "guest@"))
-    with pytest.raises(StateError, match="may not create a schema"):
+    with pytest.raises(StateError, match="lacks CREATE on the database"):
         PostgresStore(FleetPlace(address, "guest", str(tmp_path)), fingerprint)
 
 

@@ -6,6 +6,7 @@ number of its statements.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -30,10 +31,16 @@ _SETTINGS = {
 _TCP = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000}
 _DURABLE = ("on", "remote_apply")
 _OLDEST = 12_00_00
+DAMAGED = "its tables are damaged: restore them, or choose another --state-name"
+# SQLSTATEs of this class: a table, a column or an operator of a statement does not exist.
+_NOT_OUR_TABLES = "42"
+
+# What psycopg logs are second errors after one that it raises, and they may have values of rows.
+logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
 
 class LostConnectionError(StateError):
-    """The database does not answer, or the connection to it broke. It may answer again at any time."""
+    """The database does not answer or is read-only, or the connection to it broke. That may be over at any time."""
 
 
 class LeaseEndedError(StateError):
@@ -139,7 +146,7 @@ def _translated(statement: str) -> bytes:
 
 
 def state_error(error: psycopg.Error, path: str) -> StateError:
-    """Translate an error of psycopg. Only the text of a refused connection is told: others may have values of rows."""
+    """Translate an error of psycopg. The texts of refused connections and rights are told. Others may have values."""
     if isinstance(error, errors.ForeignKeyViolation):
         return LeaseEndedError("the lease of this mount has ended: try again", path=path)
     if isinstance(error, errors.LockNotAvailable | errors.QueryCanceled):
@@ -147,8 +154,12 @@ def state_error(error: psycopg.Error, path: str) -> StateError:
     if isinstance(error, errors.DiskFull):
         return FullError("the database's disk is full: nothing was changed", path=path)
     if isinstance(error, errors.InsufficientPrivilege):
-        problem = "this user may not create a schema or use its tables: see docs/fleets.md"
-        return StateError(problem, path=path)
+        rights = "its user needs SELECT, INSERT, UPDATE and DELETE on the tables: see docs/fleets.md"
+        return StateError(f"{error.diag.message_primary or 'permission denied'}: {rights}", path=path)
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return LostConnectionError("the database is read-only now: is this a standby?", path=path)
+    if (error.sqlstate or "").startswith(_NOT_OUR_TABLES):
+        return StateError(DAMAGED, path=path)
     if isinstance(error, psycopg.OperationalError):
         return LostConnectionError(f"the database cannot be reached: {_reason(error)}", path=path)
     return StateError(f"cannot be used: {type(error).__name__} {error.sqlstate or ''}".rstrip(), path=path)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import secrets
 
 from touchfs.errors import StateError
-from touchfs.store.postgres.connection import PostgresConnection
+from touchfs.store.postgres.connection import DAMAGED, PostgresConnection
 from touchfs.store.postgres.place import FleetPlace
 
 VERSION = 1
@@ -65,29 +65,46 @@ CREATE TABLE written (
 """
 
 
-def enter_schema(connection: PostgresConnection, place: FleetPlace, fingerprint: str | None, *, create: bool) -> int:
-    """Use the schema of a place, and return the key of its lock. With `create` it is made if there is none, for the
-    dataset of this fingerprint.
+# All users of a database can read its catalogs, so this needs no rights.
+_LOOK = """
+SELECT n.oid IS NOT NULL,
+       EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = n.oid AND relname = 'store'),
+       pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
+       pg_catalog.has_schema_privilege(n.oid, 'CREATE'),
+       pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
+FROM (VALUES (?)) wanted (name) LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = wanted.name
+"""
 
-    Raises StateError if there is none, or if it is of another version or another dataset.
+
+def enter_schema(connection: PostgresConnection, place: FleetPlace, fingerprint: str | None, *, create: bool) -> int:
+    """Use the schema of a place, and return the key of its lock. With `create` the schema and its tables are made if
+    there are none, for the dataset of this fingerprint.
+
+    Raises StateError if there are none, if they are damaged, of another version or another dataset, and if the user
+    lacks a right.
     """
-    schema = f'"{place.schema}"'
-    if create and not _exists(connection, place.schema):
+    _, has_tables = _look(connection, place, create=create)
+    if create and not has_tables:
         connection.execute("BEGIN")
         connection.execute("SELECT pg_advisory_xact_lock(?)", (_CREATE_LOCK,)).fetchone()
-        if not _exists(connection, place.schema):
-            connection.execute(f"CREATE SCHEMA {schema}")
-            connection.execute(f"SET LOCAL search_path TO {schema}")
+        has_schema, has_tables = _look(connection, place, create=True)
+        if not has_schema:
+            connection.execute(f'CREATE SCHEMA "{place.schema}"')
+        if not has_tables:
+            connection.execute(f'SET LOCAL search_path TO "{place.schema}"')
             for statement in filter(str.strip, _SCHEMA.split(";")):
                 connection.execute(statement)
             row = VERSION, fingerprint, secrets.randbits(62)
             connection.execute("INSERT INTO store VALUES (?, ?, ?)", row)
         connection.execute("COMMIT")
         connection.flush()
-    if not _exists(connection, place.schema):
+    elif not has_tables:
         raise StateError("is gone from the database: put it back, or mount again", path=place.shown)
-    connection.execute(f"SET search_path TO {schema}")
-    version, found, lock = connection.execute("SELECT version, fingerprint, lock FROM store").fetchone()
+    connection.execute(f'SET search_path TO "{place.schema}"')
+    rows = connection.execute("SELECT version, fingerprint, lock FROM store").fetchall()
+    if [tuple(map(type, row)) for row in rows] != [(int, str, int)]:
+        raise StateError(DAMAGED, path=place.shown)
+    ((version, found, lock),) = rows
     if version != VERSION:
         raise StateError(f"made by another touchfs (version {version}): choose another --state-name", path=place.shown)
     if fingerprint not in (None, found):
@@ -96,6 +113,19 @@ def enter_schema(connection: PostgresConnection, place: FleetPlace, fingerprint:
     return int(lock)
 
 
-def _exists(connection: PostgresConnection, schema: str) -> bool:
-    found = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = ?", (schema,))
-    return found.fetchone() is not None
+def _look(connection: PostgresConnection, place: FleetPlace, *, create: bool) -> tuple[bool, bool]:
+    """Return whether there is a schema, and whether it has tables. Raises StateError if the user may not use them, or
+    not `create` them.
+    """
+    found = connection.execute(_LOOK, (place.schema,)).fetchone()
+    has_schema, has_tables, may_use, may_create, may_create_schema = found
+    lacking = ""
+    if has_schema and not may_use:
+        lacking = f"USAGE on the schema {place.schema}"
+    elif has_schema and create and not (has_tables or may_create):
+        lacking = f"CREATE on the schema {place.schema}, which has no tables"
+    elif create and not (has_schema or may_create_schema):
+        lacking = f"CREATE on the database, which has no schema {place.schema}"
+    if lacking:
+        raise StateError(f"its user lacks {lacking}: see docs/fleets.md", path=place.shown)
+    return has_schema, has_tables
