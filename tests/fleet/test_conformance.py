@@ -153,6 +153,33 @@ def test_values(iterators):
     assert iterators.read(iterator, "error")
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("base", "garbage"), ("base", "{}"), ("base", '{"touchfs_state":2}'), ("steps", -1), ("steps", 1 << 40)],
+)
+def test_a_damaged_position_is_told_and_a_reset_starts_it_anew(store, iterators, column, value):
+    iterator = made(iterators, shuffle=3)
+    first = iterators.read(iterator, "next")
+    store.run(lambda connection: connection.execute(f"UPDATE iterator SET {column} = ?", (value,)))
+    for file in ("next", "peek", "token"):
+        with pytest.raises(UsageError, match=r"^its position is damaged: writing 1 to reset starts it anew$"):
+            iterators.read(iterator, file)
+        assert iterators.read(iterator, "error").startswith(f"{file}: its position is damaged")
+    iterators.write(iterator, "reset", 1)
+    assert iterators.read(iterator, "next") == first
+
+
+@pytest.mark.parametrize("damaged", ["garbage", "[]", '{"batch":0}'])
+def test_a_damaged_spec_is_told_and_can_be_written_anew(store, iterators, damaged):
+    iterator = made(iterators, shuffle=3)
+    first = iterators.read(iterator, "next")
+    store.run(lambda connection: connection.execute("UPDATE iterator SET spec = ?", (damaged,)))
+    with pytest.raises(UsageError, match="its spec is damaged, write it anew: "):
+        iterators.read(iterator, "next")
+    iterators.write(iterator, "spec", {"output": "key", "shuffle": 3})
+    assert iterators.read(iterator, "next") == first
+
+
 def test_an_open_is_one_step_in_every_worker(kind):
     table, make = OpenTable(), counting(kind.store())
     workers = [kind.opens(kind.store(), table) for _ in range(3)]

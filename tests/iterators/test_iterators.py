@@ -374,6 +374,20 @@ class TestStates:
             whole(opening(others, store).open(iterator, "next"))
         assert others.read(iterator, "error").startswith("next: the dataset has changed since")
 
+    @pytest.mark.parametrize(("column", "value"), [("steps", "abc"), ("steps", 1.5), ("base", b"\xff")])
+    def test_a_position_of_other_types_is_damaged(self, iterators, store, column, value):
+        """A column of SQLite has values of any type."""
+        iterator = made(iterators)
+        store.run(lambda connection: connection.execute(f"UPDATE iterator SET {column} = ?", (value,)))
+        with pytest.raises(UsageError, match="its position is damaged: writing 1 to reset starts it anew"):
+            iterators.read(iterator, "next")
+
+    def test_a_name_of_another_type_is_not_one_of_ours(self, iterators, store):
+        iterator = made(iterators)
+        store.run(lambda connection: connection.execute("UPDATE iterator SET name = 'text'"))
+        assert iterators.names() == []
+        assert iterators.name_of(iterator) is None
+
     def test_a_filter_sees_what_was_edited(self, tmp_path):
         """Also where every file has the size it had."""
         source, store = tmp_path / "lines.jsonl", tmp_path / "state" / "store.sqlite"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.iterators.spec import build_graph, parse_spec, select_samples
+from touchfs.iterators.spec import build_graph, select_samples, stored_spec
 from touchfs.node.core.iteration import Iteration
 from touchfs.node.graph.state import collect_state_dict, enclose, resume
 from touchfs.select.selection import Selector
@@ -67,7 +67,7 @@ class LiveGraph:
 
     def __init__(self, spec_text: str, selector: Selector) -> None:
         self.spec_text = spec_text
-        self.spec = parse_spec(from_json(spec_text))
+        self.spec = stored_spec(spec_text)
         self.samples = select_samples(self.spec, selector)
         self.root = build_graph(self.spec, self.samples)
         self.start = to_json(collect_state_dict(self.root))
@@ -85,9 +85,9 @@ class LiveGraph:
         self.precomputed: tuple[Step, bytes] | None = None
 
     def seek(self, base: str, steps: int) -> None:
-        """Go to a position. Raises FormatError or UsageError if this graph has no such position."""
-        if not 0 <= steps * self.spec.batch <= self._size:
-            raise FormatError(f"a block has no {steps} steps")
+        """Go to a position. Raises FormatError if it is damaged, UsageError if this graph has none such."""
+        if type(steps) is not int or not 0 <= steps * self.spec.batch <= self._size:  # SQLite stores values of any type
+            raise FormatError(f"a block has no {steps!r:.40} steps")
         if self._block is None or base != self._block.base:
             self._enter(base)
         self._at = steps

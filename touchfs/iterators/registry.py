@@ -78,7 +78,7 @@ class Registry:
         """Return the name of an iterator, or None if it was removed."""
         with self._store.transaction(write=False) as connection:
             found = connection.execute("SELECT name FROM iterator WHERE id = ?", (iterator,)).fetchone()
-        return None if found is None else bytes(found[0]).decode()
+        return str(found[0], "utf-8") if found is not None and _is_ours(found[0], iterator) else None
 
     def named(self, name: bytes | None = None) -> list[tuple[bytes, int]]:
         """Return (name, id) of all iterators in the order of their creation, or only of the one with this name.
@@ -88,16 +88,16 @@ class Registry:
         where, values = ("", ()) if name is None else (" WHERE name = ?", (name,))
         with self._store.transaction(write=False) as connection:
             found = connection.execute(f"SELECT name, id FROM iterator{where} ORDER BY id", values).fetchall()
-        return [(bytes(name), int(iterator)) for name, iterator in found if _is_ours(bytes(name), int(iterator))]
+        return [(name, iterator) for name, iterator in found if _is_ours(name, iterator)]
 
     def names(self) -> list[str]:
         """Return the names of all iterators in the order of their creation."""
         return [name.decode() for name, _ in self.named()]
 
 
-def _is_ours(name: bytes, iterator: int) -> bool:
+def _is_ours(name: object, iterator: int) -> bool:
     try:
-        return _checked(name.decode()) == name and 0 < iterator <= IDS_MAX
+        return isinstance(name, bytes) and _checked(name.decode()) == name and 0 < iterator <= IDS_MAX
     except (UnicodeDecodeError, UsageError):
         return False
 

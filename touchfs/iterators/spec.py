@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
-from touchfs.errors import UsageError
+from touchfs.errors import TouchfsError, UsageError
 from touchfs.node.core.pair_node import PairNode
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.partition import KINDS, TAILS, Partition
@@ -29,7 +29,7 @@ from touchfs.node.transform.multiplexer import LazyIteratorMultiplexer
 from touchfs.node.transform.repeater import LazyRepeater
 from touchfs.select.expression import parse_where
 from touchfs.select.selection import AnySamples, Selector
-from touchfs.token import to_json
+from touchfs.token import from_json, to_json
 
 BATCH_MAX = 100_000
 OUTPUTS = ("path", "relpath", "key", "json")
@@ -83,6 +83,14 @@ def parse_spec(value: object) -> Spec:
         raise UsageError(f"spec: {' and '.join(sorted(misplaced))} belongs to the sources of a mux: put it there")
     Partition(spec.rank, spec.world_size, spec.partition, spec.tail)
     return spec
+
+
+def stored_spec(text: str) -> Spec:
+    """Return the spec of a text in the store. Raises UsageError if it is damaged, as it was checked when written."""
+    try:
+        return parse_spec(from_json(text))
+    except TouchfsError as error:
+        raise UsageError(f"its spec is damaged, write it anew: {error}") from error
 
 
 def is_same_pass(spec: Spec, other: Spec) -> bool:

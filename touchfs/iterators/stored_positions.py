@@ -9,7 +9,7 @@ from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.iterators.graphs import Graphs
 from touchfs.iterators.item_tokens import ItemTokens
 from touchfs.iterators.live_graph import LiveGraph
-from touchfs.iterators.spec import Spec, is_same_pass, parse_spec
+from touchfs.iterators.spec import Spec, is_same_pass, stored_spec
 from touchfs.iterators.starting_states import state_at_item
 from touchfs.node.graph.state import enclose, resume
 from touchfs.store.iterator_store import Connection
@@ -32,12 +32,16 @@ class StoredPositions:
         return self._graphs.of(iterator, iterator_row(connection, iterator)[0])
 
     def graph_at_position(self, connection: Connection, iterator: int) -> LiveGraph:
-        """Return an iterator's graph at its stored position. Raises UsageError if the dataset has no such position."""
+        """Return an iterator's graph at its stored position. Raises UsageError if that is damaged, or if the dataset
+        has no such position.
+        """
         spec, base, steps, _ = iterator_row(connection, iterator)
         graph = self._graphs.of(iterator, spec)
         try:
             graph.seek(base or graph.start, steps)
-        except (UsageError, FormatError) as error:
+        except FormatError as error:
+            raise UsageError("its position is damaged: writing 1 to reset starts it anew") from error
+        except UsageError as error:
             raise UsageError(_lost(graph, base or "")) from error
         return graph
 
@@ -48,7 +52,11 @@ class StoredPositions:
         write its spec again. Otherwise, or if the position is lost, it is the start.
         """
         old, base, steps, _ = iterator_row(connection, iterator)
-        if not is_same_pass(spec, parse_spec(from_json(old))):
+        try:
+            is_kept = is_same_pass(spec, stored_spec(old))
+        except UsageError:  # so a damaged spec can be written anew
+            is_kept = False
+        if not is_kept:
             self._graphs.of(iterator, str(spec))
             return None, 0
         graph = self._graphs.of(iterator, old)
@@ -88,7 +96,7 @@ def _lost(graph: LiveGraph, base: str) -> str:
     """Return the error text for a stored position that the changed dataset does not have."""
     try:
         epoch = f"in epoch {graph.root.epoch_of(from_json(base)['state'])}, "
-    except (KeyError, TypeError, FormatError):
+    except (KeyError, TypeError, ValueError, FormatError):  # it is of another graph
         epoch = ""
     return (
         "the dataset has changed since: put the old one back, or restart by writing to reset "
