@@ -166,6 +166,6 @@ def state_error(error: psycopg.Error, path: str) -> StateError:
 
 
 def _reason(error: psycopg.Error) -> str:
-    """The last line of libpq's text, which is about the last server that was tried."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The last statement of libpq's text, which is about the last server that was tried. Indented lines explain it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
     return lines[-1].removeprefix("FATAL:").strip()[:200] if lines else "no reason given"
