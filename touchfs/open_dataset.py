@@ -27,6 +27,7 @@ from touchfs.dataset.segments import MergedSamples, SegmentSamples
 from touchfs.dataset.tables import arrow_table
 from touchfs.errors import MissingExtraError, UsageError
 from touchfs.indexing import open_dataset
+from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.limits import Limits
 from touchfs.node.batch.batcher import LazyBatcher
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
@@ -56,20 +57,27 @@ def open(
     key_column: str | None = None,
     layout: str | None = None,
     features: str | None = None,
+    strict: bool = False,
 ) -> OpenDataset[Sample]:
     """Open the dataset at `path`: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
 
     `audio_root` is the directory or URL of the audio that JSON lines and Kaldi's directories name. No file outside is
     opened. For tables, `key_column` is the column with the keys of rows, `layout` is "flat" or "nested", and `features`
-    is the JSON of the types of columns.
+    is the JSON of the types of columns. If shards have errors, the others are served, and the log has a line; with
+    `strict` that is an error.
 
-    Raises UsageError, NotFoundError or FormatError for a source that is no dataset, and SourceError where no index can
-    be written.
+    Raises UsageError, NotFoundError or FormatError for a source that is no dataset, FormatError for a shard that cannot
+    be opened, and SourceError where no index can be written.
     """
     root = None if audio_root is None else absolute_directory(os.fspath(audio_root))
     limits = Limits(audio_root=root)
     options = Options(limits=limits, key_column=key_column, layout=layout, features=features)
-    return OpenDataset(DatasetSamples(open_dataset(os.fspath(path), options=options)))
+    dataset = open_dataset(os.fspath(path), options=options)
+    if strict:
+        check_strictly(dataset)
+    samples = DatasetSamples(dataset)
+    warn_of_errors(dataset)
+    return OpenDataset(samples)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,3 +135,18 @@ def test_no_state_is_written_of_what_nobody_has_read(here, shards, text):
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, b"")
     assert (here / "state").read_bytes() == before
+
+
+def test_errors_of_shards_are_a_line_on_stderr(here, touchfs):
+    (here / "cut").mkdir()
+    for name, size in ("a", 10240), ("b", 1024):
+        with tarfile.open(here / f"cut/{name}.tar", "w") as tar:
+            tar.addfile(tarfile.TarInfo("x.txt"))
+            tar.addfile(tarfile.TarInfo("y.txt"))
+        os.truncate(here / f"cut/{name}.tar", size)
+    done = touchfs("iterate", "cut")
+    assert len(done.stdout.splitlines()) == 4
+    assert done.stderr.decode().count("\n") == 1
+    assert "cut: 1 of 2 shards with errors, 4 samples served: see `touchfs info " in done.stderr.decode()
+    done = touchfs("iterate", "--strict", "cut")
+    assert (done.returncode, done.stdout) == (1, b"") and "shard b: the archive has no end mark" in done.stderr.decode()

@@ -14,6 +14,7 @@ import click
 from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.dataset import Dataset
 from touchfs.errors import UsageError
+from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.token import Token
 
 Pairs = Iterator[tuple[Token, Any]]
@@ -35,6 +36,7 @@ Pairs = Iterator[tuple[Token, Any]]
 @click.option("--token-in", type=click.Path(), hidden=True)  # the name of --resume in version 0.1
 @click.option("--token-out", type=click.Path(), hidden=True)  # that of --save-state
 @click.option("--format", "kind", type=click.Choice(["paths", "json", "tar"]), default="paths", help="Output format.")
+@click.option("--strict", is_flag=True, help="Fail if any shard has errors, also in interleaved/.")
 @dataset_options
 def command(
     path: str,
@@ -50,6 +52,7 @@ def command(
     token_in: str | None,
     token_out: str | None,
     kind: str,
+    strict: bool,
     read_options: ReadOptions,
 ) -> None:
     """Write samples, in order or shuffled, and save the state.
@@ -67,7 +70,11 @@ def command(
     resume, save_state = resume or token_in, save_state or token_out
     if resume is not None and epoch is not None:
         raise UsageError("--resume already determines the epoch: leave out --epoch")
-    samples = _samples(open_indexed(path, read_options), view)
+    dataset = open_indexed(path, read_options)
+    if strict:
+        check_strictly(dataset)
+    samples = _samples(dataset, view)
+    warn_of_errors(samples.dataset)
     graph: Any = node.LazyIndexedManifestIterator(
         samples, seed is not None, seed or 0, rank=rank, world_size=world_size
     )

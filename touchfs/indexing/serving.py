@@ -1,13 +1,22 @@
-"""The check that a dataset can be served at all: otherwise a mount and `touchfs info` fail."""
+"""The check that a dataset can be served at all: otherwise a mount and `touchfs info` fail.
+
+A mount and the commands that list a dataset show its errors. Whoever only takes samples of it gets a line in the log.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from shlex import quote
 
 from touchfs.catalog.columns import as_array
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE
 from touchfs.dataset import Dataset, counted
+from touchfs.errors import FormatError
 from touchfs.indexing.preparing import is_waiting
+from touchfs.posix.paths import shown
+
+log = logging.getLogger(__name__)
 
 
 def why_unservable(dataset: Dataset, *, strict: bool = False) -> str:
@@ -26,6 +35,24 @@ def why_unservable(dataset: Dataset, *, strict: bool = False) -> str:
         if damaged:
             return _not_strict(items, damaged, "interleaved shard")
     return ""
+
+
+def warn_of_errors(dataset: Dataset) -> None:
+    """Write a line to the log if shards of a dataset have errors. Their other samples are served."""
+    broken = sum(bool(shard.report) for shard in dataset.shards)
+    if broken:
+        served = counted(dataset.samples - sum(shard.damaged for shard in dataset.shards), "sample")
+        path = shown(dataset.source)
+        shards = counted(len(dataset.shards), "shard")
+        log.warning(
+            "%s: %d of %s with errors, %s served: see `touchfs info %s`", path, broken, shards, served, quote(path)
+        )
+
+
+def check_strictly(dataset: Dataset) -> None:
+    """Raise FormatError if any shard of a dataset has errors."""
+    if why := why_unservable(dataset, strict=True):
+        raise FormatError(why, path=shown(dataset.source))
 
 
 def _not_strict(dataset: Dataset, broken: Sequence[int], what: str) -> str:

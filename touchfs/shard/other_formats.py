@@ -19,26 +19,26 @@ READS = (
 HEAD_SIZE = 8192
 
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
-_MISNAMED = "but its name does not end in {}"
+# The first bytes of a format, what it is, and the suffix of names of files that touchfs reads, "" if it reads none.
 _MAGICS = (
-    (b"PAR1", f"a Parquet file, {_MISNAMED.format('.parquet')}"),
-    (b"ARROW1", f"an Arrow file, {_MISNAMED.format('.arrow')}"),
-    (b"\xff\xff\xff\xff", f"an Arrow stream, {_MISNAMED.format('.arrow')}"),
-    (b"FEA1", "a Feather file of version 1, which is not Arrow: write it again with pyarrow.feather"),
-    (b"PK\x03\x04", "a zip archive"),
-    (b"PK\x05\x06", "a zip archive"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
-    (b"Rar!", "a RAR archive"),
-    (b"\x1f\x8b", f"compressed by gzip, {_MISNAMED.format('.tar.gz or .jsonl.gz')}"),
-    (b"BZh", f"compressed by bzip2, {_MISNAMED.format('.tar.bz2 or .jsonl.bz2')}"),
-    (b"\xfd7zXZ\0", f"compressed by xz, {_MISNAMED.format('.tar.xz or .jsonl.xz')}"),
-    (b"\x28\xb5\x2f\xfd", f"compressed by Zstandard, {_MISNAMED.format('.tar.zst or .jsonl.zst')}"),
-    (b"SQLite format 3\0", "an SQLite database"),
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
-    (b"\x93NUMPY", "a NumPy array"),
-    (b"%PDF", "a PDF document"),
-    (b"IDXPACK", "an index of many files: name these"),
-    (mmidx.MAGIC, f"the index of a .bin, {_MISNAMED.format('.idx')}"),
+    (b"PAR1", "a Parquet file", ".parquet"),
+    (b"ARROW1", "an Arrow file", ".arrow"),
+    (b"\xff\xff\xff\xff", "an Arrow stream", ".arrow"),
+    (b"FEA1", "a Feather file of version 1, which is not Arrow: write it again with pyarrow.feather", ""),
+    (b"PK\x03\x04", "a zip archive", ""),
+    (b"PK\x05\x06", "a zip archive", ""),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", ""),
+    (b"Rar!", "a RAR archive", ""),
+    (b"\x1f\x8b", "compressed by gzip", ".tar.gz or .jsonl.gz"),
+    (b"BZh", "compressed by bzip2", ".tar.bz2 or .jsonl.bz2"),
+    (b"\xfd7zXZ\0", "compressed by xz", ".tar.xz or .jsonl.xz"),
+    (b"\x28\xb5\x2f\xfd", "compressed by Zstandard", ".tar.zst or .jsonl.zst"),
+    (b"SQLite format 3\0", "an SQLite database", ""),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", ""),
+    (b"\x93NUMPY", "a NumPy array", ""),
+    (b"%PDF", "a PDF document", ""),
+    (b"IDXPACK", "an index of many files: name these", ""),
+    (mmidx.MAGIC, "the index of a .bin", ".idx"),
 )
 _EXTENSIONS = {
     "7z": "a 7-Zip archive",
@@ -79,11 +79,10 @@ def read_head(path: str) -> bytes:
 
 def describe(name: str, head: bytes) -> str | None:
     """A description of a file by its name and first bytes, for an error message; None for text of an unknown format."""
-    by_magic = next((what for start, what in _MAGICS if head.startswith(start)), None)
+    by_magic = _by_magic(head)
     if by_magic is not None:
-        return by_magic
-    if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
-        return f"a tar, {_MISNAMED.format('.tar')}"
+        what, suffix = by_magic
+        return f"{what}, but its name does not end in {suffix}" if suffix else what
     extension = magic.extension(head)
     if extension != "bin":
         return f"a single file of the kind .{extension}, not a shard: `touchfs pack` makes shards of such files"
@@ -93,6 +92,24 @@ def describe(name: str, head: bytes) -> str | None:
     if by_name is None and head.lstrip().startswith(b"{"):
         return _EXTENSIONS["json"]
     return by_name
+
+
+def describe_bytes(head: bytes) -> str | None:
+    """A description of data without a name by its first bytes, for an error message; None for text of any kind."""
+    by_magic = _by_magic(head)
+    if by_magic is not None:
+        return by_magic[0]
+    extension = magic.extension(head)
+    if extension != "bin":
+        return f"a file of the kind .{extension}"
+    return "binary data in an unknown format" if b"\0" in head else None
+
+
+def _by_magic(head: bytes) -> tuple[str, str] | None:
+    """What a file with these first bytes is, and the suffix of names of such files."""
+    if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
+        return "a tar", ".tar"
+    return next(((what, suffix) for start, what, suffix in _MAGICS if head.startswith(start)), None)
 
 
 def describe_name(name: str) -> str | None:

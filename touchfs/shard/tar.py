@@ -57,7 +57,11 @@ class TarShard(StoredSamples):
         self._file = open_source(path, self._name, self.files)
         self.problems: list[str] = []
         self._sounds: dict[int, AudioInfo] = {}  # by the offset of the data
-        self._members = self._scan()
+        try:
+            self._members = self._scan()
+        except BaseException:
+            self.close()
+            raise
         self._samples = self._group(options.key_rule)
 
     def close(self) -> None:
@@ -88,7 +92,10 @@ class TarShard(StoredSamples):
         return Field(name, self._name, member.offset, member.stored, SPARSE, extension, detail=pieces)
 
     def _scan(self) -> list[Member]:
-        """The files in the tar, each under its own name. A link becomes the file that it points to."""
+        """The files in the tar, each under its own name. A link becomes the file that it points to.
+
+        Raises FormatError if not even the first member can be read: then this is no tar.
+        """
         found: list[Member] = []
         try:
             ahead = ReadAhead(self._file.read, self.size)
@@ -99,6 +106,8 @@ class TarShard(StoredSamples):
                 if len(found) % _REPORT_EVERY == 0:
                     reached(member.end, self.size)
         except FormatError as error:
+            if not found:
+                raise
             self.problems.append(f"{error.at(self.path)}; what comes after it cannot be found")
         else:
             end = found[-1].end if found else 0

@@ -14,8 +14,9 @@ from touchfs.format.jsonl import value_span
 from touchfs.shard.jsonl import key_of, parse_line
 from touchfs.source.lines import START, LinePosition, lines_after, stream_identity
 from touchfs.stream.base import VIEW, Cursor, StreamItem, cursor_numbers
+from touchfs.stream.problems import ProblemLog, check_first_line
 
-# A longer line is not blank, or becomes a sample that is not JSON, which is reported.
+# A longer line is not blank, or becomes a sample that is not JSON, which `ProblemLog` reports.
 _BLANK_MAX = 5
 
 
@@ -32,16 +33,31 @@ class LineStream:
 
     def samples(self, cursor: Cursor) -> Iterator[StreamItem]:
         ordinal, *last = cursor_numbers(cursor, 1 + len(START))
+        problems = ProblemLog(self.path)
         for behind, line in lines_after(self.path, LinePosition(*last), self._limit):
             offset = behind.offset - behind.size
             if not is_blank(line, offset):
+                if not ordinal:
+                    check_first_line(self.path, line, offset)
                 ordinal += 1
-                yield [ordinal, *behind], partial(self._sample, ordinal - 1, offset, line)
+                yield [ordinal, *behind], partial(self._sample, ordinal - 1, offset, line, problems)
+        problems.close()
 
-    def _sample(self, ordinal: int, offset: int, line: bytes) -> Sample:
-        parsed, _ = parse_line(line, offset)
+    def _sample(self, ordinal: int, offset: int, line: bytes, problems: ProblemLog) -> Sample:
+        parsed, problem = parse_line(line, offset)
+        if problem:
+            problems.add(problem)
         file = MadeFile("json", no_path, partial(Memory, line))
         return MadeSample(VIEW, self.name, ordinal, 0, key_of(parsed) or f"{ordinal:08d}", {"json": file})
+
+
+def first_line(path: str, limit: int) -> tuple[bytes, int]:
+    """The first line of a file that is not blank, and its offset; b"" if it has none."""
+    for behind, line in lines_after(path, limit=limit):
+        offset = behind.offset - behind.size
+        if not is_blank(line, offset):
+            return line, offset
+    return b"", 0
 
 
 def is_blank(line: bytes, offset: int) -> bool:

@@ -39,7 +39,8 @@ class SharStream:
 
     def samples(self, cursor: Cursor) -> Iterator[StreamItem]:
         staging = _StagingDirectory(self.files)
-        yield from ShardStream(staging.cuts, self.name, self._options, staging).samples(cursor)
+        cuts = next(iter(self.files.values()))
+        yield from ShardStream(staging.cuts, self.name, self._options, staging, cuts).samples(cursor)
 
 
 def needs_staging(files: Mapping[str, str]) -> bool:

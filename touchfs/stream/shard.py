@@ -8,23 +8,32 @@ from functools import partial
 from typing import cast
 
 from touchfs.dataset.sample import MadeFile, MadeSample, Sample, no_path
-from touchfs.errors import FormatError
+from touchfs.errors import FormatError, TouchfsError
 from touchfs.extent import Content
 from touchfs.names import shown_extension
 from touchfs.sample import Field, StoredSamples
 from touchfs.shard.contents import FieldContents
 from touchfs.shard.open import fingerprints, open_shard
 from touchfs.shard.options import DEFAULT, Options
+from touchfs.shard.shar.files import is_shard
 from touchfs.stream.base import VIEW, Cursor, StreamItem, cursor_numbers
+from touchfs.stream.lines import first_line
+from touchfs.stream.problems import ProblemLog, check_first_line
 from touchfs.view import raw
 
 
 class ShardStream:
-    """The samples of one shard. `owner` is an object that must live as long as a sample may be read."""
+    """The samples of one shard. `owner` is an object that must live as long as a sample may be read.
 
-    def __init__(self, path: str, name: str, options: Options = DEFAULT, owner: object = None) -> None:
+    `source` is the path that messages name if it is not `path` itself.
+    """
+
+    def __init__(
+        self, path: str, name: str, options: Options = DEFAULT, owner: object = None, source: str | None = None
+    ) -> None:
         self.path = path
         self.name = name
+        self.source = path if source is None else source
         self._options = options
         self._owner = owner
 
@@ -33,16 +42,29 @@ class ShardStream:
 
     def samples(self, cursor: Cursor) -> Iterator[StreamItem]:
         (start,) = cursor_numbers(cursor, 1)
-        with closing(open_shard(self.path, self._options)) as shard:
+        problems = ProblemLog(self.source)
+        if is_shard(self.path):
+            check_first_line(self.source, *first_line(self.path, self._options.limits.json))
+        try:
+            opened = open_shard(self.path, self._options)
+        except TouchfsError as error:
+            error.at(self.source)
+            raise
+        with closing(opened) as shard:
             samples = cast(StoredSamples, shard)
             if start > len(samples):
                 raise FormatError(f"has {len(samples)} samples, and {start} were taken of it", path=self.path)
+            for problem in shard.problems:
+                problems.add(problem)
             contents = FieldContents(self.path, shard.files, self._options.limits)
             for ordinal in range(start, len(samples)):
-                yield [ordinal + 1], partial(self._sample, samples, contents, ordinal)
+                yield [ordinal + 1], partial(self._sample, samples, contents, ordinal, problems)
+        problems.close()
 
-    def _sample(self, samples: StoredSamples, contents: FieldContents, ordinal: int) -> Sample:
+    def _sample(self, samples: StoredSamples, contents: FieldContents, ordinal: int, problems: ProblemLog) -> Sample:
         stored = samples.sample(ordinal)
+        if stored.problem:
+            problems.add(f"sample {ordinal}: {stored.problem}")
         files = {
             shown_extension(file.extension): MadeFile(
                 file.field.name, no_path, partial(self._content, contents, file.field)

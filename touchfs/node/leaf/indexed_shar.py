@@ -14,6 +14,7 @@ from touchfs.dataset.sample import Sample
 from touchfs.dataset.samples import DatasetSamples
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
+from touchfs.indexing.serving import warn_of_errors
 from touchfs.node.core.iteration import Iteration, Pair
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import refuses
@@ -69,6 +70,7 @@ class LazyIndexedSharIterator(IndexedLeaf):
             _refuse_compressed([name for shard in dataset.shards for name in shard.files if not _has_twin(name, shard)])
         self.fields = None if fields is None else sorted({shar_files.CUTS, *fields})
         self.samples = DatasetSamples(_subset(dataset, paths))
+        warn_of_errors(self.samples.dataset)
         part = Partition(rank, world_size, partition, tail)
         self.split_for_dataloading = check_split(split_for_dataloading, part)
         seed = order_seed(shuffle, seed, part.world_size > 1 or split_for_dataloading)

@@ -18,6 +18,7 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.samples import DatasetSamples, Samples
 from touchfs.errors import UsageError
 from touchfs.indexing import open_dataset
+from touchfs.indexing.serving import warn_of_errors
 from touchfs.node.core.iteration import Pair
 from touchfs.node.core.iterator_node import kind_of
 from touchfs.node.core.lhotse_names import INDEX_PATH, also_named, refuses
@@ -119,7 +120,9 @@ class LazyIndexedManifestIterator(IndexedLeaf):
 
 def _open_samples(samples: Indexed | Dataset | StorageBackend | str | os.PathLike[str]) -> Indexed:
     if isinstance(samples, str | os.PathLike):
-        samples = open_dataset(os.fspath(samples))
+        dataset = open_dataset(os.fspath(samples))
+        samples = DatasetSamples(dataset)
+        warn_of_errors(dataset)
     if isinstance(samples, StorageBackend):
         return BackendRows(samples)
     return DatasetSamples(samples) if isinstance(samples, Dataset) else samples
