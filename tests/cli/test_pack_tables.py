@@ -177,6 +177,42 @@ def test_a_tar_becomes_arrow_shards_and_a_tar_again(run, tmp_path: Path, options
     assert (tmp_path / "again" / "000000.tar").read_bytes() == (tmp_path / "direct" / "000000.tar").read_bytes()
 
 
+def test_extensions_with_dots_are_columns_of_lance(run, tmp_path: Path) -> None:
+    members = {}
+    for key in "ab":
+        members |= {
+            f"{key}.flac": b"fLaC" + key.encode(),
+            f"{key}.seg_json": b"not that of",
+            f"{key}.seg.json": b'{"key": "%s"}' % key.encode(),
+            f"{key}.json": b'{"c_d_npy": "a member", "c.d.npy": 1}',
+            f"{key}.c.d.npy": key.encode(),
+            f"{key}.c_d.npy": b"2" + key.encode(),
+        }
+    tar = write_tar(tmp_path / "tars" / "000.tar", members)
+    run("convert", tar.parent, tmp_path / "table", "--to", "lance")
+    assert lance.dataset(str(tmp_path / "table")).to_table().to_pylist()[0] == {
+        "__key__": "a",
+        "flac": members["a.flac"],
+        "seg_json": members["a.seg_json"],
+        "seg_json_2": members["a.seg.json"],
+        "json": members["a.json"],
+        "c_d_npy": members["a.c.d.npy"],
+        "c_d_npy_2": members["a.c_d.npy"],
+    }
+    run("convert", tmp_path / "table", tmp_path / "again", "--to", "tar")
+    run("convert", tar.parent, tmp_path / "direct", "--to", "tar")
+    assert (tmp_path / "again" / "000000.tar").read_bytes() == (tmp_path / "direct" / "000000.tar").read_bytes()
+
+
+def test_columns_with_dots_of_a_table_are_refused_for_lance(run, tmp_path: Path) -> None:
+    table = pa.table({"a.b": [1]})
+    with pa.ipc.new_file(str(tmp_path / "in.arrow"), table.schema) as file:
+        file.write_table(table)
+    done = run("convert", tmp_path / "in.arrow", tmp_path / "out", "--to", "lance", status=2)
+    assert done == "touchfs: Lance allows no dot in the name of a column: rename 'a.b'\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["in.arrow"]
+
+
 def everything(rows: int) -> pa.Table:
     """A table with columns of many types, some of them null."""
     numbers = range(rows)

@@ -154,3 +154,9 @@ except MissingExtraError as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert f"touchfs[{'lance' if missing == 'lance' else 'arrow'}]" in done.stdout
     assert not (tmp_path / "c").exists()
+
+
+def test_a_column_with_a_dot_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ArgumentValueError, match=r"^Lance allows no dot in the name of a column: rename 'a\.b'$"):
+        write_lance_cache(iter([]), Features({"a.b": Value("int64")}), tmp_path / "c")
+    assert not os.listdir(tmp_path)

@@ -12,7 +12,7 @@ from pathlib import Path
 from touchfs.bulk.convert.input import InputShard, files_of
 from touchfs.bulk.tables.batches import ArrowBatches, BatchSource, ParquetBatches, of_size
 from touchfs.bulk.tables.lance_batches import LanceBatches, is_lance_table
-from touchfs.bulk.tables.writers import ARROW, PARQUET, ROWS, TableSettings
+from touchfs.bulk.tables.writers import ARROW, LANCE, PARQUET, ROWS, TableSettings
 from touchfs.errors import map_os_errors
 from touchfs.features import Features
 from touchfs.features.video import ASSETS
@@ -51,6 +51,10 @@ def copy_table(table: BatchSource, output: str, settings: TableSettings, progres
     batches = table.batches(progress)
     if settings.batch_size is not None:
         batches = of_size(batches, settings.batch_size)
+    if settings.kind == LANCE:
+        from touchfs.write.cache.lance_file import check_column_names
+
+        check_column_names(table.schema.names)
     with publish(output) as building:
         if settings.kind == PARQUET:
             from touchfs.write.cache.parquet import write_batches

@@ -11,6 +11,7 @@ from typing import Any
 
 from touchfs.bulk.convert.input import Files, InputShard, files_of, open_kept, release, samples
 from touchfs.bulk.tables.item import KEY, Item
+from touchfs.bulk.tables.writers import TableSettings
 from touchfs.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.features import Features, File, Value
 from touchfs.json_text import parse_json
@@ -28,7 +29,10 @@ _JSON = ("json", "row.json")
 
 
 class DatasetItems:
-    """The samples of a dataset as items. `skip` gets the problems, and without it they are raised."""
+    """The samples of a dataset as items. `skip` gets the problems, and without it they are raised.
+
+    A file of an item is called by its extension, or as `features` names its column.
+    """
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class DatasetItems:
         self._options = options
         self._leave_out = leave_out
         self._skip = skip
+        self._columns: dict[str, str] = {}
         place = (
             partial(_remote_file, absolute(dataset), options.limits.decoded)
             if is_url(dataset)
@@ -49,18 +54,19 @@ class DatasetItems:
         )
         self._place = place if dataset.endswith((".jsonl", *JSONL_SUFFIXES)) else None
 
-    def features(self) -> Features:
-        """Features that store everything: the key, and each file as it is under its extension. Visits all samples."""
+    def features(self, settings: TableSettings) -> Features:
+        """Features that store everything: the key, and each file as it is. Visits all samples.
+
+        A column is named after the extension of its files, as far as the kind of table allows.
+        """
         extensions: dict[str, None] = {}
         for shard in self.shards:
             for found in samples(shard, self._options, self._leave_out, 0):
                 if not isinstance(found, TouchfsError):
                     sample, files = found
                     extensions.update(dict.fromkeys(file.label for file in files.of(sample)))
-        columns = {extension: File(extension) for extension in extensions}
-        if KEY in columns:
-            raise FormatError(f"a file has the extension {KEY}: leave it out with --leave-out {KEY}")
-        return Features({KEY: Value("string"), **columns})
+        self._columns = settings.column_names(list(extensions), [KEY])
+        return Features({KEY: Value("string"), **{name: File(each) for each, name in self._columns.items()}})
 
     def items(self, progress: Progress) -> Iterator[Item]:
         """The items in order. `progress` gets the bytes of the dataset that are done and their total.
@@ -98,7 +104,8 @@ class DatasetItems:
         except (FormatError, NotFoundError) as error:
             self._problem(where, error)
             return
-        yield Item(sample.key, values, {label: partial(files.read, file) for label, file in found.items()}, self._place)
+        named = {self._columns.get(label, label): partial(files.read, file) for label, file in found.items()}
+        yield Item(sample.key, values, named, self._place)
 
     def _problem(self, where: str, error: TouchfsError) -> None:
         if self._skip is None:

@@ -27,7 +27,8 @@ _Read = Callable[[], Buffer | Path]
 
 
 class Item(NamedTuple):
-    """`values` are the members of the item's JSON. `files` returns by extension the bytes of each file, or its path.
+    """`values` are the members of the item's JSON. `files` returns the bytes of each file, or its path: by
+    its extension, or the name of its column.
 
     `place` returns the path of a file that `values` names, or its bytes if it is in another store. None if the values
     are data that may not name files.

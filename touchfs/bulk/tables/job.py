@@ -71,7 +71,7 @@ def pack_table(
         return TableReport(copy_table(table, output, settings, progress), 0)
     else:
         samples = DatasetItems(source, options, leave_out, skip if skip_bad else None)
-        features = features or samples.features()
+        features = features or samples.features(settings)
         items = samples.items(progress)
     rows = settings.write(_rows(items, features, skip if skip_bad else None), features, Path(output))
     if skipped:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from touchfs.errors import UsageError
+from touchfs.errors import FormatError, UsageError
 from touchfs.features import Features, Video
 
 ARROW, LANCE, PARQUET = "arrow", "lance", "parquet"
@@ -41,6 +41,19 @@ class TableSettings:
     def arrow_payload(self) -> str:
         """The parameter `payload` of the writer of Arrow shards."""
         return self.payload or "compressed"
+
+    def column_names(self, extensions: Sequence[str], taken: Collection[str]) -> dict[str, str]:
+        """The names of the columns for files with these extensions. No column gets a name of `taken`.
+
+        Raises FormatError for an extension that has one of these names.
+        """
+        if clash := set(taken).intersection(extensions):
+            raise FormatError(f"a file has the extension {min(clash)}: leave it out with --leave-out {min(clash)}")
+        if self.kind != LANCE:
+            return {extension: extension for extension in extensions}
+        from touchfs.write.cache.lance_file import column_names
+
+        return column_names(extensions, taken)
 
     def write(self, examples: Iterator[tuple[str, dict[str, Any]]], features: Features, output: Path) -> int:
         """Write examples as a cache. Returns the number of its rows: of videos as frames, the number of frames."""

@@ -82,6 +82,12 @@ def whole_files(columns: Sequence[CellColumn]) -> dict[int, str]:
     return {place: extension for extension, place in found.items()}
 
 
+def are_only_files(schema: IpcSchema, columns: Sequence[CellColumn], key: int | None) -> bool:
+    """True if a row is whole files and its key: its JSON would only repeat the key."""
+    others = {*range(len(schema.fields))} - {column.path[0] for column in columns}
+    return len(whole_files(columns)) == len(columns) and others <= {key}
+
+
 def are_nested(columns: Sequence[CellColumn], layout: str | None) -> bool:
     """True if rows are directories in this layout. With None the columns decide."""
     if layout is not None:

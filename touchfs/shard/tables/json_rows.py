@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from touchfs.errors import FormatError
 from touchfs.form.tables.row import Row
 from touchfs.format.arrow.schema import IpcSchema
-from touchfs.shard.tables.columns import CellColumn, whole_files
+from touchfs.shard.tables.columns import CellColumn, are_only_files
 from touchfs.shard.tables.rows import NO_FILE, ROW, CellKind, CellKinds, ColumnFiles, Naming
 from touchfs.tables.field_paths import Path, wanted_columns
 
@@ -46,9 +46,7 @@ class JsonRows:
         self._kinds = kinds
         self._source = source
         self._naming = naming
-        # The JSON of a row would only repeat its key.
-        others = {*range(len(schema.fields))} - {column.path[0] for column in columns}
-        self._are_there = not (len(whole_files(columns)) == len(columns) and others <= {key})
+        self._are_there = not are_only_files(schema, columns, key)
 
     def files(
         self, first: int, partial: NDArray[np.bool_], problems: list[tuple[int, str]], *, full: bool

@@ -24,8 +24,15 @@ from touchfs.format import magic
 from touchfs.format.arrow.file import parse_arrow
 from touchfs.format.cache_metadata import METADATA_FILE, LanceMetadata
 from touchfs.progress import reached
-from touchfs.shard.options import NESTED, Options
-from touchfs.shard.tables.columns import CellColumn, cell_columns, key_column
+from touchfs.shard.options import Options
+from touchfs.shard.tables.columns import (
+    CellColumn,
+    are_nested,
+    are_only_files,
+    cell_columns,
+    key_column,
+    whole_files,
+)
 from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
 from touchfs.shard.tables.features import features_of, labels_of
 from touchfs.shard.tables.lance_files import manifest_of, open_source, size_of
@@ -79,12 +86,13 @@ class LanceRowsShard(TableRows):
         self.problems: list[str] = []
         if metadata is not None and metadata.num_rows != self._rows:
             self.problems.append(f"it has {self._rows:,} rows, and _metadata.json says {metadata.num_rows:,}")
-        self.is_nested = options.layout == NESTED or (options.layout is None and len(self._columns) > 1)
-        self._naming = Naming([column.name for column in self._columns], self.is_nested)
+        self.is_nested = are_nested(self._columns, options.layout)
+        self._naming = Naming([column.name for column in self._columns], self.is_nested, whole_files(self._columns))
         self._kinds = CellKinds(len(self._columns))
         self._defaults: dict[int, str] = {}
         left_out = tuple(column.path for column in self._columns)
-        self._row = LanceRow(left_out) if wanted_columns(schema, frozenset(left_out)) else None
+        has_rows = wanted_columns(schema, frozenset(left_out)) and not are_only_files(schema, self._columns, self._key)
+        self._row = LanceRow(left_out) if has_rows else None
 
     def close(self) -> None:
         """End the process. Reading more rows starts another one."""

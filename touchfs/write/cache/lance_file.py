@@ -7,11 +7,12 @@ caller's generator in the caller's.
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from touchfs.errors import ArgumentValueError
 from touchfs.posix.extras import load_lance, load_pyarrow
 from touchfs.write.cache.publish import map_write_errors
 
@@ -27,6 +28,33 @@ _SECONDS = 0.1
 
 class _StoppedError(Exception):
     """The caller has no more batches for Lance, and wants no dataset."""
+
+
+def check_column_names(names: Iterable[str]) -> None:
+    """Raise ArgumentValueError for a name that Lance does not allow for a column: one with a dot."""
+    for name in names:
+        if "." in name:
+            raise ArgumentValueError(f"Lance allows no dot in the name of a column: rename {name!r}")
+
+
+def column_names(extensions: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
+    """The name of a Lance column for each extension: `seg_json` for `seg.json`, with a number if another one has it.
+
+    An extension without a dot is its own name. No column gets a name of `taken`.
+    """
+    used = {*taken, *(extension for extension in extensions if "." not in extension)}
+    names = {}
+    for extension in extensions:
+        name = extension
+        if "." in extension:
+            name = plain = extension.replace(".", "_")
+            number = 2
+            while name in used:
+                name = f"{plain}_{number}"
+                number += 1
+            used.add(name)
+        names[extension] = name
+    return names
 
 
 def write_lance(batches: Iterable[pyarrow.RecordBatch], schema: pyarrow.Schema, directory: Path) -> None:

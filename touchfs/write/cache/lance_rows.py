@@ -11,7 +11,7 @@ from touchfs.errors import ArgumentValueError
 from touchfs.features import Features, Video, features_fingerprint
 from touchfs.format.cache_metadata import LanceMetadata
 from touchfs.write.cache.encode import record_batches
-from touchfs.write.cache.lance_file import CountedBatches, write_lance
+from touchfs.write.cache.lance_file import CountedBatches, check_column_names, write_lance
 from touchfs.write.cache.meta import LanceCacheMeta, check_lineage
 from touchfs.write.cache.publish import publish
 
@@ -44,6 +44,7 @@ def write_lance_cache(
     """
     if any(isinstance(feature, Video) and feature.storage == "frames" for feature in features.values()):
         raise ArgumentValueError("Video(storage='frames') has a layout of its own: use write_lance_video_frames_cache")
+    check_column_names(features)
     check_lineage(lineage)
     schema = features.to_arrow_schema()
     with publish(cache_dir) as building:
