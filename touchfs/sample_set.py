@@ -10,7 +10,7 @@ is read before iteration. Whether a set can be saved, restored or indexed depend
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -20,7 +20,11 @@ from touchfs.node.core.seed import Seed, SeedOrRng
 from touchfs.node.graph.state import graph_of
 from touchfs.node.leaf.shar import Fields, list_fields
 from touchfs.peers.match import has_native_indexes, matches, why_sequential
+from touchfs.posix.paths import shown
 from touchfs.token import State
+
+# Parameters of the order of samples that streams do not have.
+_ORDER_OF_INDEX = ("shuffle", "partition", "tail")
 
 
 class SampleSet:
@@ -41,13 +45,14 @@ class SampleSet:
         By default the set is indexed if all files are plain and have their native indexes beside them
         (`touchfs.peers.match`).
 
-        Raises UsageError if `indexed=True` is impossible; NotFoundError, FormatError and SourceError for files that
-        are missing, damaged or unreadable.
+        Raises UsageError if `indexed=True` is impossible, or needed for the `order`; NotFoundError, FormatError and
+        SourceError for files that are missing, damaged or unreadable.
         """
         path = os.fspath(path)
         _refuse_sequential([path], indexed)
         if has_native_indexes(path) if indexed is None else indexed:
             return cls(node.LazyIndexedManifestIterator(path, **order))
+        _refuse_order_of_index(path, order)
         return cls(node.LazyManifestIterator(path, **order))
 
     @classmethod
@@ -71,6 +76,7 @@ class SampleSet:
         if indexed is None:
             indexed = all(map(matches, paths)) if in_dir is None else has_native_indexes(os.fspath(in_dir))
         if not indexed:
+            _refuse_order_of_index(paths[0], order)
             return cls(node.LazySharIterator(fields, in_dir, **order))
         if "shuffle_shards" in order:
             # Lhotse's name: with an index it shuffles samples.
@@ -188,3 +194,10 @@ def _refuse_sequential(paths: Sequence[str], indexed: bool | None) -> None:
     for path in paths:
         if indexed and (why := why_sequential(path)):
             raise UsageError(f"cannot be indexed: {why}, or read it with indexed=False", path=path)
+
+
+def _refuse_order_of_index(path: str, order: Mapping[str, Any]) -> None:
+    for name in _ORDER_OF_INDEX:
+        if name in order:
+            problem = f"{name} needs indexed=True; shards that are read in order have shuffle_shards"
+            raise UsageError(problem, path=shown(path))

@@ -84,6 +84,18 @@ class TestJsonlAndTar:
         assert text("index", "webdataset", "a.tar") == "a.tar.idx: 2 samples; indexed now"
         assert "for Energon; --force writes it anew" in fails("webdataset", "--dialect", "nemo", "a.tar")[0]
 
+    def test_data_of_another_kind_are_not_indexed_already(self, here, text, fails):
+        Path("x.jsonl").write_text(LINES)
+        make_pairs("y.tar")
+        for _ in range(2):  # before there are indexes, and with them
+            for command in (["tar"], ["tar", "--check"], ["webdataset"]):
+                assert fails(*command, "x.jsonl") == ["touchfs: x.jsonl: is JSON lines: `touchfs index jsonl` it"]
+            for command in (["jsonl"], ["jsonl", "--check"]):
+                (line,) = fails(*command, "y.tar")
+                assert line == "touchfs: y.tar: is a tar: `touchfs index tar` or `touchfs index webdataset` it"
+            text("index", "jsonl", "x.jsonl")
+            text("index", "tar", "y.tar")
+
     def test_an_error_does_not_keep_the_others_from_being_indexed(self, here, touchfs):
         for name in "abc":
             make_pairs(f"{name}.tar")

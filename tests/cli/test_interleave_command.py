@@ -75,7 +75,9 @@ def test_columns_and_names_of_fields(touchfs, here):
 @pytest.mark.parametrize(("policy", "items"), [("warn", 4), ("drop_row", 3), ("drop_sample", 0)])
 def test_an_image_that_cannot_be_had(touchfs, here, policy, items):
     make_wds_tar(here / "in.tar", [WdsSample("k", ["x", None, "y"], [None, "gone.png", None])])
-    assert "Materialization failed (1 error" in refused(touchfs, "in.tar", "out", "--to", "parquet")
+    message = refused(touchfs, "in.tar", "out", "--to", "parquet")
+    assert "in.tar: Materialization failed (1 errors). First: " in message
+    assert "gone.png" in message and "(sample 'k')" in message
     done = touchfs("interleave", "in.tar", policy, "--to", "parquet", "--on-materialize-error", policy)
     assert done.returncode == 0
     assert pq.read_table(f"{policy}/000000.parquet").num_rows == items

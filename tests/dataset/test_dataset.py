@@ -17,8 +17,10 @@ from touchnet import write_speech
 from touchfs.catalog.keys import Keys
 from touchfs.dataset import Dataset
 from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError
+from touchfs.features import Features, Value
 from touchfs.indexing import open_dataset
 from touchfs.shard.options import Options
+from touchfs.write.cache.arrow import write_sharded_arrow_cache
 
 
 @pytest.fixture(autouse=True)
@@ -492,3 +494,14 @@ def test_progress_within_one_shard(tmp_path: Path, kind: str, processes: bool) -
     assert done == sorted(done)
     if not processes:
         assert len(set(done)) > 2 * count // 256
+
+
+def test_a_dataset_without_shards_makes_the_place_of_its_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_sharded_arrow_cache(iter([]), Features(n=Value("int64")), tmp_path / "cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    with caplog.at_level("WARNING"):
+        assert open_dataset(str(tmp_path / "cache")).shards == ()
+    assert not caplog.records
+    assert [path.suffix for path in (tmp_path / "new/touchfs/index").iterdir()] == [".keys"]

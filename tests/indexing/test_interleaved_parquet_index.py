@@ -146,7 +146,13 @@ def test_locators(tmp_path):
     named = {path.removeprefix("p/s/").partition(".")[0]: found for path, found in shown.items()}
     assert [named[f"{i:03d}"] for i in (0, 1, 2, 3, 5)] == [IMAGES[ext] for ext in ("png", "png", "jpg", "jpg", "png")]
     assert is_same_image(named["004"], frames_of(members["a.tiff"])[1])
-    problems = {6: "missing member 'gone.png'", 7: "a range past the end", 8: "", 9: "missing path", 10: "is not JSON"}
+    problems = {
+        6: "missing member 'gone.png'",
+        7: "a range past the end",
+        8: f"{data}/gone.jpg: no such file",
+        9: "missing path",
+        10: "is not JSON",
+    }
     for position, problem in problems.items():
         assert isinstance(named[f"{position:03d}"], str) and problem in named[f"{position:03d}"]
     report = shown["p/ERROR.txt"].decode()

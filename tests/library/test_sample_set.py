@@ -188,6 +188,15 @@ def test_what_cannot_be_indexed_says_why(path: str) -> None:
         SampleSet.from_file(path, indexed=True)
 
 
+@pytest.mark.parametrize("name", ["shuffle", "partition", "tail"])
+def test_an_order_that_needs_an_index_says_so(name: str) -> None:
+    problem = f"{name} needs indexed=True; shards that are read in order have shuffle_shards"
+    with pytest.raises(UsageError, match=problem):
+        SampleSet.from_file(data.speech(), indexed=False, **{name: True})
+    with pytest.raises(UsageError, match=problem):
+        SampleSet.from_shar(in_dir=data.shar_directory(), indexed=False, **{name: True})
+
+
 def test_a_compressed_shar_cannot_be_indexed() -> None:
     for arguments in ({"in_dir": data.shar_directory(True)}, {"fields": data.shar_fields(True, "lang")}):
         with pytest.raises(UsageError, match="cannot be indexed: it is compressed"):

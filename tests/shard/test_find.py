@@ -5,7 +5,7 @@ import pytest
 from megatron import INT32, split, tokens, write_prefix
 from touchnet import INT16, UINT8, UINT16, write_shard, write_speech
 
-from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError
+from touchfs.errors import FormatError, LocationError, NotFoundError, SourceError, TouchfsError
 from touchfs.shard.find import find_shards
 
 
@@ -24,6 +24,18 @@ def test_a_shard_a_directory_of_them_and_a_list(tmp_path: Path) -> None:
     assert find_shards(str(tmp_path)) == sorted(paths)
     listing = write_list(tmp_path / "data.list", *(f"{path} audio+metainfo" for path in paths))
     assert find_shards(str(tmp_path)) == find_shards(listing) == paths, "in the order of the list"
+
+
+def test_lists_one_level_down_name_their_shards(tmp_path: Path) -> None:
+    paths = {part: [make(tmp_path / part / name) for name in ("b", "a")] for part in ("dev", "train")}
+    for part in paths:
+        write_list(tmp_path / part / "data.list", "b audio+metainfo", "a audio+metainfo")
+        (tmp_path / part / "unlisted.tar").write_bytes(b"")
+    assert find_shards(str(tmp_path)) == [*paths["dev"], *paths["train"]]
+    write_list(tmp_path / "dev" / "data.list", "s3://bucket/a audio")
+    with pytest.raises(LocationError):
+        find_shards(str(tmp_path))
+    assert find_shards(str(tmp_path), locations=["s3://bucket/"]) == ["s3://bucket/a", *paths["train"]]
 
 
 def test_a_path_is_tried_as_written_then_beside_the_list_then_by_its_last_component(

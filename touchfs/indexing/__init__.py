@@ -227,6 +227,8 @@ def _open(work: _Work, place: str, *, in_place: bool) -> Dataset:
     if tasks or missing or known.keys() != permanent.keys():
         with suppress(SourceError):  # the catalogs have the same facts
             save_dataset_file(dataset_file, source, permanent.values(), moved_from)
+    if not named:  # else the place was made for their catalogs
+        make_place(place)
     keys = open_keys(index_path(source, ".keys"), source, named, executor, distrusted, force=force)
     dataset = Dataset(source, named, keys, options.limits, moved_from, unseen)
     hold(dataset, decompressed.values())

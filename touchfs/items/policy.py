@@ -11,8 +11,12 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from touchfs.errors import ArgumentValueError, MaterializeError
+from touchfs.errors import ArgumentValueError, FormatError, MaterializeError
 from touchfs.format.interleaved.policies import DROP_ROW, ERROR, ITEM_POLICIES, WARN
+from touchfs.format.interleaved.source_ref import parse_source_ref
+from touchfs.items.columns import column_values
+from touchfs.items.file_column import from_file_columns
+from touchfs.posix.paths import shown
 
 MaterializePolicy = Literal["error", "warn", "drop_row", "drop_sample"]
 
@@ -40,8 +44,11 @@ def apply_policy(table: pa.Table, on_materialize_error: MaterializePolicy = "err
     if count == 0:
         return table
     if on_materialize_error == ERROR:
-        first = errors.filter(has_error)[0].as_py()
-        raise MaterializeError(f"Materialization failed ({count} errors). First: {first}")
+        first = table.slice(pc.index(has_error, True).as_py(), 1)
+        raise MaterializeError(
+            f"Materialization failed ({count} errors). First: {_described(first)}",
+            key=next(iter(column_values(first, "sample_id"))),
+        )
     if on_materialize_error == WARN:
         log.warning("materialize: %d errors (mode=warn, keeping rows)", count)
         return table
@@ -52,3 +59,14 @@ def apply_policy(table: pa.Table, on_materialize_error: MaterializePolicy = "err
     failed = ids.filter(has_error).unique()
     log.info("materialize: dropped %d samples with errors", len(failed))
     return table.filter(pc.invert(pc.is_in(ids, value_set=failed)))
+
+
+def _described(row: pa.Table) -> str:
+    """The error of a row, with the file that its locator names."""
+    (error,), (text,) = (column_values(from_file_columns(row), name) for name in ("materialize_error", "source_ref"))
+    try:
+        ref = parse_source_ref(text)
+    except FormatError:
+        return str(error)
+    names = [name for name in (shown(ref.path or ""), ref.member) if name and name not in error]
+    return ": ".join([error, *names])

@@ -17,7 +17,7 @@ from touchfs.errors import NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.format.tar.grouping import INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect
 from touchfs.peers.judge import State, Verdict, judge
 from touchfs.peers.lists import SQLITE_NAME, is_list, judge_list
-from touchfs.peers.write import COMPRESSED_SUFFIXES, identify, index_path, write_index
+from touchfs.peers.write import COMPRESSED_SUFFIXES, identify, identify_as, index_path, write_index
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType
 
@@ -84,7 +84,7 @@ def size_of(task: Task) -> int:
 def write(task: Task, *, force: bool) -> TaskResult:
     """Write an index. A right one is left as it is; a wrong one is an error, or with `force` replaced."""
     if not force and (os.path.lexists(task.index) or find_type(task.index) is not None):
-        identify(task.data)
+        identify_as(task.data, task.dialect)
         verdict = judge(task.index, task.data)
         if not _is_right(verdict, task):
             return TaskResult(wrong=(f"{verdict}; --force writes it anew",))
@@ -96,7 +96,7 @@ def write(task: Task, *, force: bool) -> TaskResult:
 
 def check(task: Task) -> TaskResult:
     """Check whether an index is right for its dialect."""
-    identify(task.data)
+    identify_as(task.data, task.dialect)
     verdict = judge(task.index, task.data)
     return TaskResult(str(verdict)) if _is_right(verdict, task) else TaskResult(wrong=(str(verdict),))
 

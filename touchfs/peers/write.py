@@ -25,6 +25,7 @@ from touchfs.format.idx.offsets import OFFSET, Offsets
 from touchfs.format.tar import members as tar
 from touchfs.format.tar.grouping import COMPANION_SUFFIX, INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect, grouping
 from touchfs.format.tar.header import BLOCK
+from touchfs.peers.judge import is_tar
 from touchfs.progress import reached
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
@@ -65,7 +66,7 @@ def write_index(data: str, index: str, dialect: Dialect | None, name: str = "") 
 
     Raises FormatError with the offset in `data`.
     """
-    fingerprint = identify(data)
+    fingerprint = identify_as(data, dialect)
     source, size = DATA.open(data, fingerprint), fingerprint.size
     remark = _check_first_line(source, size) if dialect is None else _check_end(source, size)
     digest = hashlib.sha256() if dialect is Dialect.WDS_V2 else None
@@ -108,6 +109,29 @@ def identify(data: str) -> Fingerprint:
             )
             raise FormatError(problem, path=data)
     return found.fingerprint
+
+
+def identify_as(data: str, dialect: Dialect | None) -> Fingerprint:
+    """The fingerprint of a file that may have an index of this dialect.
+
+    Raises FormatError for JSON lines if it is one of tars, and for a tar if it is None; and as `identify`.
+    """
+    fingerprint = identify(data)
+    source, size = DATA.open(data, fingerprint), fingerprint.size
+    head = bytes(source.read(0, min(size, _FIRST_LINE_MAX)))
+    if dialect is None and head.startswith(_USTAR, _USTAR_AT):
+        raise FormatError("is a tar: `touchfs index tar` or `touchfs index webdataset` it", path=data)
+    if dialect is not None and not is_tar(source, size) and _begins_with_object(head):
+        raise FormatError("is JSON lines: `touchfs index jsonl` it", path=data)
+    return fingerprint
+
+
+def _begins_with_object(head: bytes) -> bool:
+    offset, length = jsonl.value_span(head.partition(b"\n")[0])
+    try:
+        return isinstance(json.loads(head[offset : offset + length]), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def offset_blocks(source: StoredFile, size: int, dialect: Dialect | None) -> Iterator[Offsets]:
@@ -156,8 +180,6 @@ def _tar_blocks(source: StoredFile, size: int, dialect: Dialect) -> Iterator[Off
 def _check_first_line(source: StoredFile, size: int) -> str:
     """Raise FormatError unless the file is JSONL. Returns a remark if it begins with a byte order mark."""
     head = bytes(source.read(0, min(size, _FIRST_LINE_MAX)))
-    if head.startswith(_USTAR, _USTAR_AT):
-        raise FormatError("is a tar: `touchfs index tar` or `touchfs index webdataset` it", path=source.path)
     line, line_feed, _ = head.partition(b"\n")
     offset, length = jsonl.value_span(line)
     try:

@@ -8,7 +8,7 @@
                     with the `_metadata.json` of a cache of Arrow shards: each shard that it lists
                     with files that are shards: each of them, in name order (a tar; a JSONL file; a pair `PREFIX.idx`
                     and `.bin` with any other name is a shard of Megatron-LM)
-                    and the shards of its subdirectories, one level down
+                    and the shards of its subdirectories, one level down, or those that a list or metadata there name
                     with `wav.scp`, a data directory of Kaldi's, if there is an audio root: this one shard
     PREFIX.idx      or `PREFIX.bin` or `PREFIX`, if no other file has that name: the one shard
     a .tar, .jsonl  the one shard, also if it is compressed (.tar.gz, .jsonl.zst, …)
@@ -106,18 +106,15 @@ def find_shards(
     entries = store.list(source)
     if (shard := _directory_shard(source, entries, audio_root)) is not None:
         return [shard]
-    if (cached := _cached(source, entries)) is not None:
-        return cached
-    listing = os.path.join(source, LIST_NAME)
-    if find_type(listing, store) is FileType.FILE:
-        return _listed(listing, silent, store, locations)
+    if (named := _named_shards(source, entries, silent, store, locations)) is not None:
+        return named
     paths = {os.path.join(source, entry.name): entry for entry in entries}
     shards = _in_directory(source, [entry for path, entry in paths.items() if path not in silent])
     for path in sorted(paths):
         if path in silent:
             shards.append(path)
         elif not paths[path].name.startswith(".") and paths[path].is_dir():
-            shards += _below(path, store, audio_root)
+            shards += _below(path, silent, store, audio_root, locations)
     if not shards:
         expected = (
             "expected .bin/.idx, .tar, .jsonl, .arrow or .parquet files, Lance datasets, directories of them, "
@@ -195,7 +192,9 @@ def _directory_shard(path: str, entries: Sequence[StoredEntry], audio_root: str 
     return None
 
 
-def _below(path: str, store: Store, audio_root: str | None) -> list[str]:
+def _below(
+    path: str, silent: Collection[str], store: Store, audio_root: str | None, locations: Sequence[str]
+) -> list[str]:
     """The shards in a subdirectory, or that one shard; none if we may not look into it."""
     try:
         entries = store.list(path)
@@ -203,13 +202,21 @@ def _below(path: str, store: Store, audio_root: str | None) -> list[str]:
         return []
     if (shard := _directory_shard(path, entries, audio_root)) is not None:
         return [shard]
-    cached = _cached(path, entries)
-    return _in_directory(path, entries) if cached is None else cached
+    named = _named_shards(path, entries, silent, store, locations)
+    return _in_directory(path, entries) if named is None else named
 
 
-def _cached(path: str, entries: Iterable[StoredEntry]) -> list[str] | None:
-    """The shards of the cache in a directory; None if it is none."""
-    return listed_shards(path) if any(entry.name == METADATA_FILE for entry in entries) else None
+def _named_shards(
+    path: str, entries: Iterable[StoredEntry], silent: Collection[str], store: Store, locations: Sequence[str]
+) -> list[str] | None:
+    """The shards that a file of a directory names: the metadata of a cache, or a list. None without such a file."""
+    names = {entry.name for entry in entries}
+    if METADATA_FILE in names and (cached := listed_shards(path)) is not None:
+        return cached
+    listing = os.path.join(path, LIST_NAME)
+    if LIST_NAME in names and find_type(listing, store) is FileType.FILE:
+        return _listed(listing, silent, store, locations)
+    return None
 
 
 def _in_directory(path: str, entries: Iterable[StoredEntry]) -> list[str]:

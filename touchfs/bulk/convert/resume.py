@@ -45,7 +45,7 @@ class StagedShard(NamedTuple):
 
     @property
     def samples(self) -> int:
-        """The number of its samples. If there are none, it has no files but the record."""
+        """The number of its samples."""
         return self.end.samples - self.begin.samples
 
     def discard(self) -> None:
@@ -97,14 +97,14 @@ class ResumeState:
         return True
 
     def publish(self, staged: StagedShard) -> None:
-        """Put the next shard into the output, its record last."""
+        """Put the next shard into the output, its record last. An empty one is left out, unless it is the only one."""
         mark, record = self._mark(self.records), record_path(staged.directory, self.records)
-        if staged.samples:
+        if staged.samples or not self.records:
             # The file that others are read by comes after them, and its index after it: `mark` is one of these two.
             names = sorted(set(os.listdir(staged.directory)) - {record.name})
             for name in sorted(names, key=mark.startswith):
                 move_into(staged.directory / name, self._output)
-            self.shards += 1
+            self.shards += bool(names)  # Lhotse has no empty Shar, so there may be no files
         move_into(record, self._output)
         self.records += 1
         self.position = staged.end

@@ -33,7 +33,7 @@ class LocatedImages:
         try:
             detail = self._detail(ref or "")
         except (FormatError, NotFoundError, SourceError) as error:
-            return ViewItem.failed(position, name, "", extension, f"{error.path or ''} {error.message}".strip())
+            return ViewItem.failed(position, name, "", extension, str(error))
         if detail is None:
             return ViewItem.failed(position, name, "", extension, problem or "missing path")
         return ViewItem(position, Field(name, self._source, 0, 0, LOCATED, extension, detail=detail))

@@ -16,13 +16,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute
 
-from touchfs.errors import ArgumentTypeError, ArgumentValueError, TouchfsError
+from touchfs.errors import ArgumentTypeError, ArgumentValueError, MaterializeError, TouchfsError
 from touchfs.format.interleaved.columns import IMAGE
 from touchfs.items.batch import InterleavedBatch
 from touchfs.items.materialize import materialized_parts
 from touchfs.items.policy import MaterializePolicy, apply_policy, check_policy
 from touchfs.items.schema import REQUIRED_COLUMNS, align_interleaved_table, resolve_schema
 from touchfs.limits import LIMITS, Limits
+from touchfs.posix.paths import shown
 from touchfs.progress import advance
 from touchfs.write.interleaved.output import open_output, prepare_output
 from touchfs.write.parquet_settings import ROW_GROUP_BYTES
@@ -166,7 +167,12 @@ class InterleavedWriter(ABC):
         must_fetch = self.materialize_on_write and _lacks_bytes(table)
         parts = self._materialized(batch) if must_fetch else [batch]
         for part in parts:
-            table = apply_policy(part.table, self.on_materialize_error)
+            try:
+                table = apply_policy(part.table, self.on_materialize_error)
+            except MaterializeError as error:
+                if len(part.source_files) == 1:
+                    error.at(shown(part.source_files[0]))
+                raise
             try:
                 yield part.replaced(align_interleaved_table(table, self.schema))
             except pa.ArrowInvalid as error:
