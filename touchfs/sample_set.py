@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from touchfs import node
-from touchfs.errors import UsageError
+from touchfs.errors import ArgumentTypeError, UsageError
 from touchfs.node.core.seed import Seed, SeedOrRng
 from touchfs.node.graph.state import graph_of
 from touchfs.node.leaf.shar import Fields, list_fields
@@ -200,4 +200,4 @@ def _refuse_order_of_index(path: str, order: Mapping[str, Any]) -> None:
     for name in _ORDER_OF_INDEX:
         if name in order:
             problem = f"{name} needs indexed=True; shards that are read in order have shuffle_shards"
-            raise UsageError(problem, path=shown(path))
+            raise ArgumentTypeError(problem, path=shown(path))
