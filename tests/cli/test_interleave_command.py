@@ -77,7 +77,7 @@ def test_an_image_that_cannot_be_had(touchfs, here, policy, items):
     make_wds_tar(here / "in.tar", [WdsSample("k", ["x", None, "y"], [None, "gone.png", None])])
     message = refused(touchfs, "in.tar", "out", "--to", "parquet")
     assert "in.tar: Materialization failed (1 errors). First: " in message
-    assert "gone.png" in message and "(sample 'k')" in message
+    assert "missing path, at position 1 (sample 'k')" in message  # a tar has no locator of a member that is missing
     done = touchfs("interleave", "in.tar", policy, "--to", "parquet", "--on-materialize-error", policy)
     assert done.returncode == 0
     assert pq.read_table(f"{policy}/000000.parquet").num_rows == items

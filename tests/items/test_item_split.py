@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from item_rows import batch_of, image_row
 
+from touchfs.format.interleaved.source_ref import SourceRef, format_source_ref
 from touchfs.items.policy import apply_policy
 from touchfs.items.sizes import UNKNOWN_SIZE, located_bytes, row_bytes
 from touchfs.items.split import split_by_size
@@ -157,6 +158,14 @@ def test_policy_error():
         apply_policy(with_errors(), "error")
     with pytest.raises(RuntimeError):
         apply_policy(with_errors())
+
+
+def test_policy_error_names_the_file_and_the_sample():
+    ref = format_source_ref(SourceRef("/data/x.tar", "a.png"))
+    table = batch_of([image_row(3, sample_id="a", materialize_error="failed to read path", source_ref=ref)]).table
+    with pytest.raises(RuntimeError) as caught:
+        apply_policy(table)
+    assert str(caught.value).endswith("failed to read path: /data/x.tar: a.png, at position 3 (sample 'a')")
 
 
 def test_policy_warn(caplog):

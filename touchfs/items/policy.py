@@ -6,6 +6,7 @@ Source: nemo_curator/stages/interleaved/io/writers/base.py of NeMo Curator 1.4.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Literal
 
 import pyarrow as pa
@@ -62,11 +63,11 @@ def apply_policy(table: pa.Table, on_materialize_error: MaterializePolicy = "err
 
 
 def _described(row: pa.Table) -> str:
-    """The error of a row, with the file that its locator names."""
-    (error,), (text,) = (column_values(from_file_columns(row), name) for name in ("materialize_error", "source_ref"))
-    try:
+    """The error of a row, with the file that its locator names, and its position in the sample."""
+    columns = ("materialize_error", "source_ref", "position")
+    (error,), (text,), (position,) = (column_values(from_file_columns(row), name) for name in columns)
+    names = []
+    with suppress(FormatError):  # the error is that the locator cannot be parsed
         ref = parse_source_ref(text)
-    except FormatError:
-        return str(error)
-    names = [name for name in (shown(ref.path or ""), ref.member) if name and name not in error]
-    return ": ".join([error, *names])
+        names = [name for name in (shown(ref.path or ""), ref.member) if name and name not in error]
+    return f"{': '.join([error, *names])}, at position {position}"
