@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, InvalidStateError, wait
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -56,7 +57,7 @@ def run(
     try:
         while True:
             for task in islice(tasks, max(ahead() - len(window), 0)):
-                window.append(executor.submit(function, task))
+                window.append(_submit(executor, function, task))
                 running.add(window[-1])
             if not window:
                 break
@@ -77,14 +78,31 @@ def run(
     except BrokenExecutor as error:
         raise LostWorkerError("a worker died, perhaps for lack of memory: try again with fewer workers") from error
     finally:
-        for future in running:
-            future.cancel()
-        wait(running)
-        for future in running:
+        # A cancelled future of a broken pool is never notified, so `wait` would wait for it for ever.
+        finishing = [future for future in running if not future.cancel()]
+        wait(finishing)
+        for future in finishing:
             if not future.cancelled() and future.exception() is None:
                 done(future.result())
     if lost:
         raise LostTaskError(f"{len(lost)} of the tasks were lost, the others are done: {lost[0].message}")
+
+
+class _SubmittedFuture(Future[T]):
+    """A future that may be cancelled while its pool breaks. In Python 3.11 the thread that manages the pool would end
+    with an error, and neither the workers nor the other futures would ever end.
+    """
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        with suppress(InvalidStateError):
+            super().set_exception(exception)
+
+
+def _submit(executor: Executor, function: Callable[[Task], T], task: Task) -> Future[T]:
+    future = executor.submit(function, task)
+    if type(future) is Future:  # the pools of Python make no others
+        future.__class__ = _SubmittedFuture
+    return future
 
 
 def run_sized(

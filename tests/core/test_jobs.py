@@ -3,8 +3,10 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from itertools import count, islice
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +97,26 @@ def test_a_worker_that_dies() -> None:
             list(jobs.run(die, [3, 3], executor))
         with pytest.raises(TouchfsError, match="a worker died"):
             list(jobs.run(square, [1], executor))
+
+
+def wait_to_die(stop: str, number: int) -> int:
+    while number != 1 or not os.path.exists(stop):
+        if number == 0:
+            return number
+        time.sleep(0.01)
+    os._exit(3)
+
+
+def test_a_worker_that_dies_while_tasks_are_cancelled(tmp_path: Path) -> None:
+    stop, others = tmp_path / "stop", active_children()
+    executor = ProcessPoolExecutor(2, get_context("forkserver"))
+    results = jobs.run(partial(wait_to_die, str(stop)), range(jobs.AHEAD), executor)
+    assert next(results) == 0
+    threading.Timer(0.2, stop.touch).start()
+    closing = threading.Thread(target=results.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    for child in {*active_children()} - {*others}:  # none, unless it hangs
+        child.kill()
+    assert not closing.is_alive()
+    executor.shutdown()
