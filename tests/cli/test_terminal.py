@@ -1,16 +1,12 @@
-"""Long work: progress bars where somebody looks, Ctrl-C, and the processes that share the work."""
+"""Long work: progress bars where somebody looks, and the processes that share the work."""
 
-import json
 import os
 import pty
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from speech import COMMAND, SPEECH
@@ -123,58 +119,6 @@ class TestPlainLines:
         written = []
         PlainLines("packing", "samples", written.append, lambda: 0.0).end()
         assert written == []
-
-
-@pytest.fixture
-def packing(here):
-    """A run of `pack` in two processes, in a session of its own, that takes seconds."""
-    shutil.copy(SPEECH / "wav" / "01.wav", "a.wav")
-    Path("l.jsonl").write_text("".join(json.dumps({"key": f"{i}", "wav": "a.wav"}) + "\n" for i in range(16_000)))
-    process = subprocess.Popen(
-        [COMMAND, "pack", "touch", "l.jsonl", "out", "--num-utt-per-shard", "8000", "--num-workers", "2"],
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    while len(list(here.glob("out/.touchfs-tmp-*/audio.bin"))) < 2:  # both are at work
-        assert process.poll() is None
-        time.sleep(0.01)
-    with process:
-        yield process
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def session(number):
-    """The processes of a session that still run."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            state, _, _, its_session = stat.read_text().rpartition(")")[2].split()[:4]
-            if its_session == str(number) and state != "Z":
-                yield stat.parent.name
-
-
-def ends(number):
-    """Waits until none of a session is left."""
-    deadline = time.monotonic() + 20
-    while list(session(number)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-class TestInterrupts:
-    def test_ctrl_c_ends_it_quietly_and_leaves_whole_shards_to_go_on_with(self, packing, here):
-        os.killpg(packing.pid, signal.SIGINT)
-        out, told = packing.communicate(timeout=20)
-        assert (packing.returncode, out, told.strip()) == (130, b"", b"")
-        assert not list(here.rglob("data.list")) + list(here.rglob(".touchfs-tmp-*"))
-        assert {len(list(shard.iterdir())) for shard in here.glob("out/0*")} <= {4}
-        ends(packing.pid)
-
-    def test_a_killed_one_leaves_no_process_behind(self, packing):
-        packing.kill()
-        packing.wait()
-        ends(packing.pid)
 
 
 class TestCpus:

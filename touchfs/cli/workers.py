@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -13,9 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from touchfs.cli.terminal import log_to_stderr
 from touchfs.errors import TouchfsError
-from touchfs.posix import interpreter
 from touchfs.posix.paths import absolute, is_url
 from touchfs.shard.find import find_shards
 
@@ -70,11 +67,41 @@ def workers_option(*other_names: str) -> Callable[[Callable[..., Any]], Callable
         )
         @wraps(function)
         def command(processes: int, scheduler: str | None, **others: Any) -> Any:
-            return function(**others, workers=Workers(processes, scheduler))
+            try:
+                with _terminable():
+                    return function(**others, workers=Workers(processes, scheduler))
+            except Terminated:
+                return 128 + signal.SIGTERM
 
         return command
 
     return decorate
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM ends a command as Ctrl-C does, with another exit status."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Within this context, the first SIGTERM raises Terminated, unless the caller has us ignore it.
+
+    Others are ignored: timeout(1) and batch systems send several, which would interrupt the removal of temporary files.
+    """
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is _terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _terminate(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Terminated
 
 
 @contextmanager
@@ -82,8 +109,7 @@ def executor(workers: Workers, sees: Sequence[str] = (), writes: Sequence[str] =
     """An executor of the workers, or None for a single process: then the work is done in this one.
 
     The workers of a cluster must share with us the data at the paths `sees`, with all shards that are found there, and
-    the directories of what is written at `writes`. Processes of this machine are started by a fork server: a plain fork
-    would copy the locks of our threads.
+    the directories of what is written at `writes`.
     """
     if workers.scheduler is not None:
         from touchfs.clusters.dask import cluster
@@ -96,13 +122,9 @@ def executor(workers: Workers, sees: Sequence[str] = (), writes: Sequence[str] =
     if workers.processes == 1:
         yield None
         return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import forkserver, get_context
+    from touchfs.cli.pool import process_pool
 
-    setting = interpreter.user_setting()
-    with interpreter.safe_path():
-        forkserver.ensure_running()
-    with ProcessPoolExecutor(workers.processes, get_context("forkserver"), _follow_parent, (setting,)) as pool:
+    with process_pool(workers.processes) as pool:
         yield pool
 
 
@@ -120,19 +142,3 @@ def _directory_of(path: str) -> str:
     while not os.path.isdir(place):
         place = os.path.dirname(place)
     return place
-
-
-def _follow_parent(setting: str | None) -> None:
-    """Ctrl-C reaches all processes; only the parent handles it. If the parent is killed, this process ends too."""
-    interpreter.restore(setting)
-    log_to_stderr()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    from multiprocessing import parent_process
-
-    if (parent := parent_process()) is not None:
-        parent.join()
-        os._exit(1)

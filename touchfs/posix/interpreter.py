@@ -8,11 +8,14 @@ installed with `pip install --user`, so we use `-P`; multiprocessing takes no op
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _VARIABLE = "PYTHONSAFEPATH"
+# What ends a command: Ctrl-C, and a batch system or a supervisor.
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def command(code: str) -> list[str]:
@@ -45,3 +48,36 @@ def restore(value: str | None) -> None:
         os.environ.pop(_VARIABLE, None)
     else:
         os.environ[_VARIABLE] = value
+
+
+@contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Within this context, in the main thread, SIGINT and SIGTERM do not interrupt the start of processes: they are
+    handled at its end. Processes that multiprocessing starts begin with them blocked; see `ignore_signals`.
+    """
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # to start it later would unblock the signals
+    arrived: list[int] = []
+    # Blocking is not enough: the kernel gives the signal to another thread, and Python still calls the handler here.
+    handlers = {each: signal.signal(each, lambda number, frame: arrived.append(number)) for each in SIGNALS}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        for number in arrived:
+            signal.raise_signal(number)
+
+
+def ignore_signals() -> None:
+    """In a process started under `deferred_signals`: only its parent handles SIGINT and SIGTERM. Ctrl-C reaches all
+    processes of a terminal's job, and a batch system sends SIGTERM to all of a job.
+
+    Programs that this process starts ignore them, too: a decoder that ends would look as one that a file has crashed.
+    """
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -75,7 +75,7 @@ def _command(path: str) -> Iterator[BinaryIO]:
         try:
             yield cast(BinaryIO, process.stdout)
         except BaseException:  # also GeneratorExit, when the caller stops early
-            process.terminate()
+            process.kill()  # not SIGTERM, which it may ignore as we do
             raise
     if process.returncode:
         message = f"the command ended with status {process.returncode}, so there may be less than all of it"

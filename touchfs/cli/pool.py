@@ -1,0 +1,65 @@
+"""A pool of processes of this machine, which only their parent ends.
+
+It waits for tasks that run, so that they leave no temporary files. So the processes ignore SIGINT and SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import forkserver, parent_process
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from typing import Any, TypeVar
+
+from touchfs.cli.terminal import log_to_stderr
+from touchfs.posix import interpreter
+
+T = TypeVar("T")
+
+
+@contextmanager
+def process_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that are started by a fork server: a plain fork would copy the locks of our threads."""
+    setting = interpreter.user_setting()
+    # The processes inherit the blocked signals of the fork server. It takes a second until they ignore them.
+    with interpreter.safe_path(), interpreter.deferred_signals():
+        forkserver.ensure_running()
+    pool = _ProcessPool(processes, _Context(), _follow_parent, (setting,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _ProcessPool(ProcessPoolExecutor):
+    def submit(self, function: Callable[..., T], /, *arguments: Any, **options: Any) -> Future[T]:
+        """This may start a process. An exception in the middle would leave one that the pool does not know."""
+        with interpreter.deferred_signals():
+            return super().submit(function, *arguments, **options)
+
+
+class _Process(ForkServerProcess):
+    def terminate(self) -> None:
+        """End it, as the executor does with the processes of a broken pool. They ignore SIGTERM."""
+        self.kill()
+
+
+class _Context(ForkServerContext):
+    Process = _Process
+
+
+def _follow_parent(setting: str | None) -> None:
+    """Leave signals to the parent. If that is killed, this process ends too."""
+    interpreter.restore(setting)
+    log_to_stderr()
+    interpreter.ignore_signals()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
