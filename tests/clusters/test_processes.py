@@ -1,6 +1,7 @@
 """What runs, and what listens, where tasks are done."""
 
 import io
+import logging
 import os
 import re
 import subprocess
@@ -111,6 +112,18 @@ def test_a_local_scheduler_listens_on_loopback_only():
         addresses = [address for inode, address in listening().items() if inode in mine]
     assert len(addresses) >= 5  # the scheduler, and two workers with their nannies
     assert set(addresses) == {"0100007F"}
+
+
+def test_tasks_that_end_while_they_are_cancelled(dask, caplog, monkeypatch):
+    """Tornado logs what goes wrong when futures are settled, and its logger has no parent."""
+    monkeypatch.setattr(logging.getLogger("tornado.application"), "handlers", [caplog.handler])
+    with connected(dask.address, 1, [], []) as executor:
+        for _ in range(5):
+            futures = [executor.submit(abs, number) for number in range(100)]
+            assert futures[0].result(60) == 0
+            assert all(future.cancel() or future.done() for future in futures)
+        assert executor.submit(abs, -1).result(60) == 1
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_tasks_are_drawn_ahead_of_the_workers_that_there_are(tmp_path):

@@ -7,7 +7,6 @@ Data never gets that trust.
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,7 +15,6 @@ from typing import Any
 from touchfs.clusters.asking import FILES_MAX, ask, compare, marked
 from touchfs.clusters.executor import ClusterExecutor
 from touchfs.errors import LostWorkerError, MissingExtraError, UsageError
-from touchfs.posix import interpreter
 from touchfs.posix.paths import shown
 
 # The scheduler that is started here, for the time of a command.
@@ -35,7 +33,7 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
     if nobody answers.
     """
     try:
-        from distributed import Client, LocalCluster, Security
+        from distributed import Client, Security
     except ImportError as error:
         raise MissingExtraError("--dask needs the dask extra: `pip install 'touchfs[dask]'`") from error
     client_type: Any = Client
@@ -50,11 +48,10 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         address: Any = scheduler
-        setting = interpreter.user_setting()
         if scheduler == LOCAL:
-            with interpreter.safe_path():
-                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="touchfs-dask-"))
-                address = stack.enter_context(_start(LocalCluster, processes, scratch))
+            from touchfs.clusters.local import LocalWorker, local_cluster
+
+            address = stack.enter_context(local_cluster(processes))
         client = client_type.__new__(client_type)
         try:
             client_type.__init__(client, address, timeout=_CONNECT_SECONDS, set_as_default=False)
@@ -64,7 +61,7 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
                 client._loop_runner.stop()  # a constructor that fails leaves its thread running
             raise LostWorkerError(f"no Dask scheduler answers there: {error}", path=shown(scheduler)) from error
         if scheduler == LOCAL:
-            client.run(interpreter.restore, setting)
+            client.register_plugin(LocalWorker())
         executor = ClusterExecutor(client)
         _check(executor, scheduler, sees, writes)
         yield executor
@@ -84,18 +81,6 @@ def _check_address(scheduler: str) -> None:
     if not host or not 0 < port <= _PORT_MAX:
         problem = "is no address of a Dask scheduler: write tcp://HOST:PORT, tls://HOST:PORT, or local"
         raise UsageError(problem, path=shown(scheduler))
-
-
-def _start(local_cluster: Callable[..., Any], processes: int, scratch: str) -> Any:
-    return local_cluster(
-        n_workers=processes,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        silence_logs=logging.ERROR,
-        local_directory=scratch,
-    )
 
 
 def _check(executor: ClusterExecutor, scheduler: str, sees: Sequence[str], writes: Sequence[str]) -> None:

@@ -6,11 +6,12 @@ memory, fails alone (`LostTaskError`).
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
+from concurrent import futures
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -30,7 +31,6 @@ class ClusterExecutor(Executor):
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._executor = client.get_executor(pure=False)
         self._threads = 1
         self._lost_since: float | None = None
         self._settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
@@ -53,10 +53,10 @@ class ClusterExecutor(Executor):
 
     def submit(self, function: Callable[..., T], /, *arguments: Any, **options: Any) -> Future[T]:
         """See `Executor.submit`."""
-        inner = self._executor.submit(_Call(function, self._settings), *arguments, **options)
-        outer: _ClusterFuture[T] = _ClusterFuture(inner)
-        inner.add_done_callback(partial(_settle, outer))
-        return outer
+        task = self._client.submit(_Call(function, self._settings), *arguments, pure=False, **options)
+        future: _ClusterFuture[T] = _ClusterFuture(task)
+        self._client.loop.add_callback(_settle, future, task)
+        return future
 
     def run_on_all(self, function: Callable[..., T], *arguments: Any) -> dict[str, T | Exception]:
         """The answer of each worker, or its error, with the settings of tasks."""
@@ -65,46 +65,43 @@ class ClusterExecutor(Executor):
         )
         return answers
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """See `Executor.shutdown`."""
-        self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
-
 
 class _ClusterFuture(Future[T]):
     """A future that cancels the task on the cluster."""
 
-    def __init__(self, inner: Future[T]) -> None:
+    def __init__(self, task: Any) -> None:
         super().__init__()
-        self._inner = inner
+        self._task = task
 
     def cancel(self) -> bool:
         """Cancel it. A task that runs already goes on to its end, which nobody waits for: tasks write atomically."""
         if not super().cancel():
             return False
-        self._inner.cancel()  # which calls `_settle`
+        self._task.cancel()
         return True
 
 
-def _settle(outer: Future[T], inner: Future[T]) -> None:
-    """Give a future the result of the cluster's, or our error for it. Called once, by a canceller or the client."""
-    if not outer.set_running_or_notify_cancel():
+async def _settle(future: Future[T], task: Any) -> None:
+    """Give a future the result of the cluster's task, or our error for it."""
+    try:
+        result, error = await task, None
+    except BaseException as failure:  # noqa: BLE001 (a task may raise anything)
+        result, error = None, failure
+    if not future.set_running_or_notify_cancel():
         return
-    if inner.cancelled():  # not by us
-        outer.set_exception(LostWorkerError(_LOST))
-    elif (error := inner.exception()) is not None:
-        outer.set_exception(_our_error(error))
+    if error is None:
+        future.set_result(result)
     else:
-        outer.set_result(inner.result())
+        future.set_exception(_our_error(error))
 
 
 def _our_error(error: BaseException) -> BaseException:
     from distributed import KilledWorker
-    from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
 
     if isinstance(error, KilledWorker):
         return LostTaskError("several workers died with it, perhaps for lack of memory")
-    if isinstance(error, CommClosedError | FutureCancelledError):
+    if isinstance(error, CommClosedError | futures.CancelledError | asyncio.CancelledError):
         return LostWorkerError(_LOST)
     return error
 
