@@ -3,7 +3,9 @@
 import ctypes
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,33 @@ def test_a_mount_in_another_namespace(speech, tmp_path):
     first, second, *names = done.stdout.splitlines()
     assert (first, second) == ("2", f"{speech} is mounted at /dev/fd/3 (3 shards, 10 samples)")
     assert "shards" in names
+
+
+def test_files_of_a_mount_in_another_namespace_are_for_those_who_may_read_the_data(speech):
+    """Its daemon cannot see whether others are let in."""
+    script = """
+        umask 022
+        exec 3<>/dev/fuse
+        mount -i -t fuse.touchfs \\
+            -o fd=3,rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions theirs mnt
+        unshare --mount --propagation private sh -c \\
+            'umount -l mnt; exec touchfs mount shards /dev/fd/3 --path-prefix "$PWD/mnt"'
+        exec 3>&-
+        for shard in 000000000 000000001; do
+            file=$(find mnt/shards/$shard -name "*.wav" -print -quit)
+            setpriv --reuid=65534 --regid=65534 --clear-groups head -c 4 "$file"
+        done
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        place.chmod(0o755)
+        (place / "mnt").mkdir()
+        shutil.copytree(speech, place / "shards", ignore=shutil.ignore_patterns("data.list"))
+        for path in (place / "shards", *(place / "shards").rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o600 if path.parent.name == "000000001" else 0o644)
+        done = run_on_machine(place, script)
+    assert done.stdout.endswith("RIFF")
+    assert (done.stderr.count("\n"), done.stderr.endswith("Permission denied\n")) == (1, True), done.stderr
 
 
 def test_privileges_that_mount_fuse3_drops(speech, tmp_path):

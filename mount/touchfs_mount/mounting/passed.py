@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from touchfs.errors import MountError, UsageError
-from touchfs.posix.mounts import Mount, mounts
+from touchfs.posix.mounts import mounts, reached
 from touchfs_mount.mounting import mountpoint
+from touchfs_mount.mounting.descriptors import is_fuse, mount_of
 from touchfs_mount.mounting.libfuse import MountOptions, mount_error
 
 # linux/mount.h
@@ -29,29 +30,27 @@ def passed_descriptor(path: str) -> int | None:
     match = re.fullmatch(r"/dev/fd/(\d+)", path)
     if match is None:
         return None
-    try:
-        is_fuse = os.readlink(f"/proc/self/fd/{match[1]}") == "/dev/fuse"
-    except OSError:
-        is_fuse = False
-    if not is_fuse:
-        raise MountError("is no open /dev/fuse", path=path, exit_status=mountpoint.EXIT_MOUNTPOINT)
     descriptor = int(match[1])
-    os.set_inheritable(descriptor, False)  # it is for us, and not for programs that we run
-    return descriptor
+    with suppress(OSError):
+        if is_fuse(descriptor):
+            os.set_inheritable(descriptor, False)  # it is for us, and not for programs that we run
+            return descriptor
+    raise MountError("is no open /dev/fuse", path=path, exit_status=mountpoint.EXIT_MOUNTPOINT)
 
 
 def adopt(options: MountOptions, descriptor: int, prefix: str | None) -> MountOptions:
     """The options of a mount that somebody else made. If it is in another mount namespace, `prefix` is its path there,
-    and its path here stays `/dev/fd/N`, where nothing is ever unmounted.
+    and its path here stays `/dev/fd/N`, where nothing is ever unmounted. Others may be able to enter it: its options
+    cannot be seen.
 
     Raises UsageError if the path is not known, and MountError if all users could read all files.
     """
-    mounted = _mount_of(descriptor)
+    mounted = mount_of(descriptor)
     if mounted is None:
         if prefix is None:
             reason = "no mount here belongs to this descriptor: --path-prefix says where it is"
             raise UsageError(reason, path=options.path)
-        return replace(options, descriptor=descriptor)
+        return replace(options, descriptor=descriptor, allow_other=not options.allow_root)
     words = mounted.options.split(",")
     allow_other = "allow_other" in words
     if allow_other and "default_permissions" not in words:
@@ -99,20 +98,6 @@ def _mount(options: MountOptions, descriptor: int) -> None:
         raise mount_error(os.strerror(ctypes.get_errno()), options.path)
 
 
-def _mount_of(descriptor: int) -> Mount | None:
-    """The mount of a FUSE descriptor in this mount namespace. Older kernels do not name it, 6.18 does."""
-    with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
-        match = re.search(r"^fuse_connection:\s*(\d+)$", file.read(), re.MULTILINE)
-    if match is None:
-        return None
-    return next((each for each in mounts() if each.kind.startswith("fuse") and each.device == f"0:{match[1]}"), None)
-
-
 def _is_on_autofs(path: str) -> bool:
-    """True if a directory belongs to an autofs. In mountinfo the topmost mount of a point is last."""
-    nearest = None
-    for each in mounts():
-        is_above = path == each.point or path.startswith(each.point.rstrip("/") + "/")
-        if is_above and (nearest is None or len(each.point) >= len(nearest.point)):
-            nearest = each
+    nearest = reached(path, mounts())
     return nearest is not None and nearest.kind == "autofs"
