@@ -4,7 +4,9 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -154,3 +156,107 @@ def test_the_mount_of_another_user_is_named_and_is_no_problem(speech):
             assert is_mounted(path)
         finally:
             mounted.end()
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """Mounts a file system that calls itself touchfs and has this text as its info."""
+    with ExitStack() as until_unmounted:
+
+        def mount_it(text: str) -> Path:
+            point = Path(tempfile.mkdtemp(dir=tmp_path))
+            command = [sys.executable, Path(__file__).with_name("planted_info.py"), point]
+            started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            until_unmounted.enter_context(started)
+            until_unmounted.callback(subprocess.run, ["fusermount3", "-u", "-z", point], check=True)
+            started.stdin.write(text.encode())
+            started.stdin.close()
+            assert started.stdout.read() == b""
+            assert is_mounted(point)
+            return point
+
+        yield mount_it
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "3", '{"a": 1}', '{"pid": "self"}', "[" * 200_000, "\0"])
+def test_an_info_that_touchfs_does_not_write_is_named(planted, text):
+    point = planted(text)
+    found, status = status_of(point)
+    assert (found["health"], found["info"], found["workers"], status) == ("unreadable", {}, [], 1)
+    wanted = "  health      its .touchfs/info is missing, or none that touchfs writes"
+    assert touchfs("status", point).stdout.splitlines()[2] == wanted
+    assert f"{point}" in touchfs("doctor").stdout
+    done = touchfs("reload", point)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+
+
+def test_no_info_has_another_process_signalled(mount, speech, planted):
+    """Not even one that is called touchfs, or the daemon of another mount."""
+    theirs = mount(speech)
+    with subprocess.Popen(["touchfs-train", "100"], executable="/bin/sleep") as bystander:
+        try:
+            for victim in (bystander.pid, theirs.pid):
+                point = planted(json.dumps(theirs.info() | {"pid": victim}))
+                found, _ = status_of(point)
+                assert (found["health"], found["workers"]) == ("answers", [])
+                done = touchfs("reload", point)
+                assert done.returncode == 1
+                wanted = f"touchfs: {point}: its process {victim} is in another container, or another user's\n"
+                assert done.stderr == wanted
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
+    assert theirs.info()["reloads_begun"] == 0
+
+
+@pytest.mark.usefixtures("as_root")
+def test_bind_mounts_of_a_mount(mount, speech, tmp_path):
+    """One of the whole mount is a mount. One of a part is not listed, and no reason to end the whole."""
+    mounted = mount(speech)
+    part, whole = tmp_path / "part", tmp_path / "whole"
+    for directory, source in ((part, mounted.path / "shards"), (whole, mounted.path)):
+        directory.mkdir()
+        subprocess.run(["mount", "--bind", source, directory], check=True)
+    listed = [each["mountpoint"] for each in json.loads(touchfs("status", "--json").stdout)]
+    assert str(part) not in listed
+    assert {str(mounted.path), str(whole)} <= set(listed)
+    assert str(part) not in touchfs("doctor").stdout
+    refused = f"touchfs: {part}: only a part of the mount at {mounted.path} is mounted here\n"
+    for command in (["status"], ["stats"], ["reload"], ["umount", "--abort"]):
+        done = touchfs(*command, part)
+        assert (done.returncode, done.stderr) == (1, refused)
+    assert status_of(whole)[0]["health"] == "answers"
+    for path, places in ((mounted.path, f"{part}, {whole}"), (part, whole), (whole, None)):
+        done = touchfs("umount", path)
+        still = f"touchfs: {path}: unmounted here, but still mounted at {places}\n" if places else ""
+        assert (done.returncode, done.stderr) == (0, still)
+
+
+@pytest.mark.usefixtures("as_root")
+@pytest.mark.parametrize("over", ["below/mnt", "below"])
+def test_a_mount_that_another_one_hides_is_not_called_hung(mount, speech, tmp_path, over):
+    (tmp_path / "below").mkdir()
+    mounted = mount(speech, name="below/mnt")
+    subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path / over], check=True)
+    try:
+        found, status = status_of(mounted.path)
+        assert (found["health"], found["info"], status) == ("hidden", {}, 0)
+        assert "hidden: to see it, umount what is mounted over" in touchfs("doctor").stdout
+        assert touchfs("umount", "--abort", mounted.path).returncode == 1
+    finally:
+        subprocess.run(["umount", tmp_path / over], check=True)
+    assert status_of(mounted.path)[0]["health"] == "answers"
+
+
+@pytest.mark.usefixtures("as_root")
+def test_umount_says_that_the_daemon_goes_on_elsewhere(mount, speech):
+    """In another mount namespace, where nobody here sees the mount."""
+    mounted = mount(speech)
+    elsewhere = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; read line"]
+    with subprocess.Popen(elsewhere, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        done = touchfs("umount", mounted.path)
+        goes_on = "unmounted, but its daemon goes on: perhaps another container still has the mount"
+        assert (done.returncode, done.stderr) == (0, f"touchfs: {mounted.path}: {goes_on}\n")
+        other.communicate(b"\n")
+    wait_until(lambda: not runs(mounted.pid))

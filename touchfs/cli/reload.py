@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from touchfs.cli.seconds import Seconds
 from touchfs.cli.terminal import say
 from touchfs.dataset import counted
-from touchfs.errors import MountError
+from touchfs.errors import FormatError, MountError
+
+if TYPE_CHECKING:
+    from touchfs.posix.mounts import Mount
 
 _POLL_SECONDS = 0.05
 
@@ -21,7 +23,7 @@ _POLL_SECONDS = 0.05
 @click.command("reload", context_settings={"show_default": True})
 # Not type=click.Path(): its stat would wait for a mount that hangs.
 @click.argument("mountpoint", shell_complete=click.Path().shell_complete)
-@click.option("--wait-seconds", type=click.FloatRange(0), default=600.0, help="Maximum time to wait for the reload.")
+@click.option("--wait-seconds", type=Seconds(0), default=600.0, help="Maximum time to wait for the reload.")
 def command(mountpoint: str, wait_seconds: float) -> None:
     """Reload the dataset of a mount.
 
@@ -33,14 +35,13 @@ def command(mountpoint: str, wait_seconds: float) -> None:
       touchfs mount shards/ /mnt/speech
       touchfs reload /mnt/speech
     """
-    from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT, FILE_SYSTEM, mounted_at, resolve
+    from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT, resolve
+    from touchfs_mount.mounting.status import whole_at
 
     path = resolve(mountpoint)
-    mounted = mounted_at(path)
-    if mounted is None or mounted.kind != FILE_SYSTEM:
-        raise MountError("touchfs is not mounted here", path=path)
+    mounted = whole_at(path)
     before = info = _info(path)
-    _send_sighup(path, before["pid"])
+    _send_sighup(mounted, before["pid"])
     deadline = time.monotonic() + wait_seconds
     # A reload that began earlier may have missed the latest changes, so wait for one that began after the signal.
     while info["reloads_ended"] <= before["reloads_begun"]:
@@ -57,23 +58,23 @@ def command(mountpoint: str, wait_seconds: float) -> None:
 
 def _info(path: str, wait_seconds: float = 0.0) -> dict[str, Any]:
     """The mount's `.touchfs/info`. Waits for it at least `ANSWER_SECONDS`. Raises MountError."""
+    from touchfs_mount.mounting.mount_info import parse_info
     from touchfs_mount.mounting.status import ANSWER_SECONDS, read_control_file
 
-    info: dict[str, Any] = json.loads(read_control_file(path, "info", max(wait_seconds, ANSWER_SECONDS)))
-    return info
-
-
-def _send_sighup(path: str, pid: int) -> None:
-    """Send SIGHUP to the supervisor. Its pid may be from another container, and then belong to any process here, which
-    the signal would kill.
-    """
     try:
-        is_ours = b"touchfs" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        if is_ours:
-            os.kill(pid, signal.SIGHUP)
-    except (FileNotFoundError, ProcessLookupError):
-        is_ours = False
-    except PermissionError:
-        raise MountError(f"its process {pid} belongs to another user", path=path) from None
-    if not is_ours:
-        raise MountError(f"its process {pid} is not in this container", path=path)
+        return parse_info(read_control_file(path, "info", max(wait_seconds, ANSWER_SECONDS)))
+    except FormatError as error:
+        raise MountError(error.message, path=path) from error
+
+
+def _send_sighup(mounted: Mount, pid: int) -> None:
+    """Send SIGHUP to the supervisor. Any other process would be killed by it."""
+    from touchfs_mount.mounting.mount_info import zygotes
+
+    if not zygotes(pid, mounted.device):
+        message = f"its process {pid} is in another container, or another user's"
+        raise MountError(message, path=mounted.point)
+    try:
+        os.kill(pid, signal.SIGHUP)
+    except ProcessLookupError:
+        raise MountError(f"its process {pid} has ended", path=mounted.point) from None

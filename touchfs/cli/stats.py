@@ -13,7 +13,7 @@ import click
 
 from touchfs.cli.progress import BYTES, amount
 from touchfs.cli.terminal import printable, say
-from touchfs.errors import FormatError, MountError
+from touchfs.errors import FormatError
 
 if TYPE_CHECKING:
     from touchfs_mount.numbers.snapshot import Latencies, Snapshot
@@ -51,12 +51,10 @@ def command(mountpoint: str, watch: bool, as_json: bool) -> None:
       touchfs mount shards/ /mnt/speech
       touchfs stats /mnt/speech
     """
-    from touchfs_mount.mounting.mountpoint import FILE_SYSTEM, mounted_at, resolve
+    from touchfs_mount.mounting.mountpoint import resolve
+    from touchfs_mount.mounting.status import whole_at
 
-    path = resolve(mountpoint)
-    mounted = mounted_at(path)
-    if mounted is None or mounted.kind != FILE_SYSTEM:
-        raise MountError("touchfs is not mounted here", path=path)
+    path = whole_at(resolve(mountpoint)).point
     if as_json and watch:
         raise click.UsageError("--json and --watch exclude each other")
     snapshot = _read(path)

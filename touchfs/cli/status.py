@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from touchfs.cli.seconds import Seconds
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import counted
-from touchfs.errors import MountError
 
 if TYPE_CHECKING:
     from touchfs_mount.mounting.status import MountStatus
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 # Not type=click.Path(): its stat would wait for a mount that hangs.
 @click.argument("mountpoint", required=False, shell_complete=click.Path().shell_complete)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--wait-seconds", type=click.FloatRange(0), default=5.0, help="Maximum time to wait for answers.")
+@click.option("--wait-seconds", type=Seconds(0), default=5.0, help="Maximum time to wait for answers.")
 def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
     """List mounts, and whether they answer.
 
-    A mount that does not answer, or whose daemon is gone, is listed too. The exit status is then 1.
+    A mount that does not answer, or whose daemon is gone, is listed too. The exit status is then 1. Bind mounts of
+    parts of a mount are not listed.
 
     \b
     Example:
@@ -32,12 +33,12 @@ def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
       touchfs status
     """
     from touchfs_mount.mounting.mountpoint import resolve
-    from touchfs_mount.mounting.status import PROBLEMS, list_mounts
+    from touchfs_mount.mounting.status import PROBLEMS, list_mounts, whole_at
 
     path = None if mountpoint is None else resolve(mountpoint)
     found = list_mounts(path, wait_seconds)
     if path is not None and not found:
-        raise MountError("touchfs is not mounted here", path=path)
+        whole_at(path)  # it says what is there instead
     if as_json:
         say(json.dumps([asdict(each) for each in found]))
     else:
@@ -48,13 +49,17 @@ def command(mountpoint: str | None, as_json: bool, wait_seconds: float) -> None:
         raise click.exceptions.Exit(1)
 
 
+# How the other kinds of health are printed, unless as they are called.
+_NO_PROBLEMS = {"no permission": "another user's", "hidden": "hidden: another file system is mounted over it"}
+
+
 def _lines(status: MountStatus) -> list[str]:
     lines = [status.mountpoint, f"  source      {status.source}", f"  health      {_health(status)}"]
     info = status.info
     if not info:
         return lines
     content = f"{info['kind']}, {counted(info['shards'], 'shard')}, {counted(info['samples'], 'sample')}"
-    processes = ", ".join(map(str, status.workers)) or "in another container"
+    processes = ", ".join(map(str, status.workers)) or "not to be seen here"
     lines += [
         f"  content     {content}",
         f"  since       {info['since']}",
@@ -70,4 +75,4 @@ def _lines(status: MountStatus) -> list[str]:
 def _health(status: MountStatus) -> str:
     from touchfs_mount.mounting.status import PROBLEMS
 
-    return "another user's" if status.health == "no permission" else PROBLEMS.get(status.health, status.health)
+    return (PROBLEMS | _NO_PROBLEMS).get(status.health, status.health)

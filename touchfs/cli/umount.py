@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 import click
 
 from touchfs.errors import MountError
+
+log = logging.getLogger(__name__)
 
 # A daemon ends within milliseconds of an unmount that was not lazy.
 END_SECONDS = 10.0
@@ -26,15 +29,15 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
     Example:
       touchfs umount /mnt/speech
     """
-    from touchfs_mount.mounting.mountpoint import FILE_SYSTEM, mounted_at, resolve, unmount, users, wait_for_end
     from touchfs_mount.mounting.mountpoint import abort as abort_requests
-    from touchfs_mount.mounting.status import other_owner
+    from touchfs_mount.mounting.mountpoint import resolve, unmount, users, wait_for_end
+    from touchfs_mount.mounting.status import other_owner, touchfs_at, whole_at
+
+    from touchfs.posix.mounts import mounts
 
     for mountpoint in mountpoints:
         path = resolve(mountpoint)
-        mounted = mounted_at(path)
-        if mounted is None or mounted.kind != FILE_SYSTEM:
-            raise MountError("touchfs is not mounted here", path=path)
+        mounted = whole_at(path) if abort else touchfs_at(path)
         if os.geteuid() != 0 and (user := other_owner(mounted)):
             raise MountError(f"this is the mount of {user}: unmount it as {user}", path=path)
         if abort:
@@ -47,5 +50,8 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
             if not busy:
                 raise
             raise MountError(f"in use by {', '.join(busy)}: end them, or use --lazy", path=path) from error
-        if not lazy and not abort:
-            wait_for_end(mounted.device, END_SECONDS)
+        if elsewhere := [each.point for each in mounts() if each.device == mounted.device]:
+            log.warning("%s: unmounted here, but still mounted at %s", path, ", ".join(elsewhere))
+        elif not (lazy or abort or wait_for_end(mounted.device, END_SECONDS)):
+            message = "%s: unmounted, but its daemon goes on: perhaps another container still has the mount"
+            log.warning(message, path)

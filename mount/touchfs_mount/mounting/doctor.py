@@ -20,7 +20,7 @@ from pathlib import Path
 from touchfs.indexing.place import index_directory
 from touchfs.source.scratch.store import Scratch
 from touchfs.store.place import state_directory
-from touchfs_mount.mounting.status import PROBLEMS, list_mounts
+from touchfs_mount.mounting.status import list_mounts
 
 # FUSE_NOTIFY_RESEND: a new worker gets the requests of a dead one.
 RESEND_KERNEL = (6, 9)
@@ -43,6 +43,15 @@ class Rating(StrEnum):
     GOOD = "ok"
     NOTE = "note"
     BAD = "bad"
+
+
+# By the health of a mount: its rating and what to do, before the mount point.
+_ADVICE = {
+    "dead": (Rating.BAD, "touchfs umount --lazy"),
+    "does not answer": (Rating.BAD, "touchfs umount --abort"),
+    "unreadable": (Rating.NOTE, "if this is no mount of touchfs, umount"),
+    "hidden": (Rating.NOTE, "to see it, umount what is mounted over"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +158,9 @@ def _directories(state_dir: str | None) -> Iterator[Finding]:
 
 def _mounts() -> Iterator[Finding]:
     for each in list_mounts():
-        if each.health in PROBLEMS:
-            flag = "--lazy" if each.health == "dead" else "--abort"
-            yield Finding(Rating.BAD, each.mountpoint, each.health, f"touchfs umount {flag} {each.mountpoint}")
+        if each.health in _ADVICE:
+            rating, advice = _ADVICE[each.health]
+            yield Finding(rating, each.mountpoint, each.health, f"{advice} {each.mountpoint}")
 
 
 def _extras() -> Iterator[Finding]:

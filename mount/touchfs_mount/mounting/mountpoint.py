@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 
 from touchfs.errors import MountError
-from touchfs.posix.mounts import Mount, mounts
+from touchfs.posix.mounts import Mount, mounts, reached
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +39,9 @@ def resolve(path: str) -> str:
 
 
 def mounted_at(path: str) -> Mount | None:
-    """The topmost mount at exactly this path, or None."""
-    found = None
-    for mounted in mounts():
-        if mounted.point == path:
-            found = mounted
-    return found
+    """The mount at exactly this path that is reached there, or None."""
+    found = reached(path, mounts())
+    return None if found is None or found.point != path else found
 
 
 def prepare(path: str) -> Claim:
@@ -227,12 +224,20 @@ def liveness_socket(path: str) -> Iterator[None]:
         yield
 
 
-def wait_for_end(device: str, seconds: float) -> None:
-    """Wait until the daemon of a mount has exited: after unmounting it may still remove a directory."""
-    with socket.socket(socket.AF_UNIX) as waiting, contextlib.suppress(OSError):
+def wait_for_end(device: str, seconds: float) -> bool:
+    """Wait until the daemon of a mount has exited: after unmounting it may still remove a directory. False if it goes
+    on after so many seconds.
+    """
+    with socket.socket(socket.AF_UNIX) as waiting:
         waiting.settimeout(seconds)
-        waiting.connect(_address(device))
-        waiting.recv(1)
+        try:
+            waiting.connect(_address(device))
+            waiting.recv(1)
+        except TimeoutError:
+            return False
+        except OSError:
+            pass  # it has exited
+    return True
 
 
 def set_read_ahead(device: str, kilobytes: int) -> None:

@@ -7,7 +7,6 @@ mount may not end even when it is killed. Every command that reads a control fil
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pwd
 import subprocess
@@ -17,17 +16,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from touchfs.errors import MountError
-from touchfs.posix.mounts import Mount, mounts
+from touchfs.errors import FormatError, MountError
+from touchfs.posix.mounts import Mount, mounts, reached
+from touchfs_mount.mounting.mount_info import children, parse_info, zygotes
 from touchfs_mount.mounting.mountpoint import FILE_SYSTEM, mounted_at
 
 # A worker that is slow, or that was just killed, answers within this time, also on a busy machine.
 ANSWER_SECONDS = 5.0
-# Prints a file, or exits with the number of the error. Another user's mount might send bytes without end.
+# Prints a file of `.touchfs`, or exits with the number of the error. Another user's mount might send bytes without end,
+# have links that lead elsewhere, or a pipe.
 _READER = """
-import sys
+import os, sys
 try:
-    sys.stdout.buffer.write(open(sys.argv[1], "rb").read(1 << 26))
+    where = os.open(sys.argv[1], os.O_PATH)
+    where = os.open(".touchfs", os.O_PATH | os.O_NOFOLLOW, dir_fd=where)
+    file = os.open(sys.argv[2], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)
+    sys.stdout.buffer.write(open(file, "rb").read(1 << 26))
 except OSError as error:
     sys.exit(error.errno)
 """
@@ -36,15 +40,17 @@ except OSError as error:
 PROBLEMS = {
     "dead": "dead: its daemon is gone; `touchfs umount --lazy` removes it",
     "does not answer": "does not answer; `touchfs umount --abort` ends it",
+    "unreadable": "its .touchfs/info is missing, or none that touchfs writes",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class MountStatus:
-    """One mount. `health` is "answers", "does not answer", "dead" or "no permission".
+    """One mount. `health` is "answers", "does not answer", "dead", "no permission", "hidden" if another file system is
+    mounted over it, or "unreadable" if its `.touchfs/info` is missing or none of touchfs.
 
     `read_ahead_kb` is the kernel's read-ahead. `workers` has the process ids of its workers, if they run in this pid
-    namespace. `info` is `.touchfs/info`, and empty unless the mount answers.
+    namespace and we may examine them. `info` is `.touchfs/info`, and empty unless the mount answers.
     """
 
     mountpoint: str
@@ -57,13 +63,36 @@ class MountStatus:
 
 def list_mounts(path: str | None = None, wait_seconds: float = ANSWER_SECONDS) -> list[MountStatus]:
     """All mounts of touchfs in this mount namespace, or those at a path, in the order of mountinfo. Returns after about
-    `wait_seconds`.
+    `wait_seconds`. Bind mounts of parts of them are left out: only the root of a mount says something of it.
     """
-    found = [mounted for mounted in mounts() if mounted.kind == FILE_SYSTEM and path in (None, mounted.point)]
-    asked = [_ask(mounted.point, "info") for mounted in found]
+    listed = list(mounts())
+    ours = [each for each in listed if _is_whole(each) and path in (None, each.point)]
+    asked = {each: _ask(each.point, "info") for each in ours if reached(each.point, listed) == each}
     with ThreadPoolExecutor(max(1, len(asked))) as threads:  # one that hangs takes no time from the others
-        answers = list(threads.map(partial(_answer, seconds=wait_seconds), asked))
-    return [_status(mounted, *answer) for mounted, answer in zip(found, answers, strict=True)]
+        answers = dict(zip(asked, threads.map(partial(_answer, seconds=wait_seconds), asked.values()), strict=True))
+    return [_status(each, *answers[each]) if each in answers else _hidden(each) for each in ours]
+
+
+def touchfs_at(path: str) -> Mount:
+    """The mount of touchfs at a path, or a bind mount of a part of one. Raises MountError if none is reached there."""
+    mounted = mounted_at(path)
+    if mounted is None or mounted.kind != FILE_SYSTEM:
+        raise MountError("touchfs is not mounted here", path=path)
+    return mounted
+
+
+def whole_at(path: str) -> Mount:
+    """The mount of touchfs at a path. Raises MountError, also for a bind mount of a part of one."""
+    mounted = touchfs_at(path)
+    if not _is_whole(mounted):
+        whole = [each.point for each in mounts() if _is_whole(each) and each.device == mounted.device]
+        of = f"the mount at {whole[0]}" if whole else f"a mount of {mounted.source} that is not to be seen here"
+        raise MountError(f"only a part of {of} is mounted here", path=path)
+    return mounted
+
+
+def _is_whole(mounted: Mount) -> bool:
+    return mounted.kind == FILE_SYSTEM and mounted.root == "/"
 
 
 def read_control_file(path: str, name: str, wait_seconds: float = ANSWER_SECONDS) -> bytes:
@@ -96,7 +125,7 @@ def other_owner(mounted: Mount) -> str | None:
 
 
 def _ask(point: str, name: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-I", "-S", "-c", _READER, os.path.join(point, ".touchfs", name)]
+    command = [sys.executable, "-I", "-S", "-c", _READER, point, name]
     nowhere = subprocess.DEVNULL
     return subprocess.Popen(command, stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere, start_new_session=True)
 
@@ -119,18 +148,27 @@ def _health(error: int) -> str:
             return "no permission"
         case errno.ENOTCONN | errno.ECONNABORTED:
             return "dead"
-        case _:
+        case errno.ETIMEDOUT:
             return "does not answer"
+        case _:
+            return "unreadable"
 
 
 def _status(mounted: Mount, error: int, text: bytes) -> MountStatus:
     info: dict[str, Any] = {}
-    try:
-        info = {} if error else json.loads(text)
-    except ValueError:  # whoever mounts may call it touchfs
-        error = errno.EIO
-    workers = _workers(info["pid"]) if info else ()
-    return MountStatus(mounted.point, mounted.source, _health(error), _read_ahead(mounted.device), workers, info)
+    health = _health(error)
+    if not error:
+        try:
+            info = parse_info(text)
+        except FormatError:
+            health = "unreadable"
+    workers = [worker for zygote in zygotes(info["pid"], mounted.device) for worker in children(zygote)] if info else []
+    read_ahead = _read_ahead(mounted.device)
+    return MountStatus(mounted.point, mounted.source, health, read_ahead, tuple(workers), info)
+
+
+def _hidden(mounted: Mount) -> MountStatus:
+    return MountStatus(mounted.point, mounted.source, "hidden", _read_ahead(mounted.device))
 
 
 def _read_ahead(device: str) -> int | None:
@@ -139,22 +177,3 @@ def _read_ahead(device: str) -> int | None:
             return int(file.read())
     except OSError:
         return None
-
-
-def _workers(supervisor: int) -> tuple[int, ...]:
-    """The children of the supervisor's child, the zygote. Empty if the pid is that of another program here."""
-    try:
-        with open(f"/proc/{supervisor}/cmdline", "rb") as file:
-            if b"touchfs" not in file.read():
-                return ()
-    except OSError:
-        return ()
-    return tuple(worker for zygote in _children(supervisor) for worker in _children(zygote))
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            return list(map(int, file.read().split()))
-    except OSError:
-        return []
