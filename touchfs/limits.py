@@ -41,10 +41,11 @@ class Limits:
     locations: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        if min(self.json, self.decoded, self.window) < 1:
-            raise UsageError(f"limits are positive numbers of bytes, not {self.json}, {self.decoded}, {self.window}")
+        for name in ("json", "decoded", "window"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"the limit `{name}` is a positive number of bytes, not {getattr(self, name)}")
         if not 0 < self.decode_seconds < inf:
-            raise UsageError(f"a time limit is a positive number of seconds, not {self.decode_seconds}")
+            raise UsageError(f"the limit `decode_seconds` is a positive number, not {self.decode_seconds}")
 
 
 LIMITS = Limits()

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import os
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import soundfile
 from memory import peak
 from speech import COMMAND
 
+from touchfs.errors import UsageError
 from touchfs.format.idx import mmidx
+from touchfs.limits import Limits
 from touchfs.write import SharWriter
 
 # Python, NumPy and a parse of 16 MB take some 130 MB. The data would take 230 and more, mostly several times that.
@@ -225,7 +228,7 @@ def test_a_part_that_takes_too_long_to_decode_is_an_error(shar, touchfs, here):
     done = touchfs("cat", "--decode-timeout", "0.000001", "--scratch-dir", "scratch", path)  # where nothing is decoded
     assert done.returncode == 1
     assert b"decoding takes over 1e-06 s, the limit: --decode-timeout raises it" in done.stderr
-    assert b"positive number of seconds" in touchfs("cat", "--decode-timeout", "inf", path).stderr
+    assert b"'--decode-timeout': inf is not in the range" in touchfs("cat", "--decode-timeout", "inf", path).stderr
 
 
 def test_convert_refuses_what_decodes_to_too_much(shar, touchfs, here):
@@ -304,3 +307,10 @@ def test_a_limit_that_is_none_is_refused(touchfs, here, value):
     (here / "lines.jsonl").write_bytes(line("a"))
     done = touchfs("ls", f"--max-json={value}", "lines.jsonl")
     assert done.returncode == 2, done
+    assert b"--max-json" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "value"), [("json", 0), ("decoded", -1), ("window", 0), ("decode_seconds", math.nan)])
+def test_a_wrong_limit_is_named(name, value):
+    with pytest.raises(UsageError, match=f"the limit `{name}` is a positive number"):
+        Limits(**{name: value})

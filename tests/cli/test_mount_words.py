@@ -82,6 +82,17 @@ def test_later_options_win():
         ("uid=root", "Invalid value for '--uid': 'root' is not a number: `id -u USER`"),
         ("gid=-1", "Invalid value for '--gid': '-1' is not a number"),
         ("uid=4294967295", "Invalid value for '--uid': '4294967295' is not a number"),
+        ("decode_window=0", "Invalid value for '--decode-window': '0' is less than 1"),
+        ("fsname=", "Invalid value for '--fsname': the value is empty"),
+        ("log_file=", "Invalid value for '--log-file': the value is empty"),
+        ("state_dir=", "Invalid value for '--state-dir': the value is empty"),
+        ("wait_timeout=nan", "Invalid value for '--wait-timeout': 'nan' is no number of seconds"),
+        ("wait_timeout=inf", "Invalid value for '--wait-timeout': inf is not in the range"),
+        ("stuck_seconds=NaN", "Invalid value for '--stuck-seconds': 'NaN' is no number of seconds"),
+        ("stuck_seconds=1e10", "Invalid value for '--stuck-seconds': 10000000000.0 is not in the range"),
+        ("timeout=inf", "Invalid value for '--timeout': inf is not in the range"),
+        ("revalidate=nan", "Invalid value for '--revalidate': 'nan' is no number of seconds"),
+        ("decode_timeout=nan", "Invalid value for '--decode-timeout': 'nan' is no number of seconds"),
     ],
 )
 def test_others_are_refused(words, reason):

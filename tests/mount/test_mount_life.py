@@ -254,6 +254,17 @@ def test_nothing_of_the_caller_is_kept(speech, tmp_path):
         assert touchfs("umount", tmp_path / "mnt").returncode == 0
 
 
+@pytest.mark.parametrize("streams", ["2>&-", "<&- >&- 2>&-", ">/dev/full", "| true", "2>&1 >&- | cat"])
+def test_a_message_that_nobody_can_read_is_no_failure(speech, tmp_path, streams):
+    script = f'"$1" mount "$2" mnt {streams}; echo "${{PIPESTATUS[0]}}" > status'
+    subprocess.run(["bash", "-c", script, "bash", TOUCHFS, speech], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    try:
+        assert (tmp_path / "status").read_text() == "0\n"
+        assert (tmp_path / "mnt/shards").is_dir()
+    finally:
+        assert touchfs("umount", tmp_path / "mnt").returncode == 0
+
+
 def test_programs_that_the_daemon_runs_inherit_nothing(mount, speech):
     """Every descriptor but the standard ones is closed on exec, the one of FUSE too."""
     mounted = mount(speech, "--workers", 2)

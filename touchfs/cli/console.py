@@ -15,6 +15,7 @@ import click
 from touchfs.cli.interleaved_options import interleaved_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import remote_options
+from touchfs.cli.seconds import Seconds
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, NotFoundError, UsageError, map_os_errors
 from touchfs.indexing import open_dataset
@@ -59,20 +60,26 @@ PATH = click.Path(readable=False)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
-    """A number of bytes, for example 800M or 50G."""
+    """A number of bytes, for example 800M or 50G; not less than `minimum`."""
 
     name = "SIZE"
+
+    def __init__(self, minimum: int = 0) -> None:
+        self._minimum = minimum
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
         """The number of bytes. Fails with a usage error."""
         try:
-            return value if isinstance(value, int) else parse_size(value)
+            size = value if isinstance(value, int) else parse_size(value)
         except UsageError as error:
             self.fail(error.message, parameter, context)
+        if size < self._minimum:
+            self.fail(f"{value!r} is less than {self._minimum}", parameter, context)
+        return size
 
 
 def _limit(name: str, default: int, description: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(name, type=Size(), default=f"{default // 10**6}M", show_default=True, help=description)
+    return click.option(name, type=Size(1), default=f"{default // 10**6}M", show_default=True, help=description)
 
 
 _LIMITS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
@@ -81,7 +88,7 @@ _LIMITS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "window": _limit("--decode-window", LIMITS.window, "Amount of a recording to decode at a time."),
     "decode_seconds": click.option(
         "--decode-timeout",
-        type=click.FloatRange(0, min_open=True),
+        type=Seconds(0, min_open=True),
         default=LIMITS.decode_seconds,
         show_default=True,
         metavar="SECONDS",

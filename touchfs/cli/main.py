@@ -15,7 +15,7 @@ import click
 
 from touchfs.cli.importing import imports
 from touchfs.cli.queries import without_queries
-from touchfs.cli.terminal import log_to_stderr, printable
+from touchfs.cli.terminal import discard_stdout, log_to_stderr, open_closed_streams, printable
 from touchfs.errors import MountError, TouchfsError, UsageError
 from touchfs.source.remote.options import SESSION_VARIABLE
 
@@ -85,8 +85,7 @@ def group(context: click.Context, debug: bool) -> None:
 
 def main() -> None:
     """The entry point: run the command, and turn an error into a line on stderr and an exit status."""
-    if sys.stdout is None:  # closed by the caller
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    open_closed_streams()
     _raise_descriptor_limit()
     _find_home()
     os.environ[SESSION_VARIABLE] = os.urandom(16).hex()
@@ -111,7 +110,7 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the rest of the buffer at exit
+        discard_stdout()  # Python flushes the rest of the buffer at exit
     sys.exit(status)
 
 

@@ -12,8 +12,9 @@ from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
 from touchfs.cli.importing import imports
 from touchfs.cli.mount_options import MountCommand, complete_words
 from touchfs.cli.remote_options import parse_rate
+from touchfs.cli.seconds import Seconds
 from touchfs.cli.state_options import state_database_options
-from touchfs.cli.terminal import exit_at_once, log_to_stderr, say
+from touchfs.cli.terminal import announce, exit_at_once, log_to_stderr
 from touchfs.errors import MountError
 from touchfs.indexing.place import index_place
 from touchfs.indexing.silent import PATIENCE_SECONDS
@@ -117,14 +118,10 @@ def number(value: str) -> int:
     help="Serve the mount's numbers to Prometheus at a port of this machine (0: a free one) or a unix socket.",
 )
 @click.option("--metrics-public", is_flag=True, help="Serve them at all addresses of this machine.")
-@click.option(
-    "--stuck-seconds", type=click.FloatRange(0.1), default=10.0, help="Replace a worker that is stuck for this long."
-)
+@click.option("--stuck-seconds", type=Seconds(0.1), default=10.0, help="Replace a worker that is stuck for this long.")
 @click.option("--verify", is_flag=True, help="Compare files with the checksums that `touchfs checksum` has written.")
 @click.option("--strict", is_flag=True, help="Fail if any shard has errors, also in interleaved/.")
-@click.option(
-    "--wait-timeout", type=click.FloatRange(1), default=600.0, help="Seconds to wait until the mount is ready."
-)
+@click.option("--wait-timeout", type=Seconds(1), default=600.0, help="Seconds to wait until the mount is ready.")
 @dataset_options
 def command(
     path: str,
@@ -264,7 +261,7 @@ def command(
         metrics=None if metrics is None else parse_address(metrics, public=metrics_public),
         modes=access.fixed(uid, gid, umask or 0, fmask, dmask) if is_fixed else access.DEFAULT_MODES,
     )
-    status = mounting.mount(request, foreground=foreground or trace, wait_seconds=wait_timeout, say=say)
+    status = mounting.mount(request, foreground=foreground or trace, wait_seconds=wait_timeout, say=announce)
     if not (foreground or trace):
         exit_at_once(status)
     return status

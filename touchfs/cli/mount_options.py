@@ -48,7 +48,11 @@ class MountCommand(click.Command):
         except click.UsageError as error:
             error.ctx = ctx
             raise
-        return super().parse_args(ctx, [*arguments, *args])
+        rest = super().parse_args(ctx, [*arguments, *args])
+        for option in self.words().values():
+            if ctx.params.get(option.name or "") == "":
+                raise click.BadParameter("the value is empty: is a variable unset?", ctx, option)
+        return rest
 
     def _arguments(self, words: list[str]) -> list[str]:
         options = self.words()

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from touchfs.cli.seconds import Seconds
 from touchfs.errors import UsageError
 from touchfs.indexing.published.fetch import INDEX_VARIABLE
 from touchfs.posix.paths import absolute_directory, check_url
@@ -82,7 +83,7 @@ def _store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option(
         "--timeout",
-        type=click.FloatRange(0.1),
+        type=Seconds(0.1),
         metavar="SECONDS",
         help=(
             "Fail reads of data that is not there after this long. "
@@ -91,7 +92,7 @@ def _store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option(
         "--revalidate",
-        type=click.FloatRange(0),
+        type=Seconds(0),
         metavar="SECONDS",
         help=f"Look whether a file of another store has changed after this long. [default: {REVALIDATE_SECONDS:.0f}]",
     )

@@ -18,6 +18,34 @@ def say(text: str) -> None:
     click.echo(os.fsencode(one_line(text)))
 
 
+def announce(text: str) -> None:
+    """Print a line, as `say`, about something that stays done if nobody can be told."""
+    try:
+        say(text)
+    except OSError:
+        discard_stdout()
+
+
+def discard_stdout() -> None:
+    """Discard what stdout could not write, and all that follows."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+def open_closed_streams() -> None:
+    """Open those of stdin, stdout and stderr that the caller closed: no other file may get their descriptors."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened == descriptor:
+                os.set_inheritable(opened, True)
+            else:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            setattr(sys, name, open(descriptor, "r" if descriptor == 0 else "w"))  # noqa: SIM115
+
+
 def exit_at_once(status: int) -> NoReturn:
     """Flush the standard streams and exit, without freeing all modules and objects first.
 
