@@ -156,6 +156,27 @@ def test_a_wrong_word_changes_nothing_and_other_files_cannot_be_written(mount, s
         assert refused.value.errno == errno.EROFS
 
 
+def test_a_descriptor_that_was_read_can_write(mount, speech):
+    """It then writes behind what it has read. A second write is refused, wherever the first one was."""
+    mounted = mount(speech, "--workers", 2)
+    level = mounted.path / ".touchfs/log-level"
+    for length in (0, 2, 100):
+        level.write_text("info")
+        descriptor = os.open(level, os.O_RDWR)
+        try:
+            assert os.read(descriptor, length) == b"info\n"[:length]
+            assert os.write(descriptor, b"warning\n") == 8
+            assert level.read_text() == "warning\n"
+            with pytest.raises(OSError) as refused:
+                os.write(descriptor, b"debug\n")
+            assert refused.value.errno == errno.EINVAL
+        finally:
+            os.close(descriptor)
+        assert level.read_text() == "warning\n"
+    errors = (mounted.path / ".touchfs/errors").read_text()
+    assert ".touchfs/log-level: this file takes a value in one write" in errors
+
+
 def test_a_read_only_mount_shows_its_level(mount, speech):
     mounted = mount(speech, "--read-only", "--log-level", "warning")
     assert (mounted.path / ".touchfs/log-level").read_text() == "warning\n"

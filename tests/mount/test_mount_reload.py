@@ -352,6 +352,20 @@ def test_a_new_mount_is_left_alone_by_the_old_one(mount, copied):
     assert (new.path / MONDAY).read_bytes() == RECORDING
 
 
+def test_an_inode_of_a_shard_that_is_gone_is_named(mount, copied, tmp_path):
+    mounted = mount(copied)
+    with open(mounted.path / MONDAY, "rb", buffering=0) as file:
+        inode = os.fstat(file.fileno()).st_ino
+        os.rename(copied / MONDAY.split("/")[1], tmp_path / "gone")
+        reload(mounted)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with pytest.raises(OSError) as stale:
+            file.read()
+    assert stale.value.errno == errno.ESTALE
+    (line,) = (mounted.path / ".touchfs/errors").read_text().splitlines()
+    assert line.endswith(f" inode {inode}: the shard of this inode has changed: look its path up again")
+
+
 def test_a_mount_that_was_started_elsewhere(copied, tmp_path):
     """Its source is relative to where that was."""
     assert touchfs("mount", copied.name, "mnt", cwd=copied.parent).returncode == 0

@@ -139,7 +139,7 @@ class OpenTable:
             self._free_lock()
 
     def proposed(self, open_id: int) -> bytes | None:
-        """Return the text that was proposed last."""
+        """Return the text of an open in memory, if there is one; of a step, the one that was proposed last."""
         return self._load(open_id)
 
     def settle(self, open_id: int) -> None:

@@ -28,17 +28,23 @@ _FILES_KEPT = 4096
 
 class FixedFile:
     """An open file that belongs to no iterator. All its reads get the text that `make` returns at the first one.
-    `take` gets a value that is written, and raises UsageError if it refuses it.
+    `take` gets a value that is written, and raises UsageError if it refuses it. Errors name the file `name`.
     """
 
-    __slots__ = ("_id", "_make", "_table", "_take")
+    __slots__ = ("_id", "_make", "_name", "_table", "_take")
 
     is_stored = False
 
     def __init__(
-        self, table: OpenTable, open_id: int, make: Callable[[], bytes], take: Callable[[bytes], None]
+        self,
+        table: OpenTable,
+        open_id: int,
+        name: str,
+        make: Callable[[], bytes],
+        take: Callable[[bytes], None],
     ) -> None:
         self._table = table
+        self._name = name
         self._id = open_id
         self._make = make
         self._take = take
@@ -53,10 +59,15 @@ class FixedFile:
     read_nowait = read
 
     def write(self, piece: Piece) -> int:
-        """Take a value, which must be in one piece. Returns its length in bytes."""
-        if piece.offset:
-            raise UsageError("this file takes a value in one write")
-        self._take(piece.data)
+        """Take a value, which must be in one piece. Returns its length in bytes. If this open was read before, the
+        piece begins where the reads ended.
+        """
+        try:
+            if piece.offset > len(self._table.proposed(self._id) or b""):
+                raise UsageError("this file takes a value in one write")
+            self._take(piece.data)
+        except UsageError as error:
+            raise error.at(self._name) from None
         return len(piece.data)
 
     def release(self) -> None:
@@ -105,8 +116,8 @@ class ControlFiles:
         file: ControlFile
         if not iterator:
             name = FIXED_FILES[pack(FIXED_VIEW, 0, row)]
-            fixed = self._fixed
-            file = FixedFile(self._table, open_id, partial(fixed.text, name), partial(fixed.write, name))
+            make, take = partial(self._fixed.text, name), partial(self._fixed.write, name)
+            file = FixedFile(self._table, open_id, f".touchfs/{name}", make, take)
         elif self._iterators is not None:
             file = OpenFile(self._iterators, open_id, iterator, FILES[row - FIRST_ROW])
         else:

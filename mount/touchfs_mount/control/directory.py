@@ -17,6 +17,7 @@ import pyfuse3
 from pyfuse3 import FUSEError
 
 from touchfs.dataset.samples import DatasetSamples
+from touchfs.errors import TouchfsError
 from touchfs.extent import Buffer
 from touchfs.iterators.iterators import Iterators
 from touchfs.iterators.open_files import OpenFiles
@@ -179,8 +180,12 @@ class ControlDirectory:
         ownership = OUR_OWNERSHIP if entry.inode in PRIVATE else self._modes.others
         return control_attributes(entry, self._mtime_ns, ownership)
 
-    def _in_thread(self, share: str, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
-        return self._offload(share, with_patience, Patience(), function, *arguments)
+    async def _in_thread(self, share: str, function: Callable[..., T], *arguments: Any) -> T:
+        try:
+            result: T = await self._offload(share, with_patience, Patience(), function, *arguments)
+        except TouchfsError as error:
+            raise error.at(".touchfs") from None
+        return result
 
 
 def _refusal(inode: int) -> FUSEError:

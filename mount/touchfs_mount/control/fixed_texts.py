@@ -69,11 +69,7 @@ class FixedTexts:
         """Set the log's level. Raises UsageError for a wrong one, and for another file."""
         if file != "log-level":
             raise UsageError(f"{file} cannot be written")
-        try:
-            self._facts.level.name = value.decode("utf-8", "replace").strip()
-        except UsageError as error:
-            error.path = ".touchfs/log-level"
-            raise
+        self._facts.level.name = value.decode("utf-8", "replace").strip()
 
     def _info(self) -> bytes:
         dataset = self._dataset

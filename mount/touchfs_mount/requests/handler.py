@@ -48,14 +48,17 @@ class Refusals:
         self._errors = errors
         self._logged: dict[tuple[type[TouchfsError], str | None], float] = {}
 
-    def log(self, error: TouchfsError) -> None:
-        """Log an error, unless one of its kind and path was logged within the last minute."""
+    def log(self, error: TouchfsError, number: object) -> None:
+        """Log an error, unless one of its kind and path was logged within the last minute. One without a path is about
+        the inode of this number.
+        """
         key, now = (type(error), error.path), monotonic()
         if now - self._logged.get(key, -math.inf) < LOG_SECONDS:
             return
         if len(self._logged) >= LOGGED_KEPT:
             self._logged.clear()
         self._logged[key] = now
+        error.at(f"inode {number}")
         self._errors.add(str(error))
         log.info("%s", error)
 
@@ -113,7 +116,7 @@ def handler(function: Callable[P, Any]) -> Callable[P, Coroutine[Any, Any, Any]]
                 self.numbers.add_error(error.errno)
             raise
         except TouchfsError as error:
-            self.refusals.log(error)
+            self.refusals.log(error, arguments[0])
             self.numbers.add_error(errno_of(error))
             raise FUSEError(errno_of(error)) from error
         except Exception as error:
