@@ -209,6 +209,25 @@ def test_slow_clients_are_cut_off_and_keep_nobody_out(monkeypatch):
     run(act)
 
 
+def test_silent_clients_make_room(monkeypatch):
+    """More of them than are served at once, and none ever sends a whole request."""
+    monkeypatch.setattr(metrics, "REQUEST_SECONDS", 1000)
+
+    async def act(port: int) -> None:
+        silent = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(CONNECTIONS_MAX + 3)]
+        for stream in silent[:3]:
+            assert await stream.receive_some() == b""
+        await silent[-1].send_all(request()[:20])
+        for _ in range(3):
+            assert status_of(await answer_to(port, request())) == 200
+        await silent[-1].send_all(request()[20:])
+        assert status_of(await silent[-1].receive_some()) == 200
+        for stream in silent:
+            await stream.aclose()
+
+    run(act)
+
+
 def test_clients_that_are_gone_are_forgotten():
     async def act(port: int) -> None:
         for _ in range(3 * CONNECTIONS_MAX):

@@ -2,7 +2,8 @@
 
 A web page that somebody looks at could send requests to a port of the loopback address under a name of its own (DNS
 rebinding). So such a request must name this machine as its host. A client gets one answer, within `REQUEST_SECONDS`,
-and at most `CONNECTIONS_MAX` are served at once; the kernel lets others wait.
+and at most `CONNECTIONS_MAX` are served at once. If all places are taken, the client goes that has been longest without
+sending its request; if all have sent theirs, the kernel lets others wait.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class MetricsServer:
         self._listeners = sockets.listeners
         self._text = text
         self._free = trio.Semaphore(CONNECTIONS_MAX)
+        # Of the clients that have not sent their requests yet, in the order of their arrival.
+        self._silent: dict[trio.CancelScope, None] = {}
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -51,15 +54,18 @@ class MetricsServer:
 
     async def _accept(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
         while True:
-            await self._free.acquire()
             try:
                 stream = await listener.accept()
             except OSError as error:  # for example no descriptor is left
-                self._free.release()
                 log.warning("a connection to the metrics fails: %s", error)
                 await trio.sleep(1)
-            else:
-                nursery.start_soon(self._serve, stream)
+                continue
+            if not self._free.value and self._silent:
+                oldest = next(iter(self._silent))
+                del self._silent[oldest]
+                oldest.cancel()
+            await self._free.acquire()
+            nursery.start_soon(self._serve, stream)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         try:
@@ -77,7 +83,7 @@ class MetricsServer:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX)
         head_only = False
         try:
-            request = await _receive(connection, stream)
+            request = await self._request(connection, stream)
             if request is None:
                 return
             head_only = request.method == b"HEAD"
@@ -99,6 +105,16 @@ class MetricsServer:
             await stream.send_eof()
             while await stream.receive_some(_PIECE):
                 pass
+
+    async def _request(self, connection: h11.Connection, stream: trio.SocketStream) -> h11.Request | None:
+        """As `_receive`; None also if the client must make room for another one."""
+        with trio.CancelScope() as silence:
+            self._silent[silence] = None
+            try:
+                return await _receive(connection, stream)
+            finally:
+                self._silent.pop(silence, None)
+        return None
 
     def _respond(self, request: h11.Request) -> tuple[int, bytes]:
         """The status and the body of the answer."""
