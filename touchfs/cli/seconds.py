@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import click
@@ -12,14 +11,11 @@ SECONDS_MAX = 2_000_000
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds that one can wait: from a minimum to `SECONDS_MAX`, and no NaN, which is in any range."""
-
-    def __init__(self, minimum: float, *, min_open: bool = False) -> None:
-        super().__init__(minimum, SECONDS_MAX, min_open=min_open)
+    """A number of seconds that one can wait: from a minimum to `SECONDS_MAX`."""
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
         """The number. Fails with a usage error."""
         seconds: float = super().convert(value, parameter, context)
-        if math.isnan(seconds):
-            self.fail(f"{value!r} is no number of seconds", parameter, context)
+        if not seconds <= SECONDS_MAX:  # NaN is in any range
+            self.fail(f"{value!r} is no number of seconds up to {SECONDS_MAX:,}", parameter, context)
         return seconds
