@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,11 +18,11 @@ STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @pytest.fixture
-def temporary(here, monkeypatch):
-    """The directory of temporary files."""
-    (here / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(here / "tmp"))
-    return here / "tmp"
+def temporary(monkeypatch):
+    """The directory of temporary files. Its path is short, as that of a socket in it has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as place:
+        monkeypatch.setenv("TMPDIR", place)
+        yield Path(place)
 
 
 @contextmanager
@@ -82,7 +83,7 @@ def check_end(process, status, here):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert not list(here.rglob("data.list")) + list(here.rglob(".touchfs-tmp-*"))
-    assert os.listdir(here / "tmp") == []
+    assert os.listdir(os.environ["TMPDIR"]) == []
 
 
 @pytest.mark.parametrize("number", STATUS)
