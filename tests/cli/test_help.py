@@ -79,5 +79,5 @@ def test_every_command_is_a_file_and_the_other_way_round():
     files = {path.stem for path in Path(main.__file__).parent.glob("*.py")}
     others = {"__init__", "main", "console", "importing", "interleaved_options", "progress", "queries", "tables"}
     others |= {"terminal", "mount_helper", "mount_options", "remote_options", "service_progress", "state_options"}
-    others |= {"pool", "workers"}
+    others |= {"pool", "seconds", "workers"}
     assert {name.replace("-", "_") for name in COMMANDS} == files - others
