@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 from speech import COMMAND, SPEECH
+from tars import write_tar
 
 EVIL = "a\x1b[31mb\nc\x85d\x9b"
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -20,7 +21,8 @@ def evil(here):
     source.mkdir()
     lines = [json.dumps({"id": EVIL + str(i)}) for i in range(3)]
     (source / f"{EVIL}.jsonl").write_text("\n".join(lines) + "\n")
-    (source / f"{EVIL}.tar").write_bytes(b"damaged" * 1000)
+    whole = write_tar(here / "whole.tar", {"a.txt": b"whole"}).read_bytes()
+    (source / f"{EVIL}.tar").write_bytes(whole[:1024] + b"damaged" * 1000)
     return source
 
 

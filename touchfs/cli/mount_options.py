@@ -50,7 +50,8 @@ class MountCommand(click.Command):
             raise
         rest = super().parse_args(ctx, [*arguments, *args])
         for option in self.words().values():
-            if ctx.params.get(option.name or "") == "":
+            # Without a prefix, paths are relative to the mount.
+            if option.name != "path_prefix" and ctx.params.get(option.name or "") == "":
                 raise click.BadParameter("the value is empty: is a variable unset?", ctx, option)
         return rest
 

@@ -34,7 +34,10 @@ def discard_stdout() -> None:
 
 
 def open_closed_streams() -> None:
-    """Open those of stdin, stdout and stderr that the caller closed: no other file may get their descriptors."""
+    """Open those of stdin, stdout and stderr that the caller closed: no other file may get their descriptors.
+
+    `sys.stdin` stays None then, as there is nothing to read.
+    """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -43,7 +46,8 @@ def open_closed_streams() -> None:
             else:
                 os.dup2(opened, descriptor)
                 os.close(opened)
-            setattr(sys, name, open(descriptor, "r" if descriptor == 0 else "w"))  # noqa: SIM115
+            if descriptor:
+                setattr(sys, name, open(descriptor, "w"))  # noqa: SIM115
 
 
 def exit_at_once(status: int) -> NoReturn:
