@@ -17,7 +17,7 @@ import click
 from touchfs.cli.seconds import Seconds
 from touchfs.errors import UsageError
 from touchfs.indexing.published.fetch import INDEX_VARIABLE
-from touchfs.posix.paths import absolute_directory, check_url
+from touchfs.posix.paths import absolute, check_url
 from touchfs.source.remote.options import (
     FILE_VARIABLE,
     IMMUTABLE_VARIABLE,
@@ -50,7 +50,7 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(index_prefix: str | None = None, **others: Any) -> Any:
         if index_prefix is not None:
             check_url(index_prefix)
-            os.environ[INDEX_VARIABLE] = absolute_directory(index_prefix)
+            os.environ[INDEX_VARIABLE] = absolute(index_prefix)
         return function(**others)
 
     return command
