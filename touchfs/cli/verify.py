@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from itertools import chain
+from collections.abc import Iterator
 
 import click
 
@@ -17,6 +17,7 @@ from touchfs.indexing.place import index_place
 from touchfs.verify.job import totals, verify
 from touchfs.verify.journal import Journal
 from touchfs.verify.keys import verify_keys
+from touchfs.verify.shard import ShardVerdict
 
 
 @click.command("verify")
@@ -43,9 +44,12 @@ def command(path: str, workers: Workers, as_json: bool, read_options: ReadOption
     problems: list[str] = []
     tell = problems.append if as_json else lambda line: say(printable(line))
     with executor(workers.at_most(len(dataset.shards)), [path]) as pool, progress_bar("verifying") as progress:
-        verdicts = verify(dataset, read_options.options, journal, pool, progress)
-        keys = (verify_keys(each, pool) for each in [dataset])  # when all shards are done
-        total = totals(chain(verdicts, keys), tell)
+
+        def verdicts() -> Iterator[ShardVerdict]:
+            yield from verify(dataset, read_options.options, journal, pool, progress)
+            yield verify_keys(dataset, pool)
+
+        total = totals(verdicts(), tell)
     if as_json:
         facts = {
             "shards": len(dataset.shards),
