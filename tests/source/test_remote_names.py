@@ -17,6 +17,7 @@ from stores import STORES, place_in
 from tars import write_tar
 
 from touchfs.posix.paths import beneath, shown_name
+from touchfs.source.remote.options import parse_option
 
 TOUCHFS = Path(sys.executable).with_name("touchfs")
 NAMES = ["a b", "日本", "p+lus", "at@x", "br[1]", "c%20d", "c d", "%41", "A", "q?x=1", "q", "h#1", "h", "am&p;", "it's"]
@@ -147,6 +148,11 @@ def test_without_etag_and_time_nothing_is_used_again(tmp_path, kind):
             server.put(f"/set/a.{kind}", data.ljust(20_480, b"\0") if kind == "tar" else data, "")
             assert run("ls", f"{source}:shards/a").stdout.split() == sorted([f"{first}.txt", f"{second}.txt"])
             assert run("cat", f"{source}:shards/a/{first}.txt").stdout == first * 700
+
+
+@pytest.mark.parametrize("value", ["http://keystore:9000", "https://token-server/x", "team-keys"])
+def test_names_of_hosts_are_no_secrets(value):
+    assert parse_option(f"endpoint_url={value}") == ("endpoint_url", value)
 
 
 def test_secrets_in_options_are_refused(tmp_path):

@@ -22,6 +22,7 @@ from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
 from touchfs.indexing import open_dataset
 from touchfs.tables.lance import endpoint
 from touchfs.tables.lance.dataset import LanceTable
+from touchfs.tables.lance.errors import lance_errors
 
 ROWS = 300
 LARGE = random.Random(3).randbytes(3_500_000)
@@ -131,6 +132,14 @@ def test_a_file_that_is_missing_is_said(server: RangeServer, tmp_path: Path) -> 
         LanceTable(url).take([0])
 
 
+def test_messages_have_no_address_of_the_endpoint() -> None:
+    """ERROR.txt shows them to all who may read the mount."""
+    for address in ("http://127.0.0.1:37711/", "s3://"):
+        text = f"error sending request for url ({address}{'4c872bc8' * 4}/0/data/a.lance)"
+        with pytest.raises(SourceError, match=r"url \(data/a.lance\)$"), lance_errors("s3://b/d.lance"):
+            raise OSError(text)
+
+
 def test_others_get_nothing_from_the_endpoint(server: RangeServer, tmp_path: Path) -> None:
     write(tmp_path / "d.lance")
     url = put(server, tmp_path / "d.lance")
@@ -179,6 +188,7 @@ FORKING = """
 import os, sys
 from touchfs.indexing import open_dataset
 from touchfs.tables.lance.dataset import LanceTable
+from touchfs.tables.lance.errors import lance_errors
 url = sys.argv[1]
 assert not open_dataset(url).shards[0].report
 pid = os.fork()

@@ -19,7 +19,7 @@ def say(text: str) -> None:
 
 
 def announce(text: str) -> None:
-    """Print a line, as `say`, about something that stays done if nobody can be told."""
+    """Print a line, as `say` does. If stdout cannot be written, the line is lost, and that is no error."""
     try:
         say(text)
     except OSError:

@@ -15,7 +15,8 @@ T = TypeVar("T")
 class MadeOnce(Generic[K, T]):
     """The last `most` things that were asked for, by key. A fork has those of its parent.
 
-    Threads that ask at once for the same thing wait for one making, and nobody waits for the making of another one.
+    Threads that ask at once for the same thing wait until one of them has made it, and wait for no other thing. There
+    is one such object for a whole process and a kind of things: it lives as long as the process.
     """
 
     def __init__(self, most: int) -> None:
@@ -32,14 +33,14 @@ class MadeOnce(Generic[K, T]):
         self._renew_locks()  # another thread may have held them at the fork
 
     def find(self, key: K) -> T | None:
-        """What was made for a key, or None. Never waits for a making."""
+        """The thing of a key, or None if it is not made yet. Never waits until one is made."""
         with self._lock:
             if (found := self._made.get(key)) is not None:
                 self._made.move_to_end(key)
             return found
 
     def get(self, key: K, make: Callable[[], T]) -> T:
-        """What was made for a key, or is made now. Raises what `make` raises."""
+        """The thing of a key, made now if there is none. Raises the errors of `make`."""
         if (found := self.find(key)) is not None:
             return found
         with self._lock:
@@ -54,7 +55,8 @@ class MadeOnce(Generic[K, T]):
                     evicted = [self._made.popitem(last=False) for _ in range(len(self._made) - self._most)]
             finally:
                 with self._lock:
-                    self._making.pop(key, None)
+                    if self._making.get(key) is making:  # after an error, another thread may have begun anew
+                        del self._making[key]
         del evicted  # without a lock, as it may take long to close
         return made
 

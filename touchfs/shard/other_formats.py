@@ -106,7 +106,7 @@ def describe_bytes(head: bytes) -> str | None:
 
 
 def _by_magic(head: bytes) -> tuple[str, str] | None:
-    """What a file with these first bytes is, and the suffix of names of such files."""
+    """The format of a file with these first bytes, and the suffix that names of such files have."""
     if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
         return "a tar", ".tar"
     return next(((what, suffix) for start, what, suffix in _MAGICS if head.startswith(start)), None)

@@ -1,4 +1,4 @@
-"""What a stream says about its data: that they are no JSON lines at all, or that some of its samples are damaged."""
+"""Problems of the data of a stream: it has no JSON lines at all, or some of its samples are damaged."""
 
 from __future__ import annotations
 

@@ -45,10 +45,11 @@ _SECRET = re.compile(
     r"|(^|_)(pass|pwd|bearer|auth|authorization)(_|$)",
     re.IGNORECASE,
 )
-# A URL with a user or a query, `user:password@host` without a scheme, and a named secret: `{"Authorization": "…"}`.
+# A URL with a user or a query, `user:password@host` without a scheme, and a named secret: `{"Authorization": "…"}`. The
+# name of a host, as in `http://keys:9000`, is none.
 _SECRET_VALUE = re.compile(
     r"://.*[@?]|^[^/@:]+:[^@]*@"
-    r"|(key|secret|token|passw(or)?d|authorization|credential|signature)\w*[\"']?\s*[:=]",
+    r"|^(?!\w+://).*(key|secret|token|passw(or)?d|authorization|credential|signature)\w*[\"']?\s*[:=]",
     re.DOTALL | re.IGNORECASE,
 )
 _VALUES: dict[str, Any] = {"true": True, "false": False, "none": None}

@@ -47,7 +47,7 @@ _REQUESTS: dict[str, Callable[[str, Place, Fingerprint], RangeRequest]] = {
 
 
 def request_of(url: str, place: Place, version: Fingerprint) -> RangeRequest:
-    """How ranges of a file are asked for. The version is a condition only if the store tells it."""
+    """The request for ranges of a file. If its store does not tell versions, the request has no condition."""
     version = version if tells_version(version) else replace(version, etag=None)
     return _REQUESTS.get(protocols_of(place.client)[0], OtherRequest)(url, place, version)
 

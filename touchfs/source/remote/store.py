@@ -58,12 +58,15 @@ class RemoteStore:
         within = {name.removeprefix(own + "/"): each for name, each in names.items() if name.startswith(own + "/")}
         is_page = speaks_http(directory)
         has_status = not _SAME_VERSIONS.isdisjoint(protocols_of(place.client))
-        return [
-            _RemoteEntry(name, each["type"], status_of(each) if has_status else None)
-            for name, each in within.items()
-            if not (_ELSEWHERE.search(name) or climbs(name) or (is_page and _QUERY.search(name)))
-            and (is_page or _can_name(directory, name))
-        ]
+        found = []
+        for name, each in within.items():
+            if _ELSEWHERE.search(name) or climbs(name) or (is_page and _QUERY.search(name)):
+                continue
+            if is_page or _can_name(directory, name):
+                found.append(_RemoteEntry(name, each["type"], status_of(each) if has_status else None))
+            else:
+                log.warning("%s/%s: left out: the client of its store cannot ask for this name", shown(directory), name)
+        return found
 
     def stat(self, path: str) -> Status:
         """See `Store.stat`."""
@@ -89,10 +92,7 @@ class RemoteStore:
 
 def _can_name(directory: str, path: str) -> bool:
     """True if the client of a store asks for this path below a directory, and for no other one."""
-    if not _AMBIGUOUS.search(path) or resolve(os.path.join(directory, path)).path.endswith(f"/{path}"):
-        return True
-    log.warning("%s: left out: the client of its store cannot ask for this name", shown(directory) + "/" + path)
-    return False
+    return not _AMBIGUOUS.search(path) or resolve(os.path.join(directory, path)).path.endswith(f"/{path}")
 
 
 if TYPE_CHECKING:

@@ -146,7 +146,9 @@ def _translated(statement: str) -> bytes:
 
 
 def state_error(error: psycopg.Error, path: str) -> StateError:
-    """Translate an error of psycopg. The texts of refused connections and rights are told. Others may have values."""
+    """Translate an error of psycopg. Only refused connections and missing rights keep their text: other texts may have
+    values of rows.
+    """
     if isinstance(error, errors.ForeignKeyViolation):
         return LeaseEndedError("the lease of this mount has ended: try again", path=path)
     if isinstance(error, errors.LockNotAvailable | errors.QueryCanceled):

@@ -70,7 +70,7 @@ class LanceApart:
         return process
 
     def _address(self) -> LanceAddress | None:
-        """Where the process finds a dataset at a URL: here, as it has neither our clients nor what they were told."""
+        """The address of a dataset at a URL, at the endpoint of this process: the other one has not its options."""
         if not is_url(self._table.path):
             return None
         return address_of(self._table.path, *self._table.pin())

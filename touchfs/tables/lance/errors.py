@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
 from touchfs.errors import FormatError, SourceError, TouchfsError
 
+# Where Lance finds a dataset at a URL (`endpoint`): whoever knows it can read the data.
+_ADDRESS = re.compile(r"(?:http://127\.0\.0\.1:\d+|s3:/)/[0-9a-f]{32}/\d+/?")
 # The last error of each dataset at a URL, and when it was. Lance knows only that a request of its own has failed.
 _PROBLEMS: dict[str, tuple[float, TouchfsError]] = {}
 
@@ -40,6 +43,6 @@ def noted_problem(path: str, began: float) -> TouchfsError | None:
 
 
 def _text(what: str, error: BaseException) -> str:
-    """An error of Lance without the places in its source code, which follow a comma."""
-    line = str(error).partition("\n")[0]
+    """An error of Lance, without addresses of ours, and without places in its source code, which follow a comma."""
+    line = _ADDRESS.sub("", str(error).partition("\n")[0])
     return f"Lance {what} it: {line.partition(', /')[0][:500]}"
