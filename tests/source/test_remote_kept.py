@@ -1,6 +1,7 @@
 """Which pieces of remote files are given up first: those that were read least recently, in memory and on the disk."""
 
 import random
+import threading
 
 import pytest
 from range_server import range_server
@@ -15,14 +16,18 @@ BLOCKS = 24
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch):
-    """A file of `BLOCKS` blocks of a server, and what the server was asked for."""
+def server(tmp_path, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
     KEPT.forget()
     with range_server() as server:
-        file = DATA.open(server.put("/a.bin", random.Random(1).randbytes(BLOCKS * BLOCK)))
-        yield file, server.ranges
+        yield server
     KEPT.forget()
+
+
+@pytest.fixture
+def file(server):
+    """A file of `BLOCKS` blocks of a server, and what the server was asked for."""
+    return DATA.open(server.put("/a.bin", random.Random(1).randbytes(BLOCKS * BLOCK))), server.ranges
 
 
 def read_block(file, number: int) -> None:
@@ -55,3 +60,20 @@ def test_memory_keeps_what_is_read(file, monkeypatch):
         read_block(opened, number)
     assert opened.read_nowait(0, 100) is not None
     assert opened.read_nowait(2 * BLOCK, 100) is None
+
+
+def test_what_is_here_is_not_waited_for_while_its_block_is_fetched(server):
+    """A header that was read for the index lies before the end of a sample. Whoever reads that does not wait."""
+    url, is_over = server.put("/a.bin", random.Random(1).randbytes(2 * BLOCK)), threading.Event()
+    DATA.open(url).read(BLOCK, 100)
+    file = DATA.open(url)
+    file.open()
+    server.fault = lambda: is_over.wait(30) and None
+    try:
+        DATA.open(url).ask(0, 2 * BLOCK)
+        reader = threading.Thread(target=file.read, args=(BLOCK + 100, 100), daemon=True)
+        reader.start()
+        reader.join(10)
+        assert not reader.is_alive()
+    finally:
+        is_over.set()

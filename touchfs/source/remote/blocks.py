@@ -110,13 +110,15 @@ class RemoteBlocks:
         block = self.block(number)
         begin, end = first - block.start, last - block.start
         whole = _Part(block, begin, end, KEPT.read(block, begin, end))
-        if whole.data is not None or FLIGHTS.find(block) is not None:
+        if whole.data is not None:
             return [whole]
         small = [
             _Part(piece, begin, end, KEPT.read(piece, begin, end)) for piece, begin, end in self._small(first, last)
         ]
         if all(part.data is not None for part in small):
-            return small
+            return small  # even if the block is on its way: that takes longer
+        if FLIGHTS.find(block) is not None:
+            return [whole]
         asked = sum(1 << part.piece.number % (BLOCK // SMALL) for part in small)
         touched = self._touched.setdefault(number, asked)
         return small if is_small and touched == asked else [whole]
