@@ -70,3 +70,24 @@ def test_no_more_is_read_ahead_than_stays(mount, tmp_path, monkeypatch):
         for _ in range(6):
             read_next()
         server.fault = lambda: None
+
+
+def test_what_was_read_does_not_drive_out_what_comes_next(mount, tmp_path, monkeypatch):
+    """Where the disk has no room, both are in memory. Samples lie in two blocks each."""
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    size, count = 1 << 20, 100
+    noise = random.Random(1).randbytes(size + count)
+    files = {f"s{number:03}.bin": noise[number : number + size] for number in range(count)}
+    with range_server() as server:
+        tar = server.put("/one.tar", write_tar(tmp_path / "one.tar", files).read_bytes())
+        options = ("--prefetch-steps", 1000, "--revalidate", 3600, "--scratch-size", "1M", "--timeout", 20)
+        mounted = mount(tar, *options)
+        iterator = mounted.path / ".touchfs" / "iterators" / "train"
+        iterator.mkdir()
+        (iterator / "spec").write_text(json.dumps({"shuffle": 7, "output": "relpath"}))
+        del server.ranges[:]
+        for _ in range(count):
+            path = (iterator / "next").read_text().strip()
+            assert (mounted.path / path).read_bytes() == files[path.rpartition("/")[2]]
+        # Blocks that two samples share are fetched again if so many samples lie between.
+        assert sum(stop - start for _, start, stop in server.ranges) < 2 * count * size

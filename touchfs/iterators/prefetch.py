@@ -4,8 +4,9 @@ Only an iterator knows what comes next in a shuffled order. Whoever made a step 
 samples, and then makes the next step; meanwhile threads ask for the files of the following ones. Their bytes stay where
 those of any read do: in memory, and in the scratch store. Nothing is read ahead behind the end of an epoch.
 
-If the scratch store has no room, only the memory is left (64 MiB, `source/remote/kept.py`): more than fits there is
-never read ahead, or the last of it would drive out the first before it is read.
+If the scratch store has no room, only the memory is left (64 MiB, `source/remote/kept.py`). It gives up what was read
+least recently: what is asked for now goes before all that is read until its turn. So less than half of it is read
+ahead, or the last of it would drive out the first.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ THREADS = 16
 # Of each file so much is asked for: who reads more reads in order, and that is fetched ahead anyway.
 _FILE_MAX, _BLOCK = 8 << 20, 1 << 20
 # Bytes that may be ahead of the reader. A file takes up to a block more than it has, a small one two small pieces.
-_AHEAD_MAX, _SMALL = 48 << 20, 128 << 10
+_AHEAD_MAX, _SMALL = 28 << 20, 128 << 10
 # What a sample is taken for until one is known.
 _SAMPLE_BYTES = 8 << 20
 _REMEMBERED = 4096
