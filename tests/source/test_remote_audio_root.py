@@ -109,6 +109,35 @@ def test_cuts_of_lhotse_name_urls(files):
         assert there["shards/cuts/cut.wav"] == (files / "a.wav").read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["list.jsonl", "wav.scp"])
+def test_files_are_looked_at_together_and_once(kind, files, tmp_path):
+    """Each takes two requests, and a list may name ten thousand."""
+    data, now, most = (files / "a.wav").read_bytes(), [], []
+    names = [f"{number // 3}.wav" for number in range(60)]
+
+    def slowly():
+        now.append(None)
+        most.append(len(now))
+        time.sleep(0.1)
+        now.pop()
+
+    with range_server() as server:
+        for name in names:
+            server.put(f"/set/{name}", data)
+        server.fault = slowly
+        if kind == "wav.scp":
+            (tmp_path / kind).write_text("".join(f"{number} {name}\n" for number, name in enumerate(names)))
+        else:
+            write_lines(tmp_path / kind, [{"audio_filepath": name} for name in names])
+        source = tmp_path if kind == "wav.scp" else tmp_path / kind
+        options = Options(limits=Limits(audio_root=f"{server.url}/set"))
+        dataset = open_dataset(str(source), options=options, in_memory=True)
+        assert dataset.samples == len(names)
+        assert not dataset.shards[0].report
+        assert max(most) > 4
+        assert len(server.ranges) == len(set(names))
+
+
 def test_commands(files):
     with web_server() as (url, put):
         for path in files.iterdir():

@@ -25,7 +25,7 @@ from touchfs.progress import reached
 from touchfs.sample import Field, StoredSample, StoredSamples
 from touchfs.segments.json_rules import MEMBERS
 from touchfs.shard.lists.audio import AudioRoot
-from touchfs.shard.lists.json_line import NO_AUDIO, find_audio
+from touchfs.shard.lists.json_line import NO_AUDIO, audio_path, find_audio
 from touchfs.shard.options import Options
 from touchfs.shard.single import open_source
 from touchfs.source.fingerprint import Files
@@ -84,7 +84,10 @@ class JsonlShard(StoredSamples):
 
     def samples(self, ordinals: range) -> Iterator[StoredSample]:
         """The samples at consecutive ordinals. Reads blocks of lines."""
-        return (self._sample(*line) for line in self._parsed(ordinals))
+        parsed = self._parsed(ordinals)
+        if self._audio is not None:
+            parsed = self._audio.ahead(parsed, lambda line: audio_path(line[3]))
+        return (self._sample(*line) for line in parsed)
 
     def runs(self, ordinals: range) -> Iterator[StoredSample | LineRun]:
         """The samples at consecutive ordinals, plain ones together. Reads blocks of lines."""

@@ -25,6 +25,12 @@ class LineAudio(NamedTuple):
 NO_AUDIO = LineAudio({}, None, None)
 
 
+def audio_path(parsed: Mapping[str, Any]) -> str | None:
+    """The path of the audio that the object of a line names, as it is written there. Raises FormatError."""
+    reference = parse_reference(parsed)
+    return None if reference is None else reference.path
+
+
 def find_audio(line: Field, parsed: Mapping[str, Any], root: AudioRoot) -> LineAudio:
     """The audio that the object of a line names. Raises FormatError if it cannot be shown."""
     reference = parse_reference(parsed)

@@ -10,6 +10,7 @@ With `segments`, these lists are those beside any other shard (`touchfs.shard.ka
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 
 from touchfs.errors import FormatError, NotFoundError
@@ -76,6 +77,10 @@ class KaldiShard(StoredSamples):
     def __len__(self) -> int:
         return len(self._lines)
 
+    def samples(self, ordinals: range) -> Iterator[StoredSample]:
+        """See `StoredSamples.samples`."""
+        return map(self.sample, self._audio.ahead(ordinals, lambda ordinal: parse_recording(self._text(ordinal))[1]))
+
     def sample(self, ordinal: int) -> StoredSample:
         """The recording at an ordinal. Reads its lines, and the header of its audio."""
         offset, size = self._lines[ordinal].tolist()
@@ -84,9 +89,7 @@ class KaldiShard(StoredSamples):
         recording: Recording | None = None
         listed: SampleSegments | None = None
         try:
-            if size > self._limit:
-                raise FormatError(too_long(f"the line at byte {offset}", self._limit))
-            text = decode(self._file.read(offset, size))
+            text = self._text(ordinal)
             key = next(iter(text.split(None, 1)), "")
             fields[FIELD], recording = self._audio.find(parse_recording(text)[1])
             listed = self._utterance(line, key)
@@ -101,6 +104,12 @@ class KaldiShard(StoredSamples):
             recording=recording,
             listed=listed,
         )
+
+    def _text(self, ordinal: int) -> str:
+        offset, size = self._lines[ordinal].tolist()
+        if size > self._limit:
+            raise FormatError(too_long(f"the line at byte {offset}", self._limit))
+        return decode(self._file.read(offset, size))
 
     def _utterance(self, line: Field, key: str) -> SampleSegments | None:
         """The utterance that a whole recording is, if a list says what. Raises FormatError."""
