@@ -10,10 +10,8 @@ memory maps, owners and renames, so they are local files, which `touchfs.posix` 
 from __future__ import annotations
 
 import enum
-import io
-import os
 from collections.abc import Sequence
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from touchfs.extent import Source
 from touchfs.source.fingerprint import Fingerprint
@@ -138,32 +136,3 @@ class Store(Protocol):
     def stream(self, path: str) -> BinaryIO:
         """The bytes of a file from its start on, of any version. Reading them raises OSError."""
         ...
-
-
-class FileStream(io.RawIOBase):
-    """A file of a store as Python's readers want it."""
-
-    def __init__(self, file: StoredFile) -> None:
-        self._file = file
-        self._offset = 0
-
-    def readable(self) -> bool:
-        """See `io.IOBase`."""
-        return True
-
-    def seekable(self) -> bool:
-        """See `io.IOBase`."""
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """See `io.IOBase`. A position before the start is the start, and one behind the end is the end."""
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._offset, os.SEEK_END: self._file.size}[whence]
-        self._offset = min(max(start + offset, 0), self._file.size)
-        return self._offset
-
-    def readinto(self, buffer: Any) -> int:
-        """See `io.RawIOBase`. Raises what reading the file raises."""
-        length = min(len(buffer), self._file.size - self._offset)
-        buffer[:length] = self._file.read(self._offset, length)
-        self._offset += length
-        return length

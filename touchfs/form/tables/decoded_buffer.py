@@ -19,6 +19,7 @@ from contextlib import suppress
 
 from touchfs.errors import FormatError, SourceError
 from touchfs.extent import Buffer, Content, Extent
+from touchfs.extent.file_object import FileObject
 from touchfs.form.computed import ComputedContent
 from touchfs.form.kept import identity_of
 from touchfs.format.arrow.compression import SIZE, decompressed_pieces, parse_size
@@ -140,24 +141,7 @@ def _pieces(extent: Extent, codec: str, size: int) -> Iterator[Buffer]:
     """Decompress a buffer piece by piece. All of it, so that damage at its end is found."""
     frame = Extent(extent.source, extent.offset + SIZE.size, extent.size - SIZE.size)
     try:
-        yield from decompressed_pieces(codec, io.BufferedReader(_File(frame), STEP_SIZE), size)
+        yield from decompressed_pieces(codec, io.BufferedReader(FileObject(frame), STEP_SIZE), size)
     except FormatError as error:
         error.offset = extent.offset
         raise
-
-
-class _File(io.RawIOBase):
-    """A content as a file that is read from its beginning to its end."""
-
-    def __init__(self, content: Content) -> None:
-        self._content = content
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._content.read(self._position, len(buffer))
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)

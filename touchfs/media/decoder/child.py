@@ -6,8 +6,8 @@ SOCKET is the number of a descriptor; MEMORY the address space in bytes that req
 loaded, the child limits itself: address space; processor time, anew for each request; no new descriptors, so no file
 and no network; no bytes written to files; no core dumps.
 
-An operation takes the values and blobs of a request, and a file that reads the content. It returns its answer, or an
-iterator of answers: the request "more" asks for the next of them, and the last one has no more.
+An operation takes the values and blobs of a request, and its content. It returns its answer, or an iterator of answers:
+the request "more" asks for the next of them, and the last one has no more.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
-from touchfs.media.decoder.content_file import ContentFile, ReadFailedError
 from touchfs.media.decoder.messages import Message, MessageError, receive, send
+from touchfs.media.decoder.request_content import ReadFailedError, RequestContent
 
 Answer = tuple[dict[str, Any], list[Buffer]]
-Operation = Callable[[Message, ContentFile], Answer | Iterator[Answer]]
+Operation = Callable[[Message, RequestContent], Answer | Iterator[Answer]]
 
 # Each operation is a function of a module of its name. The extra has the libraries that it needs.
 _EXTRAS = {
@@ -73,7 +73,7 @@ class _Operations:
         import av
 
         try:
-            answer = operation(request, ContentFile(connection, request.values.get("size", 0)))
+            answer = operation(request, RequestContent(connection, request.values.get("size", 0)))
             if isinstance(answer, tuple):
                 return answer
             self._answers = answer

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.media.coding.sample_format import convert_samples, dtype
-from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.messages import Message
+from touchfs.media.decoder.request_content import RequestContent
 
 _SUBTYPES = {"s16": "PCM_16", "s24": "PCM_24"}
 
 
-def convert(request: Message, _: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
+def convert(request: Message, _: RequestContent) -> tuple[dict[str, Any], list[Buffer]]:
     """Return samples at `new_rate` in the format `target`; as a FLAC file if `file` is "flac".
 
     Values: `sample_format`, `target`, `channels`, `rate`, `new_rate`, `file`. Blob: the samples, interleaved.

@@ -18,9 +18,9 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.media.coding.adpcm import build_adpcm_header
 from touchfs.media.coding.sample_format import convert_samples, dtype
-from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.packet import make_packet
+from touchfs.media.decoder.request_content import RequestContent
 from touchfs.media.libav import open_media
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ LIBAV_FORMATS = {"u8": "u8", "s16": "s16", "s32": "s32", "flt": "f32", "dbl": "f
 _OPUS_PRE_SKIP = slice(10, 12)
 
 
-def decode(request: Message, _: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
+def decode(request: Message, _: RequestContent) -> tuple[dict[str, Any], list[Buffer]]:
     """Decode packets and return the samples `[skip, skip + count)` of them, in the format `target`.
 
     Values: `coding`, `rate`, `channels`, `sample_format`, `target`, `skip`, `count`. Blobs: the codec's extra data;

@@ -20,13 +20,14 @@ import av
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
+from touchfs.extent.file_object import FileObject
 from touchfs.media.coding.flac_frames import parse_frame, parse_stream_info
 from touchfs.media.coding.mpeg import is_frame_header
 from touchfs.media.coding.packet_length import VorbisLength, opus_length, vorbis_headers
-from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.decode import LIBAV_FORMATS, decode_packet, open_decoder
 from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.mp4_index import IndexedPacket, read_index
+from touchfs.media.decoder.request_content import RequestContent
 from touchfs.media.libav import open_media
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ _ENDS = 64
 _PACKET_MAX = 1 << 24
 
 
-def demux(request: Message, file: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
+def demux(request: Message, content: RequestContent) -> tuple[dict[str, Any], list[Buffer]]:
     """Return the format and the packets of the audio stream that ffmpeg would choose.
 
     Values: `demuxer`. Blobs of the answer: extra data; offset, size and samples of each packet. Its value `parts` has
@@ -60,22 +61,22 @@ def demux(request: Message, file: ContentFile) -> tuple[dict[str, Any], list[Buf
     """
     if not hasattr(av.Packet, "has_sidedata"):
         return {"missing": "PyAV 16 or newer is needed for this recording: pip install -U av"}, []
-    with open_container(request.values["demuxer"], file) as container:
+    with open_container(request.values["demuxer"], content) as container:
         stream = _sound_of(container)
         if request.values["demuxer"] == "mov" and stream.codec_context.codec.canonical_name.startswith(_ALIKE):
-            return _read_packets(_few_packets(container, stream, file), stream, file)
-        return _read_packets(container.demux(stream), stream, file)
+            return _read_packets(_few_packets(container, stream, content), stream, content)
+        return _read_packets(container.demux(stream), stream, content)
 
 
-def _few_packets(container: InputContainer, stream: AudioStream, file: ContentFile) -> Iterator[AnyPacket]:
+def _few_packets(container: InputContainer, stream: AudioStream, content: RequestContent) -> Iterator[AnyPacket]:
     """All packets of the sound of an MP4 or QuickTime file. If its index agrees with the first and the last ones, those
     between them are not read.
     """
     packets = (packet for packet in container.demux(stream) if packet.size)
     first = list(islice(packets, _ENDS))
     yield from first
-    for index in read_index([stream], file) or ():
-        last = _last_packets(file) if len(index.offsets) > 2 * _ENDS and index.has(first, 0) else []
+    for index in read_index([stream], content) or ():
+        last = _last_packets(content) if len(index.offsets) > 2 * _ENDS and index.has(first, 0) else []
         end = len(index.offsets) - len(last)
         if last and end > _ENDS and index.has(last, end):
             yield from index.between(_ENDS, end)
@@ -84,9 +85,9 @@ def _few_packets(container: InputContainer, stream: AudioStream, file: ContentFi
     yield from packets
 
 
-def _last_packets(file: ContentFile) -> list[AnyPacket]:
+def _last_packets(content: RequestContent) -> list[AnyPacket]:
     """The last packets of the sound; none if libav cannot seek there."""
-    with suppress(av.FFmpegError), open_container("mov", file) as container:
+    with suppress(av.FFmpegError), open_container("mov", content) as container:
         stream = _sound_of(container)
         container.seek(int(stream.index_entries[-_ENDS].timestamp), stream=stream)
         return [packet for packet in container.demux(stream) if packet.size]
@@ -104,17 +105,17 @@ def _sound_of(container: InputContainer) -> AudioStream:
     return stream
 
 
-def open_container(demuxer: str, file: ContentFile) -> InputContainer:
-    """Open a file with a demuxer, so that it opens nothing else. Raises av.FFmpegError."""
+def open_container(demuxer: str, content: RequestContent) -> InputContainer:
+    """Open a content with a demuxer, so that libav opens nothing else. Raises av.FFmpegError."""
     options = {"protocol_whitelist": "", "enable_drefs": "0"}
-    return open_media(file, format=demuxer, options=options, io_open=_refuse)
+    return open_media(FileObject(content), format=demuxer, options=options, io_open=_refuse)
 
 
 def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
     raise FormatError("refers to another file, and such files are not opened")
 
 
-def _read_packets(packets: Any, stream: AudioStream, file: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
+def _read_packets(packets: Any, stream: AudioStream, content: RequestContent) -> tuple[dict[str, Any], list[Buffer]]:
     context = stream.codec_context
     coding = context.codec.canonical_name  # libav may have several decoders of one coding
     extradata = bytes(context.extradata or b"")
@@ -132,7 +133,7 @@ def _read_packets(packets: Any, stream: AudioStream, file: ContentFile) -> tuple
         data = b"" if isinstance(packet, IndexedPacket) else bytes(packet)
         if data and coding in _MPEG and not is_frame_header(data):
             continue  # no frame, such as zeros after the last one: decoders pass over it
-        offset = locate(file, data, packet.pos, end) if data else packet.pos
+        offset = locate(content, data, packet.pos, end) if data else packet.pos
         end = offset + packet.size
         offsets.append(offset)
         sizes.append(packet.size)
@@ -156,12 +157,12 @@ def _read_packets(packets: Any, stream: AudioStream, file: ContentFile) -> tuple
     return values, [extradata, offsets.tobytes(), sizes.tobytes(), lengths.tobytes()]
 
 
-def locate(file: ContentFile, data: bytes, position: int, end: int) -> int:
+def locate(content: RequestContent, data: bytes, position: int, end: int) -> int:
     """The offset of a packet in the file, near where libav says it is, or after the packet before."""
-    if file.read_at(position, len(data)) == data:
+    if content.read(position, len(data)) == data:
         return position
     for begin in (position, end):
-        found = file.read_at(begin, len(data) + _HEADER_MAX).find(data)
+        found = content.read(begin, len(data) + _HEADER_MAX).find(data)
         if found >= 0:
             return begin + found
     raise FormatError("its packets are not stored as they are: such a container is not supported")

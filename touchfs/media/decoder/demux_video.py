@@ -24,11 +24,11 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.media.coding.mp4_boxes import box, find_box, full_box
 from touchfs.media.coding.packet_table import COLUMNS, HIDDEN, KEY, PACKETS_MAX
-from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.demux import locate, open_container
 from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.mp4_index import Packets, read_index
 from touchfs.media.decoder.packet import make_packet
+from touchfs.media.decoder.request_content import RequestContent
 
 _MICROSECONDS = 1_000_000
 # Packets that are read before an index is asked
@@ -46,35 +46,35 @@ _PACKED = re.compile(rb"DivX\d+(?:b|Build)\d+p")
 _USER_DATA_MAX = 4096
 
 
-def demux_video(request: Message, file: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
+def demux_video(request: Message, content: RequestContent) -> tuple[dict[str, Any], list[Buffer]]:
     """Return the pictures and the sound that ffmpeg would choose, as `VideoInfo` has them; nothing without pictures.
 
     Values: `demuxer`. Values and blobs of the answer: see `video_info.build`; a table has a blob for each column.
     """
-    with open_container(request.values["demuxer"], file) as container:
+    with open_container(request.values["demuxer"], content) as container:
         pictures, sound = container.streams.best("video"), container.streams.best("audio")
         if pictures is None or pictures.disposition & av.stream.Disposition.attached_pic:
             return {}, []
         if not isinstance(pictures, av.VideoStream):
             raise FormatError("has no pictures that can be decoded")
-        streams = [_VideoStream(pictures, file)]
+        streams = [_VideoStream(pictures, content)]
         if isinstance(sound, av.AudioStream) and sound.codec_context is not None:
-            streams.append(_VideoStream(sound, file))
+            streams.append(_VideoStream(sound, content))
         by_index = {each.stream.index: each for each in streams}
         packets = container.demux([each.stream for each in streams])
         for packet in islice(packets, _COMPARED):
             by_index[packet.stream.index].add(packet)
-        if request.values["demuxer"] != "mov" or not _use_index(streams, file):
+        if request.values["demuxer"] != "mov" or not _use_index(streams, content):
             for packet in packets:
                 by_index[packet.stream.index].add(packet)
         return _describe(container, streams[0], streams[1] if len(streams) > 1 else None)
 
 
-def _use_index(streams: list[_VideoStream], file: ContentFile) -> bool:
+def _use_index(streams: list[_VideoStream], content: RequestContent) -> bool:
     """Take all packets from the index of the container. False if it has none that agrees with those that were read."""
     if any(each.coding == "vp8" or not each.sizes for each in streams):  # in VP8 only packets say if they are shown
         return False
-    found = read_index([each.stream for each in streams], file)
+    found = read_index([each.stream for each in streams], content)
     if found is None:
         return False
     indexes = [
@@ -91,14 +91,14 @@ def _use_index(streams: list[_VideoStream], file: ContentFile) -> bool:
 class _VideoStream:
     """A stream and the columns of its packets."""
 
-    def __init__(self, stream: Any, file: ContentFile) -> None:
+    def __init__(self, stream: Any, content: RequestContent) -> None:
         self.stream = stream
         self.coding = stream.codec_context.codec.canonical_name
         self.extradata = bytes(stream.codec_context.extradata or b"")
         self.first: bytes | None = None
         self.offsets, self.sizes, self.times = array("q"), array("I"), array("q")
         self.durations, self.flags = array("I"), array("B")
-        self._file = file
+        self._content = content
         self._end = 0
 
     def add(self, packet: Any) -> None:
@@ -110,7 +110,7 @@ class _VideoStream:
         if packet.pts is None:
             raise FormatError("has packets without a time: such a video is not supported")
         data = bytes(packet)
-        offset = locate(self._file, data, packet.pos, self._end)
+        offset = locate(self._content, data, packet.pos, self._end)
         self._end = offset + len(data)
         is_hidden = packet.is_discard or (self.coding == "vp8" and not data[0] & _VP8_SHOWN)
         self.offsets.append(offset)

@@ -17,10 +17,10 @@ from PIL import Image, WebPImagePlugin  # noqa: F401 (Pillow would import it whe
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
-from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.demux import open_container
 from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.render_frames import DECODERS
+from touchfs.media.decoder.request_content import RequestContent
 
 Image.preinit()
 
@@ -29,7 +29,7 @@ _PIXELS = 1 << 22
 _WEBP_SIDE_MAX = 16383
 
 
-def encode_frames(request: Message, file: ContentFile) -> Iterator[tuple[dict[str, Any], list[Buffer]]]:
+def encode_frames(request: Message, content: RequestContent) -> Iterator[tuple[dict[str, Any], list[Buffer]]]:
     """Yield the frames as WebP, some at a time: a blob for each.
 
     Values: `demuxer`, `quality` from 0 to 100, `resize`: the side of the square that larger frames become, or None.
@@ -39,7 +39,7 @@ def encode_frames(request: Message, file: ContentFile) -> Iterator[tuple[dict[st
     blobs: list[Buffer] = []
     size: tuple[int, int] | None = None
     number = pixels = 0
-    with open_container(request.values["demuxer"], file) as container:
+    with open_container(request.values["demuxer"], content) as container:
         for number, frame in enumerate(container.decode(_pictures(container))):
             if frame.is_corrupt:
                 raise FormatError(f"frame {number} cannot be decoded: it is damaged")

@@ -19,7 +19,7 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer, drive
 from touchfs.media.coding.mp4_samples import ShownSamples, read_samples
 from touchfs.media.coding.packet_table import HIDDEN, KEY, PACKETS_MAX
-from touchfs.media.decoder.content_file import ContentFile
+from touchfs.media.decoder.request_content import RequestContent
 
 _BLOCK = 1 << 14
 
@@ -67,10 +67,10 @@ class Packets(NamedTuple):
             yield from map(IndexedPacket, *(column.tolist() for column in columns))
 
 
-def read_index(streams: list[Any], file: ContentFile) -> list[Packets] | None:
+def read_index(streams: list[Any], content: RequestContent) -> list[Packets] | None:
     """The packets of streams of libav, with times from any origin. None if libav and the tables do not know them."""
     with suppress(FormatError):
-        tables = drive(read_samples(file.size), _FileSource(file))
+        tables = drive(read_samples(content.size), _ExactReads(content))
         if tables is not None and all(0 < len(stream.index_entries) <= PACKETS_MAX for stream in streams):
             return [_packets(stream, tables.get(stream.id)) for stream in streams]
     return None
@@ -102,14 +102,14 @@ def _shifts(samples: ShownSamples, offsets: NDArray[np.int64]) -> NDArray[np.int
     return samples.shifts[found]
 
 
-class _FileSource:
-    """The file as a source, whose reads are exact."""
+class _ExactReads:
+    """The content as a source, whose reads are exact."""
 
-    def __init__(self, file: ContentFile) -> None:
-        self._file = file
+    def __init__(self, content: RequestContent) -> None:
+        self._content = content
 
     def read(self, offset: int, length: int) -> Buffer:
-        data = self._file.read_at(offset, length)
+        data = self._content.read(offset, length)
         if len(data) != length:
             raise FormatError("is cut short")
         return data

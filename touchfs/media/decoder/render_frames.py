@@ -16,9 +16,9 @@ import numpy as np
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
-from touchfs.media.decoder.content_file import ContentFile
 from touchfs.media.decoder.messages import Message
 from touchfs.media.decoder.packet import make_packet
+from touchfs.media.decoder.request_content import RequestContent
 
 # The names of libav's decoders. No other decoder is ever opened.
 DECODERS = {
@@ -40,7 +40,7 @@ _TIME_BASE = Fraction(1, 25)  # any
 _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
 
 
-def render_frames(request: Message, _: ContentFile) -> tuple[dict[str, Any], list[Buffer]]:
+def render_frames(request: Message, _: RequestContent) -> tuple[dict[str, Any], list[Buffer]]:
     """Return a JPEG for each wanted frame, in their order; empty for one that is damaged or missing.
 
     Values: `coding`, `codec_tag`, `width`, `height`, `rotation` in degrees, `quality`. Blobs: the codec's extra data;

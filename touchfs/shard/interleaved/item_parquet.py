@@ -5,7 +5,6 @@ pyarrow reads through `OpenedShard`, and page by page, so what is in memory does
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 
 from touchfs.errors import ColumnValueError, FormatError, MissingColumnError
 from touchfs.extent import drive
+from touchfs.extent.file_object import FileObject
 from touchfs.format.parquet.footer import ParquetFooter, parse_parquet
 from touchfs.items.file_column import FRAME_COLUMN, MEMBER_COLUMN, is_file_type
 from touchfs.items.schema import RESERVED_COLUMNS
@@ -42,7 +42,7 @@ class ItemParquet:
         try:
             with _converted_errors(path):
                 self._footer: ParquetFooter = drive(parse_parquet(self._shard.size), self._shard)
-                self._file = pq.ParquetFile(_RawFile(self._shard), buffer_size=_READ_SIZE, pre_buffer=False)
+                self._file = pq.ParquetFile(FileObject(self._shard), buffer_size=_READ_SIZE, pre_buffer=False)
                 self.schema: pa.Schema = self._file.schema_arrow.remove_metadata()
             if _ID not in self.schema.names:
                 raise MissingColumnError(f"has no column {_ID!r}, so it has no interleaved samples", path=path)
@@ -108,35 +108,6 @@ class ItemParquet:
                 if table.num_rows:
                     yield first + skipped, table
                 first += batch.num_rows
-
-
-class _RawFile(io.RawIOBase):
-    """A shard as a file of Python's."""
-
-    def __init__(self, shard: OpenedShard) -> None:
-        self._shard = shard
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._shard.size}[whence]
-        self._at = start + offset
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        left = max(self._shard.size - self._at, 0)
-        length = left if size is None or size < 0 else min(size, left)
-        data = self._shard.read(self._at, length) if length else b""
-        self._at += length
-        return data
 
 
 class _converted_errors:

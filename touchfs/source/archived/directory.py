@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from touchfs.errors import FormatError
+from touchfs.extent.file_object import FileObject
 from touchfs.posix.paths import climbs
-from touchfs.source.store import FileStream, StoredFile
+from touchfs.source.store import StoredFile
 
 # A member takes 46 bytes of it and its name; in our memory about a kilobyte, and its directories as much again.
 DIRECTORY_MAX = 8 << 20
@@ -50,7 +51,7 @@ def read_directory(file: StoredFile) -> dict[str, ZipMember]:
     Raises FormatError, and what reading the file raises.
     """
     try:
-        with zipfile.ZipFile(_Reader(FileStream(file), _BUFFER)) as archive:
+        with zipfile.ZipFile(_Reader(FileObject(file), _BUFFER)) as archive:
             return {
                 name: ZipMember(
                     found.orig_filename,

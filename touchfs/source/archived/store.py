@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from touchfs.errors import NotFoundError, SourceError
+from touchfs.extent.file_object import FileObject
 from touchfs.posix.paths import absolute, check_url, climbs, shown
 from touchfs.posix.paths.chains import InArchive, parse_in_archive
 from touchfs.source.archived.archive import archive_at
 from touchfs.source.archived.file import ArchivedFile
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.store import FileStream, FileType, Status, Store, StoredEntry
+from touchfs.source.store import FileType, Status, Store, StoredEntry
 
 _STREAM_BUFFER = 1 << 20
 
@@ -66,7 +67,7 @@ class ArchiveStore:
 
     def stream(self, path: str) -> BinaryIO:
         """See `Store.stream`."""
-        return io.BufferedReader(FileStream(self.open(path)), _STREAM_BUFFER)
+        return io.BufferedReader(FileObject(self.open(path)), _STREAM_BUFFER)
 
 
 def _place(path: str) -> InArchive:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from touchfs.errors import NotFoundError, SourceError
+from touchfs.extent.file_object import FileObject
 from touchfs.posix.paths import beneath, climbs, shown, speaks_http
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.remote.clients import resolve
@@ -17,7 +18,7 @@ from touchfs.source.remote.file import UrlFile
 from touchfs.source.remote.ranges import list_directory, look_status
 from touchfs.source.remote.requests import protocols_of
 from touchfs.source.remote.versions import status_of
-from touchfs.source.store import FileStream, Status, Store, StoredEntry
+from touchfs.source.store import Status, Store, StoredEntry
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class RemoteStore:
 
     def stream(self, path: str) -> BinaryIO:
         """See `Store.stream`."""
-        return io.BufferedReader(FileStream(UrlFile(path)), _STREAM_BUFFER)
+        return io.BufferedReader(FileObject(UrlFile(path)), _STREAM_BUFFER)
 
 
 def _can_name(directory: str, path: str) -> bool:
