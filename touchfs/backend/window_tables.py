@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.extras import load_pyarrow
 from touchfs.format.cache_metadata import VideoRecord
-from touchfs.posix.extras import load_pyarrow
 from touchfs.tables.frame_windows import WindowPlan
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.extras import load_pyarrow
 from touchfs.format.arrow.mapped_columns import BinaryColumn
-from touchfs.posix.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from touchfs.dataset.sample import Sample
-from touchfs.posix.extras import load_pyarrow
+from touchfs.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from touchfs.errors import ArgumentValueError
+from touchfs.extras import load_pyarrow
 from touchfs.features.base import FeatureType
-from touchfs.posix.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow

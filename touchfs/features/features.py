@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentTypeError
+from touchfs.extras import load_pyarrow
 from touchfs.features.base import FeatureType
 from touchfs.features.hugging_face import features_of_schema
 from touchfs.features.json_form import parse_features
-from touchfs.posix.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentTypeError, map_os_errors
+from touchfs.extras import load_pyarrow
 from touchfs.features.base import FeatureType
-from touchfs.posix.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow

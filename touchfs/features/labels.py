@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentValueError
+from touchfs.extras import load_pyarrow
 from touchfs.features.base import FeatureType, unwrap_scalar
-from touchfs.posix.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow

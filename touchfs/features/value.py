@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentValueError
+from touchfs.extras import load_pyarrow
 from touchfs.features.base import FeatureType
-from touchfs.posix.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow

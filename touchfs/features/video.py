@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentTypeError, ArgumentValueError, MissingFileError, map_os_errors
+from touchfs.extras import load_pyarrow
 from touchfs.features.base import FeatureType
-from touchfs.posix.extras import load_pyarrow
 from touchfs.posix.link_or_copy import link_or_copy
 
 if TYPE_CHECKING:

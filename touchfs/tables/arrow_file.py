@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError
 from touchfs.extent import drive
+from touchfs.extras import load_pyarrow
 from touchfs.format.arrow.batch import BatchLayout, batch_layout, count_rows
 from touchfs.format.arrow.file import IpcFile, parse_arrow
 from touchfs.limits import Limits
-from touchfs.posix.extras import load_pyarrow
 from touchfs.tables.batch_stream import BatchStreams
 from touchfs.tables.field_paths import Path, below, wanted_columns, without
 from touchfs.tables.json_values import json_values, row_lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from touchfs.errors import FormatError, TouchfsError
-from touchfs.posix.extras import load_pyarrow
+from touchfs.extras import load_pyarrow
 
 
 class pyarrow_errors:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentValueError
-from touchfs.posix.extras import load_pyarrow
+from touchfs.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow

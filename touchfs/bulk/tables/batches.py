@@ -11,8 +11,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
 from touchfs.errors import FormatError
+from touchfs.extras import load_pyarrow
 from touchfs.limits import Limits
-from touchfs.posix.extras import load_pyarrow
 from touchfs.progress import Progress
 from touchfs.shard.single import open_source
 from touchfs.shard.tables.files import fingerprints, read_metadata

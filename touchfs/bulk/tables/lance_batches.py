@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from touchfs.bulk.convert.input import InputShard
 from touchfs.bulk.tables.batches import BATCH_BYTES
 from touchfs.errors import FormatError
+from touchfs.extras import load_pyarrow
 from touchfs.format.cache_metadata import VideoFramesMetadata
 from touchfs.limits import Limits
-from touchfs.posix.extras import load_pyarrow
 from touchfs.progress import Progress
 from touchfs.shard.tables.lance import read_metadata
 from touchfs.shard.tables.lance_files import is_lance, manifest_of, size_of

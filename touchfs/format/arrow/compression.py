@@ -8,8 +8,9 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from touchfs.errors import FormatError, MissingExtraError
+from touchfs.errors import FormatError
 from touchfs.extent import Buffer
+from touchfs.extras import load_pyarrow
 from touchfs.limits import too_large
 
 # In the order of their numbers in a batch; the names are pyarrow's.
@@ -63,16 +64,11 @@ def decompressed_pieces(codec: str, frame: Buffer | BinaryIO, size: int) -> Iter
 
     Raises FormatError if it is damaged or decompresses to another size, and MissingExtraError without pyarrow.
     """
-    try:
-        import pyarrow
-    except ImportError as error:
-        message = "decompressing Arrow data needs the arrow extra: `pip install 'touchfs[arrow]'`"
-        raise MissingExtraError(message) from error
+    pyarrow = load_pyarrow()
     left = size
     try:
-        with pyarrow.CompressedInputStream(
-            frame if hasattr(frame, "read") else pyarrow.BufferReader(frame), codec
-        ) as stream:
+        file = frame if hasattr(frame, "read") else pyarrow.BufferReader(frame)
+        with pyarrow.CompressedInputStream(file, codec) as stream:
             while piece := stream.read(min(left + 1, PIECE_SIZE)):
                 left -= len(piece)
                 if left < 0:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, map_os_errors
-from touchfs.posix.extras import load_lance
+from touchfs.extras import load_lance
 from touchfs.posix.links import check_links
 from touchfs.posix.made_once import MadeOnce
 from touchfs.posix.paths import is_url

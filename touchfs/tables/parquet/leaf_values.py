@@ -11,6 +11,7 @@ import numpy as np
 
 from touchfs.errors import FormatError
 from touchfs.extent import drive
+from touchfs.extras import load_pyarrow
 from touchfs.format.parquet.decoded_size import expanded_size, expands, least_size
 from touchfs.format.parquet.excerpt import build_excerpt, build_schema_file
 from touchfs.format.parquet.footer import ParquetFooter
@@ -19,7 +20,6 @@ from touchfs.format.parquet.page_table import PageTable
 from touchfs.format.parquet.pages import PageType, ParquetPage, read_page
 from touchfs.format.parquet.schema import ParquetLeaf
 from touchfs.limits import Limits, too_large
-from touchfs.posix.extras import load_pyarrow
 from touchfs.tables.kept_values import KeptValues
 from touchfs.tables.parquet.chunk_pages import ParquetPages
 from touchfs.tables.parquet.codecs import decompress

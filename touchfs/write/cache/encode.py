@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from touchfs.errors import ArgumentTypeError, ArgumentValueError
+from touchfs.extras import load_pyarrow
 from touchfs.features import ClassLabel, Features, FeatureType, Image, Sequence, Value
 from touchfs.features.base import unwrap_scalar
-from touchfs.posix.extras import load_pyarrow
 from touchfs.progress import advance
 
 if TYPE_CHECKING:

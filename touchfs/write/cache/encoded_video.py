@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from touchfs.errors import FormatError
+from touchfs.extras import load_pyarrow
 from touchfs.media.video.webp_frames import WebpFrames
-from touchfs.posix.extras import load_pyarrow
 from touchfs.write.cache.publish import map_write_errors
 
 if TYPE_CHECKING:

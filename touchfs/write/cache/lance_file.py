@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from touchfs.errors import ArgumentValueError
-from touchfs.posix.extras import load_lance, load_pyarrow
+from touchfs.extras import load_lance, load_pyarrow
 from touchfs.write.cache.publish import map_write_errors
 
 if TYPE_CHECKING:

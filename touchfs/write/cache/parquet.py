@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentValueError, UsageError
+from touchfs.extras import load_pyarrow
 from touchfs.features import Features, Video
 from touchfs.features.hugging_face import schema_metadata
-from touchfs.posix.extras import load_pyarrow
 from touchfs.write.cache.arrow import Shards
 from touchfs.write.cache.encode import record_batches
 from touchfs.write.cache.publish import Building, publish

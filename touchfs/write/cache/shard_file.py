@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from touchfs.errors import ArgumentValueError, UsageError
+from touchfs.extras import load_pyarrow
 from touchfs.format.arrow import flatbuffers
 from touchfs.format.arrow.compression import CODECS, SIZE
 from touchfs.format.arrow.flatbuffers import I16, I64, U8, Scalar, Structs
@@ -39,7 +40,6 @@ from touchfs.format.arrow.metadata import (
     TAIL,
     VERSION5,
 )
-from touchfs.posix.extras import load_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow

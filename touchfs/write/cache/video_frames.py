@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from touchfs.errors import ArgumentTypeError, ArgumentValueError, CorruptVideoError, FormatError
+from touchfs.extras import load_pyarrow
 from touchfs.features import Features, Video, features_fingerprint
 from touchfs.format.cache_metadata import VideoFramesMetadata, VideoRecord
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.video.webp_frames import webp_frames
-from touchfs.posix.extras import load_pyarrow
 from touchfs.progress import advance
 from touchfs.write.cache.encoded_video import EncodedVideo
 from touchfs.write.cache.lance_file import write_lance
