@@ -55,7 +55,7 @@ def test_a_token(speech, tmp_path):
         (["--http", "no.such.host.invalid:80"], "there is no such host"),
         (["--token-file", "nothing"], "no such file"),
         (["--token-file", "short"], "16 to 4,096 visible characters"),
-        (["--token-file", "open"], "others may read the token"),
+        (["--token-file", "open"], "others may read it"),
     ],
 )
 def test_what_is_refused_at_the_start(speech, tmp_path, options, problem):

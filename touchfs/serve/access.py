@@ -1,27 +1,22 @@
-"""Who may ask: the address to serve at, the names that a request may have for it, and the token.
-
-A page of any web site can have its visitor's browser send requests to this machine. If the site's name is made to mean
-127.0.0.1 (DNS rebinding), the page may read the answers, too; but then its name is in the header `Host`.
-"""
+"""Who may ask: the address to serve at, the names that a request may have for it, and the token."""
 
 from __future__ import annotations
 
 import base64
 import hmac
 import ipaddress
-import os
 import re
 import socket
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from touchfs.errors import UsageError, map_os_errors
+from touchfs.posix.private_file import read_private
 from touchfs.serve.answer import refusal
+from touchfs.serve.host_header import is_own_host
 
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/@\s]+)):([0-9]{1,5})", re.ASCII)
-_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/@,\s]+))(?::[0-9]{0,5})?", re.ASCII)
 _TOKEN = re.compile(rb"[!-~]{16,4096}")
 _CHALLENGE = ("WWW-Authenticate", 'Basic realm="touchfs", charset="UTF-8"')
 
@@ -55,10 +50,8 @@ def parse_address(text: str) -> ServeAddress:
 
 def read_token(path: str) -> bytes:
     """The token in a file that only its owner can read. Raises UsageError, and the errors of `map_os_errors`."""
-    with map_os_errors(path), open(path, "rb") as file:
-        if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-            raise UsageError("others may read the token: `chmod 600` it", path=path)
-        token = file.read(1 << 13).strip()
+    with map_os_errors(path):
+        token = read_private(path, 1 << 13).strip()
     if not _TOKEN.fullmatch(token):
         raise UsageError(
             "a token is 16 to 4,096 visible characters of ASCII, for example `head -c 32 /dev/urandom | base64`",
@@ -71,26 +64,16 @@ class HttpAccess:
     """Decides about requests. `host` is a name of the server besides `localhost`, this machine's name and addresses."""
 
     def __init__(self, host: str, token: bytes | None) -> None:
-        self._hosts = {"localhost", socket.gethostname().lower(), host.lower()}
+        self._names = {"localhost", socket.gethostname().lower(), host.lower()}
         self._token = token
 
     def check(self, environ: Mapping[str, str]) -> None:
         """Raises Refusal if the request comes from a page of another site, or lacks the token."""
-        if not self._is_ours(environ.get("HTTP_HOST", "")):
+        if not is_own_host(environ.get("HTTP_HOST", ""), self._names):
             raise refusal(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name: use its address")
         given = _credentials(environ.get("HTTP_AUTHORIZATION", ""))
         if self._token is not None and not hmac.compare_digest(given, self._token):
             raise refusal(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong", (_CHALLENGE,))
-
-    def _is_ours(self, header: str) -> bool:
-        if (match := _HOST.fullmatch(header)) is None:
-            return False
-        host = (match[1] or match[2]).lower().removesuffix(".")
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return host in self._hosts
-        return True  # no site has an address of ours as its name
 
 
 def _credentials(header: str) -> bytes:

@@ -1,20 +1,19 @@
 """Serves a mount's numbers by HTTP: `GET /metrics`, and nothing else. The supervisor runs this, never a worker.
 
-A web page that somebody looks at could send requests to a port of the loopback address under a name of its own (DNS
-rebinding). So such a request must name this machine as its host. A client gets one answer, within `REQUEST_SECONDS`,
-and at most `CONNECTIONS_MAX` are served at once. If all places are taken, the client goes that has been longest without
-sending its request; if all have sent theirs, the kernel lets others wait.
+At a port of the loopback addresses a request must name this machine as its host (`touchfs.serve.host_header`). A client
+gets one answer, within `REQUEST_SECONDS`, and at most `CONNECTIONS_MAX` are served at once. If all places are taken,
+the client goes that has been longest without sending its request; if all have sent theirs, the kernel lets others wait.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 
 import h11
 import trio
 
+from touchfs.serve.host_header import is_own_host
 from touchfs_mount.numbers.sockets import MetricsSockets
 from touchfs_mount.numbers.text import CONTENT_TYPE
 
@@ -27,7 +26,6 @@ HEAD_MAX = 8192
 _CLOSE_SECONDS = 1.0
 _PIECE = 4096
 
-_LOCAL = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 _METHODS = b"GET", b"HEAD"
 
 
@@ -119,8 +117,8 @@ class MetricsServer:
     def _respond(self, request: h11.Request) -> tuple[int, bytes]:
         """The status and the body of the answer."""
         hosts = [value for name, value in request.headers if name == b"host"]
-        if self._checks_host and not (len(hosts) == 1 and _LOCAL.fullmatch(hosts[0])):
-            return 400, b"the host of a request must be localhost, 127.0.0.1 or [::1]\n"
+        if self._checks_host and not (len(hosts) == 1 and is_own_host(hosts[0].decode("latin-1"), ("localhost",))):
+            return 400, b"the host of a request must be localhost or an address\n"
         if request.target.partition(b"?")[0] != b"/metrics":
             return 404, b"only /metrics is here\n"
         if request.method not in _METHODS:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 from touchfs.errors import UsageError
+from touchfs.posix.private_file import read_private
 
 OPTIONS_VARIABLE, FILE_VARIABLE, TIMEOUT_VARIABLE = (
     "TOUCHFS_STORAGE_OPTIONS",
@@ -182,10 +182,7 @@ def _number(variable: str, text: str | None, default: float) -> float:
 @cache
 def _read(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise UsageError("others may read it, and it may hold secrets: `chmod 600` it", path=path)
-            return _object(file.read(_FILE_MAX).decode(errors="replace"), path)
+        return _object(read_private(path, _FILE_MAX).decode(errors="replace"), path)
     except OSError as error:
         raise UsageError(f"the options cannot be read: {error.strerror}", path=path) from error
 
