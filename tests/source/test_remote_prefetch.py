@@ -11,7 +11,6 @@ from range_server import range_server
 from tars import write_tar
 
 from touchfs.source.data import DATA
-from touchfs.source.prefetch import prefetch as prefetch_file
 from touchfs.source.remote.flights import REQUEST_MAX
 from touchfs.source.remote.kept import KeptPieces
 
@@ -50,7 +49,7 @@ def test_a_disk_that_is_slower_than_the_store_is_waited_for(server, monkeypatch)
     offer, late = KeptPieces.offer, iter([True] * 20)
     monkeypatch.setattr(KeptPieces, "offer", lambda *arguments: not next(late, False) and offer(*arguments))
     file = DATA.open(f"{server.url}/set/a.tar")
-    assert list(prefetch_file(file))
+    assert list(file.fetch())
     assert next(late, None) is None
 
 

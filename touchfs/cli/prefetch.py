@@ -9,7 +9,7 @@ from touchfs.cli.progress import progress_bar
 from touchfs.cli.remote_options import parse_rate
 from touchfs.cli.terminal import say
 from touchfs.dataset import counted
-from touchfs.source.prefetch import Pace, prefetch
+from touchfs.source.pace import Pace
 
 
 @click.command("prefetch")
@@ -34,7 +34,7 @@ def command(paths: tuple[str, ...], rate: str | None, read_options: ReadOptions)
         with progress_bar(f"fetching {path}") as progress:
             for shard in dataset.shards:
                 for name in shard.files:
-                    for count in prefetch(shard.source(name), pace):
+                    for count in shard.source(name).fetch(pace):
                         done += count
                         progress(done, total)
         say(f"{path}: {counted(len(dataset.shards), 'shard')}, {done:,} bytes are on this machine")

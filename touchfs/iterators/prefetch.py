@@ -19,8 +19,8 @@ from typing import Any
 
 from touchfs.dataset.sample import Sample
 from touchfs.errors import TouchfsError
+from touchfs.extent import Content, Extent
 from touchfs.iterators.live_graph import LiveGraph
-from touchfs.source.prefetch import ask
 
 # A graph's spec, and a token.
 _Key = tuple[str, str]
@@ -88,4 +88,15 @@ class Prefetch:
         if key in self._asked:
             self._asked[key] = self._sample_bytes
         for content, size in zip(contents, sizes, strict=True):
-            ask(content, size)
+            _fetch(content, size)
+
+
+def _fetch(content: Content, size: int) -> None:
+    """Have the first `size` bytes of a content here soon. A store is asked for those of a file, and not waited for; all
+    others are read.
+    """
+    if isinstance(content, Extent) and hasattr(content.source, "ask"):  # a `UrlFile`, not loaded for local data
+        content.source.ask(content.offset, size)
+        return
+    for offset in range(0, size, _BLOCK):
+        content.read(offset, _BLOCK)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from touchfs.dataset import Dataset, counted
 from touchfs.errors import TouchfsError, UnwritableError
 from touchfs.posix.paths import is_url
-from touchfs.source.prefetch import Pace, prefetch
+from touchfs.source.pace import Pace
 from touchfs.source.store import StoredFile
 from touchfs_mount.daemon.logs import LogOptions
 from touchfs_mount.mounting.beside import Program, finish, take_work
@@ -56,7 +56,7 @@ def main() -> None:
     fetched = 0
     for file in work.files:
         try:
-            for _ in prefetch(file, pace):
+            for _ in file.fetch(pace):
                 pass
             fetched += 1
         except UnwritableError as error:

@@ -10,7 +10,7 @@ from touchfs.errors import SourceError, UnwritableError
 from touchfs.extent import Buffer
 from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.prefetch import Pace
+from touchfs.source.pace import Pace
 from touchfs.source.remote.blocks import RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now
 from touchfs.source.remote.client_errors import changed_error
@@ -106,8 +106,8 @@ class UrlFile:
         if (stop := min(offset + length, fingerprint.size)) > offset:
             blocks.ask(offset, stop, deadline)
 
-    def fetch(self, pace: Pace | None) -> Iterator[int]:
-        """Fetch all of it, see `touchfs.source.prefetch`."""
+    def fetch(self, pace: Pace | None = None) -> Iterator[int]:
+        """See `StoredFile.fetch`."""
         blocks, _ = self._verified(deadline_from_now())
         yield from fetch_all(blocks, pace)
         if missing := count_missing(blocks):

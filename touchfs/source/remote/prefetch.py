@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from time import monotonic, sleep
 
-from touchfs.source.prefetch import Pace
+from touchfs.source.pace import Pace
 from touchfs.source.remote.blocks import BLOCK, RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now, result_in_time
 from touchfs.source.remote.flights import FLIGHTS, REQUEST_MAX, Version
