@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 from harness import at_least, at_most, interleaved, mounted, open_read_close, own_cache_and_state, report, run
 
-from touchfs.indexing import row_tables
 from touchfs.indexing.catalogs import make_catalog
+from touchfs.indexing.tables import row_tables
 
 ROWS, BATCH = 1_000_000, 1_000
 CELLS, CELL, READS = 5_000, 20_000, 2_000

@@ -20,9 +20,9 @@ from touchnet import INT16, UINT8, UINT16, as_json, index_bytes, write_shard, wr
 
 from touchfs.catalog.catalog import Catalog
 from touchfs.errors import SourceError
-from touchfs.indexing import sample_tables
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.report import REPORTED_MAX
+from touchfs.indexing.tables import sample_tables
 from touchfs.shard.options import Options
 
 

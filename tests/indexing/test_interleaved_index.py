@@ -254,7 +254,7 @@ def test_shards_and_keys_are_as_they_were(tmp_path, monkeypatch):
 
     with_view, identities, dataset = files("with")
     assert dataset.interleaved is not None
-    monkeypatch.setattr("touchfs.indexing.open_interleaved", lambda *arguments, **options: None)
+    monkeypatch.setattr("touchfs.indexing.opening.open_interleaved", lambda *arguments, **options: None)
     without, others, dataset = files("without")
     assert dataset.interleaved is None and others == identities
     assert with_view.keys() == without.keys()

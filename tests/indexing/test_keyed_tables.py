@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from touchfs.catalog.catalog import Catalog
-from touchfs.indexing import row_tables
 from touchfs.indexing.catalogs import make_catalog
+from touchfs.indexing.tables import row_tables
 from touchfs.shard.options import Options
 
 # Keys of other characters and lengths, that begin each other, end in extensions, repeat, or are no names of files.

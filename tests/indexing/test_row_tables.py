@@ -13,8 +13,8 @@ from touchfs.catalog import row_columns
 from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.row_table import RowTable
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
-from touchfs.indexing import row_tables
 from touchfs.indexing.catalogs import make_catalog
+from touchfs.indexing.tables import row_tables
 from touchfs.shard.options import Options
 
 BYTES_PER_FILE = 24

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, get_origin, get_type_hints
 
@@ -53,11 +52,11 @@ def _parse_shard(record: dict[str, Any]) -> Shard:
     return shard
 
 
-def save_dataset_file(path: str, source: str, shards: Iterable[Shard], moved_from: str) -> None:
+def save_dataset_file(path: str, file: DatasetFile) -> None:
     """Write a dataset file. Raises UnwritableError or SourceError."""
-    records = [{**asdict(shard), "files": build_files(shard.files)} for shard in shards]
-    content = {"version": VERSION, "source": source, "shards": records}
-    if moved_from:
-        content["moved_from"] = moved_from
-    with atomic_own_file(path) as file:
-        file.write(json.dumps(content).encode())
+    records = [{**asdict(shard), "files": build_files(shard.files)} for shard in file.shards.values()]
+    content = {"version": VERSION, "source": file.source, "shards": records}
+    if file.moved_from:
+        content["moved_from"] = file.moved_from
+    with atomic_own_file(path) as written:
+        written.write(json.dumps(content).encode())

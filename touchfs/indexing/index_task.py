@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
+from touchfs import jobs
 from touchfs.catalog.catalog import Catalog, Facts
 from touchfs.dataset import Shard
 from touchfs.errors import TouchfsError, UntrustedError
@@ -13,8 +16,12 @@ from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.place import make_place
 from touchfs.posix.paths import is_url
 from touchfs.posix.trust import check_trusted_file
+from touchfs.progress import Progress
 from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
+
+# Bytes of a shard above which its samples may be visited by several processes: less takes a second in one.
+_BIG = 1 << 23
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,19 @@ def has_catalog(shard: Shard, distrusted: list[str]) -> bool:
         return False
     except OSError:
         return False
+
+
+def index_shards(
+    tasks: Sequence[IndexTask], executor: Executor | None, progress: Progress
+) -> Iterator[tuple[Shard, str, bool]]:
+    """Index shards, and yield for each the result of `index_shard`. `progress` is called with the bytes of shards."""
+    sized = [(task, sum(file.size for file in (task.files or {}).values())) for task in tasks]
+    # A shard with most of the bytes would keep one process busy when all others are done.
+    whole_max = max(sum(size for _, size in sized) / 2, _BIG)
+    small = [(task, size) for task, size in sized if size <= whole_max]
+    big = [(task, size) for task, size in sized if size > whole_max]
+    yield from jobs.run_sized(index_shard, small, executor, progress=progress)
+    yield from jobs.run_sized(partial(index_shard, executor=executor), big, progress=progress)
 
 
 def index_shard(task: IndexTask, executor: Executor | None = None) -> tuple[Shard, str, bool]:

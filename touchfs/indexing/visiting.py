@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from touchfs import jobs, progress
 from touchfs.indexing.measured import measure, without_silent_videos
-from touchfs.indexing.row_tables import RowTables
-from touchfs.indexing.sample_tables import SampleTables
+from touchfs.indexing.tables.row_tables import RowTables
+from touchfs.indexing.tables.sample_tables import SampleTables
 from touchfs.sample import StoredSample
 from touchfs.shard.contents import FieldContents
 from touchfs.shard.jsonl import JsonlShard, LineRun

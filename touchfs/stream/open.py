@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from touchfs.errors import UsageError
-from touchfs.indexing import unique_names
+from touchfs.indexing.opening import unique_names
 from touchfs.posix.paths import absolute, check_url
 from touchfs.shard.find import find_shards
 from touchfs.shard.lists.members import find_members

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from touchfs.dataset.shard_videos import may_have_videos
-from touchfs.indexing.row_tables import COLUMNS
+from touchfs.indexing.tables.row_tables import COLUMNS
 from touchfs.shard.open import is_table
 from touchfs.tree.catalog_view import CatalogView
 from touchfs.tree.entry import Entry

@@ -26,7 +26,7 @@ from touchfs.dataset import Dataset
 from touchfs.dataset.shard_videos import has_videos
 from touchfs.errors import ChangedError, NotFoundError, UsageError
 from touchfs.extent import Content
-from touchfs.indexing.sample_tables import VIEWS
+from touchfs.indexing.tables.sample_tables import VIEWS
 from touchfs.names import NAME_MAX
 from touchfs.tree.catalog_view import CatalogView
 from touchfs.tree.checked_view import CheckedView, Checks

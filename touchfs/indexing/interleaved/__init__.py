@@ -78,9 +78,9 @@ def open_interleaved(
     for made in jobs.run_sized(_index_items, tasks, executor, progress=progress):
         if made is not None:
             found[made.path] = made
-    if tasks or known.shards.keys() != found.keys():
+    if (file := DatasetFile(dataset.source, found)) != known:
         with suppress(SourceError):  # the shards are then looked at again
-            save_dataset_file(path, dataset.source, found.values(), "")
+            save_dataset_file(path, file)
     shown = [
         replace(found[shard.path], name=shard.name)
         for shard in dataset.shards

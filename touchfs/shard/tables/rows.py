@@ -1,7 +1,7 @@
 """The files of a table's rows as arrays: a table may have millions of rows, and an object for each takes too long.
 
 A reader of tables gives the rows in batches. All else follows from these arrays: samples for streams, and the columns
-of catalogs (`touchfs.indexing.row_tables`).
+of catalogs (`touchfs.indexing.tables.row_tables`).
 """
 
 from __future__ import annotations

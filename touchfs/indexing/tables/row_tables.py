@@ -24,8 +24,8 @@ from touchfs.catalog.table import NO_SAMPLE
 from touchfs.errors import FormatError
 from touchfs.form.plain import INLINE
 from touchfs.form.tables.row import pack_ordinal
-from touchfs.indexing.paths import beside, within
 from touchfs.indexing.report import SampleLines, report_text
+from touchfs.indexing.tables.paths import beside, within
 from touchfs.shard.tables.rows import CellKind, ColumnFiles, RowBatch, TableRows, WholeColumn
 
 _REPORT = "ERROR.txt"

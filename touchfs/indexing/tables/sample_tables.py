@@ -16,8 +16,8 @@ from touchfs.errors import FormatError
 from touchfs.form.base import Form
 from touchfs.form.beside import WHOLE
 from touchfs.form.plain import BYTES, INLINE
-from touchfs.indexing.paths import JoinedNames, beside, within
 from touchfs.indexing.report import SampleLines, report_text
+from touchfs.indexing.tables.paths import JoinedNames, beside, within
 from touchfs.sample import Field, Recording, SampleSegments, StoredRecording, StoredSample, recording_in
 from touchfs.shard.jsonl import LineRun, line_field
 from touchfs.shard.options import LINE_RULE
