@@ -19,7 +19,7 @@ from touchfs_mount.control.facts import NO_FILES, MountFacts
 from touchfs_mount.control.known_iterators import KnownIterators
 from touchfs_mount.control.recent_errors import RecentErrors
 from touchfs_mount.daemon.log_level import LogLevel
-from touchfs_mount.daemon.worker import Shared
+from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.numbers.slots import OPERATIONS, MountNumbers
 from touchfs_mount.requests.one_request import environment
 from touchfs_mount.requests.operations import TouchOperations

@@ -21,11 +21,12 @@ from pathlib import Path
 
 import pyfuse3
 from touchfs_mount.daemon.renewal import Renewal
+from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.daemon.supervisor import serve
-from touchfs_mount.daemon.worker import Environment, Operations, Shared
 from touchfs_mount.loop.loop import LATE_REPLIES
 from touchfs_mount.mounting.libfuse import MountOptions
 from touchfs_mount.mounting.mountpoint import prepare, resolve
+from touchfs_mount.requests.environment import Environment, Operations
 
 ROWS = 1_000_000
 DATA, NEXT, FIRST_ROW = 2, 3, 10

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import trio
+from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.daemon.supervisor import Supervisor
-from touchfs_mount.daemon.worker import Shared
 from touchfs_mount.mounting.libfuse import MountOptions
 from touchfs_mount.supervision.root import MountedRoot
 

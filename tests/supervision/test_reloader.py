@@ -4,7 +4,7 @@ import pytest
 import trio
 from scripted import close_shared
 from touchfs_mount.daemon.reload import DRAIN_SECONDS, Reloader
-from touchfs_mount.daemon.worker import Shared
+from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.supervision.running import RunningWorkers
 
 from touchfs.posix.service_manager import ServiceManager

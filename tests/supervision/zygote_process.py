@@ -11,9 +11,10 @@ import time
 
 from touchfs_mount.daemon.renewal import Renewal
 from touchfs_mount.daemon.session import MountedSession
-from touchfs_mount.daemon.worker import Operations, Shared
+from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.daemon.zygote import Zygote
 from touchfs_mount.mounting.libfuse import MountOptions
+from touchfs_mount.requests.environment import Operations
 
 from touchfs.errors import NotFoundError
 

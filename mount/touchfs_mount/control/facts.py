@@ -8,8 +8,8 @@ from touchfs.store.open_table import OpenTable
 from touchfs.store.problem import SharedProblem
 from touchfs_mount.control.known_iterators import KnownIterators
 from touchfs_mount.control.recent_errors import RecentErrors
+from touchfs_mount.control.reloads import Reloads
 from touchfs_mount.daemon.log_level import LogLevel
-from touchfs_mount.daemon.worker import Reloads
 from touchfs_mount.loop.loop import BUSY_SINCE, FAILURES, LATE_REPLIES, LOST_RACES, PARKED
 from touchfs_mount.numbers.slots import MountNumbers
 from touchfs_mount.numbers.text import MountCounts

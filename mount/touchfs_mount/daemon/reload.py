@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import trio
 
 from touchfs.posix.service_manager import ServiceManager
-from touchfs_mount.daemon.worker import Shared
+from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.supervision.running import RunningWorkers
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Any
 
 from touchfs.errors import TouchfsError
 from touchfs_mount.daemon.children import Children, freeze
-from touchfs_mount.daemon.worker import clone_session
+from touchfs_mount.daemon.session import clone_session
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""libfuse's session: mounting, and the kernel's first request.
+"""libfuse's session: mounting, the kernel's first request, and clones of the descriptor.
 
 Exactly one request is read before the workers are forked, INIT. Until then libfuse has no splice pipe, so every worker
 makes a pipe of its own, and a killed worker cannot leave half a request in a pipe that others read.
@@ -6,6 +6,7 @@ makes a pipe of its own, and a killed worker cannot leave half a request in a pi
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 from dataclasses import dataclass
@@ -13,17 +14,19 @@ from dataclasses import dataclass
 import pyfuse3
 import trio
 
-from touchfs_mount.daemon.worker import Operations
-from touchfs_mount.loop import kernel_queue
+from touchfs_mount.loop import kernel_queue, under_trio
 from touchfs_mount.loop.loop import Loop
 from touchfs_mount.loop.pool import PoolLimits
 from touchfs_mount.mounting.libfuse import MountOptions, fuse_descriptors, stderr_of_libfuse
 from touchfs_mount.mounting.mountpoint import mounted_at
+from touchfs_mount.requests.environment import Operations
 
 log = logging.getLogger(__name__)
 
 # Limit of parked requests that hang, if the kernel allows only 12 background requests.
 HANGING_IN_KERNEL_MAX = 8
+# struct fuse_dev_ioctl: FUSE_DEV_IOC_CLONE = _IOR(229, 0, uint32_t)
+_FUSE_DEV_IOC_CLONE = 0x8004E500
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class MountedSession:
         answered: list[bool] = []
         operations.init = lambda: answered.append(True)  # type: ignore[method-assign]
         if options.trio_loop:
-            trio.run(_answer_init_under_trio, answered)
+            trio.run(under_trio.answer_init, lambda: bool(answered))
         else:
             Loop(self.descriptor, counters).run(until=lambda: bool(answered))
         if not answered:
@@ -67,9 +70,9 @@ def mount_session(operations: Operations, options: MountOptions) -> MountedSessi
     return MountedSession(descriptor, mounted.device if mounted is not None else "")
 
 
-async def _answer_init_under_trio(answered: list[bool]) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(pyfuse3.main)
-        while not answered:
-            await trio.sleep(0.005)
-        nursery.cancel_scope.cancel()
+def clone_session(descriptor: int) -> None:
+    """Replace the FUSE descriptor by a clone, which belongs to the same session but has its own requests."""
+    cloned = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    fcntl.ioctl(cloned, _FUSE_DEV_IOC_CLONE, descriptor.to_bytes(4, "little"))
+    os.dup2(cloned, descriptor, inheritable=False)
+    os.close(cloned)

@@ -34,11 +34,13 @@ from touchfs_mount.daemon.children import run_child_and_exit
 from touchfs_mount.daemon.notifications import resend
 from touchfs_mount.daemon.reload import Reloader
 from touchfs_mount.daemon.renewal import Renewal
-from touchfs_mount.daemon.worker import DRAINED, SESSION_ENDED, Operations, Shared
+from touchfs_mount.daemon.shared import Shared
+from touchfs_mount.daemon.worker import DRAINED, SESSION_ENDED
 from touchfs_mount.daemon.zygote import Zygote
 from touchfs_mount.loop.loop import BUSY_SINCE, PARKED
 from touchfs_mount.mounting.libfuse import MountOptions, mount_error
 from touchfs_mount.numbers.slots import SupervisorCount
+from touchfs_mount.requests.environment import Operations
 from touchfs_mount.supervision.ending import Ending
 from touchfs_mount.supervision.restarts import Restarts
 from touchfs_mount.supervision.root import MountedRoot

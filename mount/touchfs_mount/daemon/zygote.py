@@ -37,10 +37,12 @@ from typing import Any
 from touchfs_mount.daemon.children import Children
 from touchfs_mount.daemon.renewal import Renewal, Renewer
 from touchfs_mount.daemon.session import MountedSession, mount_session
-from touchfs_mount.daemon.worker import Operations, Shared, run_worker
+from touchfs_mount.daemon.shared import Shared
+from touchfs_mount.daemon.worker import run_worker
 from touchfs_mount.mounting import beside
 from touchfs_mount.mounting.libfuse import MountOptions
 from touchfs_mount.mounting.mountpoint import mounted_at
+from touchfs_mount.requests.environment import Operations
 from touchfs_mount.requests.one_request import run_request
 
 log = logging.getLogger(__name__)

@@ -41,8 +41,8 @@ from touchfs_mount.daemon.background import Background, in_background
 from touchfs_mount.daemon.journal import has_journal, identifier
 from touchfs_mount.daemon.log_level import LogLevel
 from touchfs_mount.daemon.logs import LogOptions
+from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.daemon.supervisor import serve
-from touchfs_mount.daemon.worker import Shared
 from touchfs_mount.mounting import mountpoint
 from touchfs_mount.mounting.generations import Generations
 from touchfs_mount.mounting.overlap import is_inside, refuse_nesting, refuse_overlap

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from touchfs.iterators.precompute import Precompute
-from touchfs_mount.daemon.worker import Environment
 from touchfs_mount.loop.loop import FAILURES
+from touchfs_mount.requests.environment import Environment
 from touchfs_mount.requests.strikes import ON_LOOP
 
 log = logging.getLogger(__name__)

@@ -21,10 +21,10 @@ import pyfuse3
 from pyfuse3 import FUSEError
 
 from touchfs.errors import TouchfsError
-from touchfs_mount.daemon.worker import Environment, Operations
 from touchfs_mount.loop.loop import CELLS
 from touchfs_mount.numbers.slots import MountNumbers
 from touchfs_mount.requests.alone import Alone, Door
+from touchfs_mount.requests.environment import Environment, Operations
 from touchfs_mount.requests.packed import pack, unpack
 from touchfs_mount.requests.strikes import Strikes
 

@@ -25,10 +25,10 @@ from touchfs_mount.control.control_files import HANDLE_TAG
 from touchfs_mount.control.directory import ControlDirectory
 from touchfs_mount.control.facts import DEFAULT, ControlOptions, MountFacts
 from touchfs_mount.control.inodes import DIRECTORY, END, NAME
-from touchfs_mount.daemon.worker import Environment, Operations
 from touchfs_mount.requests.access import DEFAULT_MODES, Modes
 from touchfs_mount.requests.branch import DOTS, Answer, Branch, Readable, reply_dots
 from touchfs_mount.requests.data_tree import DataTree
+from touchfs_mount.requests.environment import Environment, Operations
 from touchfs_mount.requests.handler import Refusals, handler
 from touchfs_mount.requests.idle import Idle
 
