@@ -6,10 +6,8 @@ program, not a fork, and ends with the one that starts it.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
-import signal
 import subprocess
 import sys
 
@@ -35,10 +33,9 @@ def open_lists_apart(dataset: Dataset, few: int = _FEW) -> StoredLists:
 
 
 def _make(dataset: Dataset) -> None:
-    work = pickle.dumps((dataset, os.getpid()))
-    command = interpreter.command(f"from {__name__} import main; main()")
+    command = interpreter.program(__name__)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        answer, _ = process.communicate(work)
+        answer, _ = process.communicate(pickle.dumps(dataset))
     if not answer:
         raise SourceError("the process that makes its lists was ended: try again", path=dataset.source)
     error: TouchfsError | None = pickle.loads(answer)
@@ -48,16 +45,10 @@ def _make(dataset: Dataset) -> None:
 
 def main() -> None:
     """The entry point of the process. It answers with an error, or None."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; only the parent handles it
     os.nice(_NICENESS)
-    dataset, parent = pickle.load(sys.stdin.buffer)
-    if os.getppid() != parent:
-        return
     problem = None
     try:
-        open_lists(dataset)
+        open_lists(pickle.load(sys.stdin.buffer))
     except TouchfsError as error:
         problem = error
     sys.stdout.buffer.write(pickle.dumps(problem))

@@ -1,4 +1,4 @@
-"""Start Python interpreters that never import from the current directory.
+"""Start Python interpreters that never import from the current directory, and programs of ours in them.
 
 `python -c` puts the current directory first in `sys.path`, and multiprocessing starts its processes that way. That
 directory is often the dataset's, where others may write: a file `json.py` in it would be run. `-I` would hide packages
@@ -13,14 +13,36 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from touchfs.posix.processes import signal_when_parent_ends
+
 _VARIABLE = "PYTHONSAFEPATH"
 # What ends a command: Ctrl-C, and a batch system or a supervisor.
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def command(code: str) -> list[str]:
-    """Return the command that runs this code in a new interpreter."""
-    return [sys.executable, "-P", "-c", code]
+def program(module: str, end: signal.Signals = signal.SIGTERM) -> list[str]:
+    """Return the command that runs `main` of a module as a program of its own, which ends with this process.
+
+    The program gets the signal `end` then. SIGTERM lets it remove its temporary files. Only SIGKILL ends one that hangs
+    in C code. While this process lives, it alone handles SIGINT and SIGTERM, as with `ignore_signals`.
+    """
+    begin = f"from {__name__} import follow; follow({os.getpid()}, {end:d})"
+    return [sys.executable, "-P", "-c", f"{begin}; from {module} import main; main()"]
+
+
+def follow(parent: int, end: int) -> None:
+    """Make a program, at its start, end with its parent."""
+
+    def end_if_orphaned(*_: object) -> None:
+        if os.getppid() != parent:
+            sys.exit(1)
+
+    # A program inherits which signals the parent ignores and blocks.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, end_if_orphaned)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal_when_parent_ends(end)
+    end_if_orphaned()  # the parent may have ended before
 
 
 @contextmanager

@@ -1,9 +1,13 @@
-"""Identify a process beyond its pid, which the system uses again."""
+"""Processes: identify one beyond its pid, which the system uses again, and end with the parent."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def system() -> tuple[str, str]:
@@ -19,3 +23,12 @@ def start_time(pid: int) -> str:
     except OSError:
         return "ended"
     return "ended" if fields[0] in "ZX" else fields[19]
+
+
+def signal_when_parent_ends(number: int) -> None:
+    """Have the kernel send this process a signal when its parent ends for any reason; with 0, none any more.
+
+    To the kernel, the parent is the thread that started this process.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)

@@ -8,7 +8,6 @@ or directory open. It sends its outcome through a pipe, as one JSON line. Until 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from touchfs.errors import MountError, TouchfsError
+from touchfs.posix.processes import signal_when_parent_ends
 from touchfs.posix.waiting import is_readable
 from touchfs_mount.mounting.mountpoint import EXIT_TIMEOUT
 
@@ -42,7 +42,7 @@ class Background:
 
     def ready(self, message: str) -> None:
         """Report success. If the parent is gone, send SIGTERM to this process, which unmounts."""
-        _end_with_the_parent(False)
+        signal_when_parent_ends(0)
         try:
             self._send({"ready": message})
         except BrokenPipeError:
@@ -112,7 +112,7 @@ def _run_child_and_exit(run: Callable[[Background], int], background: Background
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         os.setsid()
-        _end_with_the_parent(True)
+        signal_when_parent_ends(signal.SIGTERM)
         _close_inherited()
         status = run(background)
     except TouchfsError as error:
@@ -124,11 +124,6 @@ def _run_child_and_exit(run: Callable[[Background], int], background: Background
     finally:
         logging.shutdown()
         os._exit(status)
-
-
-def _end_with_the_parent(enabled: bool) -> None:
-    """Set or reset that the kernel sends us SIGTERM when the parent ends for any reason: prctl(PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM if enabled else 0, 0, 0, 0)
 
 
 def _close_inherited() -> None:

@@ -6,11 +6,9 @@ because the mount ends only when no process has that open. Readers come first: i
 
 from __future__ import annotations
 
-import ctypes
 import io
 import os
 import pickle
-import signal
 import subprocess
 import sys
 from typing import Any
@@ -21,7 +19,6 @@ from touchfs_mount.daemon.log_level import LogLevel
 from touchfs_mount.daemon.logs import LogOptions
 
 _NICENESS = 10
-_PR_SET_PDEATHSIG = 1
 
 # The programs that this process has started, and that have not ended as far as it knows.
 _started: list[subprocess.Popen[bytes]] = []
@@ -34,11 +31,10 @@ class Program:
     """
 
     def __init__(self, module: str, work: object, log: LogOptions) -> None:
-        command = interpreter.command(f"from {module} import main; main()")
         self._work = io.FileIO(os.memfd_create("touchfs-beside"), "r+")
-        self._work.write(pickle.dumps((os.getpid(), log, work)))
+        self._work.write(pickle.dumps((log, work)))
         self._work.seek(0)
-        self._popen = subprocess.Popen(command, stdin=self._work, stdout=subprocess.DEVNULL)
+        self._popen = subprocess.Popen(interpreter.program(module), stdin=self._work, stdout=subprocess.DEVNULL)
         _started.append(self._popen)
 
     @property
@@ -62,17 +58,10 @@ def reap() -> None:
 
 
 def take_work() -> Any:
-    """In the program: its work. It ignores the signals for the supervisor, as the zygote does; SIGTERM ends it in good
-    order. It exits if the zygote is gone.
-    """
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that temporary files are removed
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    """In the program: its work. It ignores the signals for the supervisor, as the zygote does."""
     os.nice(_NICENESS)
-    zygote, log, work = pickle.load(sys.stdin.buffer)
+    log, work = pickle.load(sys.stdin.buffer)
     logs.configure(log, LogLevel(log.level))
-    if os.getppid() != zygote:
-        sys.exit(1)
     return work
 
 

@@ -7,7 +7,6 @@ a new program, not a fork, and ends with the one that started it.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import signal
@@ -61,12 +60,12 @@ class LanceApart:
         return result
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = interpreter.command(f"from {__name__} import main; main()")
+        command = interpreter.program(__name__, end=signal.SIGKILL)
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | _ENVIRONMENT
         )
         if process.stdin is not None:
-            _write(process.stdin, (self._table, self._address(), os.getpid()))
+            _write(process.stdin, (self._table, self._address()))
         return process
 
     def _address(self) -> LanceAddress | None:
@@ -102,14 +101,9 @@ def _read(file: BinaryIO | Any) -> Any:
 
 def main() -> None:
     """The entry point of the process: it answers calls until its input ends."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; only the parent handles it
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that a library prints is an answer
-    table, address, parent = _read(sys.stdin.buffer)
-    if os.getppid() != parent:
-        return
+    table, address = _read(sys.stdin.buffer)
     if address is not None:
         adopt(table.path, address)
     scan = LanceScan(table)

@@ -1,0 +1,54 @@
+"""Programs of ours end with the process that started them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from touchfs.posix.waiting import is_readable
+
+PROGRAM = """
+import pathlib, time
+
+def main():
+    place = pathlib.Path(__file__)
+    try:
+        place.with_name("began").touch()
+        time.sleep(60)
+    finally:
+        place.with_name("removed").touch()
+"""
+PARENT = """
+import signal, subprocess, time
+from touchfs.posix import interpreter
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print(subprocess.Popen(interpreter.program("its", signal.{end})).pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
+def test_a_program_ends_with_its_parent(tmp_path: Path, end: str) -> None:
+    """The parent ignores SIGTERM, as the workers of a mount do, and blocks it. The program ignores it until then."""
+    (tmp_path / "its.py").write_text(PROGRAM)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(end=end)], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        program = os.pidfd_open(int(parent.stdout.readline()))
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "began").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        signal.pidfd_send_signal(program, signal.SIGTERM)
+        assert not is_readable(program, 0.2)
+        parent.kill()
+        assert is_readable(program, 30)
+        os.close(program)
+    assert (tmp_path / "removed").exists() == (end == "SIGTERM")
