@@ -72,7 +72,7 @@ def preparer(mounted: Mount) -> int | None:
     for zygote in children(mounted.pid):
         for pid in children(zygote):
             with suppress(FileNotFoundError, ProcessLookupError):
-                if b"touchfs_mount.mounting.preparing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"touchfs_mount.beside.preparing" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     return pid
     return None
 

@@ -51,7 +51,7 @@ def fetchers(mounted) -> list[int]:
     found = []
     for pid in mounted.workers():
         with suppress(OSError):  # it has ended
-            found += [pid] * (b"mounting.prefetching" in Path(f"/proc/{pid}/cmdline").read_bytes())
+            found += [pid] * (b"beside.prefetching" in Path(f"/proc/{pid}/cmdline").read_bytes())
     return found
 
 

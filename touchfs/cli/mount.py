@@ -184,14 +184,14 @@ def command(
     """
     try:
         with imports():
+            from touchfs_mount.beside.prefetching import Prefetcher
+            from touchfs_mount.beside.preparing import Preparer
             from touchfs_mount.control.facts import ControlOptions
             from touchfs_mount.daemon.logs import LogOptions
             from touchfs_mount.mounting import mounting
             from touchfs_mount.mounting.libfuse import MountOptions
             from touchfs_mount.mounting.mountpoint import resolve
             from touchfs_mount.mounting.passed import adopt, passed_descriptor
-            from touchfs_mount.mounting.prefetching import Prefetcher
-            from touchfs_mount.mounting.preparing import Preparer
             from touchfs_mount.mounting.request import MountRequest
             from touchfs_mount.numbers.sockets import parse_address
             from touchfs_mount.requests import access

@@ -34,12 +34,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from touchfs_mount.beside.program import reap_programs
 from touchfs_mount.daemon.children import Children
 from touchfs_mount.daemon.renewal import Renewal, Renewer
 from touchfs_mount.daemon.session import MountedSession, mount_session
 from touchfs_mount.daemon.shared import Shared
 from touchfs_mount.daemon.worker import run_worker
-from touchfs_mount.mounting import beside
 from touchfs_mount.mounting.libfuse import MountOptions
 from touchfs_mount.mounting.mountpoint import mounted_at
 from touchfs_mount.requests.environment import Operations
@@ -115,7 +115,7 @@ class Zygote:
                     else:
                         return
                 self._children.report_lingering()
-                beside.reap()
+                reap_programs()
         finally:
             self._renewer.stop()
 

@@ -1,1 +1,1 @@
-"""Mounting a source: options, mount points, shard ids, and decompression in the background."""
+"""Mounting a source: options, mount points, shard ids."""

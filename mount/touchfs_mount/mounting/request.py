@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from touchfs.dataset import Dataset
 from touchfs.iterators.store_place import StateDatabase
 from touchfs.store.place import STATE_SUFFIX, state_path
+from touchfs_mount.beside.prefetching import Prefetcher
+from touchfs_mount.beside.preparing import Preparer
 from touchfs_mount.control.facts import DEFAULT, ControlOptions
 from touchfs_mount.daemon import logs
 from touchfs_mount.daemon.logs import LogOptions
 from touchfs_mount.mounting.libfuse import MountOptions
-from touchfs_mount.mounting.prefetching import Prefetcher
-from touchfs_mount.mounting.preparing import Preparer
 from touchfs_mount.numbers.sockets import MetricsAddress
 from touchfs_mount.requests.access import DEFAULT_MODES, Modes
 

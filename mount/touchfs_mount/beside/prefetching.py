@@ -1,7 +1,7 @@
 """Fetches the shards of other stores to this machine, while they are served (`mount --prefetch`).
 
-A program beside the mount does this (`beside`). Its bytes stay in the scratch store, where the workers find them. After
-a reload it begins again; it asks for nothing that is here.
+A program beside the mount does this. Its bytes stay in the scratch store, where the workers find them. After a reload
+it begins again; it asks for nothing that is here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from touchfs.errors import TouchfsError, UnwritableError
 from touchfs.posix.paths import is_url
 from touchfs.source.pace import Pace
 from touchfs.source.store import StoredFile
+from touchfs_mount.beside.program import Program, finish, take_work
 from touchfs_mount.daemon.logs import LogOptions
-from touchfs_mount.mounting.beside import Program, finish, take_work
 
 log = logging.getLogger(__name__)
 

@@ -48,11 +48,11 @@ class Program:
         return self._popen.poll() is None and not self.has_finished
 
     def kill(self) -> None:
-        """End it, whatever it is doing. It may take a while to go, if a disk does not answer it: see `reap`."""
+        """End it, whatever it is doing. It may take a while to go, if a disk does not answer it (`reap_programs`)."""
         self._popen.kill()
 
 
-def reap() -> None:
+def reap_programs() -> None:
     """In the zygote, from time to time: let programs that have ended disappear from the list of processes."""
     _started[:] = [popen for popen in _started if popen.poll() is None]
 

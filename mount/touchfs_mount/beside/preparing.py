@@ -1,7 +1,7 @@
 """Decompresses and indexes compressed shards, while the rest of the dataset is served.
 
-A program beside the mount does this (`beside`), and then sends SIGHUP to the supervisor, which reloads. If it takes
-long, it also does so in between, when more shards are ready.
+A program beside the mount does this, and then sends SIGHUP to the supervisor, which reloads. If it takes long, it also
+does so in between, when more shards are ready.
 
 Shards that could not be decompressed for lack of space are tried again only after a reload that a user requested.
 """
@@ -23,8 +23,8 @@ from touchfs.indexing.preparing import find_prepared, is_waiting
 from touchfs.indexing.silent import PATIENCE_SECONDS
 from touchfs.shard.options import Options
 from touchfs.source.fingerprint import Files
+from touchfs_mount.beside.program import Program, finish, take_work
 from touchfs_mount.daemon.logs import LogOptions
-from touchfs_mount.mounting.beside import Program, finish, take_work
 
 log = logging.getLogger(__name__)
 

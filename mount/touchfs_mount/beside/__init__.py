@@ -1,0 +1,1 @@
+"""Programs that work beside a mount: they decompress shards, or fetch them from other stores."""
