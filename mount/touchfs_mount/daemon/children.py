@@ -6,15 +6,23 @@ import gc
 import logging
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 log = logging.getLogger(__name__)
 
 
-class Children:
-    """Forks children that do not have the descriptor `hidden` open. `poll` shows which have exited (`reap`)."""
+# Of 1,000. The kernel adds it to the part of the memory that a process has, before it chooses one to end.
+_OOM_SCORE = 500
 
-    def __init__(self, poll: select.poll, hidden: int) -> None:
+
+class Children:
+    """Forks children that do not have the descriptors `hidden` open. `poll` shows which have exited (`reap`).
+
+    Where memory is short, the kernel ends a child before us: a child is replaced, but without us the mount ends.
+    """
+
+    def __init__(self, poll: select.poll, hidden: Sequence[int]) -> None:
         self._poll = poll
         self._hidden = hidden
         self._children: dict[int, tuple[int, Callable[[int], None]]] = {}  # pidfd: (pid, called with its exit status)
@@ -23,7 +31,8 @@ class Children:
         """Fork a child that runs a function and exits with its result; return the pid. `ended` gets the exit status."""
         pid = os.fork()
         if pid == 0:
-            run_child_and_exit(run, [self._hidden, *self._children])
+            _come_first_if_memory_is_short()
+            run_child_and_exit(run, [*self._hidden, *self._children])
         watched = os.pidfd_open(pid)
         self._children[watched] = pid, ended
         self._poll.register(watched, select.POLLIN)
@@ -58,6 +67,13 @@ class Children:
             if status is not None:
                 self._children[watched] = pid, lambda status: None
                 ended(os.waitstatus_to_exitcode(status))
+
+
+def _come_first_if_memory_is_short() -> None:
+    with suppress(OSError), open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
+        if int(file.read()) < _OOM_SCORE:
+            file.seek(0)
+            file.write(str(_OOM_SCORE))
 
 
 def freeze() -> None:

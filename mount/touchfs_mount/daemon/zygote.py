@@ -100,7 +100,8 @@ class Zygote:
         poll.register(supervisor, select.POLLIN)
         poll.register(self._shared.door.inside, select.POLLIN)
         self._supervisor, self._session = supervisor, session
-        self._children = Children(poll, hidden=supervisor.fileno())
+        # When we end, the door must be closed: a child that held it open would wait for processes that nobody forks.
+        self._children = Children(poll, hidden=(supervisor.fileno(), self._shared.door.inside.fileno()))
         self._renewer = Renewer(self._renewal, self._children, session.descriptor, self._send)
         gc.freeze()  # as `children.freeze`, but without looking for garbage: that would delay the first worker
         try:

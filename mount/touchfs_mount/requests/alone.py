@@ -44,10 +44,17 @@ class Door:
         self.inside, self._outside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def ask(self) -> Connection:
-        """Request a process, and return a connection to it. The connection is closed at once if the fork fails."""
+        """Request a process, and return a connection to it. The connection is closed at once if the fork fails.
+
+        Raises SourceError if the zygote has ended.
+        """
         ours, theirs = Pipe()
         with theirs:
-            socket.send_fds(self._outside, [b"?"], [theirs.fileno()])
+            try:
+                socket.send_fds(self._outside, [b"?"], [theirs.fileno()])
+            except ConnectionError as error:
+                ours.close()
+                raise SourceError("no process can be forked for this request: the mount has ended") from error
         return ours
 
     def receive(self) -> int:
