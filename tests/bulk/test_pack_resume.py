@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,25 @@ def test_mended_and_resumed(data: Path) -> None:
     assert before == {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in before}
     with pytest.raises(UsageError, match="already holds 000000000"):
         pack_touch(data, output, samples_per_shard=2)
+
+
+class Twice(ThreadPoolExecutor):
+    """Runs each task twice, as a cluster that lost a worker before it told that the first time had ended."""
+
+    def submit(self, function, /, *arguments, **named):
+        def run():
+            function(*arguments, **named)
+            return function(*arguments, **named)
+
+        return super().submit(run)
+
+
+def test_a_task_that_is_run_again_finds_its_shard(data: Path) -> None:
+    (data.parent / "away.wav").rename(data.parent / "5.wav")
+    output = data.parent / "out"
+    with Twice(2) as executor:
+        assert pack_touch(data, output, samples_per_shard=2, executor=executor) == PackReport(4, 8, 0)
+    assert tree(output) == audio_and_metainfo(data, str(output), 2, 16000)
 
 
 def test_resumed_with_skip_bad(data: Path) -> None:

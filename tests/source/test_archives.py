@@ -1,6 +1,7 @@
 """Shards in ZIP archives, on this machine and at URLs: `zip://NAME::ARCHIVE`."""
 
 import gzip
+import json
 import os
 import pickle
 import random
@@ -12,6 +13,8 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -306,3 +309,12 @@ def test_both_forms_of_a_name_are_one(name, archive):
     assert absolute(chain) == absolute(place.path) == place.path
     assert shown(place.path) == chain
     assert parse_in_archive(os.path.join(place.path, "x.tar")) == InArchive(archive, f"{name}/x.tar".lstrip("/"))
+
+
+def test_rows_of_a_parquet_file_in_an_archive(tmp_path):
+    """The kind of a table is told by the name of the member, not by that of the archive."""
+    pq.write_table(pa.table({"id": ["a"], "n": [1]}), tmp_path / "p.parquet")
+    with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
+        archive.write(tmp_path / "p.parquet", "p.parquet")
+    name = f"zip://p.parquet::{tmp_path}/p.zip"
+    assert json.loads(library.open(name)["a"]["json"])["n"] == 1

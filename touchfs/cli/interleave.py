@@ -103,7 +103,7 @@ def command(
     Parquet files with a row for each text and image. IN is such a file, a directory of them or a pattern. Each file
     becomes a shard of OUT.
 
-    An expression is as for `touchfs iterate --where`. Its fields are the columns, and the width, height and
+    An expression is as `where` in the spec of an iterator. Its fields are the columns, and the width, height and
     aspect_ratio of an image, which its header says. To continue after an interruption, run the same command again.
 
     \b

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.limits import Limits
+from touchfs.posix.paths.chains import parse_in_archive
 from touchfs.tables.arrow_file import ArrowFile, open_arrow
 from touchfs.tables.lance.columns import LanceColumns
 from touchfs.tables.lance.dataset import LanceTable
@@ -24,7 +25,9 @@ OpenTable = TableFile | LanceColumns
 
 def open_table_file(source: StoredFile, limits: Limits) -> TableFile:
     """The file in a source, which this process may have open. Raises FormatError, and the errors of sources."""
-    return open_parquet(source, limits) if source.path.endswith(PARQUET_SUFFIX) else open_arrow(source, limits)
+    member = parse_in_archive(source.path)
+    name = source.path if member is None else member.name
+    return open_parquet(source, limits) if name.endswith(PARQUET_SUFFIX) else open_arrow(source, limits)
 
 
 def open_table(source: StoredFile, limits: Limits) -> OpenTable:

@@ -117,7 +117,8 @@ def pack(
     path = absolute(os.fspath(jsonl))
     here = os.getcwd()
     if DATA.stat(path).type is FileType.DIRECTORY if is_url(path) else os.path.isdir(path):
-        problem = "is a directory: name a list of its files, DATA.jsonl; `touchfs pack arrow` and `lance` take folders"
+        targets = "`touchfs pack arrow`, `parquet` and `lance` take folders"
+        problem = f"is a directory: name a list of its files, DATA.jsonl; {targets}"
         raise UsageError(problem, path=shown(os.fspath(jsonl)))
     lines, ranges = split(path, samples_per_shard, limits.json)
     work = PackSettings(lines, Path(here, output), skip_bad)
@@ -181,7 +182,9 @@ def _skipped_path(work: PackSettings, ordinal: int) -> Path:
 
 def _pack_shard(work: PackSettings, target: PackTarget, task: tuple[int, LineRange]) -> _ShardCounts:
     ordinal, lines = task
-    path = _skipped_path(work, ordinal)
+    mark, path = work.output / target.mark(ordinal), _skipped_path(work, ordinal)
+    if mark.exists():  # a worker of a cluster was lost after it had made the shard, and before it said so
+        return _ShardCounts(lines.count, target.count(mark))
     with (
         unfinished.join_plan(work.output),
         target.open(work.output, ordinal) as add,
