@@ -29,7 +29,7 @@ def read_shar(path: Path) -> LazySharIterator:
 
 
 def read_compressed_shar(path: Path) -> LazySharIterator:
-    path.with_name("cuts.000000.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.with_name("cuts.000000.jsonl.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
     path.unlink()
     return LazySharIterator(in_dir=path.parent)
 
@@ -60,7 +60,7 @@ def test_a_damaged_line_is_named_and_all_are_counted(
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (gzip.compress(LINES), "is compressed by gzip, and not JSON lines"),
+        (gzip.compress(LINES, mtime=0), "is compressed by gzip, and not JSON lines"),
         (b"PAR1" + bytes(20), "is a Parquet file, and not JSON lines"),
         (b"\n\n\1\2\0\n", "is binary data in an unknown format, and not JSON lines"),
         ('{"id": "é"}\n'.encode("latin-1"), "is not UTF-8"),
