@@ -9,7 +9,7 @@ from touchfs.extent import Buffer
 
 
 class SizedReads(Protocol):
-    """What a file object reads from: a content, or a source of a known size."""
+    """A content, or a source that knows its size."""
 
     @property
     def size(self) -> int:
@@ -37,7 +37,7 @@ class FileObject(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """See `io.IOBase`. Raises ValueError for a position before the beginning; behind the end nothing is read."""
+        """See `io.IOBase`. Behind the end nothing is read; UnsupportedOperation for a position before the beginning."""
         if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
             raise ValueError(f"whence is {whence}, and not 0, 1 or 2")
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._content.size}[whence]

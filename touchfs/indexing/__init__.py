@@ -81,19 +81,19 @@ def open_dataset(
     if patience_seconds is not None:
         silent = silent_paths(candidates(source, look, locations=options.limits.locations), patience_seconds, look)
     opening = Opening(
-        source,
-        options,
-        place,
-        in_place,
-        force,
-        full,
-        executor,
-        progress,
-        preparing,
-        finding_items,
-        indexed_now,
-        silent,
-        look,
+        source=source,
+        options=options,
+        place=place,
+        in_place=in_place,
+        force=force,
+        full=full,
+        executor=executor,
+        progress=progress,
+        preparing=preparing,
+        finding_items=finding_items,
+        indexed_now=indexed_now,
+        silent=silent,
+        look=look,
     )
     try:
         if not in_memory:

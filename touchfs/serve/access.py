@@ -1,4 +1,4 @@
-"""Who may ask: the address to serve at, the names that a request may have for it, and the token."""
+"""Access to the server: the address that it listens at, the names that a request may have for it, and the token."""
 
 from __future__ import annotations
 

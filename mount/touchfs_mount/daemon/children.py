@@ -70,7 +70,7 @@ class Children:
 
 
 def _come_first_if_memory_is_short() -> None:
-    with suppress(OSError), open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
+    with suppress(OSError, ValueError), open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
         if int(file.read()) < _OOM_SCORE:
             file.seek(0)
             file.write(str(_OOM_SCORE))

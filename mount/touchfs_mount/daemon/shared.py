@@ -15,7 +15,7 @@ from touchfs_mount.requests.strikes import Strikes
 
 
 class Shared:
-    """The memory, descriptors and locks that all processes of a mount share. Created before the first fork.
+    """Everything that the processes of a mount with so many workers share.
 
     The read lock is a memfd because it needs an inode that every worker can open separately, and no path.
     """
