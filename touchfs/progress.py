@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from time import monotonic
 from typing import Self, TypeVar
+from uuid import uuid4
 
 T = TypeVar("T")
 # A callback that gets the amount done and the total.
@@ -127,6 +128,7 @@ class ProgressTotal:
         self._total = total
         self._done = 0
         self._read = 0
+        self._path = ""
         self._descriptor = -1
 
     def __enter__(self) -> Self:
@@ -136,6 +138,7 @@ class ProgressTotal:
     def __exit__(self, *error: object) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
+        with suppress(FileNotFoundError):
             os.unlink(self._path)
 
     def add(self, count: int) -> None:
@@ -147,7 +150,9 @@ class ProgressTotal:
     def remote(self) -> RemoteListener:
         """Return a listener to send to other processes. `poll` adds what they report."""
         try:
-            self._descriptor, self._path = tempfile.mkstemp(prefix="touchfs-progress-")
+            # Its name is known before it is there: a signal may come between the two, and then it must be removed, too.
+            self._path = os.path.join(tempfile.gettempdir(), f"touchfs-progress-{uuid4().hex}")
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError:  # no temporary directory: progress is not shown
             return RemoteListener(os.devnull)
         return RemoteListener(self._path)

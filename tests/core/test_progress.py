@@ -1,5 +1,8 @@
+import os
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,9 +76,24 @@ def test_tasks_anywhere_are_heard(kind: str) -> None:
 
 
 def test_no_directory_for_temporary_files_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(prefix: str) -> tuple[int, str]:
+    def refuse() -> str:
         raise FileNotFoundError("no usable temporary directory")
 
-    monkeypatch.setattr("touchfs.progress.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("touchfs.progress.tempfile.gettempdir", refuse)
     with ThreadPoolExecutor(1) as threads:
         assert list(jobs.run_sized(count_to, [(3, 3)], threads)) == [3]
+
+
+def test_a_signal_as_the_temporary_file_appears_leaves_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real_open = os.open
+
+    def open_and_interrupt(*arguments: Any) -> int:
+        os.close(real_open(*arguments))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("touchfs.progress.tempfile.gettempdir", lambda: str(tmp_path))
+    with ThreadPoolExecutor(1) as threads, pytest.raises(KeyboardInterrupt):
+        monkeypatch.setattr("touchfs.progress.os.open", open_and_interrupt)
+        list(jobs.run_sized(count_to, [(3, 3)], threads))
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == []
