@@ -19,9 +19,9 @@ lowest := $(addprefix tests/,core format posix segments manifest source media st
 
 # Tests of mounts share mounts within a file, so a file is not divided.
 test: coverage
-	.venv/bin/python -m pytest $(parallel) --ignore tests/mount $(addprefix --ignore ,$(lowest))
+	.venv/bin/python -m pytest $(parallel) -m 'not alone' --ignore tests/mount $(addprefix --ignore ,$(lowest))
 	.venv/bin/python -m pytest $(parallel) --dist loadfile -m 'not alone' tests/mount
-	.venv/bin/python -m pytest -m alone tests/mount
+	.venv/bin/python -m pytest -m alone tests/mount tests/cli
 
 coverage: install-test
 	.venv/bin/python -m pytest $(parallel) --cov touchfs --cov-report= $(lowest)

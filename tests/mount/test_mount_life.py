@@ -76,6 +76,16 @@ def test_every_worker_serves(mount, zoo):
     assert [more - less > 100 for more, less in zip(read_calls(), before, strict=True)] == [True, True]
 
 
+def test_unmounting_what_another_program_looks_at(mount, speech):
+    """As `touchfs status` and df do, for a moment."""
+    mounted = mount(speech)
+    program = "import sys, time; f = open(sys.argv[1]); print(flush=True); time.sleep(0.3)"
+    with subprocess.Popen([sys.executable, "-c", program, mounted.path / MONDAY], stdout=subprocess.PIPE) as user:
+        assert user.stdout.readline() == b"\n"
+        done = touchfs("umount", mounted.path)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("way", ["open file", "mapped file", "working directory"])
 def test_unmounting_what_is_in_use(mount, speech, way):
     mounted = mount(speech)

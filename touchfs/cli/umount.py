@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 
 import click
 
@@ -13,6 +14,8 @@ log = logging.getLogger(__name__)
 
 # A daemon ends within milliseconds of an unmount that was not lazy.
 END_SECONDS = 10.0
+# Programs such as `touchfs status` and df look at each mount for milliseconds: it is busy then, and soon no longer.
+LOOK_SECONDS = 1.0
 
 
 @click.command("umount")
@@ -30,7 +33,7 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
       touchfs umount /mnt/speech
     """
     from touchfs_mount.mounting.mountpoint import abort as abort_requests
-    from touchfs_mount.mounting.mountpoint import resolve, unmount, users, wait_for_end
+    from touchfs_mount.mounting.mountpoint import resolve, unmount, wait_for_end
     from touchfs_mount.mounting.status import other_owner, touchfs_at, whole_at
 
     from touchfs.posix.mounts import mounts
@@ -42,16 +45,31 @@ def command(mountpoints: tuple[str, ...], lazy: bool, abort: bool) -> None:
             raise MountError(f"this is the mount of {user}: unmount it as {user}", path=path)
         if abort:
             abort_requests(mounted)
-        try:
-            # Programs keep their open files in an aborted mount: it would be busy.
-            unmount(path, lazy=lazy or abort)
-        except MountError as error:
-            busy = users(path)
-            if not busy:
-                raise
-            raise MountError(f"in use by {', '.join(busy)}: end them, or use --lazy", path=path) from error
+        # Programs keep their open files in an aborted mount: it would be busy.
+        if lazy or abort:
+            unmount(path, lazy=True)
+        else:
+            _unmount_unused(path)
         if elsewhere := [each.point for each in mounts() if each.device == mounted.device]:
             log.warning("%s: unmounted here, but still mounted at %s", path, ", ".join(elsewhere))
         elif not (lazy or abort or wait_for_end(mounted.device, END_SECONDS)):
             message = "%s: unmounted, but its daemon goes on: perhaps another container still has the mount"
             log.warning(message, path)
+
+
+def _unmount_unused(path: str) -> None:
+    """Unmount what no program uses, or MountError with the names of those that do."""
+    from touchfs_mount.mounting.mountpoint import unmount, users
+
+    until = time.monotonic() + LOOK_SECONDS
+    while True:
+        try:
+            return unmount(path)
+        except MountError as error:
+            if "busy" in str(error) and time.monotonic() < until:
+                time.sleep(LOOK_SECONDS / 20)
+                continue
+            busy = users(path)
+            if not busy:
+                raise
+            raise MountError(f"in use by {', '.join(busy)}: end them, or use --lazy", path=path) from error
