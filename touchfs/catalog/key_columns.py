@@ -124,7 +124,7 @@ def key_columns(
         "offset": numbers(files.offset[is_file], 0, rows.first),
         "length": numbers(files.length[is_file], 0, rows.children),
         "size": numbers(files.size[is_file], len(content)),
-        "frames": zeros,
+        "frames": numbers(files.frames[is_file]),
         "suffix": numbers(np.array([*map(len, endings)])[kind], len(_REPORT_SUFFIX)),
         "keyed": numbers(np.where(has_key, np.where(is_repeated, STORED, IN_PATH), UNKEYED)),
         "order": rows.row,

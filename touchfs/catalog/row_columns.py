@@ -29,13 +29,15 @@ ROWS_MAX = 2**32 - 1
 class FileArrays:
     """The files of rows: arrays of shape (rows, columns). `kind` is 0 where a row has no file of a column.
 
-    `detail` has those of their forms; None if the detail of each file is its ordinal, or is not needed.
+    `frames` has the lengths of recordings, else 0. `detail` has those of their forms; None if the detail of each file
+    is its ordinal, or is not needed.
     """
 
     kind: NDArray[np.int64]
     offset: NDArray[np.int64]
     length: NDArray[np.int64]
     size: NDArray[np.int64]
+    frames: NDArray[np.int64]
     detail: NDArray[np.object_] | None = None
 
     def in_order(self, ranks: NDArray[np.int64]) -> FileArrays:
@@ -49,7 +51,14 @@ class FileArrays:
 
     def _each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> FileArrays:
         detail = None if self.detail is None else change(self.detail)
-        return FileArrays(change(self.kind), change(self.offset), change(self.length), change(self.size), detail)
+        kind, offset, length, size, frames = map(change, (self.kind, self.offset, self.length, self.size, self.frames))
+        return FileArrays(kind, offset, length, size, frames, detail)
+
+    @classmethod
+    def of_no_rows(cls) -> FileArrays:
+        """The files of a table without rows."""
+        nothing = np.zeros((0, 1), np.int64)
+        return cls(nothing, nothing, nothing, nothing, nothing)
 
 
 def can_be_derived(kind: NDArray[np.int64], *, is_nested: bool) -> bool:
@@ -74,9 +83,9 @@ def row_columns(
     every = before + total + after
     if every > ROWS_MAX:
         raise FormatError(f"{every} files in one shard; at most {ROWS_MAX} fit")
-    kind, offset, length, size = (
+    kind, offset, length, size, frames = (
         np.concatenate((np.zeros(before, part.dtype), part[shown], np.zeros(after, part.dtype)))
-        for part in (ordered.kind, ordered.offset, ordered.length, ordered.size)
+        for part in (ordered.kind, ordered.offset, ordered.length, ordered.size, ordered.frames)
     )
     ordinal = np.full(every, NO_SAMPLE, np.uint32)
     ordinal[before : before + total] = np.repeat(np.arange(rows, dtype=np.uint32), counts)
@@ -100,7 +109,7 @@ def row_columns(
         "offset": offset,
         "length": length,
         "size": size,
-        "frames": _constant(0, every),
+        "frames": frames,
         "suffix": Implied(DERIVED["suffix"]),
         "keyed": _constant(UNKEYED, every),
         "order": Implied(DERIVED["order"]),
@@ -115,8 +124,8 @@ def few_files(kinds: Sequence[int], other: TableColumns) -> TableColumns:
 
     `other` are the columns of another view of the catalog.
     """
-    nothing, count = np.zeros((0, 1), np.int64), 1 + len(kinds)
-    columns = row_columns(FileArrays(nothing, nothing, nothing, nothing), (), is_nested=False)
+    count = 1 + len(kinds)
+    columns = row_columns(FileArrays.of_no_rows(), (), is_nested=False)
     columns = {name: _constant(0, count) if isinstance(each, np.ndarray) else each for name, each in columns.items()}
     offset = np.zeros(count, np.int64)
     offset[0] = 1

@@ -16,7 +16,7 @@ from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Content, Extent, Memory
 from touchfs.form.base import Form, Timing
-from touchfs.form.beside import WHOLE, Beside
+from touchfs.form.beside import Beside
 from touchfs.form.lengths import info_of, known_info
 from touchfs.form.plain import BYTES, INLINE
 from touchfs.form.recordings import Pcm
@@ -25,7 +25,7 @@ from touchfs.form.table import parse_form
 from touchfs.form.video.frames import FramesOf
 from touchfs.form.video.video_span import VideoSpan
 from touchfs.media.duration import AudioInfo
-from touchfs.media.extensions import can_be_cut
+from touchfs.media.extensions import can_be_cut, preference
 from touchfs.media.slices.rendering import Rendering
 from touchfs.sample import Field, StoredRecording
 from touchfs.source.ranges import read_ranges
@@ -257,19 +257,22 @@ class OpenShard:
 
     def recording_row(self, ordinal: int) -> int | None:
         """The row of a sample's recording in the table `shards`, the one that its segments are cut from; None if it has
-        none. It is the first whose kind has a rate, else the first of PCM, else the first of a coding that can be cut.
+        none. A recording whose kind has a rate is preferred, then PCM, then the order of `recordings_among`.
         """
         table = self.tables["shards"]
         rows = [row for row in table.files(ordinal) if self.may_be_recording(table, row)]
-        return min(
-            rows, key=lambda row: (not self.kind_of(table, row).rate, not self._is_pcm(table, row)), default=None
-        )
+
+        def place(row: int) -> tuple[bool, ...]:
+            is_unmeasured, is_coded = not self.kind_of(table, row).rate, not self._is_pcm(table, row)
+            return is_unmeasured, is_coded, *preference(table.extension(row))
+
+        return min(rows, key=place, default=None)
 
     def may_be_recording(self, table: Table, row: int) -> bool:
         """True if the catalog has the rate and length of the file at a row, or it is of a coding that can be cut."""
         if self.kind_of(table, row).rate or self._is_pcm(table, row):
             return True
-        return self._form(table, row) in (BYTES, WHOLE) and can_be_cut(table.extension(row))
+        return self._form(table, row).is_stored and can_be_cut(table.extension(row))
 
     def _is_pcm(self, table: Table, row: int) -> bool:
         return isinstance(self._form(table, row), Pcm)
@@ -278,7 +281,10 @@ class OpenShard:
         """The recording at a row. Blocks while its bytes are read to know what it is. Raises as `info_of`."""
         known = self.known_recording(table, row)
         try:
-            return known or self._described(table, row, info_of(self._bytes(table, row), self._limits))
+            if known is not None:
+                return known
+            stored = self._stored(table, row)
+            return self._described(table, row, stored, info_of(stored, self._limits))
         except FormatError as error:
             error.at(self.shard.path)
             raise
@@ -287,22 +293,38 @@ class OpenShard:
         """The recording at a row, if this process knows without reading what it is. Never waits."""
         if self._is_pcm(table, row):
             return StoredRecording.of(self._field(table, row))
-        info = known_info(self._bytes(table, row))
-        return None if info is None else self._described(table, row, info)
+        form, extent, detail = self._resolved(stored_at(table, row))
+        stored = form.known_stored(extent, detail, self._limits)
+        info = None if stored is None else known_info(stored)
+        return None if stored is None or info is None else self._described(table, row, stored, info)
 
-    def _described(self, table: Table, row: int, info: MediaInfo) -> StoredRecording:
-        """A recording of this description. Its segments have the rate and length of the catalog, and so do slices."""
-        recording, rate = StoredRecording.measured(self._field(table, row), _audio(info)), self.kind_of(table, row).rate
+    def _described(self, table: Table, row: int, stored: Extent, info: MediaInfo) -> StoredRecording:
+        """A recording of this description. Its segments have the rate and length of the catalog, and so do slices.
+
+        That of a cell is described as a range of the cell's bytes.
+        """
+        field, rate = self._field(table, row), self.kind_of(table, row).rate
+        if _is_cell(field.form):
+            field = replace(field, offset=0, size=stored.size, form=BYTES, detail=b"")
+        recording = StoredRecording.measured(field, _audio(info))
         is_pcm = isinstance(recording.field.form, Pcm)
         return recording if is_pcm or not rate else replace(recording, rate=rate, length=table.frames[row])
 
     def piece(self, table: Table, row: int, piece: Field) -> Content:
-        """The content of a piece of the recording at a row. Raises FormatError."""
-        extent = self._extent(StoredBytes(table.kind[row] - 1, piece.offset, piece.size, piece.detail))
+        """The content of a piece of the recording at a row. Raises FormatError. May wait for the place of a cell."""
+        if _is_cell(self._form(table, row)):
+            cell = self._stored(table, row)
+            if piece.offset + piece.size > cell.size:
+                raise FormatError("a recording in a cell is shorter than its header says", path=self.shard.path)
+            extent = Extent(cell.source, cell.offset + piece.offset, piece.size)
+        else:
+            extent = self._extent(StoredBytes(table.kind[row] - 1, piece.offset, piece.size, piece.detail))
         return piece.form.content(extent, piece.detail, self._limits)
 
-    def _bytes(self, table: Table, row: int) -> Extent:
-        return self._resolved(stored_at(table, row))[1]
+    def _stored(self, table: Table, row: int) -> Extent:
+        """The bytes of a recording that is stored as it is. May wait."""
+        form, extent, detail = self._resolved(stored_at(table, row))
+        return form.stored(extent, detail, self._limits)
 
     def _form(self, table: Table, row: int) -> Form:
         try:
@@ -319,6 +341,11 @@ class OpenShard:
 def _audio(info: MediaInfo) -> AudioInfo:
     pcm = info.offset if info.is_plain_pcm else 0
     return AudioInfo(info.rate, info.channels, info.frames, info.default_format, pcm)
+
+
+def _is_cell(form: Form) -> bool:
+    """True for files of which only their form knows the place."""
+    return form.is_stored and form is not BYTES and not isinstance(form, Beside)
 
 
 def _is_video_span(form: Form) -> bool:

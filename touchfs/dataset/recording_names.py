@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 
-from touchfs.catalog.table import DIRECTORY
+from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.errors import FormatError
 from touchfs.names import NAME_MAX
@@ -50,7 +50,7 @@ def name_of(shard: OpenShard, row: int) -> bytes | None:
         return None
     table = shard.tables["shards"]
     name, directory, rows = table.name(row), table.parent[row], []
-    stem, first = name[: len(name) - table.suffix[row]], row
+    stem, first = _stem(table, row, name), row
     if directory < row:
         children = table.children(directory)
         while first > children.start and table.name(first - 1) >= stem + DOT:
@@ -72,6 +72,14 @@ def path_of(shard: OpenShard, row: int) -> bytes:
     return b"/".join(filter(None, (directory, name_of(shard, row) or table.name(row))))
 
 
+def _stem(table: Table, row: int, name: bytes) -> bytes:
+    """The name of a recording without its extension."""
+    size = table.suffix[row]
+    if size > len(name):  # the suffix of a table's file in the directory of its row begins with the slash before it
+        size = len(name) - name.rfind(DOT)
+    return name[: len(name) - size]
+
+
 def _namesakes(shard: OpenShard, stem: bytes, children: range, first: int) -> list[int]:
     """The rows in a directory that claim the name `stem`.wav: first a directory of that name, then recordings.
 
@@ -85,6 +93,6 @@ def _namesakes(shard: OpenShard, stem: bytes, children: range, first: int) -> li
             break
         if table.kind[row] == DIRECTORY and name == stem + WAV:
             rows.insert(0, row)
-        elif len(name) - table.suffix[row] == len(stem) and is_recording(shard, row):
+        elif _stem(table, row, name) == stem and is_recording(shard, row):
             rows.append(row)
     return rows

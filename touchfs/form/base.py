@@ -39,6 +39,11 @@ class Form(ABC):
     # exist, and `content` ignores the extent.
     reads_shard: ClassVar[bool] = True
 
+    @property
+    def is_stored(self) -> bool:
+        """True if the bytes of the file are stored as they are shown. Pieces of a recording can be made of these."""
+        return False
+
     @abstractmethod
     def size(self, length: int, detail: bytes) -> int | None:
         """Size in bytes of the file that `length` stored bytes become; None if it cannot be known without reading them.
@@ -53,6 +58,17 @@ class Form(ABC):
     def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
         """As `size`, also from what this process has read of the extent before. Never waits."""
         return self.size(extent.size, detail)
+
+    def stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent:
+        """The bytes of the file of a form that `is_stored`.
+
+        May wait, and raises the errors of sources, where only reading tells where they are.
+        """
+        raise FormatError("its bytes are not stored as they are shown")
+
+    def known_stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent | None:
+        """As `stored`, but None where that would have to wait."""
+        return self.stored(extent, detail, limits)
 
     def beside(self, detail: bytes, limits: Limits) -> StoredFile | None:
         """The file beside the shard that has the bytes; None if there is none. Accesses nothing."""

@@ -58,6 +58,13 @@ class Beside(Form):
         place = self.place(detail)
         return self.form.size(place.length, place.detail)
 
+    @property
+    def is_stored(self) -> bool:
+        return self.form.is_stored
+
+    def stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent:
+        return self.form.stored(self.extent(detail, limits), self.place(detail).detail, limits)
+
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
         return self.form.content(self.extent(detail, limits), self.place(detail).detail, limits)
 

@@ -21,7 +21,14 @@ class Bytes(Form):
     def size(self, length: int, detail: bytes) -> int:
         return length
 
+    @property
+    def is_stored(self) -> bool:
+        return True
+
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        return extent
+
+    def stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent:
         return extent
 
 

@@ -8,20 +8,32 @@ cannot be read now, takes too long, or needs a decoder that is not installed sta
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from touchfs.errors import FormatError, MissingExtraError, SourceError
 from touchfs.extent import drive
-from touchfs.form.plain import BYTES
 from touchfs.media.coding import mp4_sound
 from touchfs.media.duration import AudioInfo
 from touchfs.media.extensions import coding_of
-from touchfs.sample import StoredRecording, StoredSample, UnmeasuredRecording, recording_in
+from touchfs.sample import Field, StoredRecording, StoredSample, UnmeasuredRecording, recording_in
 from touchfs.shard.contents import FieldContents
 
 # Without details, because a catalog has only a limited number of kinds of file.
 _NOTE = "its recording cannot be decoded: ERROR.txt of its shard says why"
 _NO_SOUND = "it has no sound"
+
+
+class Measurement(NamedTuple):
+    """The format and length of a recording; None if it has none, which the note says, or if they are not known yet.
+
+    A `problem` is for the user.
+    """
+
+    audio: AudioInfo | None = None
+    note: str = ""
+    problem: str = ""
 
 
 def without_silent_videos(sample: StoredSample, contents: FieldContents) -> StoredSample:
@@ -31,16 +43,16 @@ def without_silent_videos(sample: StoredSample, contents: FieldContents) -> Stor
     """
     fields = dict(sample.fields)
     recording = recording_in(sample)
-    while isinstance(recording, UnmeasuredRecording) and _is_silent(recording, contents):
+    while isinstance(recording, UnmeasuredRecording) and _is_silent(recording.field, contents):
         name = recording.field.name
         fields[name] = replace(fields[name], note=_NO_SOUND)
         recording = UnmeasuredRecording.first(field for field in fields.values() if field.note != _NO_SOUND)
     return replace(sample, fields=fields, recording=recording) if fields != sample.fields else sample
 
 
-def _is_silent(recording: UnmeasuredRecording, contents: FieldContents) -> bool:
-    field = recording.field
-    if field.form is not BYTES or coding_of(field.extension) not in mp4_sound.EXTENSIONS:
+def _is_silent(field: Field, contents: FieldContents) -> bool:
+    form = field.form
+    if not (form.is_stored and form.reads_shard) or coding_of(field.extension) not in mp4_sound.EXTENSIONS:
         return False
     content = contents.content(field)
     return drive(mp4_sound.is_silent(content.size), content)
@@ -55,13 +67,29 @@ def measure(sample: StoredSample, contents: FieldContents) -> tuple[StoredSample
     if not isinstance(recording, UnmeasuredRecording):
         return sample, ""
     field = recording.field
+    found = _measured(field, contents)
+    if found.audio is not None:
+        return replace(sample, recording=StoredRecording.measured(field, found.audio)), ""
+    if not found.note:
+        return sample, found.problem
+    fields = {**sample.fields, field.name: replace(field, note=found.note)}
+    return replace(sample, fields=fields, recording=None), found.problem
+
+
+def measure_field(field: Field, contents: FieldContents) -> Measurement:
+    """What the recording in a field is. Raises ChangedError."""
+    with suppress(SourceError, FormatError):  # which `_measured` meets, too
+        if _is_silent(field, contents):
+            return Measurement(note=_NO_SOUND)
+    return _measured(field, contents)
+
+
+def _measured(field: Field, contents: FieldContents) -> Measurement:
     try:
         info = contents.info(field)
     except (SourceError, MissingExtraError) as error:
-        return sample, f"the length of its recording is not known: {error.message}"
+        return Measurement(problem=f"the length of its recording is not known: {error.message}")
     except FormatError as error:
-        fields = {**sample.fields, field.name: replace(field, note=_NOTE)}
-        return replace(sample, fields=fields, recording=None), f"its recording cannot be decoded: {error.message}"
+        return Measurement(note=_NOTE, problem=f"its recording cannot be decoded: {error.message}")
     start = info.offset if info.is_plain_pcm else 0
-    audio = AudioInfo(info.rate, info.channels, info.frames, info.default_format, start)
-    return replace(sample, recording=StoredRecording.measured(field, audio)), ""
+    return Measurement(AudioInfo(info.rate, info.channels, info.frames, info.default_format, start))

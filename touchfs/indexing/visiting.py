@@ -51,9 +51,9 @@ def visit(
 
     Raises the errors of sources, and LostWorkerError if a process of the executor dies.
     """
-    if isinstance(shard, TableRows):
-        return RowTables(shard, full=full), ()
     with closing(FieldContents(path, files, options.limits)) as contents:
+        if isinstance(shard, TableRows):
+            return RowTables(shard, contents if full else None), ()
         finder = SegmentFinder(contents, options)
         if executor is None or not isinstance(shard, _DIVIDED):
             samples = _runs(shard, range(len(shard))) if isinstance(shard, _DIVIDED) else shard

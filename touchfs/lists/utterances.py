@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from touchfs.dataset import Dataset
 from touchfs.dataset.open_shard import OpenShard
 from touchfs.dataset.recording_names import name_of, path_of
+from touchfs.dataset.sample import JSON_NAMES
 from touchfs.errors import FormatError
 from touchfs.extent import drive
 from touchfs.form.recordings import Decoded, Pcm
@@ -212,7 +213,8 @@ class _ShardLister:
         Raises FormatError if one of them is too long.
         """
         files = {self._table.extension(row): row for row in rows}
-        fields = self._json(self._read(files["json"])) if "json" in files else {}
+        json_name = next((name for name in JSON_NAMES if name in files), None)
+        fields = {} if json_name is None else self._json(self._read(files[json_name]))
         text = self._read(files["txt"]).decode("utf-8", "replace") if "txt" in files else None
         return fields, Segment.timed(Times(0), fields).text if text is None else text
 

@@ -41,7 +41,7 @@ def coding_of(extension: str | None) -> str:
     return (extension or "").rpartition(".")[2].lower()
 
 
-def has_header(extension: str) -> bool:
+def has_header(extension: str | None) -> bool:
     """True if a recording of this extension has a header with rate, channels and length."""
     return coding_of(extension) in _HEADED
 
@@ -51,5 +51,9 @@ def recordings_among(extensions: Iterable[str]) -> list[str]:
 
     WAV and FLAC precede other audio, which precedes video. Among these the order of `extensions` counts.
     """
-    found = [extension for extension in extensions if coding_of(extension) in AUDIO | VIDEO]
-    return sorted(found, key=lambda each: (not has_header(each), coding_of(each) in VIDEO))
+    return sorted((each for each in extensions if coding_of(each) in AUDIO | VIDEO), key=preference)
+
+
+def preference(extension: str | None) -> tuple[bool, bool]:
+    """The place of an extension in the order of `recordings_among`: the lowest is the recording."""
+    return not has_header(extension), coding_of(extension) in VIDEO

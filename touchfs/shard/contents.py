@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from touchfs.extent import Content, Extent
-from touchfs.form.beside import Beside
 from touchfs.form.lengths import info_of
 from touchfs.limits import Limits
 from touchfs.sample import Field
@@ -36,9 +35,8 @@ class FieldContents:
 
     def info(self, field: Field) -> MediaInfo:
         """Describe the recording of a field. Raises as `info_of`."""
-        if isinstance(field.form, Beside):
-            return info_of(field.form.extent(field.detail, self._limits), self._limits)
-        return info_of(Extent(self.source(field), field.offset, field.size), self._limits)
+        stored = Extent(self.source(field), field.offset, field.size)
+        return info_of(field.form.stored(stored, field.detail, self._limits), self._limits)
 
     def source(self, field: Field) -> StoredFile:
         """The file of the shard that has a field."""

@@ -36,7 +36,14 @@ class Asset(Form):
     def size(self, length: int, detail: bytes) -> int:
         return _parse(detail)[1].size
 
+    @property
+    def is_stored(self) -> bool:
+        return True
+
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        return self.stored(extent, detail, limits)
+
+    def stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent:
         name, fingerprint = _parse(detail)
         return Extent(open_asset(cast(StoredFile, extent.source).path, name, fingerprint), 0, fingerprint.size)
 

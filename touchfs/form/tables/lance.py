@@ -13,6 +13,7 @@ from touchfs.extent import Buffer, Content, Extent, Memory
 from touchfs.form.arrays import Npy
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES
+from touchfs.form.tables.cell_source import cell_extent
 from touchfs.form.tables.lance_cells import LanceCells
 from touchfs.form.tables.row import RowText, RowTexts, parse_ordinal
 from touchfs.limits import Limits
@@ -50,8 +51,24 @@ class LanceCell(Form):
     def size(self, length: int, detail: bytes) -> None:
         return None
 
+    @property
+    def is_stored(self) -> bool:
+        return self.form is BYTES
+
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> LanceFile:
         return LanceFile(self._cells(extent), parse_ordinal(detail), self.form, limits)
+
+    def stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent:
+        cell = self.content(extent, detail, limits)
+        return self._whole(extent, detail, cell, cell.size)
+
+    def known_stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent | None:
+        size = self.known_size(extent, detail, limits)
+        return None if size is None else self._whole(extent, detail, self.content(extent, detail, limits), size)
+
+    def _whole(self, extent: Extent, detail: bytes, cell: LanceFile, size: int) -> Extent:
+        """The bytes of a cell, which is read again if it is no longer kept."""
+        return cell_extent(cell, size, f"{self}\0{_version(extent)}\0{parse_ordinal(detail)}")
 
     def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
         size = self._cells(extent).known_size(parse_ordinal(detail))

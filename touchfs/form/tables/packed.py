@@ -37,9 +37,16 @@ class PackedCell(Form):
     def size(self, length: int, detail: bytes) -> int | None:
         return self.form.size(_parse(detail)[1], b"")
 
+    @property
+    def is_stored(self) -> bool:
+        return self.form is BYTES
+
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        return self.form.content(self.stored(extent, detail, limits), b"", limits)
+
+    def stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent:
         start, length = _parse(detail)
-        return self.form.content(Extent(DecodedBuffer(extent, self.codec, limits), start, length), b"", limits)
+        return Extent(DecodedBuffer(extent, self.codec, limits), start, length)
 
 
 def packed_detail(start: int, length: int) -> bytes:

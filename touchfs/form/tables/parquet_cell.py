@@ -9,7 +9,9 @@ from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Content, Extent
 from touchfs.form.arrays import Npy
 from touchfs.form.base import Form
+from touchfs.form.kept import identity_of
 from touchfs.form.plain import BYTES
+from touchfs.form.tables.cell_source import cell_extent
 from touchfs.form.tables.parquet_pages import find_cells, open_cells
 from touchfs.form.tables.row import parse_ordinal
 from touchfs.limits import Limits
@@ -39,12 +41,30 @@ class ParquetCell(Form):
     def size(self, length: int, detail: bytes) -> None:
         return None
 
-    def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+    @property
+    def is_stored(self) -> bool:
+        return self.form is BYTES
+
+    def content(self, extent: Extent, detail: bytes, limits: Limits) -> ParquetCellFile:
         return ParquetCellFile(cast("StoredFile", extent.source), self, parse_ordinal(detail), limits)
 
     def known_size(self, extent: Extent, detail: bytes, limits: Limits) -> int | None:
-        found = ParquetCellFile(cast("StoredFile", extent.source), self, parse_ordinal(detail), limits).known()
+        found = self.content(extent, detail, limits).known()
         return None if found is None else found.size
+
+    def stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent:
+        cell = self.content(extent, detail, limits)
+        return self._whole(extent, detail, cell, cell.size)
+
+    def known_stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent | None:
+        cell = self.content(extent, detail, limits)
+        found = cell.known()
+        return None if found is None else self._whole(extent, detail, cell, found.size)
+
+    def _whole(self, extent: Extent, detail: bytes, cell: ParquetCellFile, size: int) -> Extent:
+        """The bytes of a cell. Its page is looked at again if its place is no longer known."""
+        identity = identity_of(Extent(extent.source, 0, 0))
+        return cell_extent(cell, size, identity and f"{self}\0{identity}\0{parse_ordinal(detail)}")
 
 
 class ParquetCellFile:

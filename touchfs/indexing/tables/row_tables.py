@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,8 @@ from touchfs.form.plain import INLINE
 from touchfs.form.tables.row import pack_ordinal
 from touchfs.indexing.report import SampleLines, report_text
 from touchfs.indexing.tables.paths import beside, within
+from touchfs.indexing.tables.row_lengths import RowLengths, Variant
+from touchfs.shard.contents import FieldContents
 from touchfs.shard.tables.rows import CellKind, ColumnFiles, RowBatch, TableRows, WholeColumn
 
 _REPORT = "ERROR.txt"
@@ -34,19 +38,16 @@ COLUMNS = "columns"
 
 
 class RowTables:
-    """The tables of one shard. `add` gets its batches of rows in order."""
+    """The tables of one shard. With `contents`, its rows are read, and its recordings are measured."""
 
-    seconds = 0.0
-    timed = segments = 0
+    segments = 0
 
-    def __init__(self, shard: TableRows, *, full: bool) -> None:
+    def __init__(self, shard: TableRows, contents: FieldContents | None = None) -> None:
         self._shard = shard
-        self._full = full
+        self._lengths = None if contents is None else RowLengths(contents)
         self.samples = len(shard)
         self.labels = shard.labels
-        # Until rows are read, the sizes of their JSON are not known: `index --full` is not done yet.
-        self.unmeasured = 0 if full else self.samples
-        self._problems = SampleLines()
+        self._problems, self._remarks = SampleLines(), SampleLines()
         self._columns: list[list[ColumnFiles]] = []
         keys: list[RowKeys] = []
         for batch in self._batches():
@@ -54,13 +55,13 @@ class RowTables:
             keys += [batch.keys] if batch.keys is not None else []
         self._keys = RowKeys.joined(keys) if keys else None
         self._kinds = _Kinds(self._columns)
-        self._files = self._arrays()
+        self._files = self._measured(self._arrays())
         self._whole = sorted(shard.whole_columns(), key=lambda column: column.name)
 
     def _batches(self) -> Iterator[RowBatch]:
         ordinal = 0
         while ordinal < self.samples:
-            batch = self._shard.batch_of(ordinal, full=self._full)
+            batch = self._shard.batch_of(ordinal, full=self._lengths is not None)
             yield batch
             ordinal = batch.first + batch.rows
 
@@ -74,10 +75,28 @@ class RowTables:
         for ordinal, problems in lines.items():
             key = None if batch.keys is None else batch.keys[ordinal - batch.first]
             self._problems.add(ordinal, key or f"{ordinal:08d}", "; ".join(problems))
+        for ordinal, problem in () if self._lengths is None else self._lengths.add(batch):
+            key = None if batch.keys is None else batch.keys[ordinal - batch.first]
+            self._remarks.add(ordinal, key or f"{ordinal:08d}", problem)
+
+    @property
+    def unmeasured(self) -> int:
+        """See `Facts`. Until rows are read, the sizes of their JSON are not known: `index --full` is not done yet."""
+        return self.samples if self._lengths is None else self._lengths.unmeasured
+
+    @property
+    def timed(self) -> int:
+        """The number of recordings of known length."""
+        return 0 if self._lengths is None else self._lengths.timed
+
+    @property
+    def seconds(self) -> float:
+        """The sum of their lengths."""
+        return 0.0 if self._lengths is None else self._lengths.seconds
 
     def report(self, path: str, problems: Sequence[str], remarks: Sequence[str]) -> str:
         """The text of ERROR.txt from the problems and remarks of the shard; "" if nothing is wrong."""
-        return report_text(path, self.samples, problems, remarks, self._problems, SampleLines())
+        return report_text(path, self.samples, problems, remarks, self._problems, self._remarks)
 
     @property
     def damaged(self) -> int:
@@ -93,12 +112,11 @@ class RowTables:
     def endings(self) -> Endings:
         """See `Facts.endings`."""
         keys = [] if self._keys is None else self._keys.with_dots
-        return endings_of(keys, [kind.extension for _, kind in self._kinds.all])
+        return endings_of(keys, [kind.extension for kind in self._kinds.cells])
 
     def _arrays(self) -> FileArrays:
         if not self._columns:
-            nothing = np.zeros((0, 1), np.int64)
-            return FileArrays(nothing, nothing, nothing, nothing)
+            return FileArrays.of_no_rows()
 
         def joined(name: str) -> NDArray[np.int64]:
             stacked = [np.stack([getattr(column, name) for column in columns], axis=1) for columns in self._columns]
@@ -119,7 +137,19 @@ class RowTables:
                 for place, column in enumerate(columns):
                     detail[first : first + rows, place] = _details(column, first)
                 first += rows
-        return FileArrays(kind, joined("offset"), joined("length"), joined("size"), detail)
+        frames = np.broadcast_to(np.int64(0), kind.shape)
+        return FileArrays(kind, joined("offset"), joined("length"), joined("size"), frames, detail)
+
+    def _measured(self, files: FileArrays) -> FileArrays:
+        """The files with the lengths of their recordings, whose kinds have their rates."""
+        if self._lengths is None or not self._columns:
+            return files
+        for variant, rows, places in self._lengths.variants():
+            before = files.kind[rows, places]
+            for number in np.unique(before):
+                chosen = before == number
+                files.kind[rows[chosen], places[chosen]] = self._kinds.add(int(number), variant)
+        return replace(files, frames=self._lengths.frames(files.kind.shape))
 
     def columns(self, report: str) -> dict[str, TableColumns]:
         """The tables by view. A `report` that is not empty becomes `ERROR.txt`."""
@@ -130,7 +160,7 @@ class RowTables:
             whole = [self._kinds.whole(column) for column in self._whole]
             return {"shards": shards, "segments": few_files([], shards), COLUMNS: few_files(whole, shards)}
         self._kinds.forget_names()
-        kinds = [kind for _, kind in self._kinds.all]
+        kinds = self._kinds.cells
         kind = (self._kinds.add_report(), text) if report else None
         keyed = None
         if self._keys is not None:
@@ -150,19 +180,22 @@ class RowTables:
         table, nested, files = TableBuilder(), self._shard.is_nested, self._files
         own: list[str | None] = [None] * self.samples if self._keys is None else self._keys.array.to_pylist()
         keys = [key or f"{ordinal:08d}" for ordinal, key in enumerate(own)]
-        endings = [b"", *(kind.ending for _, kind in self._kinds.all)]
-        by_ordinal = [False, *(kind.by_ordinal for _, kind in self._kinds.all)]
-        each = zip(files.kind.tolist(), files.offset.tolist(), files.length.tolist(), files.size.tolist(), strict=True)
+        cells = self._kinds.cells
+        endings, by_ordinal = [b"", *(cell.ending for cell in cells)], [False, *(cell.by_ordinal for cell in cells)]
+        each = zip(
+            *(part.tolist() for part in (files.kind, files.offset, files.length, files.size, files.frames)), strict=True
+        )
         extensions: list[tuple[str | None, ...]] = []
-        for ordinal, (kinds, offsets, lengths, sizes) in progress.each(enumerate(each)):
+        for ordinal, (kinds, offsets, lengths, sizes, frames) in progress.each(enumerate(each)):
             key = encode_key(own[ordinal] or "")
             for place, kind in enumerate(kinds):
                 if kind:
                     detail = b"" if files.detail is None else files.detail[ordinal, place]
                     detail = pack_ordinal(ordinal) if by_ordinal[kind] else detail
                     suffix = len(endings[kind])
-                    table.add(kind, ordinal, 0, offsets[place], lengths[place], sizes[place], suffix, key, detail)
-            extensions.append(tuple(self._kinds.all[kind - 1][1].extension for kind in kinds if kind))
+                    numbers = offsets[place], lengths[place], sizes[place], suffix
+                    table.add(kind, ordinal, 0, *numbers, key, detail, frames[place])
+            extensions.append(tuple(cells[kind - 1].extension for kind in kinds if kind))
         own_extensions = [(None,)] * len(keys) if nested else extensions
         last: list[tuple[bytes, bytes]] = []
         if report is not None:  # named like a first sample, so that no sample takes its name; but last in the table
@@ -177,23 +210,45 @@ class RowTables:
         return table.columns(chain(paths, last))
 
 
+class _RowKind(NamedTuple):
+    """A kind of files in rows: the name of its column, the kind of the cells, and what measuring found."""
+
+    column: str
+    cell: CellKind
+    variant: Variant = Variant()
+
+
 class _Kinds:
     """The kinds of the files of a table, numbered in the order of its columns from 1 on."""
 
     def __init__(self, columns: Sequence[Sequence[ColumnFiles]]) -> None:
         # The lists of kinds of all batches are the same objects, and complete now.
-        self.all: list[tuple[str, CellKind]] = []
+        self._all: list[_RowKind] = []
         self._first: list[int] = []
         self._counts: list[int] = []
         self._has_names = True
         self._has_report = False
         self._whole: list[WholeColumn] = []
         for column in columns[-1] if columns else ():
-            self._first.append(len(self.all) + 1)
+            self._first.append(len(self._all) + 1)
             self._counts.append(len(column.kinds))
-            self.all += [(column.name, kind) for kind in column.kinds]
-        if len(self.all) >= KINDS_MAX:
+            self._all += [_RowKind(column.name, kind) for kind in column.kinds]
+        self._check_count()
+
+    def _check_count(self) -> None:
+        if len(self._all) >= KINDS_MAX:
             raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are the names in it right?")
+
+    def add(self, number: int, variant: Variant) -> int:
+        """The number of a new kind: that of a number, after measuring."""
+        self._all.append(self._all[number - 1]._replace(variant=variant))
+        self._check_count()
+        return len(self._all)
+
+    @property
+    def cells(self) -> list[CellKind]:
+        """The kinds of the cells, from kind 1 on."""
+        return [kind.cell for kind in self._all]
 
     def numbers(self, place: int) -> NDArray[np.int64]:
         """The numbers of a column's kinds, and 0 for `NO_FILE`, which is the last index."""
@@ -208,12 +263,12 @@ class _Kinds:
     def add_report(self) -> int:
         """The number of the kind of `ERROR.txt`."""
         self._has_report = True
-        return len(self.all) + 1
+        return len(self._all) + 1
 
     def whole(self, column: WholeColumn) -> int:
         """The number of the kind of a whole column, which is new."""
         self._whole.append(column)
-        return len(self.all) + self._has_report + len(self._whole)
+        return len(self._all) + self._has_report + len(self._whole)
 
     def forget_names(self) -> None:
         """Leave the names of kinds away: the catalog stores those of all files."""
@@ -222,7 +277,8 @@ class _Kinds:
     def described(self) -> list[FileKind]:
         """The kinds as a catalog stores them."""
         described = [
-            FileKind(column, kind.source, str(kind.form), name=self._name(kind.ending)) for column, kind in self.all
+            FileKind(column, cell.source, str(cell.form), *variant, name=self._name(cell.ending))
+            for column, cell, variant in self._all
         ]
         if self._has_report:
             described.append(FileKind("error", "", str(INLINE), name=_REPORT if self._has_names else ""))

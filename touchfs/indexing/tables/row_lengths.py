@@ -1,0 +1,101 @@
+"""Rates and lengths of the recordings in the rows of a table: what `touchfs index --full` adds.
+
+The recording of a row is the file that can be cut and that `recordings_among` prefers: that of `slices/`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from math import fsum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from touchfs.indexing.measured import Measurement, measure_field
+from touchfs.media.extensions import can_be_cut, preference
+from touchfs.sample import Field
+from touchfs.shard.contents import FieldContents
+from touchfs.shard.tables.rows import CellKind, RowBatch
+
+
+class Variant(NamedTuple):
+    """What files of a column have in common after measuring: see `FileKind`."""
+
+    note: str = ""
+    rate: int = 0
+    channels: int = 0
+
+
+class RowLengths:
+    """The recordings that were measured. `add` gets the batches of a table in order."""
+
+    def __init__(self, contents: FieldContents) -> None:
+        self._contents = contents
+        self._variants: dict[Variant, int] = {}
+        # For each measured file: its row, the place of its column, its variant, and the length of its recording.
+        self._rows, self._places, self._numbers, self._frames = array("q"), array("q"), array("q"), array("q")
+        self._seconds = array("d")
+        self.unmeasured = 0
+
+    @property
+    def timed(self) -> int:
+        """The number of recordings of known length."""
+        return len(self._seconds)
+
+    @property
+    def seconds(self) -> float:
+        """The sum of their lengths."""
+        return fsum(self._seconds)
+
+    def add(self, batch: RowBatch) -> Iterator[tuple[int, str]]:
+        """Measure the recordings of a batch. Yields ordinals and problems. Raises ChangedError."""
+        places = [place for place, column in enumerate(batch.columns) if any(map(_can_be_cut, column.kinds))]
+        for row in range(batch.rows) if places else ():
+            ordinal = batch.first + row
+            for place, field in self._recordings(batch, places, ordinal):
+                found = measure_field(field, self._contents)
+                self._keep(ordinal, place, found)
+                if found.problem:
+                    yield ordinal, found.problem
+                if not found.note:
+                    break
+
+    @staticmethod
+    def _recordings(batch: RowBatch, places: list[int], ordinal: int) -> list[tuple[int, Field]]:
+        """The recordings of a row, the preferred one first: the places of their columns, and they as fields."""
+        row = ordinal - batch.first
+        fields = [(place, batch.columns[place].field(row, ordinal)) for place in places]
+        found = [(place, field) for place, field in fields if field is not None and _can_be_cut(field)]
+        return sorted(found, key=lambda each: preference(each[1].extension))
+
+    def _keep(self, ordinal: int, place: int, found: Measurement) -> None:
+        audio = found.audio
+        if audio is None and not found.note:
+            self.unmeasured += 1
+            return
+        variant = Variant(found.note) if audio is None else Variant("", audio.rate, audio.channels)
+        self._rows.append(ordinal)
+        self._places.append(place)
+        self._numbers.append(self._variants.setdefault(variant, len(self._variants)))
+        self._frames.append(0 if audio is None else audio.frames)
+        if audio is not None:
+            self._seconds.append(audio.frames / audio.rate)
+
+    def frames(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """The lengths of the recordings of a table of this shape (rows, columns); 0 for all other files."""
+        frames = np.zeros(shape, np.int64)
+        frames[np.asarray(self._rows), np.asarray(self._places)] = self._frames
+        return frames
+
+    def variants(self) -> Iterator[tuple[Variant, NDArray[np.int64], NDArray[np.int64]]]:
+        """Each variant with the rows and the places of its files."""
+        rows, places, numbers = map(np.asarray, (self._rows, self._places, self._numbers))
+        for variant, number in self._variants.items():
+            chosen = numbers == number
+            yield variant, rows[chosen], places[chosen]
+
+
+def _can_be_cut(kind: CellKind | Field) -> bool:
+    return kind.form.is_stored and can_be_cut(kind.extension)
