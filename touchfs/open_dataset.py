@@ -12,10 +12,11 @@ and what its state is of.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
@@ -28,7 +29,7 @@ from touchfs.dataset.tables import arrow_table
 from touchfs.errors import MissingExtraError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.serving import check_strictly, warn_of_errors
-from touchfs.limits import Limits
+from touchfs.limits import LIMITS, Limits
 from touchfs.node.batch.batcher import LazyBatcher
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
@@ -38,7 +39,7 @@ from touchfs.node.transform.mapper import LazyMapper
 from touchfs.posix.paths import absolute_directory
 from touchfs.select.selection import AnySamples, Selection, Selector, position_at
 from touchfs.select.survivors import survivors_directory
-from touchfs.shard.options import Options
+from touchfs.shard.options import FIRST_DOT, FIRST_RULE, Options
 from touchfs.token import State
 from touchfs.view.plan import parse_plan
 
@@ -53,25 +54,33 @@ U = TypeVar("U")
 def open(
     path: str | os.PathLike[str],
     *,
+    sample_rate: int | None = None,
+    key_rule: str = FIRST_DOT,
+    segments: str = FIRST_RULE,
     audio_root: str | os.PathLike[str] | None = None,
     key_column: str | None = None,
     layout: str | None = None,
     features: str | None = None,
+    limits: Limits = LIMITS,
     strict: bool = False,
 ) -> OpenDataset[Sample]:
     """Open the dataset at `path`: anything that `touchfs mount` takes. Shards that are not indexed yet are indexed now.
 
+    `sample_rate` in Hz is that of audio without a rate of its own. `key_rule` says which dot of the name of a tar
+    member ends its key, "first-dot" or "last-dot". `segments` is the rule that finds segments (docs/segments.md).
     `audio_root` is the directory or URL of the audio that JSON lines and Kaldi's directories name. No file outside is
     opened. For tables, `key_column` is the column with the keys of rows, `layout` is "flat" or "nested", and `features`
-    is the JSON of the types of columns. If shards have errors, the others are served, and the log has a line; with
-    `strict` that is an error.
+    is the JSON of the types of columns. `limits` are those of memory and time. If shards have errors, the others are
+    served, and the log has a line; with `strict` that is an error.
 
     Raises UsageError, NotFoundError or FormatError for a source that is no dataset, FormatError for a shard that cannot
     be opened, and SourceError where no index can be written.
     """
-    root = None if audio_root is None else absolute_directory(os.fspath(audio_root))
-    limits = Limits(audio_root=root)
-    options = Options(limits=limits, key_column=key_column, layout=layout, features=features)
+    if audio_root is not None:
+        limits = replace(limits, audio_root=absolute_directory(os.fspath(audio_root)))
+    options = Options(
+        sample_rate, key_rule, limits=limits, segments=segments, key_column=key_column, layout=layout, features=features
+    )
     dataset = open_dataset(os.fspath(path), options=options)
     if strict:
         check_strictly(dataset)
@@ -154,10 +163,19 @@ class OpenDataset(Generic[T]):
             return self._slice(which)
         if isinstance(which, str):
             return cast(T, self._item(self.find(which), len(self._steps)))
-        count = self._lengths[-1]
-        if not -count <= which < count:
-            raise IndexError(f"item {which} of {count}")
-        return cast(T, self._item(which % count, len(self._steps)))
+        count, position = self._lengths[-1], operator.index(which)
+        if not -count <= position < count:
+            raise IndexError(f"item {position} of {count}")
+        return cast(T, self._item(position % count, len(self._steps)))
+
+    def __contains__(self, item: object) -> bool:
+        """True for a key of this set, and for an item of it. Raises TypeError for a filtered set."""
+        if not isinstance(item, str):
+            return any(self[position] == item for position in range(len(self)))
+        with suppress(KeyError):
+            self.find(item)
+            return True
+        return False
 
     def __getitems__(self, positions: Sequence[int]) -> list[T]:
         """The items at these positions, from 0 on: what PyTorch's DataLoader asks for as a batch."""
@@ -266,6 +284,8 @@ class OpenDataset(Generic[T]):
         """The same items in a random order that depends on `seed` and on the epoch: a permutation of all of them."""
         if any(step.kind == "batch" for step in self._steps):
             raise TypeError("shuffle the set before it is batched")
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise UsageError(f"a seed is an integer, not {seed!r}")
         return OpenDataset(self._samples, seed, self._steps)
 
     def map(self, fn: Callable[[T], U]) -> OpenDataset[U]:

@@ -267,3 +267,40 @@ def _number(sample: Sample) -> int:
 
 def _is_even(number: int) -> bool:
     return number % 2 == 0
+
+
+def test_membership(ds):
+    assert name(3) in ds
+    assert ("lost" in ds, name(3) in ds.take(3), name(3) in ds.shuffle()) == (False, False, True)
+    assert (ds[5] in ds, ds[5] in ds.shuffle(1), ds[5] in ds.take(3)) == (True, True, False)
+    shuffled = ds.shuffle(3)
+    order = [sample.key for sample in ds.shuffle(3)]
+    assert ds[5] in shuffled
+    assert [sample.key for sample in shuffled] == order, "to look is no pass"
+
+
+@pytest.mark.parametrize("index", [1.5, None, b"talk03"])
+def test_what_is_no_index(ds, index):
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        ds[index]
+
+
+@pytest.mark.parametrize("seed", ["7", 1.5, None, True])
+def test_what_is_no_seed(ds, seed):
+    with pytest.raises(UsageError, match="a seed is an integer, not"):
+        ds.shuffle(seed)
+
+
+def test_how_shards_are_read(tmp_path):
+    """The options of the commands."""
+    with TarWriter(tmp_path / "x.tar") as writer:
+        writer.add("a.b", {"json": json.dumps({"segments": SEGMENTS}).encode(), "pcm": b"0" * 400})
+    with pytest.raises(UsageError, match="no rule for keys 'dots'"):
+        touchfs.open(tmp_path, key_rule="dots")
+    assert [sample.key for sample in touchfs.open(tmp_path)] == ["a"]
+    assert [sample.key for sample in touchfs.open(tmp_path, key_rule="last-dot")] == ["a.b"]
+    assert len(touchfs.open(tmp_path, sample_rate=100).segments()) == 2
+    assert len(touchfs.open(tmp_path, sample_rate=100, segments="none").segments()) == 0
+    with pytest.raises(UsageError, match="the limit `json`"):
+        touchfs.open(tmp_path, limits=touchfs.limits.Limits(json=0))
+    assert len(touchfs.open(tmp_path, sample_rate=100, limits=touchfs.limits.Limits(json=10)).segments()) == 0
