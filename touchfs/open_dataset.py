@@ -37,7 +37,8 @@ from touchfs.node.order.feistel import Feistel
 from touchfs.node.transform.filter import LazyFilter
 from touchfs.node.transform.mapper import LazyMapper
 from touchfs.posix.paths import absolute_directory
-from touchfs.select.selection import AnySamples, Selection, Selector, position_at
+from touchfs.select.find_sample import position_of
+from touchfs.select.selection import AnySamples, Selection, Selector
 from touchfs.select.survivors import survivors_directory
 from touchfs.shard.options import FIRST_DOT, FIRST_RULE, Options
 from touchfs.token import State
@@ -250,24 +251,10 @@ class OpenDataset(Generic[T]):
         if any(step.kind != "map" for step in self._steps):
             raise TypeError("a key is found in the set before it is filtered or batched")
         for holder in self._samples.dataset.find(key):
-            ordinal = self._ordinal_at(holder.position, holder.ordinal)
+            ordinal = position_of(self._samples, holder.position, holder.ordinal)
             if ordinal is not None:
                 return self._leaf.order.own(ordinal, 0)
         raise KeyError(key)
-
-    def _ordinal_at(self, shard: int, ordinal: int) -> int | None:
-        """The position of a sample of a shard, or of its first segment; None if the set does not have it."""
-        samples, chain = self._samples, []
-        while isinstance(samples, Selection):
-            chain.append(samples)
-            samples = samples.samples
-        first, after = position_at(samples, (shard, ordinal, 0)), position_at(samples, (shard, ordinal + 1, 0))
-        for position in range(first, after):
-            with suppress(ValueError):
-                for selected in reversed(chain):
-                    position = _index(selected.positions, position)
-                return position
-        return None
 
     def where(self, expression: str) -> OpenDataset[T]:
         """The samples for which a filter expression holds, such as `duration > 2 and lang == "de"`.
@@ -350,16 +337,3 @@ class OpenDataset(Generic[T]):
         steps = "".join(f".{step.kind}({step.argument!r})" for step in self._steps)
         what = "samples" if self._samples.view == DatasetSamples.view else self._samples.view
         return f"<{len(self._samples)} {what} of {source!r}{order}{steps}>"
-
-
-def _index(positions: Any, position: int) -> int:
-    """The index of a position in an array of positions, ascending or not. Raises ValueError if it is absent."""
-    if isinstance(positions, range):
-        return positions.index(position)
-    place = int(np.searchsorted(positions, position))
-    if place < len(positions) and positions[place] == position:
-        return place
-    found = np.flatnonzero(positions == position)
-    if not len(found):
-        raise ValueError(position)
-    return int(found[0])

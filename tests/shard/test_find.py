@@ -170,7 +170,7 @@ def test_a_bin_alone_is_no_dataset(tmp_path: Path) -> None:
 def test_of_each_kind_of_other_files_one_is_named(tmp_path: Path) -> None:
     for name in ("README.md", "a.tfrecord", "b.tfrecord", "c.zip", "d.csv", "unknown"):
         (tmp_path / name).touch()
-    told = "; README.md is a Markdown text; a.tfrecord is a TFRecord file; c.zip is a zip archive$"
+    told = "; README.md is a Markdown text; a.tfrecord is a TFRecord file; c.zip is a zip archive: "
     with pytest.raises(NotFoundError, match=told):
         find_shards(str(tmp_path))
 

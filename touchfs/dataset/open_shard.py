@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +16,15 @@ from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Content, Extent, Memory
 from touchfs.form.base import Form, Timing
 from touchfs.form.beside import Beside
-from touchfs.form.lengths import info_of, known_info
 from touchfs.form.plain import BYTES, INLINE
-from touchfs.form.recordings import Pcm
 from touchfs.form.renderings import Rendered
 from touchfs.form.table import parse_form
 from touchfs.form.video.frames import FramesOf
 from touchfs.form.video.video_span import VideoSpan
-from touchfs.media.duration import AudioInfo
-from touchfs.media.extensions import can_be_cut, preference
 from touchfs.media.slices.rendering import Rendering
-from touchfs.sample import Field, StoredRecording
+from touchfs.sample import Field
 from touchfs.source.ranges import read_ranges
 from touchfs.source.store import StoredFile
-
-if TYPE_CHECKING:
-    from touchfs.media.slices.media_info import MediaInfo
 
 # Each open shard is a memory mapping, and a process may have at most 65,530 (vm.max_map_count).
 SHARDS_KEPT = 8192
@@ -60,7 +52,7 @@ class OpenShard:
     Raises FormatError for a damaged form. Ranges are checked when they are used; damaged ones raise FormatError.
     """
 
-    __slots__ = ("_limits", "_sizes", "_sources", "forms", "kinds", "labels", "shard", "tables", "video_kinds")
+    __slots__ = ("_sizes", "_sources", "forms", "kinds", "labels", "limits", "shard", "tables", "video_kinds")
 
     def __init__(self, dataset: Dataset, position: int) -> None:
         catalog = dataset.catalog(position)
@@ -68,7 +60,7 @@ class OpenShard:
         self.kinds = kinds = catalog.kinds
         self.tables = catalog.tables
         self.labels = catalog.facts.labels
-        self._limits = dataset.limits
+        self.limits = dataset.limits
         try:
             self.forms = forms = [parse_form(kind.form) for kind in kinds]
         except FormatError as error:
@@ -105,11 +97,11 @@ class OpenShard:
         try:  # both here and not in functions: each call would take a tenth of the time
             source, form = self._sources[kind], self.forms[kind]
             if source is None:
-                return form.content(_NOTHING, table.inline(row), self._limits)
+                return form.content(_NOTHING, table.inline(row), self.limits)
             offset, length = table.offset[row], table.length[row]
             self._check(kind, source, offset, length)
             extent = Extent(source, offset, length)
-            return extent if form is BYTES else form.content(extent, table.inline(row), self._limits)
+            return extent if form is BYTES else form.content(extent, table.inline(row), self.limits)
         except IndexError:
             raise self._damaged() from None
         except FormatError as error:
@@ -119,8 +111,8 @@ class OpenShard:
     def present(self, stored: StoredBytes) -> Content:
         """The content made from a range of the source of a kind, in its form. Raises FormatError."""
         try:
-            form, extent, detail = self._resolved(stored)
-            return form.content(extent, detail, self._limits)
+            form, extent, detail = self.resolved(stored)
+            return form.content(extent, detail, self.limits)
         except FormatError as error:
             error.at(self.shard.path)
             raise
@@ -131,26 +123,27 @@ class OpenShard:
         Raises FormatError.
         """
         try:
-            form, extent, detail = self._resolved(stored)
-            return form.known_size(extent, detail, self._limits)
+            form, extent, detail = self.resolved(stored)
+            return form.known_size(extent, detail, self.limits)
         except FormatError as error:
             error.at(self.shard.path)
             raise
 
-    def _resolved(self, stored: StoredBytes) -> tuple[Form, Extent, bytes]:
+    def resolved(self, stored: StoredBytes) -> tuple[Form, Extent, bytes]:
         """The form, the bytes and the detail of a file, also if they are beside the shard."""
         form, detail = self._rendered(stored), stored.detail
         outer = form.form if isinstance(form, Rendered) else form
         if not isinstance(outer, Beside):
-            return form, self._extent(stored), detail
+            return form, self.extent(stored), detail
         form = outer.form if stored.rendering is None else Rendered(outer.form, stored.rendering)
-        return form, outer.extent(detail, self._limits), outer.place(detail).detail
+        return form, outer.extent(detail, self.limits), outer.place(detail).detail
 
     def _rendered(self, stored: StoredBytes) -> Form:
         form = self.forms[stored.kind]
         return form if stored.rendering is None else Rendered(form, stored.rendering)
 
-    def _extent(self, stored: StoredBytes) -> Extent:
+    def extent(self, stored: StoredBytes) -> Extent:
+        """A range of the source of a kind, of no bytes if they are elsewhere. Raises FormatError if it is not there."""
         kind, offset, length = stored.kind, stored.offset, stored.length
         source = self._source(kind)
         if source is None:
@@ -208,7 +201,7 @@ class OpenShard:
         source, form = self._source(kind - 1), self.forms[kind - 1]
         if source is not None or form is INLINE:
             return source
-        return form.beside(table.inline(row), self._limits)
+        return form.beside(table.inline(row), self.limits)
 
     def _source(self, kind: int) -> StoredFile | None:
         """The file of the shard of which files of a kind are ranges; None if their bytes are elsewhere."""
@@ -233,8 +226,8 @@ class OpenShard:
 
     def frames(self, table: Table, row: int, fps: Fraction | None) -> FramesOf:
         """The frames of the span of a video at a row: all, or `fps` a second."""
-        _, extent, detail = self._resolved(stored_at(table, row))
-        return FramesOf(extent, detail, fps, self._limits)
+        _, extent, detail = self.resolved(stored_at(table, row))
+        return FramesOf(extent, detail, fps, self.limits)
 
     def timing(self, table: Table, row: int) -> Timing | None:
         """The length and rate of a recording; None if the catalog does not have them.
@@ -245,8 +238,8 @@ class OpenShard:
         kind = self.kind_of(table, row)
         if kind.rate:
             return Timing(table.frames[row], kind.rate, kind.channels or None)
-        form, extent, detail = self._resolved(stored_at(table, row))
-        return form.measured(extent, detail, self._limits)
+        form, extent, detail = self.resolved(stored_at(table, row))
+        return form.measured(extent, detail, self.limits)
 
     def kind_of(self, table: Table, row: int) -> FileKind:
         """The kind of the file at a row, which is not a directory. Raises FormatError if the catalog is damaged."""
@@ -255,97 +248,18 @@ class OpenShard:
         except IndexError:
             raise self._damaged() from None
 
-    def recording_row(self, ordinal: int) -> int | None:
-        """The row of a sample's recording in the table `shards`, the one that its segments are cut from; None if it has
-        none. A recording whose kind has a rate is preferred, then PCM, then the order of `recordings_among`.
-        """
-        table = self.tables["shards"]
-        rows = [row for row in table.files(ordinal) if self.may_be_recording(table, row)]
-
-        def place(row: int) -> tuple[bool, ...]:
-            is_unmeasured, is_coded = not self.kind_of(table, row).rate, not self._is_pcm(table, row)
-            return is_unmeasured, is_coded, *preference(table.extension(row))
-
-        return min(rows, key=place, default=None)
-
-    def may_be_recording(self, table: Table, row: int) -> bool:
-        """True if the catalog has the rate and length of the file at a row, or it is of a coding that can be cut."""
-        if self.kind_of(table, row).rate or self._is_pcm(table, row):
-            return True
-        return self._form(table, row).is_stored and can_be_cut(table.extension(row))
-
-    def _is_pcm(self, table: Table, row: int) -> bool:
-        return isinstance(self._form(table, row), Pcm)
-
-    def recording(self, table: Table, row: int) -> StoredRecording:
-        """The recording at a row. Blocks while its bytes are read to know what it is. Raises as `info_of`."""
-        known = self.known_recording(table, row)
-        try:
-            if known is not None:
-                return known
-            stored = self._stored(table, row)
-            return self._described(table, row, stored, info_of(stored, self._limits))
-        except FormatError as error:
-            error.at(self.shard.path)
-            raise
-
-    def known_recording(self, table: Table, row: int) -> StoredRecording | None:
-        """The recording at a row, if this process knows without reading what it is. Never waits."""
-        if self._is_pcm(table, row):
-            return StoredRecording.of(self._field(table, row))
-        form, extent, detail = self._resolved(stored_at(table, row))
-        stored = form.known_stored(extent, detail, self._limits)
-        info = None if stored is None else known_info(stored)
-        return None if stored is None or info is None else self._described(table, row, stored, info)
-
-    def _described(self, table: Table, row: int, stored: Extent, info: MediaInfo) -> StoredRecording:
-        """A recording of this description. Its segments have the rate and length of the catalog, and so do slices.
-
-        That of a cell is described as a range of the cell's bytes.
-        """
-        field, rate = self._field(table, row), self.kind_of(table, row).rate
-        if _is_cell(field.form):
-            field = replace(field, offset=0, size=stored.size, form=BYTES, detail=b"")
-        recording = StoredRecording.measured(field, _audio(info))
-        is_pcm = isinstance(recording.field.form, Pcm)
-        return recording if is_pcm or not rate else replace(recording, rate=rate, length=table.frames[row])
-
-    def piece(self, table: Table, row: int, piece: Field) -> Content:
-        """The content of a piece of the recording at a row. Raises FormatError. May wait for the place of a cell."""
-        if _is_cell(self._form(table, row)):
-            cell = self._stored(table, row)
-            if piece.offset + piece.size > cell.size:
-                raise FormatError("a recording in a cell is shorter than its header says", path=self.shard.path)
-            extent = Extent(cell.source, cell.offset + piece.offset, piece.size)
-        else:
-            extent = self._extent(StoredBytes(table.kind[row] - 1, piece.offset, piece.size, piece.detail))
-        return piece.form.content(extent, piece.detail, self._limits)
-
-    def _stored(self, table: Table, row: int) -> Extent:
-        """The bytes of a recording that is stored as it is. May wait."""
-        form, extent, detail = self._resolved(stored_at(table, row))
-        return form.stored(extent, detail, self._limits)
-
-    def _form(self, table: Table, row: int) -> Form:
+    def form(self, table: Table, row: int) -> Form:
+        """The form of the file at a row, which is not a directory. Raises FormatError if the catalog is damaged."""
         try:
             return self.forms[table.kind[row] - 1]
         except IndexError:
             raise self._damaged() from None
 
-    def _field(self, table: Table, row: int) -> Field:
+    def field(self, table: Table, row: int) -> Field:
+        """The file at a row as a field of its sample. Raises as `form`."""
         kind, extension = self.kind_of(table, row), table.extension(row)
-        form, detail = self._form(table, row), table.inline(row)
+        form, detail = self.form(table, row), table.inline(row)
         return Field(kind.field, kind.source, table.offset[row], table.length[row], form, extension, detail=detail)
-
-
-def _audio(info: MediaInfo) -> AudioInfo:
-    pcm = info.offset if info.is_plain_pcm else 0
-    return AudioInfo(info.rate, info.channels, info.frames, info.default_format, pcm)
-
-
-def _is_cell(form: Form) -> bool:
-    """True for files of which only their form knows the place."""
-    return form.is_stored and form is not BYTES and not isinstance(form, Beside)
 
 
 def _is_video_span(form: Form) -> bool:

@@ -13,6 +13,7 @@ from bisect import bisect_left
 
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset.open_shard import OpenShard
+from touchfs.dataset.shard_recordings import may_be_recording, recording_row
 from touchfs.errors import FormatError
 from touchfs.names import NAME_MAX
 
@@ -23,9 +24,9 @@ _NUMBERED = re.compile(rb"(.+)%~([1-9][0-9]{0,9})", re.DOTALL)
 def is_recording(shard: OpenShard, row: int) -> bool:
     """True if the file at a row of the table `shards` is the recording of its sample."""
     table = shard.tables["shards"]
-    if table.kind[row] == DIRECTORY or not table.suffix[row] or not shard.may_be_recording(table, row):
+    if table.kind[row] == DIRECTORY or not table.suffix[row] or not may_be_recording(shard, table, row):
         return False
-    return shard.recording_row(table.ordinal[row]) == row
+    return recording_row(shard, table.ordinal[row]) == row
 
 
 def find_row(shard: OpenShard, directory: int, name: bytes) -> int | None:

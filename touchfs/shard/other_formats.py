@@ -18,6 +18,7 @@ READS = (
 )
 HEAD_SIZE = 8192
 
+_ZIP = "a zip archive: zip://::FILE is all that is in it"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 # The first bytes of a format, what it is, and the suffix of names of files that touchfs reads, "" if it reads none.
 _MAGICS = (
@@ -25,8 +26,8 @@ _MAGICS = (
     (b"ARROW1", "an Arrow file", ".arrow"),
     (b"\xff\xff\xff\xff", "an Arrow stream", ".arrow"),
     (b"FEA1", "a Feather file of version 1, which is not Arrow: write it again with pyarrow.feather", ""),
-    (b"PK\x03\x04", "a zip archive", ""),
-    (b"PK\x05\x06", "a zip archive", ""),
+    (b"PK\x03\x04", _ZIP, ""),
+    (b"PK\x05\x06", _ZIP, ""),
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", ""),
     (b"Rar!", "a RAR archive", ""),
     (b"\x1f\x8b", "compressed by gzip", ".tar.gz or .jsonl.gz"),
@@ -67,7 +68,7 @@ _EXTENSIONS = {
     "xml": "an XML file",
     "yaml": "a YAML file",
     "yml": "a YAML file",
-    "zip": "a zip archive",
+    "zip": _ZIP,
 }
 
 

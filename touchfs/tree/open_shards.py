@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.dataset import Dataset, Shard, open_shard
 from touchfs.dataset.open_shard import SHARDS_KEPT, StoredBytes
+from touchfs.dataset.shard_recordings import known_recording, read_recording
 from touchfs.errors import ChangedError, UsageError
 from touchfs.sample import StoredRecording
 from touchfs.tree.entry import Entry
@@ -45,7 +46,7 @@ class TreeShard(open_shard.OpenShard):
             return np.zeros(0, np.int64)
         from touchfs.tables.open_table import open_table
 
-        return open_table(self.shard.source(labels.source), self._limits).integers(labels.column)
+        return open_table(self.shard.source(labels.source), self.limits).integers(labels.column)
 
     def attributes(self, table: Table, row: int) -> dict[str, str]:
         """The extended attributes of a row, without their prefix `user.touchfs.`; empty for a directory."""
@@ -119,8 +120,8 @@ class OpenShards:
             shard.verify(table, row)
 
     def recording(self, shard: TreeShard, table: Table, row: int) -> StoredRecording:
-        """The recording at a row, which may have to be read to know what it is. Raises as `OpenShard.recording`."""
-        return shard.recording(table, row)
+        """The recording at a row, which may have to be read to know what it is. Raises as `read_recording`."""
+        return read_recording(shard, table, row)
 
     def measure(self, shard: TreeShard, stored: StoredBytes) -> int:
         """The size of a file that depends on the recording behind it, which is read unless this process knows it.
@@ -173,7 +174,7 @@ class NonblockingShards(OpenShards):
             raise WouldBlockError
 
     def recording(self, shard: TreeShard, table: Table, row: int) -> StoredRecording:
-        recording = shard.known_recording(table, row)
+        recording = known_recording(shard, table, row)
         if recording is None:
             raise WouldBlockError
         return recording

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.dataset.recording_names import find_row, is_recording, name_of, path_of
+from touchfs.dataset.shard_recordings import known_recording, piece_of_recording
 from touchfs.errors import ChangedError, TouchfsError, UsageError
 from touchfs.extent import Content
 from touchfs.media.extensions import can_be_cut
@@ -193,7 +194,7 @@ class Slices:
             if table.kind[row] == DIRECTORY:
                 yield table.name(row), self._entry(location), cookie
             elif (name := name_of(shard, row)) is not None:
-                recording = shard.known_recording(table, row)
+                recording = known_recording(shard, table, row)
                 size = None if recording is None else _Slice(None, shard, table, row).size(recording)
                 yield name, Entry(self._inode(location), stat.S_IFREG, size, shard.mtime_ns), cookie
 
@@ -229,7 +230,7 @@ class Slices:
             raise UsageError("not a file")
         _, shard, table, row = slice_
         self._shards.verify(shard, table, row)
-        return shard.piece(table, row, slice_.of(self._shards.recording(shard, table, row)))
+        return piece_of_recording(shard, table, row, slice_.of(self._shards.recording(shard, table, row)))
 
     def attributes(self, inode: int) -> dict[str, str]:
         slice_ = None if inode == self._root.inode else self._slice(self._location(inode))
