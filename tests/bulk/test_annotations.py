@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from touchnet import INT16, UINT8, as_json, write_modality, write_shard, write_speech
+from twice import Twice
 
 from touchfs.bulk.annotations import Annotations, PutReport, get_annotations, put_annotations
 from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError, TouchfsError, UsageError
@@ -319,6 +320,17 @@ def test_a_shard_that_is_replaced_meanwhile(place: Path) -> None:
     with pytest.raises(ChangedError, match="000000000/metainfo"):
         put_annotations(reading, lines())
     assert get(shards)[:4] == changed(SAMPLES)[0]
+
+
+def test_a_task_that_is_run_again_finds_its_lines(place: Path) -> None:
+    """Also where some samples keep theirs."""
+    shards = write(place)
+    lines = [line for each in changed(SAMPLES) for line in each[:2]]
+    with Twice(2) as executor:
+        report = put_annotations(opened(shards), lines, keep_missing=True, executor=executor)
+    assert report == PutReport(5, 3, 0, 3)
+    pairs = zip(map(stored, SAMPLES), changed(SAMPLES), strict=True)
+    assert get(shards) == [line for old, new in pairs for line in new[:2] + old[2:]]
 
 
 def test_one_put_at_a_time(place: Path) -> None:

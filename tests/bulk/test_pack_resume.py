@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 from make_data import audio_and_metainfo, tree, write_wav
+from twice import Twice
 
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError
@@ -53,17 +53,6 @@ def test_mended_and_resumed(data: Path) -> None:
     assert before == {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in before}
     with pytest.raises(UsageError, match="already holds 000000000"):
         pack_touch(data, output, samples_per_shard=2)
-
-
-class Twice(ThreadPoolExecutor):
-    """Runs each task twice, as a cluster that lost a worker before it told that the first time had ended."""
-
-    def submit(self, function, /, *arguments, **named):
-        def run():
-            function(*arguments, **named)
-            return function(*arguments, **named)
-
-        return super().submit(run)
 
 
 def test_a_task_that_is_run_again_finds_its_shard(data: Path) -> None:

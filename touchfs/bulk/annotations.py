@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from touchfs import jobs
 from touchfs.bulk.annotation_lines import KEEP, AnnotationLines, digest, one_line
 from touchfs.bulk.swapped import check_replaceable, locked_parents, replacing
 from touchfs.clusters.paths import is_here, path_there
-from touchfs.errors import FormatError, NotFoundError, UsageError, map_os_errors
+from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError, map_os_errors
 from touchfs.extent import drive
 from touchfs.format.idx import mmidx
 from touchfs.format.idx.mmidx_entries import damage_text
@@ -255,6 +256,26 @@ def _match(
 
 
 def _write(task: _Rewrite) -> None:
+    try:
+        _replace(task)
+    except ChangedError:
+        if not _is_done(task):
+            raise
+
+
+def _is_done(task: _Rewrite) -> bool:
+    """True if the shard has all new lines. A worker of a cluster may be lost after it had replaced the shard, and
+    before it said so; then another one gets the task.
+    """
+    task.shard.fingerprints = (None, None)  # of what is there now
+    with open(task.lines, "rb") as lines:
+        return all(
+            None not in (stored, start) and (start == KEEP or stored == os.pread(lines.fileno(), size, start))
+            for stored, start, size in zip_longest(task.shard, task.starts, task.sizes)
+        )
+
+
+def _replace(task: _Rewrite) -> None:
     shard, ranges = task.shard, zip(task.starts, task.sizes, strict=True)
     written = array("q")
     with replacing(shard.real_path, shard.names) as directory, open(task.lines, "rb") as lines:
