@@ -54,7 +54,7 @@ class SegmentFinder:
         self._json_rule = rule if rule in JSON_RULES else None
         self._contents = contents
         self._limit = options.limits.json
-        self._parsed: dict[str, int] = {}  # bytes, by the file of the shard
+        self._parsed: dict[str, int] = {}  # stored bytes, by the file of the shard
         self._reads_lists = rule in (FIRST_RULE, KALDI_RULE)
         self._reads_line = rule in (FIRST_RULE, LINE_RULE)
 
@@ -112,14 +112,16 @@ class SegmentFinder:
         extension, _ = _last(field.extension)
         if content.size > self._limit:
             raise FormatError(too_long("it", self._limit, "JSON" if extension == _JSON else f".{extension}"))
-        self._count(field, content.size)
+        self._count(field)
         if extension == _JSON:
             return segments_of_json(_decode(content.read(0, content.size)), self._json_rule)
         return parse(extension, _blocks(content), sample.key)
 
-    def _count(self, field: Field, size: int) -> None:
-        """Raise FormatError if more is parsed of a file than it has: a thousand links may lead to the same 16 MB."""
-        parsed = self._parsed[field.source] = self._parsed.get(field.source, 0) + size
+    def _count(self, field: Field) -> None:
+        """Raise FormatError if fields overlap so much that they have more bytes than their file: a thousand links may
+        lead to the same 16 MB. Rows of tables count nothing where they are no ranges of their file.
+        """
+        parsed = self._parsed[field.source] = self._parsed.get(field.source, 0) + field.size
         if parsed > self._contents.source(field).size:
             raise FormatError("too many links lead to it and to others: store a file for each sample")
 
