@@ -1,6 +1,7 @@
-"""Rows of tables as samples of TouchNet's shards and of Shar: compressed or not."""
+"""Rows of tables as samples of TouchNet's shards and of Shar: compressed or not, with one column of files or more."""
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from touchfs.bulk.convert.job import ConvertReport, convert
 from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
+from touchfs.errors import FormatError
 
 ROWS = 40
 TARGETS: list[Target] = [TouchTarget(), SharTarget()]
@@ -31,6 +33,10 @@ def speech() -> pa.Table:
     """Recordings and texts that compress well: all JSON is larger than a compressed table."""
     rows = [{"id": f"k{n}", "sound": recording(n), "text": "again " * 500, "number": n} for n in range(ROWS)]
     return pa.Table.from_pylist(rows)
+
+
+def with_pictures(table: pa.Table) -> pa.Table:
+    return table.append_column("picture", pa.array([b"\x89PNG\r\n\x1a\n" + bytes(9)] * len(table)))
 
 
 def write(path: Path, table: pa.Table) -> Path:
@@ -61,3 +67,22 @@ def test_tables_of_any_kind(tmp_path: Path, target: Target) -> None:
     for name in ("zstd.arrow", "a.parquet", "a.lance"):
         (tmp_path / name).mkdir()
         assert converted(write(tmp_path / name / name, speech()), target) == plain, name
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_recording_of_a_row_with_other_files(tmp_path: Path, target: Target) -> None:
+    plain = converted(write(tmp_path / "plain.arrow", speech()), target)
+    path = write(tmp_path / "pictures.arrow", with_pictures(speech()))
+    with pytest.raises(FormatError, match=r"--leave-out picture\.png"):
+        convert(str(path), str(tmp_path / "refused"), target)
+    assert converted(path, target, leave_out=["picture.png"]) == plain
+
+
+def test_two_recordings_have_their_names(tmp_path: Path) -> None:
+    table = speech().append_column("other", pa.array([recording(5)] * ROWS))
+    path = write(tmp_path / "two.arrow", table)
+    with pytest.raises(FormatError, match=r"TouchNet cannot store sound\.wav: leave it out"):
+        convert(str(path), str(tmp_path / "refused"), TouchTarget())
+    found = converted(path, TouchTarget(), leave_out=["other.wav"])
+    first = json.loads(found["000000000/metainfo.bin"].split(b"}", 1)[0] + b"}")
+    assert (first["key"], first["sample_rate"], first["number"]) == ("k0", 16000, 0)

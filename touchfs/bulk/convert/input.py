@@ -11,6 +11,7 @@ from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
+from touchfs.bulk.convert.sample import plain_names
 from touchfs.bulk.convert.segments import with_segments
 from touchfs.errors import ChangedError, FormatError, NotFoundError, TouchfsError
 from touchfs.extent import Buffer
@@ -83,12 +84,14 @@ def release() -> None:
 
 
 def samples(
-    read: InputShard, options: Options, leave_out: Collection[str], first: int
+    read: InputShard, options: Options, leave_out: Collection[str], first: int, *, copied: bool = True
 ) -> Generator[tuple[StoredSample, Files] | FormatError | NotFoundError, None, None]:
-    """The samples of a shard from `first` on, then its problems as errors."""
+    """The samples of a shard from `first` on, then its problems as errors. Files that are not copied as they are have
+    plain names.
+    """
     try:
         shard = open_kept(read, options)
-        with closing(Files(read, leave_out, options)) as files:
+        with closing(Files(read, leave_out, options, copied)) as files:
             for ordinal in range(first, len(shard)):
                 yield shard.sample(ordinal), files
             for problem in shard.problems:
@@ -100,10 +103,11 @@ def samples(
 class Files:
     """The files of a shard's samples, without those of the extensions `leave_out`."""
 
-    def __init__(self, read: InputShard, leave_out: Collection[str], options: Options) -> None:
+    def __init__(self, read: InputShard, leave_out: Collection[str], options: Options, copied: bool) -> None:
         self._contents = FieldContents(read.path, read.files, options.limits)
         self._segments = SegmentFinder(self._contents, options)
         self._leave_out = leave_out
+        self._copied = copied
         self._limit = options.limits.decoded
 
     def close(self) -> None:
@@ -117,7 +121,11 @@ class Files:
 
     def of(self, sample: StoredSample) -> list[ViewFile]:
         """The files of a sample, not read yet."""
-        return [file for file in raw.files(sample) if file.label not in self._leave_out]
+        found = [file for file in raw.files(sample) if file.label not in self._leave_out]
+        if self._copied:
+            return found
+        names = plain_names([file.label for file in found])
+        return [file._replace(extension=names.get(file.label, file.extension)) for file in found]
 
     def read(self, file: ViewFile) -> Buffer:
         """The bytes of a file. Raises FormatError, SourceError or ChangedError."""

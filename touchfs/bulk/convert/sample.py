@@ -1,7 +1,8 @@
 """A sample as all targets of a conversion get it: a key, and the bytes of its files by extension, as in the tree.
 
 These files are understood: the recording, by its extension; `json`, which is TouchNet's metainfo or a cut of Lhotse's;
-`txt`, the whole transcript, which may also be in the metainfo; and named values, `NAME.txt` or `NAME.json`.
+`txt`, the whole transcript, which may also be in the metainfo; and named values, `NAME.txt` or `NAME.json`. All
+files of a row with a directory have names: `plain_names` says which of them are the recording and the JSON.
 
 A cut that was made from metainfo has it in its "custom", under a name of ours. Lhotse looks for manifests in the
 objects of "custom", but only one level deep, so the metainfo below stays unchanged.
@@ -10,7 +11,7 @@ objects of "custom", but only one level deep, so the metainfo below stays unchan
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from math import inf, isfinite, nextafter
@@ -22,10 +23,11 @@ from touchfs.format.lhotse import Supervision, parse_cut, parse_recording
 from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_object
 from touchfs.json_text import parse_json
 from touchfs.limits import LIMITS, too_long
-from touchfs.media.extensions import AUDIO
+from touchfs.media.extensions import AUDIO, coding_of
 from touchfs.write.shar.manifests import is_array, is_recording
 
 JSON, TEXT = "json", "txt"
+ROW = "row.json"  # the JSON of a row that has a directory
 OWN = "touchfs"  # our name in the "custom" of a cut
 # Fields with the same name in segments and supervisions. Lhotse requires strings.
 _SHARED = ("language", "speaker", "gender")
@@ -78,6 +80,17 @@ def is_value(extension: str) -> bool:
 def is_cut(fields: Mapping[str, Any]) -> bool:
     """True if a JSON object is a cut of Lhotse's."""
     return "id" in fields and isinstance(fields.get("supervisions"), list)
+
+
+def plain_names(extensions: Collection[str]) -> Mapping[str, str]:
+    """New extensions for files of a sample without `json`: `row.json` is its JSON, and the only `NAME.wav` or the like
+    its recording.
+    """
+    if JSON in extensions:
+        return {}
+    names = {ROW: JSON} if ROW in extensions else {}
+    found = [extension for extension in extensions if coding_of(extension) in AUDIO]
+    return names | {found[0]: coding_of(found[0])} if len(found) == 1 else names
 
 
 def recording_in(files: Mapping[str, Buffer]) -> str | None:

@@ -32,7 +32,9 @@ class ShardSurvey(NamedTuple):
     sizes: NDArray[np.int64] | None = None
 
 
-def survey_shard(options: Options, leave_out: Collection[str], visit: bool, read: InputShard) -> ShardSurvey:
+def survey_shard(
+    options: Options, leave_out: Collection[str], visit: bool, copied: bool, read: InputShard
+) -> ShardSurvey:
     """DatasetSurvey a shard, and with `visit` each of its samples. Its problems are reported when it is converted."""
     try:
         count = len(open_kept(read, options))
@@ -42,7 +44,7 @@ def survey_shard(options: Options, leave_out: Collection[str], visit: bool, read
         return ShardSurvey(count)
     extensions: set[str] = set()
     sizes = []
-    for found in samples(read, options, leave_out, 0):
+    for found in samples(read, options, leave_out, 0, copied=copied):
         if not isinstance(found, TouchfsError):
             sample, files = found
             sizes.append(_tar_size(files.of(sample)))
