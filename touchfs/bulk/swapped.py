@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from touchfs.bulk.locks import lock
 from touchfs.bulk.unfinished import PLAN
@@ -28,25 +28,36 @@ _JOB = "touchfs meta put"
 
 @contextmanager
 def locked_parents(parents: Iterable[str]) -> Iterator[None]:
-    """Lock directories against other jobs' exchanges in them, and first remove what killed processes left there.
+    """Lock directories against other jobs' exchanges in them, and remove what killed processes left there: first, and
+    at the end of a block without an exception.
 
     Raises UsageError if another `touchfs meta put` or a `touchfs pack` is at work there, and SourceError.
     """
+    locked = {}
     with ExitStack() as stack:
         for parent in parents:
-            descriptor = stack.enter_context(_locked(parent, fcntl.LOCK_EX))
-            try:
-                names = os.listdir(parent)
-                for name in names:
-                    if name.startswith(SWAP_PREFIX):
-                        shutil.rmtree(os.path.join(parent, name))
-            except OSError as error:
-                raise SourceError(f"cannot be tidied: {error.strerror}", path=parent) from error
-            if PLAN in names:  # it would take the new directory for a shard of its own
+            descriptor = locked[parent] = stack.enter_context(_locked(parent, fcntl.LOCK_EX))
+            if PLAN in _clean(parent):  # it would take the new directory for a shard of its own
                 raise UsageError("an unfinished `touchfs pack` is here: let it finish first", path=parent)
             # Workers lock it too. Not atomic: another job may lock it in between, and then this fails.
             lock(descriptor, fcntl.LOCK_SH, parent, _JOB)
         yield
+        for parent, descriptor in locked.items():
+            with suppress(UsageError):  # a worker that a cluster gave up may still write
+                lock(descriptor, fcntl.LOCK_EX, parent, _JOB)
+                _clean(parent)
+
+
+def _clean(parent: str) -> list[str]:
+    """Remove what exchanges left in a directory. Returns the names that were in it."""
+    try:
+        names = os.listdir(parent)
+        for name in names:
+            if name.startswith(SWAP_PREFIX):
+                shutil.rmtree(os.path.join(parent, name))
+    except OSError as error:
+        raise SourceError(f"cannot be tidied: {error.strerror}", path=parent) from error
+    return names
 
 
 @contextmanager

@@ -4,6 +4,8 @@
     OUT/.touchfs-pack-000000003.jsonl   the lines that were skipped in an existing shard (for a conversion: more)
     OUT/.touchfs-tmp-…                  a shard that was being written
 
+Shards that were being written are removed when a job begins, and when it succeeds: a cluster may have lost workers.
+
 Every writer holds the plan locked, shared; a process that cleans up holds it exclusively (`bulk/locks.py`).
 """
 
@@ -17,13 +19,13 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from touchfs.bulk.locks import lock
 from touchfs.errors import ChangedError, SourceError, UsageError
-from touchfs.posix.atomic import SWAP_PREFIX, TEMPORARY_PREFIX
+from touchfs.posix.atomic import SWAP_PREFIX, TEMPORARY_PREFIX, is_being_written
 
 PLAN = ".touchfs-pack.json"
 _SKIPPED = ".touchfs-pack-{}.jsonl"
@@ -37,8 +39,9 @@ _OF_A_DATASET = re.compile(r"[0-9]{9}|data\.list|([^.]+\.)?[0-9]{6}\.(tar|jsonl|
 def open_plan(output: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     """Create the plan, or resume an existing one with the same settings, and lock it until the block ends.
 
-    After an exception the plan stays if there are shards to resume from. Raises UsageError if the output contains
-    anything else, has other settings or is being written, and ChangedError if what it reads changed.
+    Then all is removed that is in no dataset. After an exception the plan stays if there are shards to resume from.
+    Raises UsageError if the output contains anything else, has other settings or is being written, and ChangedError if
+    what it reads changed.
     """
     if not (output / PLAN).exists():
         _check_free(output)
@@ -51,7 +54,7 @@ def open_plan(output: Path, settings: Mapping[str, Any]) -> Iterator[None]:
             try:
                 _check_free(output)
             except UsageError:
-                remove_plan(output)  # this plan is ours: another run ended in between and removed its own
+                _remove_plan(output)  # this plan is ours: another run ended in between and removed its own
                 raise
             _write(descriptor, {_KIND: _VERSION, **settings})
         _clean(output)
@@ -61,8 +64,12 @@ def open_plan(output: Path, settings: Mapping[str, Any]) -> Iterator[None]:
             yield
         except BaseException:
             if not _published(output):
-                remove_plan(output)
+                _remove_plan(output)
             raise
+        with suppress(UsageError):  # a worker that a cluster gave up may still write
+            _lock(output, descriptor, fcntl.LOCK_EX)
+            _clean(output)
+        _remove_plan(output)
 
 
 @contextmanager
@@ -82,13 +89,6 @@ def join_plan(output: Path) -> Iterator[None]:
 def skipped_path(output: Path, shard: str) -> Path:
     """The path of the list of lines that were skipped in a shard."""
     return output / _SKIPPED.format(shard)
-
-
-def remove_plan(output: Path) -> None:
-    """Remove the files of an unfinished run, the plan last."""
-    for path in output.glob(_SKIPPED.format("*")):
-        path.unlink()
-    (output / PLAN).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -175,11 +175,18 @@ def _published(output: Path) -> list[str]:
         raise UsageError(f"cannot be the output: {error.strerror}", path=str(output)) from error
 
 
+def _remove_plan(output: Path) -> None:
+    """Remove the files of an unfinished run, the plan last."""
+    for path in output.glob(_SKIPPED.format("*")):
+        path.unlink()
+    (output / PLAN).unlink(missing_ok=True)
+
+
 def _clean(output: Path) -> None:
     for path in output.glob(f"{TEMPORARY_PREFIX}*"):
         if path.name.startswith(SWAP_PREFIX):
             continue  # belongs to `touchfs meta put`, which may be running
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
-        else:
+        elif not is_being_written(path):  # as `touchfs index` may do beside a shard
             path.unlink(missing_ok=True)

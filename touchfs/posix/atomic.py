@@ -2,13 +2,15 @@
 
 A file is written under a temporary name in the target directory, flushed to the disk and renamed; then the directory is
 flushed. So a reader sees the old file or the new one, never a part. The name of a file that a killed process leaves
-behind begins with `.touchfs-tmp-`; anyone may delete it.
+behind begins with `.touchfs-tmp-`; anyone may delete it if no process
+is writing it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import secrets
 import shutil
@@ -55,10 +57,12 @@ def replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
     temporary = _beside(path)
     try:
         with open(temporary, "xb", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, mode)) as file:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+            os.replace(temporary, path)
         sync(path.parent)
     except BaseException as error:
         with suppress(OSError):
@@ -101,6 +105,21 @@ def move_into(path: Path, directory: Path) -> None:
         sync(directory)
     except OSError as error:
         raise write_error(error, f"cannot be written: {error.strerror or error}", directory / path.name) from error
+
+
+def is_being_written(path: Path) -> bool:
+    """True if a process is writing the file with this temporary name."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)  # else a file system without locks
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _beside(path: Path) -> Path:

@@ -91,7 +91,6 @@ def convert(
                 _convert(work, survey, state, executor, progress)
             state.publish_skipped()
             target.publish(output, state.shards)
-            unfinished.remove_plan(Path(output))
             return ConvertReport(state.shards, state.position.samples, state.skipped)
     except OSError as error:
         raise SourceError(f"cannot be written: {error.strerror}", path=output) from error

@@ -71,7 +71,6 @@ def interleave(
     try:
         with unfinished.open_plan(Path(output), _settings(pipeline, pipeline.writer, partitions, output)):
             written = _write_missing(pipeline, pipeline.writer, partitions, Path(output), executor, progress)
-            unfinished.remove_plan(Path(output))
     except OSError as error:
         raise SourceError(f"cannot be written: {error.strerror}", path=output) from error
     return InterleaveReport(

@@ -163,7 +163,6 @@ def _pack(
         pass
     _publish_skipped(work, len(ranges))
     target.publish(work.output, len(ranges))
-    unfinished.remove_plan(work.output)
     return PackReport(len(packed), sum(shard.samples for shard in packed), _count(work.output / SKIPPED))
 
 
