@@ -66,6 +66,14 @@ def test_a_scheduler_that_is_started_here(tars):
     assert done.stdout.startswith("6 shards, 120 files")
 
 
+def test_a_task_that_fails_there_is_one_line(tmp_path):
+    (tmp_path / "l.jsonl").write_text('{"wav": "no.wav"}\n{"wav": "nor.wav"}\n')
+    words = ["pack", "touch", "l.jsonl", "out", "--num-utt-per-shard", 1, "--dask", "local", "--jobs", 2]
+    done = run(*words, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert ".wav: no such file; mend it and pack again" in done.stderr
+
+
 def verified_while_a_worker_is_killed(source, dask):
     """What `touchfs verify` of 24 shards prints."""
     journal = Journal(index_directory(), open_dataset(source))

@@ -27,7 +27,7 @@ def local_cluster(processes: int) -> Iterator[LocalCluster]:
                     processes=True,
                     host="127.0.0.1",
                     dashboard_address="127.0.0.1:0",
-                    silence_logs=logging.ERROR,
+                    silence_logs=logging.CRITICAL,  # at ERROR, workers print the traceback of each failing task
                     local_directory=scratch,
                     scheduler_kwargs={"local_directory": scratch},
                 )
