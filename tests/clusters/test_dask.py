@@ -16,6 +16,7 @@ from tars import write_tar
 
 from touchfs import jobs
 from touchfs.clusters import asking
+from touchfs.clusters import executor as executor_module
 from touchfs.clusters.asking import ask, compare, marked
 from touchfs.clusters.dask import cluster as connected
 from touchfs.errors import LostTaskError, LostWorkerError, UsageError
@@ -275,6 +276,23 @@ def test_a_task_that_kills_its_workers_is_lost_alone(tmp_path):
         list(jobs.run(end_if_three, range(8), executor, done=done.append))
     assert 9 not in done
     assert len(done) >= 6  # the next task of the worker may count as lost with it: here no failure is allowed
+
+
+def test_a_scheduler_without_workers_is_said_once(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(executor_module, "IDLE_SECONDS", 0.2)
+    with cluster(tmp_path, workers=1) as dask, connected(dask.address, 1, [], []) as executor:
+        results = jobs.run(time.sleep, [0] * 20, executor)
+        next(results)
+        dask.kill(dask.processes[1])
+        started = threading.Timer(2, dask.start_worker)
+        started.start()
+        assert len(list(results)) == 19
+        started.join()
+        told = [
+            f"no workers: waiting for one to join {dask.address}",
+            f"a worker has joined {dask.address}: going on",
+        ]
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("touchfs")] == told
 
 
 def test_a_scheduler_that_goes_away_is_an_error_of_ours(tmp_path):

@@ -62,7 +62,7 @@ def cluster(scheduler: str, processes: int, sees: Sequence[str], writes: Sequenc
             raise LostWorkerError(f"no Dask scheduler answers there: {error}", path=shown(scheduler)) from error
         if scheduler == LOCAL:
             client.register_plugin(LocalWorker())
-        executor = ClusterExecutor(client)
+        executor = ClusterExecutor(client, shown(scheduler))
         _check(executor, scheduler, sees, writes)
         yield executor
 

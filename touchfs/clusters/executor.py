@@ -7,6 +7,7 @@ memory, fails alone (`LostTaskError`).
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from concurrent import futures
@@ -17,33 +18,54 @@ from typing import Any, TypeVar
 
 from touchfs.errors import LostTaskError, LostWorkerError
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 _SETTINGS = "TOUCHFS_"
 # Tasks for each thread of the workers that are sent before the first of them is done.
 _AHEAD = 4
 # How long a scheduler may be away before the work is given up.
 AWAY_SECONDS = 10.0
+# How long there may be no workers before that is said: a nanny starts another one in less.
+IDLE_SECONDS = 5.0
 _LOST = "the connection to the Dask scheduler was lost: what is done is kept, so try again"
 
 
 class ClusterExecutor(Executor):
     """The workers of a `distributed.Client`. Tasks run with the settings (`TOUCHFS_…`) of this process."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, scheduler: str) -> None:
         self._client = client
+        self._scheduler = scheduler  # its address for messages
         self._threads = 1
+        self._idle_since: float | None = None
+        self._said_idle = False
         self._lost_since: float | None = None
         self._settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
 
     def check(self) -> None:
-        """Raise LostWorkerError if the scheduler has been away for long."""
+        """Raise LostWorkerError if the scheduler has been away for long. Log that it has had no workers for long, and
+        that it has some again.
+        """
+        now = monotonic()
         if self._client.status == "running":
             self._lost_since = None
+            self._check_workers(now)
             return
-        now = monotonic()
         self._lost_since = self._lost_since or now
         if self._client.status == "closed" or now - self._lost_since > AWAY_SECONDS:
             raise LostWorkerError(_LOST)
+
+    def _check_workers(self, now: float) -> None:
+        if self._threads:
+            if self._said_idle:
+                log.warning("a worker has joined %s: going on", self._scheduler)
+            self._idle_since, self._said_idle = None, False
+            return
+        self._idle_since = self._idle_since or now
+        if not self._said_idle and now - self._idle_since > IDLE_SECONDS:
+            log.warning("no workers: waiting for one to join %s", self._scheduler)
+            self._said_idle = True
 
     def tasks_ahead(self) -> int:
         """How many tasks may be submitted and not done: it follows the number of workers."""
