@@ -28,6 +28,8 @@ from touchfs.bulk.convert.shar import SharTarget
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
+from touchfs.bulk.tables.job import pack_table
+from touchfs.bulk.tables.writers import TableSettings
 from touchfs.errors import FormatError, NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.format import wav
 from touchfs.format.idx import offsets
@@ -488,6 +490,18 @@ def test_outputs_that_cannot_be(touch: Path) -> None:
     with pytest.raises(NotFoundError, match="no such file"):
         convert(str(touch.parent / "nothing"), str(touch.parent / "new"), TarTarget())
     assert not (touch.parent / "new").exists()
+
+
+def test_the_output_is_not_in_what_is_read(touch: Path) -> None:
+    """Also if a link leads there: the next conversion would read what this one wrote."""
+    (touch.parent / "link").symlink_to(touch)
+    for source, output in ((touch, touch / "out"), (touch, touch.parent / "link" / "out"), (touch / "../link", touch)):
+        with pytest.raises(UsageError, match="which is read: choose another output"):
+            convert(str(source), str(output), TarTarget())
+        with pytest.raises(UsageError, match="which is read: choose another output"):
+            pack_table(str(source), str(output), TableSettings("arrow"))
+    assert not (touch / "out").exists()
+    assert convert(str(touch / "000000000"), str(touch / "out"), TarTarget()).samples == 4
 
 
 def test_a_full_disk_is_no_bad_sample(touch: Path, monkeypatch: pytest.MonkeyPatch) -> None:

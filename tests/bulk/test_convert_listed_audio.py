@@ -71,8 +71,9 @@ def options(tmp_path: Path) -> Options:
 def test_segments_survive(tmp_path: Path, options: Options, make: Any, target: Target) -> None:
     make(tmp_path)
     source = tmp_path if make is kaldi else tmp_path / "x.jsonl"
-    convert(str(source), str(tmp_path / "out"), target, options=options)
-    expected, found = shown(source, options), shown(tmp_path / "out")
+    output = tmp_path.with_name(f"{tmp_path.name}-out")
+    convert(str(source), str(output), target, options=options)
+    expected, found = shown(source, options), shown(output)
     assert len(expected) >= 4
     assert found == expected
 

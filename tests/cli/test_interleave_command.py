@@ -117,7 +117,7 @@ def test_wrong_usage(touchfs, data):
 
 def test_the_output_is_not_in_what_is_read(text, touchfs, data):
     for output in ("mint", "mint/out"):
-        assert "is in mint, so it would be read, too" in refused(touchfs, "mint", output, status=2)
+        assert "is in mint, which is read: choose another output" in refused(touchfs, "mint", output, status=2)
     assert sorted(os.listdir("mint")) == ["0.tar", "1.tar"]
     assert text("interleave", "mint", "mint/out", "--to", "parquet").startswith("mint/out: 2 shards")
 

@@ -14,7 +14,7 @@ from shlex import quote
 from touchfs.control_characters import has_control
 from touchfs.errors import UsageError
 from touchfs.posix.atomic import atomic_file
-from touchfs.posix.paths import is_url, shown
+from touchfs.posix.paths import is_url, resolved, shown
 
 NAME = "data.list"
 
@@ -37,6 +37,13 @@ def check_output(output: str) -> None:
         raise UsageError("the output is empty: is a variable unset?")
     if is_url(output):
         raise UsageError("shards are written to directories of this machine only: copy them there", path=shown(output))
+
+
+def check_apart(source: str, output: str) -> None:
+    """Raise UsageError for an output in the directory that is read: the next run would read what this one wrote."""
+    above, below = resolved(source), resolved(output)
+    if os.path.isdir(above) and os.path.commonpath((above, below)) == above:
+        raise UsageError(f"is in {shown(source)}, which is read: choose another output", path=output)
 
 
 def write_data_list(directory: str | os.PathLike[str], output: str, shards: Sequence[str], datatypes: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import click
 
+from touchfs.bulk.data_list import check_apart
 from touchfs.cli.console import PATH, Size, limit_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
@@ -132,7 +132,7 @@ def interleave_shards(
 
     found = kind_of(path)
     if (kind or found) == found:
-        _check_apart(path, output)
+        check_apart(path, output)
     reader = open_interleaved(path, limits=limits, **_parameters(found, reading))
     # A process that has nothing to do would still import pyarrow.
     with (
@@ -155,13 +155,6 @@ def interleave_shards(
     frames = report.reencoded_frames
     reencoded = f", {counted(frames, 'TIFF frame')} encoded again without loss" if frames else ""
     say(f"{output}: {counted(report.shards, 'shard')}{resumed}, {counts}{reencoded}")
-
-
-def _check_apart(path: str, output: str) -> None:
-    """Raise UsageError if the output is in the directory that is read: the next run would read what this one wrote."""
-    above, below = os.path.realpath(path), os.path.realpath(output)
-    if os.path.isdir(above) and os.path.commonpath((above, below)) == above:
-        raise UsageError(f"is in {path}, so it would be read, too: choose another output", path=output)
 
 
 def _parameters(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:

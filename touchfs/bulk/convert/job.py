@@ -32,7 +32,7 @@ from touchfs.bulk.convert.survey import DatasetSurvey, survey_shard
 from touchfs.bulk.convert.tar import TarTarget
 from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import TouchTarget
-from touchfs.bulk.data_list import check_output
+from touchfs.bulk.data_list import check_apart, check_output
 from touchfs.clusters.paths import path_there
 from touchfs.errors import SourceError, UsageError
 from touchfs.progress import Progress
@@ -70,6 +70,7 @@ def convert(
     ChangedError if the dataset changed since that was begun, and the errors of the dataset.
     """
     check_output(output)
+    check_apart(dataset, output)
     progress = _increasing(progress)
     paths = find_shards(dataset, audio_root=options.limits.audio_root)
     if not os.path.lexists(os.path.join(output, unfinished.PLAN)):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from touchfs.bulk.data_list import check_output
+from touchfs.bulk.data_list import check_apart, check_output
 from touchfs.bulk.skipped import publish_skipped, skipped_line
 from touchfs.bulk.tables.copy import copy_table, find_table
 from touchfs.bulk.tables.dataset import DatasetItems
@@ -55,6 +55,7 @@ def pack_table(
     of the source.
     """
     check_output(output)
+    check_apart(source, output)
     if os.path.lexists(output):
         raise UsageError("already exists: remove it, or choose another output", path=output)
     skipped: list[bytes] = []
