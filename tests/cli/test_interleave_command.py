@@ -103,6 +103,19 @@ def test_only_allowed_locations_are_read(touchfs, text, here):
     assert pq.read_table("allowed/000000.parquet")["binary_content"].to_pylist()[number] == make_image("png")
 
 
+def test_a_column_that_is_not_there(touchfs, here):
+    """It would empty the output. A later shard may have it."""
+    for number, more in enumerate([{"a b": 1}, {"url": "x"}]):
+        make_wds_tar(here / f"in/{number}.tar", [WdsSample(f"k{number}", ["one"], [None], passthrough=more)])
+    message = refused(touchfs, "in", "out", "--where", 'urk == "x"', "--where", "wisth > 1", status=2)
+    assert message.startswith('touchfs: where: no row has the field urk, wisth: there are "a b", aspect_ratio, ')
+    assert ", url, width\n" in message
+    assert not (here / "out").exists()
+    done = touchfs("interleave", "in", "out", "--where", 'url == "x"')
+    assert done.stdout == b"out: 2 shards, 1 sample, 2 items\n"
+    assert done.stderr == b"touchfs: where: no row has the field url\n"  # of the first shard
+
+
 def test_wrong_usage(touchfs, data):
     assert "where, column 9" in refused(touchfs, "mint", "out", "--where", "width < ", status=2)
     assert "no such file" in refused(touchfs, "none", "out")

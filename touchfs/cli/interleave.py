@@ -128,12 +128,14 @@ def interleave_shards(
     """Run the job and print its report. `reading` are options of the reader, None or empty if they are not given."""
     from touchfs import interleaved  # first: it says which extra is missing
     from touchfs.bulk.interleave.job import interleave
+    from touchfs.interleaved.known_fields import check_fields
     from touchfs.interleaved.open import kind_of, open_interleaved, open_writer
 
     found = kind_of(path)
     if (kind or found) == found:
         check_apart(path, output)
     reader = open_interleaved(path, limits=limits, **_parameters(found, reading))
+    check_fields(reader, where)
     # A process that has nothing to do would still import pyarrow.
     with (
         executor(workers.at_most(len(reader.partitions())), [path], [output]) as pool,

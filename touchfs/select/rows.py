@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SIZE_FIELDS = frozenset({"width", "height", "aspect_ratio"})
+SIZE_FIELDS = frozenset({"width", "height", "aspect_ratio"})
 # Returns the sizes of the images in some rows of a table.
 SizesOf = Callable[[Sequence[int]], Sequence[ImageSize | None]]
 
@@ -45,7 +45,7 @@ def matching_rows(table: pa.Table, where: Where, sizes_of: SizesOf) -> NDArray[n
     """
     is_metadata = has_modality(table, "metadata")
     stays = ~is_metadata
-    tested = has_modality(table, "image") if _names(where) & _SIZE_FIELDS else stays
+    tested = has_modality(table, "image") if top_names(where) & SIZE_FIELDS else stays
     rows = np.flatnonzero(tested).tolist()
     stays[rows] = [where.matches(facts) for facts in _facts(table, where, rows, sizes_of)]
     return stays | (is_metadata & in_sample_with(table, stays))
@@ -61,8 +61,14 @@ def in_sample_with(table: pa.Table, chosen: NDArray[np.bool_]) -> NDArray[np.boo
     return found
 
 
-def _names(where: Where) -> set[str]:
+def top_names(where: Where) -> set[str]:
+    """Return the names of the columns that an expression names, and of sizes."""
     return {path[0] for path in where.fields}
+
+
+def spell_names(names: Iterable[str]) -> str:
+    """Return the names as expressions have them, sorted."""
+    return ", ".join(spell_field((name,)) for name in sorted(names))
 
 
 def has_modality(table: pa.Table, modality: str) -> NDArray[np.bool_]:
@@ -75,10 +81,10 @@ def has_modality(table: pa.Table, modality: str) -> NDArray[np.bool_]:
 
 def _facts(table: pa.Table, where: Where, rows: list[int], sizes_of: SizesOf) -> Iterator[Mapping[str, Any]]:
     """Yield the facts of each of `rows`, as far as the expression uses them."""
-    names = _names(where)
+    names = top_names(where)
     nested = {path[0] for path in where.fields if len(path) > 1}
     columns = {name: _values(table, name, rows, name in nested) for name in names.intersection(table.column_names)}
-    sizes: Sequence[ImageSize | None] = sizes_of(rows) if names & _SIZE_FIELDS else [None] * len(rows)
+    sizes: Sequence[ImageSize | None] = sizes_of(rows) if names & SIZE_FIELDS else [None] * len(rows)
     _log_missing(names, columns.keys(), sizes)
     for number, size in enumerate(sizes):
         facts = {} if size is None else _size_facts(size)
@@ -91,9 +97,9 @@ def _size_facts(size: ImageSize) -> dict[str, Any]:
 
 
 def _log_missing(names: set[str], columns: Set[str], sizes: Sequence[ImageSize | None]) -> None:
-    if missing := names - columns - _SIZE_FIELDS:
-        log.warning("where: no row has the field %s", ", ".join(spell_field((name,)) for name in sorted(missing)))
-    if names & _SIZE_FIELDS and (unknown := sum(size is None for size in sizes)):
+    if missing := names - columns - SIZE_FIELDS:
+        log.warning("where: no row has the field %s", spell_names(missing))
+    if names & SIZE_FIELDS and (unknown := sum(size is None for size in sizes)):
         log.warning("where: %d of %d images have no size that can be read", unknown, len(sizes))
 
 
