@@ -1,10 +1,10 @@
 """Turn keys into unique names of samples in a tar, and back.
 
 Readers take the key from a name up to the first dot of its last component, and take adjacent files with the same key as
-one sample. So each dot in that component of a key becomes `%2E`, and the nth sample with a key in a tar gets the suffix
-`~n`. Other characters that would not survive as a path are quoted as in the tree; so are `~` before digits at the end,
-which would look like a number (`%7E`), the first `_` of a directory `__…__`, which readers ignore (`%5F`), and `%`
-before two hex digits or `~` (`%25`).
+one sample. So each dot in that component of a key becomes `%2E`, and the next sample of a name in a tar gets the suffix
+`~2`, `~3`, …. Other characters that would not survive as a path are quoted as in the tree; so is the first `_` of a
+directory `__…__`, which readers ignore (`%5F`). All other names stay as they are, also with `%` or `~`: a tar that
+becomes a tar again has the same names.
 
 A name is not unquoted on reading, because nothing shows who wrote it. But if the sample's own JSON has a key that
 becomes its name, the sample has that key.
@@ -22,8 +22,7 @@ from touchfs.format.metainfo import parse_metainfo, parse_object
 from touchfs.limits import LIMITS
 from touchfs.names import percent_encode
 
-_SPECIAL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|%(?=[0-9A-Fa-f]{2}|~)")
-_NUMBER = re.compile(r"~(?=[0-9]+\Z)")
+_SPECIAL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _PRIVATE = re.compile(r"_(?=_[^/]*__/)")
 _MADE = re.compile(r"%[0-9A-F]{2}|~[0-9]+\Z")
 _WHOLE = {"": "%2F", ".": "%2E", "..": "%2E%2E"}
@@ -33,22 +32,28 @@ class Names:
     """The names of samples in one tar."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._taken: set[str] = set()
+        self._counts: Counter[str] = Counter()  # the samples of each name, whatever number they got
 
     def name(self, key: str) -> str:
         """The name for the next sample with a key. Call `written` once it is written."""
-        number = self._counts[key] + 1
-        return quote_key(key) + (f"~{number}" if number > 1 else "")
+        name = quoted = quote_key(key)
+        number = max(self._counts[quoted], 1)
+        while name in self._taken:
+            number += 1
+            name = f"{quoted}~{number}"
+        return name
 
-    def written(self, key: str) -> None:
-        """Count a sample that was written."""
-        self._counts[key] += 1
+    def written(self, key: str, name: str) -> None:
+        """Note a sample that was written."""
+        self._taken.add(name)
+        self._counts[quote_key(key)] += 1
 
 
 def quote_key(key: str) -> str:
-    """The key as a path whose last component has no dot. Different keys give different paths."""
+    """The key as a path whose last component has no dot. Of a path that it made, it makes the same."""
     *directories, last = key.split("/")
-    last = _NUMBER.sub("%7E", _SPECIAL.sub(percent_encode, last).replace(".", "%2E")) or _WHOLE[""]
+    last = _SPECIAL.sub(percent_encode, last).replace(".", "%2E") or _WHOLE[""]
     quoted = "/".join([*(_WHOLE.get(name) or _SPECIAL.sub(percent_encode, name) for name in directories), last])
     return f"%5F{quoted[1:]}" if _PRIVATE.match(quoted) else quoted
 

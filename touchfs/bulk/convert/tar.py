@@ -67,8 +67,9 @@ class TarSamplesWriter:
     def add(self, key: str, files: Mapping[str, Buffer]) -> None:
         """Add one sample. Raises FormatError, and writes nothing of it, if it cannot be stored."""
         _check_extensions(files)
-        self._tar.add(self._names.name(key), files)
-        self._names.written(key)
+        name = self._names.name(key)
+        self._tar.add(name, files)
+        self._names.written(key, name)
 
 
 def _check_extensions(files: Mapping[str, Buffer]) -> None:
