@@ -7,6 +7,7 @@ import subprocess
 import tarfile
 from itertools import chain
 
+import pyarrow as pa
 import pytest
 from speech import COMMAND
 
@@ -91,6 +92,17 @@ def test_a_tar_has_the_files(shards, touchfs, view):
     assert len({name.rpartition("/")[0] + name.rpartition("/")[2].partition(".")[0] for name, _ in members}) == 4
     for name, data in members[1:2]:
         assert touchfs("cat", f"{shards}:{below}/000000000/{name}").stdout == data
+
+
+def test_files_of_a_row_are_one_sample_of_a_tar(here, touchfs):
+    """Also if its key has a dot. Readers take a name up to the first dot of its last part."""
+    columns = {"id": ["a", "d/b.c"], "sound": [b"RIFF1", b"RIFF2"], "text": [b"one", b"two"]}
+    with pa.ipc.new_file("rows.arrow", pa.table(columns).schema) as writer:
+        writer.write_table(pa.table(columns))
+    done = touchfs("iterate", "rows.arrow", "--format", "tar")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+        names = tar.getnames()
+    assert names == [f"{key}.{file}" for key in ("a", "d/b%2Ec") for file in ("sound.bin", "text.bin", "row.json")]
 
 
 def test_the_state_of_other_data_or_order_is_refused(here, shards, touchfs, text):

@@ -130,15 +130,20 @@ def _write_json(pairs: Pairs, output: BinaryIO) -> None:
 
 def _write_tar(pairs: Pairs, output: BinaryIO) -> None:
     """Write a tar. Members are named by their paths in the shard's directory, so none is extracted outside of the
-    target directory.
+    target directory. Readers would divide a sample that has a directory, so `key/image.png` is `key.image.png`, as for
+    `touchfs convert`.
     """
+    from touchfs.bulk.convert.names import quote_key
     from touchfs.format.tar.header import build_header, end_of_archive, padding
 
     size = 0
     for _, sample in pairs:
         above = len(f"{sample.view}/{sample.shard}/")
         for extension, data in sample.items():
-            parts = [build_header(sample.path(extension)[above:], len(data)), data, padding(len(data))]
+            name = sample.path(extension)[above:]
+            if name.endswith(f"/{extension}"):
+                name = f"{quote_key(name.removesuffix(f'/{extension}'))}.{extension}"
+            parts = [build_header(name, len(data)), data, padding(len(data))]
             output.writelines(parts)
             size += sum(map(len, parts))
     output.write(end_of_archive(size))
