@@ -74,6 +74,21 @@ def test_a_pipe_from_get_to_put(own, here):
     }
 
 
+def test_a_copy_whose_list_names_the_original(own, text, fails):
+    """Who copies a dataset to edit the copy does not expect that the original changes."""
+    shutil.copytree("own", "copy")
+    lines = text("meta", "get", "own").replace("Good morning", "Good evening")
+    line = fails("put", "copy", status=2, input=lines.encode())
+    assert (
+        "copy: its data.list names own/000000002, which is elsewhere: mend it, or name the list to change that" in line
+    )
+    assert put(text, lines.splitlines(), source="copy/data.list") == "copy/data.list: 1 sample changed in 1 shard"
+    Path("copy/data.list").write_text("".join(f"copy/00000000{i} audio+metainfo\n" for i in (2, 0, 1)))
+    os.rename("copy/000000002", "moved")
+    os.symlink("../moved", "copy/000000002")  # a link in the copy belongs to it
+    assert put(text, lines.splitlines(), source="copy") == "copy: 1 sample changed in 1 shard"
+
+
 def test_what_was_put_is_shown(own, text):
     assert text("ls", "own:shards/000000000")
     lines = [json.loads(line) for line in text("meta", "get", "own").split("\n")]

@@ -8,13 +8,14 @@ directory. The format allows no spaces or control characters in paths: for such 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from shlex import quote
 
 from touchfs.control_characters import has_control
 from touchfs.errors import UsageError
 from touchfs.posix.atomic import atomic_file
-from touchfs.posix.paths import is_url, resolved, shown
+from touchfs.posix.paths import absolute, is_url, resolved, shown
 
 NAME = "data.list"
 
@@ -44,6 +45,21 @@ def check_apart(source: str, output: str) -> None:
     above, below = resolved(source), resolved(output)
     if os.path.isdir(above) and os.path.commonpath((above, below)) == above:
         raise UsageError(f"is in {shown(source)}, which is read: choose another output", path=output)
+
+
+def check_inside(dataset: str, shards: Iterable[str]) -> None:
+    """Raise UsageError if the `data.list` of a directory names a shard elsewhere, before that is changed: in a copy of
+    a dataset, the list may still name the original. Who means that names the list itself.
+    """
+    root = resolved(dataset)
+    if not os.path.isdir(root):
+        return
+    for shard in shards:
+        # A link to a shard may be in the directory.
+        places = resolved(shard), resolved(os.path.dirname(absolute(shard)))
+        if not any(Path(place).is_relative_to(root) for place in places):
+            problem = f"its {NAME} names {shown(shard)}, which is elsewhere: mend it, or name the list to change that"
+            raise UsageError(problem, path=shown(dataset))
 
 
 def write_data_list(directory: str | os.PathLike[str], output: str, shards: Sequence[str], datatypes: str) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 import click
 
 from touchfs.bulk.annotations import Annotations, get_annotations, put_annotations
+from touchfs.bulk.data_list import check_inside
 from touchfs.cli.console import PATH, limit_options
 from touchfs.cli.remote_options import source_options
 from touchfs.cli.terminal import say
@@ -72,6 +73,7 @@ def put(path: str, ignore_unknown: bool, keep_missing: bool, workers: Workers, l
         raise click.UsageError("stdin is closed, but the lines are read from it.")
     lines = iter(partial(sys.stdin.buffer.readline, limits.json + len(b"\r\n")), b"")
     shards = _shards(path, limits)
+    check_inside(path, (shard.path for shard in shards))
     with executor(workers, [path], [os.path.dirname(shard.real_path) for shard in shards]) as pool:
         report = put_annotations(
             shards,
