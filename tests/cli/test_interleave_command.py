@@ -116,6 +116,15 @@ def test_a_column_that_is_not_there(touchfs, here):
     assert done.stderr == b"touchfs: where: no row has the field url\n"  # of the first shard
 
 
+def test_a_column_that_parquet_files_have_not(text, touchfs, data):
+    """Where there are no rows at all, nothing is lost."""
+    text("interleave", "mint", "rows", "--to", "parquet")
+    assert "no row has the field urk: there are " in refused(touchfs, "rows", "out", "--where", "urk == 1", status=2)
+    text("interleave", "rows", "none", "--where", 'sample_id == "nobody"')
+    done = touchfs("interleave", "none", "out", "--where", "urk == 1")
+    assert done.stdout == b"out: 2 shards, 0 samples, 0 items\n"
+
+
 def test_wrong_usage(touchfs, data):
     assert "where, column 9" in refused(touchfs, "mint", "out", "--where", "width < ", status=2)
     assert "no such file" in refused(touchfs, "none", "out")

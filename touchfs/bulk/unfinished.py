@@ -39,9 +39,8 @@ _OF_A_DATASET = re.compile(r"[0-9]{9}|data\.list|([^.]+\.)?[0-9]{6}\.(tar|jsonl|
 def open_plan(output: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     """Create the plan, or resume an existing one with the same settings, and lock it until the block ends.
 
-    Then all is removed that is in no dataset. After an exception the plan stays if there are shards to resume from.
-    Raises UsageError if the output contains anything else, has other settings or is being written, and ChangedError if
-    what it reads changed.
+    Then the plan is removed. After an exception it stays if there are shards to resume from. Raises UsageError if the
+    output contains anything else, has other settings or is being written, and ChangedError if what it reads changed.
     """
     if not (output / PLAN).exists():
         _check_free(output)

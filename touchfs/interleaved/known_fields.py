@@ -6,26 +6,22 @@ from collections.abc import Sequence
 from itertools import islice
 
 from touchfs.errors import UsageError
-from touchfs.items.pipeline import ItemReader
 from touchfs.select.expression import parse_where
 from touchfs.select.rows import SIZE_FIELDS, spell_names, top_names
+from touchfs.shard.interleaved.reader import PartitionReader
 
 # Shards that are looked at: later ones may have columns that the first one lacks.
 SHARDS_MAX = 4
 
 
-def check_fields(reader: ItemReader, expressions: Sequence[str]) -> None:
-    """Raise UsageError if an expression names a column that none of the first shards has.
-
-    One batch of each is read, which has the columns of the whole shard.
-    """
+def check_fields(reader: PartitionReader, expressions: Sequence[str]) -> None:
+    """Raise UsageError if an expression names a column that none of the first shards has."""
     names = {name for each in expressions for name in top_names(parse_where(each))} - SIZE_FIELDS
     columns: set[str] = set()
     for partition in islice(reader.partitions(), SHARDS_MAX):
         if names <= columns:
             return
-        for batch in islice(reader.batches(partition), 1):
-            columns.update(batch.table.column_names)
+        columns.update(reader.columns(partition))
     if columns and not names <= columns:
         known = spell_names(columns | SIZE_FIELDS)
         raise UsageError(f"where: no row has the field {spell_names(names - columns)}: there are {known}")

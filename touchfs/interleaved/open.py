@@ -6,15 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from touchfs.errors import NotFoundError, UsageError
-from touchfs.items.pipeline import ItemReader, ItemWriter
+from touchfs.items.pipeline import ItemWriter
 from touchfs.shard.interleaved.files import ItemFiles
 from touchfs.shard.interleaved.parquet import PARQUET_EXTENSIONS, InterleavedParquetReader
+from touchfs.shard.interleaved.reader import PartitionReader
 from touchfs.shard.interleaved.webdataset import WEBDATASET_EXTENSIONS, InterleavedWebdatasetReader
 from touchfs.write.interleaved import InterleavedParquetWriter, InterleavedWebdatasetWriter
 
 WDS, PARQUET = "wds", "parquet"
 _SUFFIXES = {WDS: WEBDATASET_EXTENSIONS, PARQUET: PARQUET_EXTENSIONS}
-_READERS: dict[str, Callable[..., ItemReader]] = {
+_READERS: dict[str, Callable[..., PartitionReader]] = {
     WDS: InterleavedWebdatasetReader,
     PARQUET: InterleavedParquetReader,
 }
@@ -40,7 +41,7 @@ def kind_of(path: str) -> str:
     return kinds[0]
 
 
-def open_interleaved(path: str, **parameters: Any) -> ItemReader:
+def open_interleaved(path: str, **parameters: Any) -> PartitionReader:
     """Return a reader of the samples at a path: of tars, or of Parquet files. `parameters` are those of its class."""
     return _READERS[kind_of(path)](path, **parameters)
 

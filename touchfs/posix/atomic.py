@@ -2,8 +2,7 @@
 
 A file is written under a temporary name in the target directory, flushed to the disk and renamed; then the directory is
 flushed. So a reader sees the old file or the new one, never a part. The name of a file that a killed process leaves
-behind begins with `.touchfs-tmp-`; anyone may delete it if no process
-is writing it.
+behind begins with `.touchfs-tmp-`; anyone may delete it if no process is writing it.
 """
 
 from __future__ import annotations

@@ -41,6 +41,11 @@ class InterleavedParquetReader(PartitionReader):
 
     file_extensions: Sequence[str] = field(default=PARQUET_EXTENSIONS, kw_only=True)
 
+    def columns(self, partition: ItemPartition) -> list[str]:
+        """See `PartitionReader.columns`."""
+        schema, counts = self._look(partition)
+        return list(schema.names) if any(counts) else []
+
     def _samples(self, partition: ItemPartition, start: BatchCursor) -> Iterator[SamplePiece]:
         schema, counts = self._look(partition)
         starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

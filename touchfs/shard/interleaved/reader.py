@@ -109,6 +109,10 @@ class PartitionReader(ItemReader):
         return resolve_schema(self.schema, self.schema_overrides)
 
     @abstractmethod
+    def columns(self, partition: ItemPartition) -> list[str]:
+        """Return the columns that the rows of a partition have, none if there are no rows. Raises as `steps`."""
+
+    @abstractmethod
     def _samples(self, partition: ItemPartition, start: BatchCursor) -> Iterator[SamplePiece]:
         """Yield the samples from a place on, in tables of one schema. Their places are `SamplePlace`."""
 

@@ -98,14 +98,19 @@ class InterleavedWebdatasetReader(PartitionReader):
             tuple(self.per_text_fields),
         )
 
+    def columns(self, partition: ItemPartition) -> list[str]:
+        """See `PartitionReader.columns`."""
+        types = ColumnTypes(self.fields or ())
+        has_rows = self._note_all(partition, types)
+        return self._without_rows([name for name, _ in types.schema()]).column_names if has_rows else []
+
     def _samples(self, partition: ItemPartition, start: BatchCursor) -> Iterator[SamplePiece]:
         types = ColumnTypes(self.fields or ())
         if self._is_one_table:
             rows_max = size_max = inf
         else:
             rows_max, size_max = (1, 1) if self.materialize_on_read else (_ROWS, _SIZE)
-            for _ in self._read(partition, BatchCursor(), types):
-                pass
+            self._note_all(partition, types)
         samples: list[_TarSample] = []
         rows = size = 0
         for sample in self._read(partition, start, types):
@@ -116,6 +121,10 @@ class InterleavedWebdatasetReader(PartitionReader):
                 samples, rows, size = [], 0, 0
         if samples:
             yield self._table(samples, types)
+
+    def _note_all(self, partition: ItemPartition, types: ColumnTypes) -> bool:
+        """Take note of the types of all samples of a partition. Returns True if there are some."""
+        return sum(1 for _ in self._read(partition, BatchCursor(), types)) > 0
 
     @property
     def _is_one_table(self) -> bool:
