@@ -86,3 +86,16 @@ def test_two_recordings_have_their_names(tmp_path: Path) -> None:
     found = converted(path, TouchTarget(), leave_out=["other.wav"])
     first = json.loads(found["000000000/metainfo.bin"].split(b"}", 1)[0] + b"}")
     assert (first["key"], first["sample_rate"], first["number"]) == ("k0", 16000, 0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_subtitles_of_rows(tmp_path: Path, target: Target) -> None:
+    """All of them together have more bytes than a compressed table; lengths of recordings are read."""
+    srt = b"1\n00:00:00,000 --> 00:00:00,005\n" + b"again " * 2000 + b"\n"
+    texts = pa.array([{"bytes": srt, "path": "x.srt"}] * ROWS)
+    table = speech().drop_columns(["text"]).append_column("texts", texts)
+    plain = converted(write(tmp_path / "plain.arrow", table), target)
+    assert b"again again" in b"".join(plain.values())
+    for name in ("zstd.arrow", "a.parquet", "a.lance"):
+        (tmp_path / name).mkdir()
+        assert converted(write(tmp_path / name / name, table), target) == plain, name

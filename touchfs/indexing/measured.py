@@ -8,6 +8,7 @@ cannot be read now, takes too long, or needs a decoder that is not installed sta
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from touchfs.errors import FormatError, MissingExtraError, SourceError
 from touchfs.extent import drive
 from touchfs.media.coding import mp4_sound
 from touchfs.media.duration import AudioInfo
-from touchfs.media.extensions import coding_of
+from touchfs.media.extensions import can_be_cut, coding_of, preference
 from touchfs.sample import Field, StoredRecording, StoredSample, UnmeasuredRecording, recording_in
 from touchfs.shard.contents import FieldContents
 
@@ -74,6 +75,12 @@ def measure(sample: StoredSample, contents: FieldContents) -> tuple[StoredSample
         return sample, found.problem
     fields = {**sample.fields, field.name: replace(field, note=found.note)}
     return replace(sample, fields=fields, recording=None), found.problem
+
+
+def recordings_of(fields: Iterable[Field]) -> list[Field]:
+    """The fields that are recordings and can be cut, wherever their bytes are, in the order of `recordings_among`."""
+    found = [field for field in fields if field.form.is_stored and can_be_cut(field.extension)]
+    return sorted(found, key=lambda field: preference(field.extension))
 
 
 def measure_field(field: Field, contents: FieldContents) -> Measurement:

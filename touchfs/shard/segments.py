@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Content
-from touchfs.form.plain import INLINE
+from touchfs.form.plain import BYTES, INLINE
 from touchfs.json_text import parse_json
 from touchfs.limits import too_long
 from touchfs.media.extensions import is_recording
@@ -119,8 +119,10 @@ class SegmentFinder:
 
     def _count(self, field: Field) -> None:
         """Raise FormatError if fields overlap so much that they have more bytes than their file: a thousand links may
-        lead to the same 16 MB. Rows of tables count nothing where they are no ranges of their file.
+        lead to the same 16 MB. Cells of tables that are no ranges of their file cannot overlap.
         """
+        if field.form.is_stored and field.form is not BYTES:
+            return
         parsed = self._parsed[field.source] = self._parsed.get(field.source, 0) + field.size
         if parsed > self._contents.source(field).size:
             raise FormatError("too many links lead to it and to others: store a file for each sample")

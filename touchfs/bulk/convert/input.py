@@ -15,7 +15,7 @@ from touchfs.bulk.convert.sample import plain_names
 from touchfs.bulk.convert.segments import with_segments
 from touchfs.errors import ChangedError, FormatError, NotFoundError, TouchfsError
 from touchfs.extent import Buffer
-from touchfs.indexing.measured import measure
+from touchfs.indexing.measured import measure, measure_field, recordings_of
 from touchfs.limits import too_large
 from touchfs.progress import stage
 from touchfs.sample import SampleSegments, StoredRecording, StoredSample, recording_in
@@ -160,4 +160,9 @@ class Files:
     def _recording(self, sample: StoredSample) -> StoredRecording | None:
         """The recording of a sample, which is read if its length must be known for that."""
         recording = recording_in(measure(sample, self._contents)[0])
-        return recording if isinstance(recording, StoredRecording) else None
+        if recording is not None:
+            return recording if isinstance(recording, StoredRecording) else None
+        for field in recordings_of(sample.fields.values()):  # of a row of a table
+            if (audio := measure_field(field, self._contents).audio) is not None:
+                return StoredRecording(field, audio.rate, audio.channels, audio.frames, audio.sample_format)
+        return None

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.indexing.measured import Measurement, measure_field
-from touchfs.media.extensions import can_be_cut, preference
-from touchfs.sample import Field
+from touchfs.indexing.measured import Measurement, measure_field, recordings_of
+from touchfs.media.extensions import can_be_cut
 from touchfs.shard.contents import FieldContents
 from touchfs.shard.tables.rows import CellKind, RowBatch
 
@@ -51,24 +50,19 @@ class RowLengths:
 
     def add(self, batch: RowBatch) -> Iterator[tuple[int, str]]:
         """Measure the recordings of a batch. Yields ordinals and problems. Raises ChangedError."""
-        places = [place for place, column in enumerate(batch.columns) if any(map(_can_be_cut, column.kinds))]
+        places = {
+            column.name: place for place, column in enumerate(batch.columns) if any(map(_can_be_cut, column.kinds))
+        }
         for row in range(batch.rows) if places else ():
             ordinal = batch.first + row
-            for place, field in self._recordings(batch, places, ordinal):
+            fields = [batch.columns[place].field(row, ordinal) for place in places.values()]
+            for field in recordings_of(field for field in fields if field is not None):
                 found = measure_field(field, self._contents)
-                self._keep(ordinal, place, found)
+                self._keep(ordinal, places[field.name], found)
                 if found.problem:
                     yield ordinal, found.problem
                 if not found.note:
                     break
-
-    @staticmethod
-    def _recordings(batch: RowBatch, places: list[int], ordinal: int) -> list[tuple[int, Field]]:
-        """The recordings of a row, the preferred one first: the places of their columns, and they as fields."""
-        row = ordinal - batch.first
-        fields = [(place, batch.columns[place].field(row, ordinal)) for place in places]
-        found = [(place, field) for place, field in fields if field is not None and _can_be_cut(field)]
-        return sorted(found, key=lambda each: preference(each[1].extension))
 
     def _keep(self, ordinal: int, place: int, found: Measurement) -> None:
         audio = found.audio
@@ -97,5 +91,5 @@ class RowLengths:
             yield variant, rows[chosen], places[chosen]
 
 
-def _can_be_cut(kind: CellKind | Field) -> bool:
+def _can_be_cut(kind: CellKind) -> bool:
     return kind.form.is_stored and can_be_cut(kind.extension)
