@@ -90,12 +90,13 @@ def test_a_shard_that_cannot_be_fetched_stops_no_other_one(server, put, fetching
     assert "not fetched: " in log() and "a.tar" in log()
 
 
-def test_it_ends_where_no_more_fits(put, fetching):
-    for name in ("a", "b"):
+@pytest.mark.parametrize(("room", "count"), [("2M", 0), ("8M", 2)])
+def test_it_ends_where_no_more_fits(put, fetching, room, count):
+    for name in ("a", "b", "c"):
         put(name)
-    _, log = fetching("--scratch-size", "2M")
-    wait_until(lambda: "0 of 2 files are on this machine" in log())
-    assert "no more is fetched: " in log() and "--scratch-size" in log()
+    _, log = fetching("--scratch-size", room)
+    wait_until(lambda: f"{count} of 3 files are on this machine" in log())
+    assert "no more is fetched: " in log() and "--scratch-size at least" in log()
 
 
 @pytest.mark.parametrize("way", ["unmount", "kill"])

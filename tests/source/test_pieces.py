@@ -49,10 +49,6 @@ def test_into_memory_that_is_there(tmp_path: Path) -> None:
         source.read_into(8, memoryview(bytearray(2)))
 
 
-def test_every_piece_is_fetched(tmp_path: Path) -> None:
-    assert list(pieces(tmp_path, b"abc", b"", b"defg").fetch()) == [3, 0, 4]
-
-
 def test_opening_sees_a_piece_that_is_gone_or_another(tmp_path: Path) -> None:
     source = pieces(tmp_path, b"abc", b"def")
     source.open()

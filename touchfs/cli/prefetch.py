@@ -9,7 +9,9 @@ from touchfs.cli.progress import progress_bar
 from touchfs.cli.remote_options import parse_rate
 from touchfs.cli.terminal import say
 from touchfs.dataset import counted
+from touchfs.errors import TouchfsError
 from touchfs.source.pace import Pace
+from touchfs.source.remote.prefetch import check_kept, check_room, fetch_all, remote_files
 
 
 @click.command("prefetch")
@@ -28,13 +30,19 @@ def command(paths: tuple[str, ...], rate: str | None, read_options: ReadOptions)
       touchfs prefetch --rate 100M s3://bucket/speech
     """
     pace = None if rate is None else Pace(parse_rate(rate))
-    for path in paths:
-        dataset, done = open_indexed(path, read_options), 0
-        total = sum(fingerprint.size for shard in dataset.shards for fingerprint in shard.files.values())
+    datasets = {path: open_indexed(path, read_options) for path in paths}
+    remote = {path: remote_files(dataset.sources()) for path, dataset in datasets.items()}
+    everything = remote_files(file for files in remote.values() for file in files)
+    check_room(everything)
+    for path, files in remote.items():
+        done, total = 0, sum(file.size for file in files)
         with progress_bar(f"fetching {path}") as progress:
-            for shard in dataset.shards:
-                for name in shard.files:
-                    for count in shard.source(name).fetch(pace):
-                        done += count
-                        progress(done, total)
-        say(f"{path}: {counted(len(dataset.shards), 'shard')}, {done:,} bytes are on this machine")
+            for _, result in fetch_all(files, pace):
+                if isinstance(result, TouchfsError):
+                    raise result
+                done += result
+                progress(done, total)
+    check_kept(everything)  # what was fetched first may have been evicted since
+    for path, dataset in datasets.items():
+        size = sum(file.size for file in dataset.sources())
+        say(f"{path}: {counted(len(dataset.shards), 'shard')}, {size:,} bytes are on this machine")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -98,6 +98,10 @@ class Dataset:
         self.keys = keys
         self._tables: dict[int, Table] = {}
         self.by_name = {os.fsencode(shard.name): position for position, shard in enumerate(self.shards)}
+
+    def sources(self) -> Iterator[StoredFile]:
+        """The files of all shards."""
+        return (shard.source(name) for shard in self.shards for name in shard.files)
 
     def catalog(self, position: int) -> Catalog:
         """Map the catalog of the shard at a position.

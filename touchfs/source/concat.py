@@ -6,14 +6,12 @@ noticed before the first read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from touchfs.errors import SourceError
 from touchfs.extent import Buffer, Extent, Rope
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint
-from touchfs.source.pace import Pace
 from touchfs.source.store import StoredFile
 
 
@@ -65,11 +63,6 @@ class SplitFile:
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill a view of bytes with the data at `offset`."""
         buffer[:] = self.read(offset, len(buffer))
-
-    def fetch(self, pace: Pace | None = None) -> Iterator[int]:
-        """See `StoredFile.fetch`."""
-        for piece in self._pieces:
-            yield from piece.fetch(pace)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
         """See `Source.read_nowait`."""

@@ -21,7 +21,6 @@ import os
 import resource
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from functools import cache
 from queue import SimpleQueue
 from time import monotonic
@@ -33,7 +32,6 @@ from touchfs.extent import Buffer
 from touchfs.posix.links import open_data
 from touchfs.posix.mounts import mounts
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.pace import Pace
 from touchfs.source.reused_buffer import ReusedBuffer
 from touchfs.source.store import StoredFile
 
@@ -207,10 +205,6 @@ class LocalFile:
                 done += count
         except OSError as error:
             raise self._convert_error(error, offset) from error
-
-    def fetch(self, pace: Pace | None = None) -> Iterator[int]:
-        """See `StoredFile.fetch`: it is here."""
-        yield self.size
 
     @property
     def is_verified(self) -> bool:

@@ -10,12 +10,11 @@ memory maps, owners and renames, so they are local files, which `touchfs.posix` 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple, Protocol
 
 from touchfs.extent import Source
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.pace import Pace
 
 
 class FileType(enum.Enum):
@@ -106,13 +105,6 @@ class StoredFile(Source, Protocol):
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill a view of bytes with the data at `offset`: `read` into existing memory."""
-        ...
-
-    def fetch(self, pace: Pace | None = None) -> Iterator[int]:
-        """Have all of it on this machine, fetched at a pace if one is given. Yields how many bytes are done each time.
-
-        Raises as `read`; UnwritableError if the bytes cannot be kept.
-        """
         ...
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from touchfs.dataset import Dataset, counted
-from touchfs.errors import TouchfsError, UnwritableError
-from touchfs.posix.paths import is_url
+from touchfs.errors import SourceError, TouchfsError
 from touchfs.source.pace import Pace
-from touchfs.source.store import StoredFile
 from touchfs_mount.beside.program import Program, finish, take_work
 from touchfs_mount.daemon.logs import LogOptions
+
+if TYPE_CHECKING:
+    from touchfs.source.remote.file import UrlFile
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +26,7 @@ log = logging.getLogger(__name__)
 class FetchWork:
     """The task of the program: files, and how many bytes of them it may fetch a second."""
 
-    files: list[StoredFile]
+    files: list[UrlFile]
     rate: float | None
 
 
@@ -37,32 +39,34 @@ class Prefetcher:
 
     def follow(self, dataset: Dataset, log_options: LogOptions) -> None:
         """Fetch the files of a new generation of the dataset."""
+        from touchfs.source.remote.prefetch import remote_files  # most mounts fetch nothing
+
         if self._program is not None:
             self._program.kill()
             self._program = None
         try:
-            files = [shard.source(name) for shard in dataset.shards for name in shard.files]
-            if remote := [file for file in files if is_url(file.path)]:
+            if remote := remote_files(dataset.sources()):
                 self._program = Program(__name__, FetchWork(remote, self._rate), log_options)
-        except (OSError, TouchfsError):
-            log.exception("nothing is fetched ahead")
+        except (OSError, TouchfsError) as error:
+            log.error("nothing is fetched ahead: %s", error)
 
 
 def main() -> None:
     """The entry point of the program. A file that cannot be fetched stops no other one; a full disk does."""
+    from touchfs.source.remote.prefetch import check_kept, fetch_all, missing_bytes
+
     work: FetchWork = take_work()
     log.info("fetching %s", counted(len(work.files), "file"))
     pace = None if work.rate is None else Pace(work.rate)
-    fetched = 0
-    for file in work.files:
-        try:
-            for _ in file.fetch(pace):
-                pass
-            fetched += 1
-        except UnwritableError as error:
-            log.error("no more is fetched: %s", error)
-            break
-        except TouchfsError as error:
-            log.error("not fetched: %s", error)
-    log.info("%d of %s are on this machine", fetched, counted(len(work.files), "file"))
+    failed: set[UrlFile] = set()
+    try:
+        for file, result in fetch_all(work.files, pace):
+            if isinstance(result, TouchfsError):
+                failed.add(file)
+                log.error("not fetched: %s", result)
+        check_kept([file for file in work.files if file not in failed])
+    except SourceError as error:
+        log.error("no more is fetched: %s", error)
+    kept = len(work.files) - len(missing_bytes(work.files))
+    log.info("%d of %s are on this machine", kept, counted(len(work.files), "file"))
     finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from touchfs.errors import ChangedError, SourceError
@@ -13,7 +13,6 @@ from touchfs.posix.paths.chains import InArchive
 from touchfs.source.archived.archive import Archive, archive_at
 from touchfs.source.archived.directory import ZipMember, find_data, inflate
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.pace import Pace
 from touchfs.source.remote.versions import tells_version
 from touchfs.source.scratch.source import ScratchSource
 from touchfs.source.scratch.store import Scratch
@@ -89,10 +88,6 @@ class ArchivedFile:
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """See `StoredFile.read_into`."""
         buffer[:] = self.read(offset, len(buffer))
-
-    def fetch(self, pace: Pace | None = None) -> NoReturn:
-        """See `StoredFile.fetch`."""
-        raise SourceError("cannot be fetched ahead: it is in an archive", path=self.path)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
         """See `Source.read_nowait`. Returns None also if the archive has to be verified first."""

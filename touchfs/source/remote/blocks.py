@@ -42,12 +42,18 @@ class RemoteBlocks:
         self.version = Version(url, fingerprint, is_kept)
         self._prefix = f"block\0{url}\0{fingerprint.hashed}\0" + ("" if is_kept else f"{uuid4()}\0")
         self._readers = Readers()
-        # For a block, a bit for each of its small pieces that was asked for.
+        # For a block, a bit for each of its small pieces that was asked for first; 0 if those that were read were here.
         self._touched: dict[int, int] = {}
 
     def block(self, number: int) -> FilePiece:
         """A block of the file."""
         return FilePiece(self._prefix, BLOCK, number)
+
+    def forms(self, number: int) -> list[list[FilePiece]]:
+        """In which pieces a block may be kept: as a whole, or in small ones."""
+        block = self.block(number)
+        stop = min(block.start + BLOCK, self.version.fingerprint.size)
+        return [[block], [piece for piece, _, _ in self._small(block.start, stop)]]
 
     def read_nowait(self, start: int, stop: int) -> Buffer | None:
         """Bytes that can be had without waiting; else None."""
@@ -116,11 +122,12 @@ class RemoteBlocks:
             _Part(piece, begin, end, KEPT.read(piece, begin, end)) for piece, begin, end in self._small(first, last)
         ]
         if all(part.data is not None for part in small):
+            self._touched.setdefault(number, 0)  # who does not wait looks for small pieces, too
             return small  # even if the block is on its way: that takes longer
         if FLIGHTS.find(block) is not None:
             return [whole]
         asked = sum(1 << part.piece.number % (BLOCK // SMALL) for part in small)
-        touched = self._touched.setdefault(number, asked)
+        touched = self._touched[number] = self._touched.get(number) or asked
         return small if is_small and touched == asked else [whole]
 
     def _small(self, first: int, last: int) -> Iterator[tuple[FilePiece, int, int]]:

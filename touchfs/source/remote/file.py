@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from touchfs.errors import SourceError, UnwritableError
+from touchfs.errors import SourceError
 from touchfs.extent import Buffer
 from touchfs.posix.paths import shown
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.pace import Pace
 from touchfs.source.remote.blocks import RemoteBlocks
 from touchfs.source.remote.calls import deadline_from_now
 from touchfs.source.remote.client_errors import changed_error
 from touchfs.source.remote.options import StorageOptions
-from touchfs.source.remote.prefetch import count_missing, fetch_all
 from touchfs.source.remote.ranges import look
 from touchfs.source.remote.versions import tells_version
 from touchfs.source.store import StoredFile
@@ -106,13 +103,15 @@ class UrlFile:
         if (stop := min(offset + length, fingerprint.size)) > offset:
             blocks.ask(offset, stop, deadline)
 
-    def fetch(self, pace: Pace | None = None) -> Iterator[int]:
-        """See `StoredFile.fetch`."""
-        blocks, _ = self._verified(deadline_from_now())
-        yield from fetch_all(blocks, pace)
-        if missing := count_missing(blocks):
-            message = f"{missing:,} bytes were fetched and do not stay here: --scratch-dir and --scratch-size make room"
-            raise UnwritableError(message, path=self.path)
+    def blocks(self) -> RemoteBlocks:
+        """The pieces of the version that it must have, which need not be the one that is there now."""
+        if self._blocks is not None:
+            return self._blocks
+        fingerprint = self._fingerprint
+        if fingerprint is None:
+            return self._verified(deadline_from_now())[0]
+        self._blocks = RemoteBlocks(self._url, fingerprint)
+        return self._blocks
 
     def _verified(self, deadline: float | None) -> tuple[RemoteBlocks, Fingerprint]:
         """The blocks of the verified file, and its fingerprint."""

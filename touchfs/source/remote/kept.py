@@ -14,7 +14,7 @@ import threading
 from collections import OrderedDict
 from contextlib import suppress
 from functools import partial
-from time import monotonic
+from time import monotonic, time_ns
 from typing import NamedTuple
 
 from touchfs.errors import SourceError, TouchfsError
@@ -50,6 +50,14 @@ class FilePiece(NamedTuple):
         return hex_digest(f"{self.prefix}{self.size}\0{self.number}".encode(errors="surrogateescape"))
 
 
+class _RefusedPiece(NamedTuple):
+    """A store that had no room for a piece at a moment of the monotonic clock, and why."""
+
+    scratch: Scratch
+    moment: float
+    reason: SourceError
+
+
 class KeptPieces:
     """All pieces that this process has in memory or open. Safe for several threads: the lock is for changes, which are
     more than one step. Memory gives up the pieces that were read least recently.
@@ -61,8 +69,7 @@ class KeptPieces:
         self._bytes = 0
         self._open: OrderedDict[FilePiece, ScratchValue] = OrderedDict()
         self._touch_at = 0.0
-        # The store that had no room, and until when it is not asked again.
-        self._refused: tuple[Scratch, float] | None = None
+        self._refusal: _RefusedPiece | None = None  # the last one
         os.register_at_fork(after_in_child=self._forked)
 
     def read_nowait(self, piece: FilePiece, begin: int, end: int) -> Buffer | None:
@@ -111,6 +118,17 @@ class KeptPieces:
         """True if a piece seems to be in the scratch store."""
         return os.path.lexists(Scratch.configured().value_path(piece.name))
 
+    def touch(self, piece: FilePiece) -> None:
+        """Have the scratch store evict others before this piece."""
+        path = Scratch.configured().value_path(piece.name)
+        with suppress(OSError):  # another user's, or on a read-only disk
+            os.utime(path, ns=(time_ns(), os.lstat(path).st_mtime_ns), follow_symlinks=False)
+
+    def refusal_since(self, moment: float) -> SourceError | None:
+        """Why a piece was not kept on the disk, if one was not since a moment of the monotonic clock."""
+        refusal = self._refusal
+        return refusal.reason if refusal is not None and refusal.moment >= moment else None
+
     def in_memory(self, piece: FilePiece) -> memoryview | None:
         """A piece that is in memory."""
         data = self._memory.get(piece)
@@ -151,12 +169,16 @@ class KeptPieces:
         try:
             if (written := scratch.keep_open(piece.name, data)) is not None:
                 self._add(piece, ScratchValue(scratch.value_path(piece.name), written))
-        except SourceError:  # no room, or no place: then it is not kept
-            self._refused = (scratch, monotonic() + _REFUSED_SECONDS)
+        except SourceError as error:  # no room, or no place: then it is not kept
+            self._refusal = _RefusedPiece(scratch, monotonic(), error)
 
     def _is_refused(self) -> bool:
-        refused = self._refused
-        return refused is not None and monotonic() < refused[1] and refused[0] == Scratch.configured()
+        refusal = self._refusal
+        return (
+            refusal is not None
+            and monotonic() < refusal.moment + _REFUSED_SECONDS
+            and refusal.scratch == Scratch.configured()
+        )
 
     def _opened(self, piece: FilePiece) -> ScratchValue | None:
         scratch = Scratch.configured()

@@ -87,6 +87,14 @@ class Space:
                 os.unlink(path)
             os.close(descriptor)
 
+    def limit_now(self) -> int:
+        """The limit in bytes as it is now."""
+        if self.limit is not None:
+            return self.limit
+        make_directory(self.directory)
+        with self._locked() as lock:
+            return self._limit(Account.load(lock) or self._count()[0])
+
     def reserve(self, descriptor: int, file: str, needed: int, ahead: int = 0) -> int:
         """Reserve room for an unfinished file of at least `needed` bytes, and for `ahead` more as far as they are free.
         Returns the size that it may have. Raises SourceError if there is no room.

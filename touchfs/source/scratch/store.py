@@ -224,6 +224,11 @@ class Scratch:
                 BEHIND.do(len(made), lambda: self._write_locked(lock, descriptor, name, made))
             return made
 
+    def limit_now(self) -> int:
+        """How many bytes the store may hold as things are now. Raises SourceError."""
+        with converted_errors(self.directory):
+            return self._space.limit_now()
+
     def stored(self) -> list[str]:
         """Return the paths of all complete files, sorted."""
         return self._paths(_FILE)
