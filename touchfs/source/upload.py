@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
@@ -22,6 +22,8 @@ from touchfs.posix.paths.chains import parse_in_archive
 _OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "memory"})
 # A client may have a method for a request that no such server is known to answer. Ours for SFTP only reads.
 _READ_ONLY = frozenset({"http", "https", "hf", "sftp", "ssh"})
+# A large file takes longer than a read. Whoever sends more slowly needs a larger --timeout.
+_BYTES_PER_SECOND = 1_000_000
 
 
 def check_writable(target: str) -> None:
@@ -70,7 +72,7 @@ def remove(target: str) -> None:
     if is_url(target):
         with suppress(Exception):  # each client has its own errors
             client, path = _client(target)
-            client.rm_file(path)
+            _in_time(target, 0, client.rm_file, path)
     else:
         with suppress(OSError):
             os.unlink(target)
@@ -82,17 +84,31 @@ def _put(file: str, target: str) -> None:
     try:
         client, path = _client(target)
         if target.partition("://")[0].lower() in _OBJECTS:
-            client.put_file(file, path)
-            return
-        directory = os.path.dirname(path)
-        client.makedirs(directory, exist_ok=True)
-        temporary = os.path.join(directory, TEMPORARY_PREFIX + secrets.token_hex(8))
-        client.put_file(file, temporary)
-        client.mv(temporary, path)
+            _in_time(target, os.path.getsize(file), client.put_file, file, path)
+        else:
+            _in_time(target, os.path.getsize(file), _put_and_rename, client, file, path)
     except TouchfsError:
         raise
     except Exception as error:
         raise SourceError(f"cannot be written: {reason_of(error)}", path=shown(target)) from error
+
+
+def _put_and_rename(client: Any, file: str, path: str) -> None:
+    directory = os.path.dirname(path)
+    client.makedirs(directory, exist_ok=True)
+    temporary = os.path.join(directory, TEMPORARY_PREFIX + secrets.token_hex(8))
+    client.put_file(file, temporary)
+    client.mv(temporary, path)
+
+
+def _in_time(target: str, size: int, function: Callable[..., object], *arguments: Any) -> None:
+    """Call a function of a client that sends `size` bytes. Raises what it raises, and SourceTimeoutError if it takes
+    longer than a read may, besides the time for the bytes.
+    """
+    from touchfs.source.remote.calls import begin, deadline_from_now, in_thread, result_in_time
+
+    deadline = deadline_from_now() + size / _BYTES_PER_SECOND
+    result_in_time(begin(in_thread(function, *arguments)), target, deadline)
 
 
 def _client(target: str) -> tuple[Any, str]:
