@@ -368,6 +368,52 @@ def test_a_pack_that_did_not_arrive_changes_nothing(data, machine, s3, monkeypat
     assert open_counted("s3://data/set1")[1] == ["s3://data/set1/2.tar"]
 
 
+def failing(monkeypatch, *parts):
+    """The client of S3 fails for a method and part of a key."""
+    call = s3fs.S3FileSystem._call_s3
+
+    async def fail(client, method, *arguments, **options):
+        if any(method == name and part in options.get("Key", "") for name, part in parts):
+            raise OSError("the network is down")
+        return await call(client, method, *arguments, **options)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", fail)
+
+
+def test_a_listing_that_did_not_arrive_leaves_the_index_from_before(data, machine, s3, monkeypatch):
+    upload(s3, data, "data/set4")
+    publish_index(open_dataset("s3://data/set4"), DEFAULT, published_beside("s3://data/set4"))
+    before = s3.find("data/set4/.touchfs-index")
+    write_shard(data, 2, "other")
+    s3.pipe("data/set4/2.tar", (data / "2.tar").read_bytes())
+    dataset = open_dataset("s3://data/set4")
+    with monkeypatch.context() as patch:
+        failing(patch, ("put_object", ".listing.json"))
+        with pytest.raises(SourceError, match=r"listing\.json: .* down; the index there is still the one before"):
+            publish_index(dataset, DEFAULT, published_beside("s3://data/set4"))
+    assert s3.find("data/set4/.touchfs-index") == before, "no pack is left that nobody names"
+    machine()
+    assert open_counted("s3://data/set4")[1] == ["s3://data/set4/2.tar"]
+
+
+@pytest.mark.parametrize("part", [("get_object", ".listing.json"), ("delete_object", ".pack")])
+def test_a_pack_that_stays_is_told(data, machine, s3, monkeypatch, caplog, part):
+    """The old listing cannot be read, or the old pack cannot be removed."""
+    monkeypatch.setenv("TOUCHFS_STORE_TIMEOUT", "2")
+    place = f"data/{part[0]}"
+    upload(s3, data, place)
+    publish_index(open_dataset(f"s3://{place}"), DEFAULT, published_beside(f"s3://{place}"))
+    write_shard(data, 2, part[0])
+    s3.pipe(f"{place}/2.tar", (data / "2.tar").read_bytes())
+    dataset = open_dataset(f"s3://{place}")
+    KEPT.forget()
+    machine()  # with no blocks of the listing
+    failing(monkeypatch, part)
+    publish_index(dataset, DEFAULT, published_beside(f"s3://{place}"))
+    assert "stays there" in caplog.text
+    assert len(s3.glob(f"{place}/.touchfs-index/*.pack")) == 2
+
+
 @pytest.mark.parametrize(
     "arguments, line",
     [

@@ -11,10 +11,11 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from time import monotonic
 from typing import Any, BinaryIO, cast
 
-from touchfs.errors import SourceError, TouchfsError, UsageError
+from touchfs.errors import SourceError, TouchfsError, UsageError, map_os_errors
 from touchfs.posix.atomic import TEMPORARY_PREFIX, atomic_file, write_error
 from touchfs.posix.paths import is_url, shown
 from touchfs.posix.paths.chains import parse_in_archive
@@ -68,29 +69,23 @@ def upload(file: str, target: str) -> None:
 
 
 def remove(target: str) -> None:
-    """Remove a file, if it is there and can be removed."""
-    if is_url(target):
-        with suppress(Exception):  # each client has its own errors
-            client, path = _client(target)
-            _in_time(target, 0, client.rm_file, path)
-    else:
-        with suppress(OSError):
+    """Remove a file. Raises NotFoundError or SourceError."""
+    if not is_url(target):
+        with map_os_errors(target):
             os.unlink(target)
+        return
+    with _converted_errors(target, "cannot be removed"):
+        client, path = _client(target)
+        _in_time(target, 0, client.rm_file, path)
 
 
 def _put(file: str, target: str) -> None:
-    from touchfs.source.remote.client_errors import reason_of
-
-    try:
+    with _converted_errors(target, "cannot be written"):
         client, path = _client(target)
         if target.partition("://")[0].lower() in _OBJECTS:
             _in_time(target, os.path.getsize(file), client.put_file, file, path)
         else:
             _in_time(target, os.path.getsize(file), _put_and_rename, client, file, path)
-    except TouchfsError:
-        raise
-    except Exception as error:
-        raise SourceError(f"cannot be written: {reason_of(error)}", path=shown(target)) from error
 
 
 def _put_and_rename(client: Any, file: str, path: str) -> None:
@@ -101,14 +96,31 @@ def _put_and_rename(client: Any, file: str, path: str) -> None:
     client.mv(temporary, path)
 
 
+@contextmanager
+def _converted_errors(target: str, what: str) -> Iterator[None]:
+    """Convert what clients raise, each errors of its own, to SourceError."""
+    from touchfs.source.remote.client_errors import reason_of
+
+    try:
+        yield
+    except TouchfsError:
+        raise
+    except Exception as error:
+        raise SourceError(f"{what}: {reason_of(error)}", path=shown(target)) from error
+
+
 def _in_time(target: str, size: int, function: Callable[..., object], *arguments: Any) -> None:
     """Call a function of a client that sends `size` bytes. Raises what it raises, and SourceTimeoutError if it takes
     longer than a read may, besides the time for the bytes.
     """
-    from touchfs.source.remote.calls import begin, deadline_from_now, in_thread, result_in_time
+    from touchfs.source.remote.calls import begin, deadline_from_now, in_thread, timeout_error
 
     deadline = deadline_from_now() + size / _BYTES_PER_SECOND
-    result_in_time(begin(in_thread(function, *arguments)), target, deadline)
+    call = begin(in_thread(function, *arguments))
+    try:
+        call.result(deadline - monotonic())
+    except TimeoutError as error:
+        raise timeout_error(target) from error
 
 
 def _client(target: str) -> tuple[Any, str]:

@@ -90,5 +90,5 @@ def parse_listing(data: bytes) -> PackListing:
         if end > listing.size:
             raise ValueError("it names bytes beyond its pack")
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise FormatError(f"not the listing of an index ({error!r})") from error
+        raise FormatError(f"not the listing of an index ({type(error).__name__}: {error})") from error
     return listing

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import BinaryIO
 
 from touchfs.catalog.keys import Keys
 from touchfs.dataset import Dataset, Shard
-from touchfs.errors import SourceError, TouchfsError, UsageError, map_os_errors
+from touchfs.errors import (
+    FormatError,
+    NotFoundError,
+    SourceError,
+    SourceTimeoutError,
+    TouchfsError,
+    UsageError,
+    map_os_errors,
+)
 from touchfs.indexing.interleaved import items_suffix, may_have_items
 from touchfs.indexing.preparing import CATALOG_SUFFIX, is_notice
 from touchfs.indexing.published.listing import (
@@ -35,6 +43,8 @@ from touchfs.source.data import DATA
 from touchfs.source.upload import check_writable, remove, upload
 
 _PIECE = 1 << 20
+
+log = logging.getLogger(__name__)
 
 
 def publish_index(dataset: Dataset, options: Options, prefix: str) -> int:
@@ -64,9 +74,15 @@ def publish_index(dataset: Dataset, options: Options, prefix: str) -> int:
         with open(os.path.join(scratch, "listing"), "xb") as file:
             file.write(listed)
         upload(pack_path, os.path.join(prefix, listing.pack))
-        upload(file.name, listing_path)
+        try:
+            upload(file.name, listing_path)
+        except SourceError as error:
+            # After a time-out the listing may arrive yet. Then it must not name a pack that is not there.
+            if listing.pack != before and not isinstance(error, SourceTimeoutError):
+                _remove_pack(prefix, listing.pack)
+            raise type(error)(f"{error.message}; the index there is still the one before", path=error.path) from error
     if before not in ("", listing.pack):
-        remove(os.path.join(prefix, before))
+        _remove_pack(prefix, before)
     return len({file.path for file in files if file.path})
 
 
@@ -96,10 +112,22 @@ def _append(path: str, pack: BinaryIO, whole: hashlib.blake2b, data: str) -> tup
 
 
 def _pack_before(listing: str) -> str:
-    """The name of the pack that is listed now, or ""."""
-    with suppress(TouchfsError):
+    """The name of the pack that is listed now; "" if there is no listing, or none that can be read."""
+    try:
         file = DATA.open(listing)
         if file.size > LISTING_MAX:
-            raise SourceError("is too large", path=listing)
+            raise FormatError("is too large", path=listing)
         return parse_listing(file.read(0, file.size)).pack
-    return ""
+    except NotFoundError:
+        return ""
+    except TouchfsError as error:
+        log.warning("%s: cannot be read, so its pack stays there: %s", shown(listing), error.message)
+        return ""
+
+
+def _remove_pack(prefix: str, pack: str) -> None:
+    """Remove a pack that no listing names. One that stays takes room, and does nothing else."""
+    try:
+        remove(os.path.join(prefix, pack))
+    except SourceError as error:
+        log.warning("%s: an old pack stays there: %s", shown(prefix), error)
