@@ -37,6 +37,20 @@ def s3_server(patch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
         server.stop()
 
 
+@contextmanager
+def asked_of_s3() -> Iterator[list[str]]:
+    """The requests of all clients of this process, as their method and key."""
+    asked, call = list[str](), s3fs.S3FileSystem._call_s3
+
+    async def noted(client, method, *arguments, **options):
+        asked.append(f"{method} {options.get('Key', '')}".rstrip())
+        return await call(client, method, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(s3fs.S3FileSystem, "_call_s3", noted)
+        yield asked
+
+
 def upload(client: s3fs.S3FileSystem, directory: Path, target: str) -> None:
     """Put all files below a directory there, under their relative names."""
     for path in directory.rglob("*"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from range_server import range_server
-from s3_server import s3_server
+from s3_server import asked_of_s3, s3_server
 from tars import write_tar
 
 from touchfs.errors import LocationError, SourceError
@@ -71,6 +71,22 @@ def test_an_index_beside_members_is_found(s3, tmp_path, monkeypatch):
     assert s3.ls("data/set/.touchfs-index")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another machine"))
     assert "3 samples; indexed already" in touchfs("index", source).stdout
+
+
+@pytest.mark.parametrize("has_braces", [True, False])
+@pytest.mark.parametrize("patience", [None, 10])
+def test_a_list_of_many_names_of_s3_is_one_listing(s3, tmp_path, has_braces, patience):
+    """As for a directory, nobody asks about each of them."""
+    for number in range(40):
+        s3.pipe(f"data/set/train-{number:03}.tar", tar(tmp_path, f"k{number}"))
+    names = ["train-{000..040}.tar"] if has_braces else [f"train-{number:03}.tar" for number in range(41)]
+    (tmp_path / "data.list").write_text("".join(f"s3://data/set/{name} audio\n" for name in names))
+    options = Options(limits=Limits(locations=("s3://data/set",)))
+    dataset = open_dataset(str(tmp_path / "data.list"), options=options)
+    assert [shard.name for shard in dataset.shards if shard.report] == ["train-040"]
+    with asked_of_s3() as asked:
+        open_dataset(str(tmp_path / "data.list"), options=options, patience_seconds=patience)
+    assert len(asked) < 10
 
 
 def test_http(server, tmp_path):

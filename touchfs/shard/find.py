@@ -33,7 +33,7 @@ from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.posix.paths import check_url, is_url, joinable, shown
 from touchfs.shard.compressed import JSONL_SUFFIXES
 from touchfs.shard.lists.data_list import LINE, listed_places
-from touchfs.shard.lists.members import find_members, list_directories
+from touchfs.shard.lists.members import find_members, list_directories, shared_directories
 from touchfs.shard.lists.wav_scp import RECORDINGS
 from touchfs.shard.megatron import find_prefixes
 from touchfs.shard.other_formats import READS, describe, describe_name, read_head
@@ -56,7 +56,9 @@ FILE_SUFFIXES = (".tar", ".jsonl", *ARROW_SUFFIXES, PARQUET_SUFFIX, *TAR_SUFFIXE
 
 
 def candidates(source: str, store: Store = DATA, *, locations: Sequence[str] = ()) -> list[str]:
-    """The paths that `find_shards` looks at in a directory, or because a list names them."""
+    """The paths that `find_shards` looks at in a directory, or because a list names them; first the directories that it
+    lists instead of asking for many paths.
+    """
     source = joinable(source)
     kind = find_type(source, store)
     if kind is FileType.DIRECTORY:
@@ -67,12 +69,11 @@ def candidates(source: str, store: Store = DATA, *, locations: Sequence[str] = (
         listing = source
         _check_list(source)
     elif (pattern := find_members(source, store)) is not None:
-        list_directories(pattern, store)
-        return list(pattern)
+        return [*shared_directories(pattern), *pattern]
     else:
         return []
-    found = listed_places(listing, locations, lambda places: False)
-    return [place for places in found for place in places]
+    found = [place for places in listed_places(listing, locations, lambda places: False) for place in places]
+    return [*shared_directories(found), *found]
 
 
 def find_shards(
@@ -152,7 +153,7 @@ def _of_members(
     locations: Sequence[str],
 ) -> list[str]:
     """The shards of all members of a pattern. A member that is missing is a shard that is missing, unless all are."""
-    list_directories(pattern, store)
+    list_directories(pattern, store, silent)
     shards, missing = list[str](), 0
     for name in pattern:
         if not is_url(source) and (is_url(name) or "//" in name[max(0, len(pattern.prefix) - 1) :]):
@@ -256,7 +257,9 @@ def _listed(listing: str, silent: Collection[str], store: Store, locations: Sequ
     def is_there(places: Sequence[str]) -> bool:
         return any(place not in silent and find_type(place, store) is not None for place in places)
 
-    return [_locate(places, silent, store) for places in listed_places(listing, locations, is_there)]
+    found = list(listed_places(listing, locations, is_there))
+    list_directories((place for places in found for place in places), store, silent)
+    return [_locate(places, silent, store) for places in found]
 
 
 def _locate(places: Sequence[str], silent: Collection[str], store: Store) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from touchfs.errors import NotFoundError, SourceError, SourceTimeoutError, UsageError
 from touchfs.format.braces import BracePattern, parse_braces
-from touchfs.posix.paths import is_url, joinable, shown
+from touchfs.posix.paths import is_url, joinable, shown, speaks_http
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType, Store
 
-# From this many members in a directory of another store, one listing is quicker than asking for each.
+# From this many paths in a directory of another store, one listing is quicker than asking for each.
 _LISTED_MIN = 16
 
 
@@ -49,11 +50,15 @@ def directory_of(source: str, store: Store = DATA) -> str:
     return source if is_directory else os.path.dirname(source)
 
 
-def list_directories(pattern: BracePattern, store: Store) -> None:
-    """List the directories of many members in other stores, so that a `Look` knows which of them exist."""
-    if not is_url(pattern.prefix):
-        return
-    for directory, count in Counter(map(os.path.dirname, pattern)).items():
-        if count >= _LISTED_MIN:
+def shared_directories(paths: Iterable[str]) -> list[str]:
+    """The directories that many paths are in. A listing tells a `Look` what is at these, except at web servers."""
+    counts = Counter(os.path.dirname(path) for path in paths if is_url(path) and not speaks_http(path))
+    return [directory for directory, count in counts.items() if count >= _LISTED_MIN]
+
+
+def list_directories(paths: Iterable[str], store: Store, silent: Collection[str] = ()) -> None:
+    """List the directories of many paths each, except silent ones, so that a `Look` asks for none of these paths."""
+    for directory in shared_directories(paths):
+        if directory not in silent:
             with suppress(NotFoundError, SourceError):
                 store.list(directory)
