@@ -3,12 +3,14 @@
 import io
 import random
 import tarfile
+import threading
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from range_server import range_server
+from tars import write_tar
 
 from touchfs.indexing import open_dataset
 from touchfs.source.remote.blocks import BLOCK
@@ -79,3 +81,44 @@ def test_an_arrow_file_by_the_headers_of_its_messages(server):
     url = server.put("/d.arrow", file.getvalue())
     assert open_dataset(url).samples == 8
     assert bytes_asked(server) < len(file.getvalue()) / 2
+
+
+@pytest.fixture
+def small(server, tmp_path):
+    """The URL of small shards, of which one is no tar."""
+    for number in range(12):
+        data = write_tar(tmp_path / "one.tar", {f"{number}.txt": b"text"}).read_bytes()
+        server.put(f"/set/{number:02}.tar", b"no tar" * 1000 if number == 5 else data)
+    return f"{server.url}/set/"
+
+
+def facts_of(dataset):
+    return [(shard.name, shard.samples, shard.report, list(shard.files)) for shard in dataset.shards]
+
+
+def test_small_shards_are_indexed_at_once(server, small, monkeypatch, tmp_path):
+    """Each answer waits until four are wanted. What is wrong with a shard costs itself only."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
+    monkeypatch.setenv("TOUCHFS_REQUESTS", "1")
+    one_by_one = facts_of(open_dataset(small))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "several"))
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "new"))
+    monkeypatch.setenv("TOUCHFS_REQUESTS", "4")
+    KEPT.forget()
+    together, first = threading.Barrier(4), iter(range(4))
+
+    def wait_for_others() -> None:
+        if next(first, None) is not None:
+            together.wait(20)
+
+    server.fault = wait_for_others
+    assert facts_of(open_dataset(small)) == one_by_one
+    assert not together.broken, "they were asked for at once"
+    assert [name for name, _, report, _ in one_by_one if report] == ["05"]
+
+
+def test_what_lies_beside_all_shards_is_asked_for_once(server, small):
+    open_dataset(small)
+    begun = len(server.requests)
+    open_dataset(small)
+    assert len(server.requests) - begun <= 12 + 4

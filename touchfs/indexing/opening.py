@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
+from touchfs import jobs
 from touchfs.catalog.catalog import VERSION
 from touchfs.dataset import Dataset, Shard, counted
 from touchfs.dataset.key_index import open_keys
@@ -31,13 +33,14 @@ from touchfs.indexing.preparing import (
 from touchfs.indexing.published.fetch import Fetched, fetch_index
 from touchfs.indexing.silent import shards_of_silent, silent_notice
 from touchfs.names import assign, hex_digest
-from touchfs.posix.paths import absolute, shown
+from touchfs.posix.paths import absolute, is_url, shown
 from touchfs.progress import Progress
 from touchfs.shard.find import find_shards
 from touchfs.shard.open import fingerprints_with_lists, shard_name
 from touchfs.shard.options import Decompress, Options
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
+from touchfs.source.remote.options import StorageOptions
 from touchfs.source.scratch.store import ScratchFile
 
 log = logging.getLogger(__name__)
@@ -75,7 +78,7 @@ class Opening:
         if not self.force:
             known = load_dataset_file(dataset_file, self.source, self.distrusted)
         paths, unseen = self._find(known)
-        seen = {path: _files(path, self.look) for path in dict.fromkeys(paths) if path not in unseen}
+        seen = _look_at([path for path in dict.fromkeys(paths) if path not in unseen], self.look)
         self._take_current(known, seen, unseen)
         self._add_silent(unseen)
         forms = self._decompress(seen)
@@ -247,6 +250,15 @@ def unique_names(paths: Sequence[str], files: Mapping[str, Files] = MappingProxy
 
 def _with_name(shard: Shard, name: str) -> Shard:
     return shard if shard.name == name else replace(shard, name=name)
+
+
+def _look_at(paths: Sequence[str], look: Look) -> dict[str, Files | None]:
+    """What `_files` says of shards: of many in other stores, it asks for several at once."""
+    files = partial(_files, look=look)
+    threads = StorageOptions.configured().requests if any(map(is_url, paths)) else 1
+    # The first one alone: then it is known what lies beside all of them.
+    found = [*map(files, paths[:1]), *jobs.run_at_once(files, paths[1:], threads)]
+    return dict(zip(paths, found, strict=True))
 
 
 def _files(path: str, look: Look) -> Files | None:

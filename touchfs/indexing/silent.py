@@ -17,7 +17,9 @@ from time import monotonic
 from touchfs.errors import TouchfsError
 from touchfs.indexing.catalogs import make_notice
 from touchfs.indexing.preparing import SILENT_SUFFIX, Notice
+from touchfs.posix.paths import is_url
 from touchfs.source.data import DATA
+from touchfs.source.remote.options import StorageOptions
 from touchfs.source.store import FileType, Store
 
 # How long a mount waits by default.
@@ -51,11 +53,13 @@ def silent_paths(paths: Iterable[str], seconds: float, store: Store = DATA) -> f
             in_progress.pop(me, None)
             ended.set()
 
+    # Stores take a while to answer, also if all is well.
+    at_once = StorageOptions.configured().requests if any(map(is_url, todo)) else 1
     threads = 0
     while todo or in_progress:
         now = monotonic()
         waiting = [now - since for _, since in list(in_progress.values())]
-        if todo and threads < THREADS_MAX and all(waited > _NEXT_SECONDS for waited in waiting):
+        if todo and threads < THREADS_MAX and (threads < at_once or all(waited > _NEXT_SECONDS for waited in waiting)):
             threads += 1
             threading.Thread(target=work, name=f"look-{threads}", daemon=True).start()
         elif waiting and min(waiting) > seconds and (not todo or threads == THREADS_MAX):
