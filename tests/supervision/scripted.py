@@ -29,6 +29,7 @@ class ScriptedZygote:
         self.commands: list[dict] = []
         self.forked: list[tuple[float, int]] = []
         self.killed: list[tuple[float, int]] = []
+        self.keeps_killed = False  # as a call in the kernel that does not end
         self.workers: dict[int, int] = {}
         self.on_fork: Callable[[int], bool] = lambda number: True
         self.results: dict[str, str | None] = {}
@@ -69,7 +70,8 @@ class ScriptedZygote:
         if not found:
             raise ProcessLookupError
         self.killed.append((trio.current_time(), found[0]))
-        self.end_worker(found[0], KILLED)
+        if not self.keeps_killed:
+            self.end_worker(found[0], KILLED)
 
     def die(self) -> None:
         self._ours.shutdown(socket.SHUT_RDWR)

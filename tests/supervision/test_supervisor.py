@@ -98,6 +98,26 @@ async def test_a_busy_worker_is_killed_when_it_is_stuck(scene, nursery, autojump
     mounted.zygote.end_session()
 
 
+async def test_a_killed_worker_that_does_not_end_is_named_once(scene, nursery, autojump_clock, caplog):
+    mounted = scene(workers=2, stuck=2)
+    mounted.zygote.keeps_killed = True
+    await mounted.begin(nursery)
+    mounted.shared.counters[1][BUSY_SINCE] = int(trio.current_time() * 1e9)
+    await trio.sleep(20)
+    assert len(mounted.zygote.killed) > 10
+    mounted.zygote.end_worker(1, KILLED)
+    mounted.zygote.end_worker(0, KILLED)
+    await trio.sleep(1)
+    told = [record.getMessage() for record in caplog.records]
+    assert [text.endswith("killing it") for text in told].count(True) == 1
+    ours, others = [text for text in told if "starting another" in text]
+    assert ours.startswith("worker 1 ")
+    assert ours.endswith("ended with status -9: starting another")
+    assert others.startswith("worker 0 ")
+    assert others.endswith("; where memory is short, the kernel kills workers")
+    mounted.zygote.end_session()
+
+
 async def test_idle_workers_are_killed_when_requests_are_not_taken(scene, nursery, autojump_clock):
     mounted = scene(stuck=4)
     await mounted.begin(nursery)

@@ -204,6 +204,8 @@ class Supervisor:
         pid = self._workers.pids.pop(number, None)
         if pid is None:
             return  # we have given up this zygote
+        is_killed, is_ours = status == -signal.SIGKILL, pid in self._workers.killed
+        self._workers.killed.discard(pid)
         self._left_requests = True
         counters, numbers = self._shared.counters[number], self._shared.numbers.supervisor
         counters[BUSY_SINCE] = counters[PARKED] = 0
@@ -219,7 +221,9 @@ class Supervisor:
                 await self._ending.give_up()
                 return
             numbers.add(SupervisorCount.RESTARTS)
-            log.warning("worker %d (pid %d) ended with status %d: starting another", number, pid, status)
+            # The kernel says only in its own log whom it killed.
+            why = "; where memory is short, the kernel kills workers" if is_killed and not is_ours else ""
+            log.warning("worker %d (pid %d) ended with status %d: starting another%s", number, pid, status, why)
             await trio.sleep(self._restarts.pause_seconds)
         await self._fork(number)
 
@@ -252,7 +256,8 @@ class Supervisor:
             await trio.sleep(min(1.0, limit / 2))
             for number in self._stuck.find(self._workers.pids):
                 pid = self._workers.pids[number]
-                log.error("worker %d (pid %d) has been stuck for %.1f s: killing it", number, pid, limit)
+                if pid not in self._workers.killed:
+                    log.error("worker %d (pid %d) has been stuck for %.1f s: killing it", number, pid, limit)
                 self._workers.kill(number, pid)
             if self._zygote.silent_seconds > FORK_SECONDS and not self._ending.over.is_set():
                 await self._ending.lose_zygote(f"the zygote has not started a worker in {FORK_SECONDS:.0f} s")

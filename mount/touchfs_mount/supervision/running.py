@@ -13,6 +13,8 @@ class RunningWorkers:
 
     def __init__(self, send_signal: Callable[[int, int], None] = os.kill) -> None:
         self.pids: dict[int, int] = {}
+        # Pids that were killed: one that waits in the kernel ends later.
+        self.killed: set[int] = set()
         self._send_signal = send_signal
 
     def kill(self, number: int, pid: int) -> None:
@@ -20,6 +22,7 @@ class RunningWorkers:
         if self.pids.get(number) == pid:
             with contextlib.suppress(ProcessLookupError):  # it has ended, and the zygote is about to report it
                 self._send_signal(pid, signal.SIGKILL)
+                self.killed.add(pid)
 
     def kill_all(self) -> None:
         """Kill all workers."""
