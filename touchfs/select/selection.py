@@ -139,7 +139,7 @@ class Selector:
             return MergedSamples(self.dataset, canonical)
         if view not in _VIEWS:
             raise UsageError(
-                f"source: there is no {source!r}: choose samples, segments, interleaved, merged/PLAN or a path "
+                f"there is no {source!r} to select: choose samples, segments, interleaved, merged/PLAN or a path "
                 "below one"
             )
         if path:
@@ -151,7 +151,7 @@ class Selector:
         dataset = samples.dataset
         shard = dataset.by_name.get(name.encode(errors="surrogateescape"))
         if shard is None:
-            raise UsageError(f"source: there is no shard {name!r}")
+            raise UsageError(f"there is no shard {name!r} to select")
         if not below:
             positions: Any = range(position_at(samples, (shard, 0, 0)), position_at(samples, (shard + 1, 0, 0)))
         else:
@@ -203,7 +203,7 @@ def _ordinals_below(table: Table, below: Sequence[str], path: str) -> list[int]:
     for name in below:
         found = table.find(row, name.encode(errors="surrogateescape")) if table.kind[row] == DIRECTORY else None
         if found is None:
-            raise UsageError(f"source: there is no {path!r}")
+            raise UsageError(f"there is no {path!r} to select")
         row = found
     ordinals: set[int] = set()
     pending = [row]

@@ -237,7 +237,7 @@ class _Kinds:
 
     def _check_count(self) -> None:
         if len(self._all) >= KINDS_MAX:
-            raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are the names in it right?")
+            raise FormatError(f"over {KINDS_MAX} kinds of files in one shard: are its names and sample rates right?")
 
     def add(self, number: int, variant: Variant) -> int:
         """The number of a new kind: that of a number, after measuring."""
