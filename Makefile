@@ -21,7 +21,8 @@ lowest := $(addprefix tests/,core format posix segments manifest source media st
 test: coverage
 	.venv/bin/python -m pytest $(parallel) -m 'not alone' --ignore tests/mount $(addprefix --ignore ,$(lowest))
 	.venv/bin/python -m pytest $(parallel) --dist loadfile -m 'not alone' tests/mount
-	.venv/bin/python -m pytest -m alone tests/mount tests/cli
+	.venv/bin/python -m pytest -m alone tests/cli
+	.venv/bin/python -m pytest -m alone tests/mount
 
 coverage: install-test
 	.venv/bin/python -m pytest $(parallel) --cov touchfs --cov-report= $(lowest)
