@@ -13,9 +13,9 @@ from touchfs.form.base import Form
 from touchfs.form.beside import Beside
 from touchfs.form.lengths import info_of, known_info
 from touchfs.form.plain import BYTES
-from touchfs.form.recordings import Pcm
+from touchfs.form.recordings import Pcm, can_cut
 from touchfs.media.duration import AudioInfo
-from touchfs.media.extensions import can_be_cut, preference
+from touchfs.media.extensions import preference
 from touchfs.sample import Field, StoredRecording
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def may_be_recording(shard: OpenShard, table: Table, row: int) -> bool:
     form = shard.form(table, row)
     if shard.kind_of(table, row).rate or isinstance(form, Pcm):
         return True
-    return form.is_stored and can_be_cut(table.extension(row))
+    return can_cut(form, table.extension(row))
 
 
 def read_recording(shard: OpenShard, table: Table, row: int) -> StoredRecording:

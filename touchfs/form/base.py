@@ -62,7 +62,7 @@ class Form(ABC):
     def stored(self, extent: Extent, detail: bytes, limits: Limits) -> Extent:
         """The bytes of the file of a form that `is_stored`.
 
-        May wait, and raises the errors of sources, where only reading tells where they are.
+        Some forms must read the source to know where the bytes are: they may wait, and raise the errors of sources.
         """
         raise FormatError("its bytes are not stored as they are shown")
 

@@ -13,6 +13,7 @@ from touchfs.form.samples import check_whole, samples_of, wav_of_samples, wav_si
 from touchfs.format import wav
 from touchfs.limits import Limits
 from touchfs.media.coding.sample_format import WIDTHS, unpack, wav_header
+from touchfs.media.extensions import can_be_cut
 
 if TYPE_CHECKING:
     from touchfs.media.slices.read_slice import PcmSlice
@@ -124,3 +125,8 @@ def extend_piece(
 def _check(rate: int, channels: int, sample_format: str) -> None:
     if not (0 < rate <= _RATE_MAX and 0 < channels <= _CHANNELS_MAX and sample_format in WIDTHS):
         raise FormatError(f"no recording has {channels} channels of {sample_format} at {rate} Hz")
+
+
+def can_cut(form: Form, extension: str | None) -> bool:
+    """True if a file of this form and extension is a recording whose stored bytes pieces can be made of."""
+    return form.is_stored and can_be_cut(extension)

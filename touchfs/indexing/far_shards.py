@@ -1,5 +1,5 @@
-"""Small shards of other stores. Work at one takes some requests, one after the other, and little else, so a process
-works at several at once.
+"""Run tasks about shards. Work at a small shard of another store is some requests, one after the other, and little
+else. So a process works at several of them at once.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ T = TypeVar("T")
 _SIZE_MAX = 1 << 21
 
 
-def is_far(path: str, size: int) -> bool:
-    """True if a shard of this size is a small one of another store."""
-    return size <= _SIZE_MAX and is_url(path)
-
-
-def run_far(
-    function: Callable[[Task], T], tasks: Sequence[tuple[Task, int]], executor: Executor | None, progress: Progress
+def run_shards(
+    function: Callable[[Task], T], tasks: Sequence[tuple[Task, str, int]], executor: Executor | None, progress: Progress
 ) -> Iterator[T]:
-    """As `jobs.run_sized`, for tasks that are each about such a shard."""
+    """As `jobs.run_sized`, for tasks about a shard each: the task, the path of the shard and its size in bytes.
+
+    Small shards of other stores come first.
+    """
+    far, near = list[tuple[Task, int]](), list[tuple[Task, int]]()
+    for task, path, size in tasks:
+        (far if size <= _SIZE_MAX and is_url(path) else near).append((task, size))
     count = StorageOptions.configured().requests
-    batches = [tasks[start : start + count] for start in range(0, len(tasks), count)]
+    batches = [far[start : start + count] for start in range(0, len(far), count)]
     sized = [([task for task, _ in batch], sum(size for _, size in batch)) for batch in batches]
     for results in jobs.run_sized(partial(_at_once, function), sized, executor, progress=progress):
         yield from results
+    yield from jobs.run_sized(function, near, executor, progress=progress)
 
 
 def _at_once(function: Callable[[Task], T], tasks: Sequence[Task]) -> list[T]:

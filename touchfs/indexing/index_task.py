@@ -13,7 +13,7 @@ from touchfs.catalog.catalog import Catalog, Facts
 from touchfs.dataset import Shard
 from touchfs.errors import TouchfsError, UntrustedError
 from touchfs.indexing.catalogs import make_catalog
-from touchfs.indexing.far_shards import is_far, run_far
+from touchfs.indexing.far_shards import run_shards
 from touchfs.indexing.place import make_place
 from touchfs.posix.paths import is_url
 from touchfs.posix.trust import check_trusted_file
@@ -52,15 +52,11 @@ def index_shards(
     tasks: Sequence[IndexTask], executor: Executor | None, progress: Progress
 ) -> Iterator[tuple[Shard, str, bool]]:
     """Index shards, and yield for each the result of `index_shard`. `progress` is called with the bytes of shards."""
-    sized = [(task, sum(file.size for file in (task.files or {}).values())) for task in tasks]
+    sized = [(task, task.path, sum(file.size for file in (task.files or {}).values())) for task in tasks]
     # A shard with most of the bytes would keep one process busy when all others are done.
-    whole_max = max(sum(size for _, size in sized) / 2, _BIG)
-    far, small, big = list[tuple[IndexTask, int]](), list[tuple[IndexTask, int]](), list[tuple[IndexTask, int]]()
-    for task, size in sized:
-        kind = far if is_far(task.path, size) else small if size <= whole_max else big
-        kind.append((task, size))
-    yield from run_far(index_shard, far, executor, progress)
-    yield from jobs.run_sized(index_shard, small, executor, progress=progress)
+    whole_max = max(sum(size for _, _, size in sized) / 2, _BIG)
+    big = [(task, size) for task, _, size in sized if size > whole_max]
+    yield from run_shards(index_shard, [each for each in sized if each[2] <= whole_max], executor, progress)
     yield from jobs.run_sized(partial(index_shard, executor=executor), big, progress=progress)
 
 

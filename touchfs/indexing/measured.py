@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from touchfs.errors import FormatError, MissingExtraError, SourceError
 from touchfs.extent import drive
+from touchfs.form.recordings import can_cut
 from touchfs.media.coding import mp4_sound
 from touchfs.media.duration import AudioInfo
-from touchfs.media.extensions import can_be_cut, coding_of, preference
+from touchfs.media.extensions import coding_of, preference
 from touchfs.sample import Field, StoredRecording, StoredSample, UnmeasuredRecording, recording_in
 from touchfs.shard.contents import FieldContents
 
@@ -79,12 +80,12 @@ def measure(sample: StoredSample, contents: FieldContents) -> tuple[StoredSample
 
 def recordings_of(fields: Iterable[Field]) -> list[Field]:
     """The fields that are recordings and can be cut, wherever their bytes are, in the order of `recordings_among`."""
-    found = [field for field in fields if field.form.is_stored and can_be_cut(field.extension)]
+    found = [field for field in fields if can_cut(field.form, field.extension)]
     return sorted(found, key=lambda field: preference(field.extension))
 
 
 def measure_field(field: Field, contents: FieldContents) -> Measurement:
-    """What the recording in a field is. Raises ChangedError."""
+    """Measure the recording in a field. Raises ChangedError."""
     with suppress(SourceError, FormatError):  # which `_measured` meets, too
         if _is_silent(field, contents):
             return Measurement(note=_NO_SOUND)

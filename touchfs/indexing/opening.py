@@ -253,7 +253,7 @@ def _with_name(shard: Shard, name: str) -> Shard:
 
 
 def _look_at(paths: Sequence[str], look: Look) -> dict[str, Files | None]:
-    """What `_files` says of shards: of many in other stores, it asks for several at once."""
+    """Look at each shard as `_files` does, at several of other stores at once."""
     files = partial(_files, look=look)
     threads = StorageOptions.configured().requests if any(map(is_url, paths)) else 1
     # The first one alone: then it is known what lies beside all of them.

@@ -12,16 +12,14 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 
-from touchfs import jobs
 from touchfs.catalog.catalog import Catalog, Facts
 from touchfs.catalog.key_endings import NO_ENDINGS
 from touchfs.dataset import Dataset, Shard
 from touchfs.errors import SourceError, TouchfsError, UntrustedError, UnwritableError
 from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.indexing.dataset_file import DatasetFile, load_dataset_file, save_dataset_file
-from touchfs.indexing.far_shards import is_far, run_far
+from touchfs.indexing.far_shards import run_shards
 from touchfs.indexing.index_task import has_catalog
 from touchfs.indexing.preparing import CATALOG_SUFFIX, is_notice
 from touchfs.names import hex_digest
@@ -73,16 +71,11 @@ def open_interleaved(
         if shard.path in without and shard.path not in found
     }
     tasks = [
-        (_ItemTask(shard, catalogs[shard.path], options, force), shard.size)
+        (_ItemTask(shard, catalogs[shard.path], options, force), shard.path, shard.size)
         for shard in candidates
         if shard.path not in found and shard.path not in dataset.unseen
     ]
-    far = [(task, size) for task, size in tasks if is_far(task.shard.path, size)]
-    near = [(task, size) for task, size in tasks if not is_far(task.shard.path, size)]
-    for made in chain(
-        run_far(_index_items, far, executor, progress),
-        jobs.run_sized(_index_items, near, executor, progress=progress),
-    ):
+    for made in run_shards(_index_items, tasks, executor, progress):
         if made is not None:
             found[made.path] = made
     if (file := DatasetFile(dataset.source, found)) != known:

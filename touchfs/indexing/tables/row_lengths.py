@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from touchfs.form.recordings import can_cut
 from touchfs.indexing.measured import Measurement, measure_field, recordings_of
-from touchfs.media.extensions import can_be_cut
 from touchfs.shard.contents import FieldContents
-from touchfs.shard.tables.rows import CellKind, RowBatch
+from touchfs.shard.tables.rows import RowBatch
 
 
 class Variant(NamedTuple):
-    """What files of a column have in common after measuring: see `FileKind`."""
+    """The members of a `FileKind` that measuring fills."""
 
     note: str = ""
     rate: int = 0
@@ -51,7 +51,9 @@ class RowLengths:
     def add(self, batch: RowBatch) -> Iterator[tuple[int, str]]:
         """Measure the recordings of a batch. Yields ordinals and problems. Raises ChangedError."""
         places = {
-            column.name: place for place, column in enumerate(batch.columns) if any(map(_can_be_cut, column.kinds))
+            column.name: place
+            for place, column in enumerate(batch.columns)
+            if any(can_cut(kind.form, kind.extension) for kind in column.kinds)
         }
         for row in range(batch.rows) if places else ():
             ordinal = batch.first + row
@@ -86,10 +88,8 @@ class RowLengths:
     def variants(self) -> Iterator[tuple[Variant, NDArray[np.int64], NDArray[np.int64]]]:
         """Each variant with the rows and the places of its files."""
         rows, places, numbers = map(np.asarray, (self._rows, self._places, self._numbers))
-        for variant, number in self._variants.items():
-            chosen = numbers == number
+        # Sorted once: data may have another rate in each row.
+        order = np.argsort(numbers, kind="stable")
+        ends = np.searchsorted(numbers[order], np.arange(1, len(self._variants)))
+        for variant, chosen in zip(self._variants, np.split(order, ends), strict=False):
             yield variant, rows[chosen], places[chosen]
-
-
-def _can_be_cut(kind: CellKind) -> bool:
-    return kind.form.is_stored and can_be_cut(kind.extension)

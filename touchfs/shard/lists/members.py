@@ -51,7 +51,10 @@ def directory_of(source: str, store: Store = DATA) -> str:
 
 
 def shared_directories(paths: Iterable[str]) -> list[str]:
-    """The directories that many paths are in. A listing tells a `Look` what is at these, except at web servers."""
+    """Return the directories in which many paths are. One listing of each tells a `Look` about all of these paths.
+
+    Directories of web servers are left out: their listings do not tell enough.
+    """
     counts = Counter(os.path.dirname(path) for path in paths if is_url(path) and not speaks_http(path))
     return [directory for directory, count in counts.items() if count >= _LISTED_MIN]
 

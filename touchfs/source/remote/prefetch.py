@@ -52,7 +52,7 @@ class _FetchRequest(NamedTuple):
 
 
 def remote_files(files: Iterable[StoredFile]) -> list[UrlFile]:
-    """Those of some files that are at a URL, each once. Raises SourceError for one in an archive."""
+    """Return the files that are at URLs, each once. Raises SourceError for a file in an archive at a URL."""
     found = dict[str, UrlFile]()
     for file in files:
         if isinstance(file, UrlFile):
@@ -78,7 +78,7 @@ def fetch_all(files: Sequence[UrlFile], pace: Pace | None = None) -> Iterator[tu
     begun, room, failed, waiting = monotonic(), _room(), set[UrlFile](), deque[_FetchRequest]()
 
     def ended(most: int) -> Iterator[tuple[UrlFile, int | TouchfsError]]:
-        """What is done, until no more than `most` requests are on their way."""
+        """Yield the results of requests, until at most `most` requests are on their way."""
         while waiting and (len(waiting) > most or all(future.done() for future in waiting[0].futures)):
             request = waiting.popleft()
             if request.file not in failed:
@@ -125,7 +125,7 @@ def _problem(file: UrlFile) -> TouchfsError | None:
     """Why a file cannot be fetched, as far as that is known without asking its store."""
     version = file.blocks().version
     if not version.is_kept:
-        message = "its server tells neither etag nor time, so nothing of it is kept, except with --assume-immutable"
+        message = "its server gives neither an etag nor a time, so none of it is kept: --assume-immutable keeps it"
         return SourceError(message, path=file.path)
     try:
         resolve(version.url)  # in this thread: to import a client takes a while
