@@ -237,8 +237,7 @@ def _operations(
 ) -> tuple[TouchOperations, Shared, MountFacts]:
     """The handlers, the shared memory of their processes, and what is known about the mount."""
     options = request.options
-    if options.workers > 1:
-        divide_requests(options.workers)
+    divide_requests(options.workers + (request.prefetcher is not None))
     shared = Shared(options.workers)
     facts = MountFacts(
         path=options.path,
