@@ -22,7 +22,7 @@ from touchfs.errors import ChangedError, NotFoundError
 from touchfs.indexing import open_dataset
 from touchfs.shard.options import Options
 from touchfs.tree.inode import ROOT
-from touchfs.tree.links import by_key
+from touchfs.tree.links import by_key, possible_keys
 from touchfs.tree.tree import Tree
 from touchfs.write.touchnet import TouchNetWriter
 
@@ -219,7 +219,7 @@ def test_a_tree_that_does_not_list_them_finds_them(tmp_path: Path) -> None:
 
 
 def test_keys_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (names, by_key, key_builder):
+    for module in (names, by_key, possible_keys, key_builder):
         monkeypatch.setattr(module, "hash_of", lambda name: 7)
     monkeypatch.setattr("touchfs.dataset.hash_of", lambda name: 7)
     write(tmp_path, [["one", "two", "a.json"], ["two", "a", "one"]])

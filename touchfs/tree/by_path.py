@@ -14,7 +14,7 @@ from importlib.metadata import version
 from touchfs.dataset import Dataset
 from touchfs.errors import TouchfsError
 from touchfs.tree.entry import Entry
-from touchfs.tree.merged import LocalPlans
+from touchfs.tree.plans import LocalPlans
 from touchfs.tree.slice_numbers import LocalNumbers
 from touchfs.tree.tree import Tree
 

@@ -3,8 +3,8 @@
     merged/max=30,gap=0.5/<shard>/<key>/0000.wav
 
 A plan exists as soon as its name is looked up, and is listed from then on. A name that is not canonical is a symbolic
-link to the canonical one. A registry (`Plans`) numbers the plans, and the number is the view in inode numbers, from
-`FIRST_PLAN` on. The directories in a shard are those of the view `segments`, with the same rows.
+link to the canonical one. A registry (`touchfs.tree.plans`) numbers the plans, and the number is the view in inode
+numbers, from `FIRST_PLAN` on. The directories in a shard are those of the view `segments`, with the same rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset.open_shard import StoredBytes
@@ -21,7 +21,8 @@ from touchfs.errors import ChangedError, TouchfsError, UsageError
 from touchfs.extent import Content, Memory
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, pack, unpack
-from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard, WouldBlockError
+from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
+from touchfs.tree.plans import NonblockingPlans, Plans
 from touchfs.view.merged import MergedFile, merged_files
 from touchfs.view.plan import MergePlan, parse_plan
 
@@ -29,56 +30,6 @@ NAME = "merged"
 FIRST_PLAN = 1024
 _ALIAS_ROW = 1
 _SAMPLES_KEPT = 256
-
-
-class Plans(Protocol):
-    """The registry of plans. It numbers them from 1 on, at most 1,023, equally in all processes of a mount."""
-
-    def number(self, name: str, *, is_guest: bool = False) -> int:
-        """The number of a plan by its canonical name; registers it if it is new.
-
-        Raises FullError if the registry is full. A guest, a user who does not own the mount, may fill only a part.
-        """
-        ...
-
-    def name(self, number: int) -> str | None:
-        """The canonical name of a plan, or None if the number is not in use."""
-        ...
-
-    def names(self) -> list[tuple[str, int]]:
-        """`(name, number)` of all registered plans."""
-        ...
-
-
-class LocalPlans:
-    """A registry of plans (`Plans`) for a single process, without a limit."""
-
-    def __init__(self) -> None:
-        self._names: list[str] = []
-
-    def number(self, name: str, *, is_guest: bool = False) -> int:
-        if name not in self._names:
-            self._names.append(name)
-        return self._names.index(name) + 1
-
-    def name(self, number: int) -> str | None:
-        return self._names[number - 1] if 0 < number <= len(self._names) else None
-
-    def names(self) -> list[tuple[str, int]]:
-        return [(name, number) for number, name in enumerate(self._names, 1)]
-
-
-class _NonblockingPlans:
-    """Stands in for the registry on a thread that must not block: every call raises WouldBlockError."""
-
-    def number(self, name: str, *, is_guest: bool = False) -> int:
-        raise WouldBlockError
-
-    def name(self, number: int) -> str | None:
-        raise WouldBlockError
-
-    def names(self) -> list[tuple[str, int]]:
-        raise WouldBlockError
 
 
 class _Location(NamedTuple):
@@ -110,7 +61,7 @@ class Merged:
         self._samples: dict[tuple[int, int, int], list[MergedFile]] = {}
 
     def nonblocking(self, shards: NonblockingShards) -> Merged:
-        merged = Merged(shards, _NonblockingPlans(), self._number)
+        merged = Merged(shards, NonblockingPlans(), self._number)
         merged._known = self._known
         return merged
 

@@ -40,9 +40,10 @@ from touchfs.tree.links.by_label import NAME as BY_LABEL
 from touchfs.tree.links.by_label import ByLabel
 from touchfs.tree.manifests import NAME as MANIFESTS
 from touchfs.tree.manifests import Manifests
-from touchfs.tree.merged import FIRST_PLAN, LocalPlans, Merged, Plans
+from touchfs.tree.merged import FIRST_PLAN, Merged
 from touchfs.tree.merged import NAME as MERGED
 from touchfs.tree.open_shards import NonblockingShards, OpenShards
+from touchfs.tree.plans import LocalPlans, Plans
 from touchfs.tree.slice_numbers import LocalNumbers, Numbers
 from touchfs.tree.slices import NAME as SLICES
 from touchfs.tree.slices import WHOLE, Slices, has_recordings

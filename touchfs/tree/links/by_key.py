@@ -5,7 +5,7 @@ slashes of the key quoted; the nth sample of a key, in dataset order, has `~n` b
 shown key of the sample. If it differs from the raw key (`a` for the archive path `./a`), a lookup finds the raw key,
 too. If two keys produce the same name (`a` with a field `b.wav`, `a.b` with a field `wav`), the longer key gets it, and
 the other one gets a number; numbers skip names that another key has without a number. A lookup hashes all possible keys
-of a name: the name up to any of its dots.
+of a name (`touchfs.tree.links.possible_keys`).
 
 A listing follows the order of the shards' rows and needs a key lookup for very few of them: the index of keys knows
 which keys are repeated, and the catalogs know whether two keys can produce the same name. So a listing takes about as
@@ -16,7 +16,6 @@ If more than `HOLDERS_MAX` samples share a key, only the first `HOLDERS_MAX` are
 
 from __future__ import annotations
 
-import re
 import stat
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -25,17 +24,15 @@ from touchfs.catalog.keys import Keys
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, STORED, UNKEYED, Table
 from touchfs.errors import ChangedError, FormatError, UsageError
 from touchfs.extent import Content
-from touchfs.names import HASH_DIGITS, NAME_MAX, flat_name, hash_of, quote
+from touchfs.names import NAME_MAX, flat_name, hash_of, quote
 from touchfs.tree.entry import Entry
 from touchfs.tree.inode import ROOT, ROW_BITS, ROW_MASK, pack, unpack
+from touchfs.tree.links.possible_keys import hash_of_key, plain_key, possible_hashes, possible_keys, unnumbered_keys
 from touchfs.tree.open_shards import NonblockingShards, OpenShards, TreeShard
 
 NAME = "by-key"
 HOLDERS_MAX = 1000
 _RUNS_KEPT = 64
-_CUT = re.compile(rb"%%~([0-9a-f]{%d})" % HASH_DIGITS)
-_WHOLE = {key.encode(): quote(key) for key in (".", "..", ".touchfs")}  # quoted only if they are the whole key
-_MARK = re.compile(rb"~[0-9]+")
 
 
 def _suffix(table: Table, row: int) -> bytes:
@@ -110,7 +107,7 @@ class ByKey:
         if directory != self._root.inode:
             self._row(directory)
             return None
-        for hash_ in _key_hashes(name):
+        for hash_ in possible_hashes(name):
             for sample, number in self._numbered(hash_):
                 for row, file_name in zip(sample.rows, sample.names(number), strict=True):
                     if file_name == name:
@@ -119,13 +116,13 @@ class ByKey:
 
     def _find_raw(self, name: bytes) -> Entry | None:
         """Find a file by the raw key of its sample, where that differs from the shown key."""
-        for head in _key_heads(name):
-            plain = _plain_head(head)
-            if plain == head:
+        for key in possible_keys(name):
+            plain = plain_key(key)
+            if plain == key:
                 continue
             number = 0
-            for sample in self._samples(_key_hash(plain)):
-                if quote(sample.raw_key) != head:
+            for sample in self._samples(hash_of_key(plain)):
+                if quote(sample.raw_key) != key:
                     continue
                 number += 1
                 for row, file_name in zip(sample.rows, sample.names_of(sample.raw_key, number), strict=True):
@@ -192,7 +189,9 @@ class ByKey:
         """True if a longer key may produce the name of a file of the sample with this quoted key."""
         for row in table.files(ordinal):
             name = key + _suffix(table, row)
-            if len(name) > NAME_MAX or any(len(h) > len(key) and self._keys.find(hash_of(h)) for h in _heads(name)):
+            if len(name) > NAME_MAX or any(
+                len(h) > len(key) and self._keys.find(hash_of(h)) for h in unnumbered_keys(name)
+            ):
                 return True
         return False
 
@@ -261,9 +260,9 @@ class ByKey:
         return any(
             name in other.names(1)
             for name in sample.names(number)
-            for head in _heads(name)
-            if number > 1 or len(head) > own
-            for other in self._samples(_key_hash(head))
+            for key in unnumbered_keys(name)
+            if number > 1 or len(key) > own
+            for other in self._samples(hash_of_key(key))
             if other.key != sample.key
         )
 
@@ -274,38 +273,3 @@ def _target(shard: TreeShard, row: int) -> bytes:
 
 def _above(shard: TreeShard) -> bytes:
     return b"../shards/%b/" % shard.shard.name.encode(errors="surrogateescape")
-
-
-def _heads(name: bytes) -> Iterator[bytes]:
-    """All possible keys of a name: the whole name, and the part before each of its dots."""
-    yield name
-    dot = name.rfind(b".")
-    while dot > 0:
-        yield name[:dot]
-        dot = name.rfind(b".", 0, dot)
-
-
-def _key_hashes(name: bytes) -> set[int]:
-    """The hashes of all keys that can produce a name."""
-    return set(map(_key_hash, _key_heads(name)))
-
-
-def _key_heads(name: bytes) -> Iterator[bytes]:
-    """All quoted keys, full or truncated, that can produce a name, with or without a number."""
-    for head in _heads(name):
-        yield head
-        start = head.rfind(b"~")
-        if start > 0 and _MARK.fullmatch(head, start):
-            yield head[:start]
-
-
-def _plain_head(head: bytes) -> bytes:
-    """`names.plain_path` of a quoted key."""
-    plain = b"%2F".join(component for component in head.split(b"%2F") if component not in (b"", b".")) or b"."
-    return _WHOLE.get(plain, plain)
-
-
-def _key_hash(head: bytes) -> int:
-    """The hash of a quoted key, which may be truncated: then its end holds the hash."""
-    cut = _CUT.fullmatch(head[-HASH_DIGITS - 2 :])
-    return int(cut[1], 16) if cut is not None else hash_of(head)
