@@ -29,6 +29,11 @@ SUFFIX_MAX = 200
 # The mount point takes a part of PATH_MAX (4096 bytes), and many programs recurse with one stack frame per directory.
 DIRECTORY_MAX = 1024
 HASH_DIGITS = 16
+# `ERROR.txt` of a shard says what is wrong with it. It is named like the file of a first sample with this key.
+REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
+REPORT = f"{REPORT_STEM}.{REPORT_EXTENSION}"
+# The JSON of a row of a table that has a directory, and its extension as a file of a sample.
+ROW_JSON = "row.json"
 
 # What a plain key has none of: characters that are quoted, slashes, and percent signs, which are quoted sometimes.
 _UNPLAIN = re.compile(r"[\x00-\x1f\x7f-\x9f%\ud800-\udfff]")

@@ -36,14 +36,13 @@ from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, STORED, UNKEYED
 from touchfs.errors import FormatError
 from touchfs.form.tables.row import ORDINAL_SIZE, pack_ordinals
 from touchfs.format.arrow.mapped_columns import BinaryColumn
-from touchfs.names import NAME_MAX, shown_extension
+from touchfs.names import NAME_MAX, REPORT, REPORT_EXTENSION, REPORT_STEM, shown_extension
 
 if TYPE_CHECKING:
     import pyarrow
 
 # Keys that `names.quote` or `names.plain_path` may change, and all with `%`, which they sometimes quote.
 _UNUSUAL = r"[\x00-\x1f\x7f-\x{9f}/%]|^\.$|^\.\.$|^\.touchfs$"
-_REPORT_STEM, _REPORT_SUFFIX = "ERROR", ".txt"
 
 
 class NamedKind(Protocol):
@@ -125,7 +124,7 @@ def key_columns(
         "length": numbers(files.length[is_file], 0, rows.children),
         "size": numbers(files.size[is_file], len(content)),
         "frames": numbers(files.frames[is_file]),
-        "suffix": numbers(np.array([*map(len, endings)])[kind], len(_REPORT_SUFFIX)),
+        "suffix": numbers(np.array([*map(len, endings)])[kind], len(f".{REPORT_EXTENSION}")),
         "keyed": numbers(np.where(has_key, np.where(is_repeated, STORED, IN_PATH), UNKEYED)),
         "order": rows.row,
         "key": texts(where(is_repeated, take(shown, ordinal))) if is_repeated.any() else nothing,
@@ -149,7 +148,7 @@ class _KeyedRows(NamedTuple):
 
     def with_report(self, files: int) -> _KeyedRows | None:
         """The rows with ERROR.txt in the view's directory. None if a name there is the same."""
-        name = (_REPORT_STEM + _REPORT_SUFFIX).encode()
+        name = REPORT.encode()
         before = count_less(self.level, name)
         if before is None:
             return None
@@ -210,7 +209,7 @@ def _are_names(shown: pyarrow.Array, kinds: Sequence[NamedKind], *, is_nested: b
     if not is_nested and any(os.fsencode(shown_extension(kind.extension)) != kind.ending[1:] for kind in kinds):
         return False
     room = NAME_MAX - (0 if is_nested else max((len(kind.ending) for kind in kinds), default=0))
-    return longest(shown) <= room and not has_match(shown, f"{_UNUSUAL}|^{_REPORT_STEM}$" if has_report else _UNUSUAL)
+    return longest(shown) <= room and not has_match(shown, f"{_UNUSUAL}|^{REPORT_STEM}$" if has_report else _UNUSUAL)
 
 
 def _ends_so(

@@ -30,13 +30,10 @@ from touchfs.format import wav
 from touchfs.json_text import parse_json
 from touchfs.media.duration import AudioInfo, scan
 from touchfs.media.extensions import coding_of, has_header, recordings_among
-
-# The file of a shard with the reason why a sample has no files.
-REPORT = b"ERROR.txt"
-
+from touchfs.names import REPORT, ROW_JSON
 
 # The extensions of the JSON of a sample.
-JSON_NAMES = ("json", "row.json")
+JSON_NAMES = ("json", ROW_JSON)
 
 
 class SampleFile(Protocol):
@@ -128,7 +125,7 @@ class Sample(Mapping[str, bytes]):
         """The path of its first file as bytes, relative to the root, or of its shard's ERROR.txt if it has no file."""
         for extension in self:
             return os.fsencode(self.path(extension))
-        return os.fsencode(f"shards/{self.shard}/") + REPORT
+        return os.fsencode(f"shards/{self.shard}/{REPORT}")
 
     @property
     def duration(self) -> float:

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample
 from touchfs.dataset.open_shard import SHARDS_KEPT, OpenShard
-from touchfs.dataset.sample import REPORT, Sample
+from touchfs.dataset.sample import Sample
 from touchfs.errors import FormatError
-from touchfs.names import hex_digest
+from touchfs.names import REPORT, hex_digest
 from touchfs.shard.kaldi import without_lists
 
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
@@ -263,5 +263,5 @@ class DatasetSamples(CataloguedSamples):
         shard = self._shard(number)
         table = shard.tables[self.view]
         rows = table.files(position - self._starts[number])
-        path = table.path(rows[0]) if rows else REPORT
+        path = table.path(rows[0]) if rows else REPORT.encode()
         return b"%b/%b/%b" % (self.view.encode(), os.fsencode(shard.shard.name), path)

@@ -24,7 +24,8 @@ from touchfs.errors import (
     TouchfsError,
 )
 from touchfs.indexing.report import THEN
-from touchfs.indexing.tables.sample_tables import REPORT_STEM, SampleTables
+from touchfs.indexing.tables.sample_tables import SampleTables
+from touchfs.names import REPORT_STEM
 from touchfs.shard.open import file_paths, fingerprints_with_lists, keys_are_paths, open_shard
 from touchfs.shard.options import DEFAULT, Options
 from touchfs.source.data import Look

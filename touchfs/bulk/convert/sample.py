@@ -24,10 +24,10 @@ from touchfs.format.metainfo import TouchNetSegment, parse_metainfo, parse_objec
 from touchfs.json_text import parse_json
 from touchfs.limits import LIMITS, too_long
 from touchfs.media.extensions import AUDIO, coding_of
+from touchfs.names import ROW_JSON
 from touchfs.write.shar.manifests import is_array, is_recording
 
 JSON, TEXT = "json", "txt"
-ROW = "row.json"  # the JSON of a row that has a directory
 OWN = "touchfs"  # our name in the "custom" of a cut
 # Fields with the same name in segments and supervisions. Lhotse requires strings.
 _SHARED = ("language", "speaker", "gender")
@@ -88,7 +88,7 @@ def plain_names(extensions: Collection[str]) -> Mapping[str, str]:
     """
     if JSON in extensions:
         return {}
-    names = {ROW: JSON} if ROW in extensions else {}
+    names = {ROW_JSON: JSON} if ROW_JSON in extensions else {}
     found = [extension for extension in extensions if coding_of(extension) in AUDIO]
     return names | {found[0]: coding_of(found[0])} if len(found) == 1 else names
 

@@ -12,6 +12,7 @@ from typing import Any
 from touchfs.bulk.convert.input import Files, InputShard, files_of, open_kept, release, samples
 from touchfs.bulk.tables.item import KEY, Item
 from touchfs.bulk.tables.writers import TableSettings
+from touchfs.dataset.sample import JSON_NAMES
 from touchfs.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.features import Features, File, Value
 from touchfs.json_text import parse_json
@@ -25,7 +26,6 @@ from touchfs.shard.options import Options
 from touchfs.source.data import DATA
 
 # Files whose members are columns, in order of preference.
-_JSON = ("json", "row.json")
 
 
 class DatasetItems:
@@ -96,7 +96,7 @@ class DatasetItems:
             if sample.problem:
                 raise FormatError(sample.problem)
             found = {file.label: file for file in files.of(sample)}
-            extension = next((each for each in _JSON if each in found), None)
+            extension = next((each for each in JSON_NAMES if each in found), None)
             data = b"" if extension is None else files.read(found[extension])
             if len(data) > self._options.limits.json:
                 raise FormatError(too_long(f"its .{extension}", self._options.limits.json))

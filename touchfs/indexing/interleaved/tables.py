@@ -14,13 +14,12 @@ from touchfs.form.plain import INLINE
 from touchfs.format.interleaved.policies import DROP_ROW, DROP_SAMPLE, ERROR
 from touchfs.format.interleaved.quoting import quote_id
 from touchfs.indexing.report import SampleLines, report_text
-from touchfs.names import shorten
+from touchfs.names import REPORT, shorten
 from touchfs.sample import Field
 from touchfs.view.file import ViewFile
 from touchfs.view.interleaved import InterleavedSample
 
 VIEW = "interleaved"
-_REPORT = b"ERROR.txt"
 # Each file of a sample repeats its id, so longer ones are only in metadata.json.
 _ID_MAX = 1024
 
@@ -100,7 +99,7 @@ class ItemTables:
             for name in names:
                 yield directory, name
         if is_reported:
-            yield b"", _REPORT  # no directory has this name: dots of ids are quoted
+            yield b"", REPORT.encode()  # no directory has this name: dots of ids are quoted
 
 
 def _joined(lines: list[str], most: int = 10) -> str:

@@ -18,6 +18,7 @@ from touchfs.form.beside import WHOLE
 from touchfs.form.plain import BYTES, INLINE
 from touchfs.indexing.report import SampleLines, report_text
 from touchfs.indexing.tables.paths import JoinedNames, beside, within
+from touchfs.names import REPORT_EXTENSION, REPORT_STEM
 from touchfs.sample import Field, Recording, SampleSegments, StoredRecording, StoredSample, recording_in
 from touchfs.shard.jsonl import LineRun, line_field
 from touchfs.shard.options import LINE_RULE
@@ -26,7 +27,6 @@ from touchfs.view import raw, segments
 from touchfs.view.file import ViewFile
 
 VIEWS = ("shards", "segments")
-REPORT_STEM, REPORT_EXTENSION = "ERROR", "txt"
 # Forms of recordings as they are stored, whose rate and length are in the catalog.
 _WHOLE = (BYTES, WHOLE)
 # With more files in its segments, a sample keeps their names in one string.

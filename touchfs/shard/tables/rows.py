@@ -20,7 +20,7 @@ from touchfs.catalog.catalog import Labels
 from touchfs.catalog.row_keys import RowKeys
 from touchfs.form.base import Form
 from touchfs.form.tables.row import pack_ordinal
-from touchfs.names import hash_of, quote
+from touchfs.names import ROW_JSON, hash_of, quote
 from touchfs.sample import Field, StoredSample, StoredSamples, UnmeasuredRecording
 
 NO_FILE = -1
@@ -193,8 +193,8 @@ class Naming:
     def row_ending(self) -> bytes:
         """The end of the names of rows as JSON."""
         if self._is_nested:
-            return b"/row.json"
-        return b".row.json" if "json" in self._whole.values() else b".json"
+            return b"/" + ROW_JSON.encode()
+        return b"." + (ROW_JSON if "json" in self._whole.values() else "json").encode()
 
 
 def _label(column: str, mark: str) -> bytes:
