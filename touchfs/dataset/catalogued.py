@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from touchfs.catalog.table import Table
 from touchfs.dataset.open_shard import OpenShard
-from touchfs.dataset.sample import Sample, SampleFile
+from touchfs.dataset.sample import Sample
+from touchfs.dataset.sample_file import SampleFile
 from touchfs.errors import FormatError
 from touchfs.extent import Content
 from touchfs.form.base import Timing

@@ -13,20 +13,19 @@ Two samples are equal if they are the same sample of the same view, whatever the
 
 from __future__ import annotations
 
-import io
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.dataset.recording import decode, pcm_array, to_float32, to_int16
+from touchfs.dataset.file_arrays import npy_array, pcm_of_wav
+from touchfs.dataset.recording import decode, to_float32, to_int16
+from touchfs.dataset.sample_file import MadeFile, SampleFile, no_path, path_or_none
 from touchfs.errors import FormatError, NotFoundError, UsageError
 from touchfs.extent import Content, Memory, drive
-from touchfs.format import wav
 from touchfs.json_text import parse_json
 from touchfs.media.duration import AudioInfo, scan
 from touchfs.media.extensions import coding_of, has_header, recordings_among
@@ -34,31 +33,6 @@ from touchfs.names import REPORT, ROW_JSON
 
 # The extensions of the JSON of a sample.
 JSON_NAMES = ("json", ROW_JSON)
-
-
-class SampleFile(Protocol):
-    """A file of a sample."""
-
-    @property
-    def field(self) -> str:
-        """The name of the sample's field from which the file is made."""
-        ...
-
-    def path(self) -> str:
-        """The path of the file, relative to the root of the tree. Raises NotFoundError if it has none."""
-        ...
-
-    def content(self) -> Content:
-        """The bytes of the file, which can be read anywhere."""
-        ...
-
-
-class MadeFile(NamedTuple):
-    """A file that is not in a catalog: of a `field`, with functions that return its `path` and its `content`."""
-
-    field: str
-    path: Callable[[], str]
-    content: Callable[[], Content]
 
 
 class Sample(Mapping[str, bytes]):
@@ -228,9 +202,9 @@ class Sample(Mapping[str, bytes]):
         """
         content = self.content(extension)
         if extension == "npy" or extension.endswith(".npy"):
-            return _npy(bytes(content.read(0, content.size)), self.key)
+            return npy_array(bytes(content.read(0, content.size)), self.key)
         if extension == "wav" or extension.endswith(".wav"):
-            return _pcm(content, self.key)
+            return pcm_of_wav(content, self.key)
         raise UsageError(f"only a .wav or .npy is an array as it is, not .{extension}", key=self.key)
 
     def _file(self, extension: str) -> SampleFile:
@@ -259,7 +233,7 @@ class Sample(Mapping[str, bytes]):
         return f"<{self.view}/{self.shard}: {self.key!r}, ordinal={self.ordinal}{number}, {'+'.join(self)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        files = {name: (self.file(name).field, _path_or_none(self.file(name)), self[name]) for name in self}
+        files = {name: (self.file(name).field, path_or_none(self.file(name)), self[name]) for name in self}
         return _unpickle, (self.view, self.shard, self.ordinal, self.number, self.key, files, self.shar_epoch)
 
 
@@ -313,13 +287,6 @@ class MadeSample(Sample):
         return MadeSample(self.view, self._shard, self.ordinal, self.number, self._key, self._files, self.shar_epoch)
 
 
-def _path_or_none(file: SampleFile) -> str | None:
-    try:
-        return file.path()
-    except NotFoundError:
-        return None
-
-
 def _unpickle(
     view: str,
     shard: str,
@@ -334,27 +301,3 @@ def _unpickle(
         for name, (field, path, data) in files.items()
     }
     return MadeSample(view, shard, ordinal, number, key, shown, shar_epoch)
-
-
-def no_path() -> str:
-    """The path of a file of a streamed sample. Always raises NotFoundError."""
-    raise NotFoundError("names are given when a shard is indexed, and this one is streamed")
-
-
-def _npy(data: bytes, key: str) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise FormatError(f"not a .npy: {error}", key=key) from error
-    return array
-
-
-def _pcm(content: Content, key: str) -> NDArray[Any]:
-    try:
-        header = drive(wav.scan(content.size), content)
-    except FormatError as error:
-        raise FormatError(error.message, offset=error.offset, key=key) from error
-    if header.codec != wav.PCM or header.bits not in (16, 32):
-        raise UsageError(f"a .wav of codec {header.codec} with {header.bits} bits has to be decoded", key=key)
-    pcm = pcm_array(header, content.read(header.data_offset, header.data_size))
-    return pcm[:, 0] if header.channels == 1 else pcm

@@ -25,7 +25,8 @@ from touchfs.catalog.table import DIRECTORY, Table
 from touchfs.dataset import Dataset
 from touchfs.dataset.catalogued import CataloguedSample, path_of
 from touchfs.dataset.open_shard import OpenShard, StoredBytes
-from touchfs.dataset.sample import MadeFile, MadeSample, Sample, SampleFile
+from touchfs.dataset.sample import MadeSample, Sample
+from touchfs.dataset.sample_file import MadeFile, SampleFile
 from touchfs.dataset.samples import CATALOG_DAMAGED, CataloguedSamples, Samples
 from touchfs.errors import FormatError
 from touchfs.extent import Content, Memory

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from touchfs.dataset.sample import MadeFile, MadeSample, Sample, no_path
+from touchfs.dataset.sample import MadeSample, Sample
+from touchfs.dataset.sample_file import MadeFile, no_path
 from touchfs.extent import Memory
 from touchfs.format.jsonl import value_span
 from touchfs.shard.jsonl import key_of, parse_line

@@ -7,7 +7,8 @@ from contextlib import closing
 from functools import partial
 from typing import cast
 
-from touchfs.dataset.sample import MadeFile, MadeSample, Sample, no_path
+from touchfs.dataset.sample import MadeSample, Sample
+from touchfs.dataset.sample_file import MadeFile, no_path
 from touchfs.errors import FormatError, TouchfsError
 from touchfs.extent import Content
 from touchfs.names import shown_extension
