@@ -15,14 +15,20 @@ hour of speech with a time for each word has about 1 MB of it.
     audio_root  the directory or URL below which all files lie that data may name beside their shards; None: they name
                 none
     locations   prefixes of paths and URLs: data of interleaved samples may also name what lies below one of them
+
+Users write limits and other sizes as `parse_size` reads them.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from math import inf
 
 from touchfs.errors import UsageError
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)B?", re.ASCII | re.IGNORECASE)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +65,11 @@ def too_long(text: str, limit: int, kind: str = "JSON") -> str:
 def too_large(limit: int) -> str:
     """Return the message about data that is not decoded because it is over the limit."""
     return f"decoded it has over {limit:,} bytes: --max-decoded raises the limit"
+
+
+def parse_size(text: str) -> int:
+    """Parse a size in bytes such as 800M, 50G or 1.5T (decimal units). Raises UsageError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"not a size: {text!r}; expected bytes, or a number with k, M, G or T")
+    return int(float(match[1]) * _UNITS[match[2].upper()])

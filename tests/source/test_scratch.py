@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from touchfs.errors import FormatError, SourceError, UsageError
-from touchfs.source.scratch.store import DIRECTORY_VARIABLE, SIZE_VARIABLE, Scratch, ScratchFile, parse_size
+from touchfs.errors import FormatError, SourceError
+from touchfs.source.scratch.file import ScratchFile
+from touchfs.source.scratch.store import DIRECTORY_VARIABLE, SIZE_VARIABLE, Scratch
 
 # Makes a file of the store at argv[1] in pieces, as many as argv[3]; says so before each, and goes on when it is told.
 MAKER = """
@@ -244,23 +245,3 @@ def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "x"))
     monkeypatch.setenv(SIZE_VARIABLE, "1.5G")
     assert Scratch.configured() == Scratch(str(tmp_path / "x"), 1_500_000_000)
-
-
-def test_sizes() -> None:
-    told = {
-        "0": 0,
-        "12": 12,
-        "3k": 3000,
-        "3 K": None,
-        "50G": 50 * 10**9,
-        "2TB": 2 * 10**12,
-        "": None,
-        "-1": None,
-        "x": None,
-    }
-    for text, size in told.items():
-        if size is None:
-            with pytest.raises(UsageError, match="not a size"):
-                parse_size(text)
-        else:
-            assert parse_size(text) == size

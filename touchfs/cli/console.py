@@ -19,7 +19,7 @@ from touchfs.cli.seconds import Seconds
 from touchfs.dataset import Dataset
 from touchfs.errors import FormatError, NotFoundError, UsageError, map_os_errors
 from touchfs.indexing import open_dataset
-from touchfs.limits import LIMITS, Limits
+from touchfs.limits import LIMITS, Limits, parse_size
 from touchfs.posix.paths import absolute_directory, check_url, is_url
 from touchfs.posix.paths.chains import InArchive, parse_in_archive
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
@@ -36,7 +36,7 @@ from touchfs.shard.options import (
     Options,
 )
 from touchfs.source.data import find_type
-from touchfs.source.scratch.store import DIRECTORY_VARIABLE, LOWER_VARIABLE, SIZE_VARIABLE, Scratch, parse_size
+from touchfs.source.scratch.store import DIRECTORY_VARIABLE, LOWER_VARIABLE, SIZE_VARIABLE, Scratch
 from touchfs.tree.tree import Entry, Tree
 
 

@@ -17,6 +17,7 @@ import click
 from touchfs.cli.seconds import Seconds
 from touchfs.errors import UsageError
 from touchfs.indexing.published.fetch import INDEX_VARIABLE
+from touchfs.limits import parse_size
 from touchfs.posix.paths import absolute, check_url
 from touchfs.source.remote.options import (
     FILE_VARIABLE,
@@ -30,7 +31,6 @@ from touchfs.source.remote.options import (
     TIMEOUT_VARIABLE,
     parse_option,
 )
-from touchfs.source.scratch.store import parse_size
 
 
 def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ import click
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import counted
 from touchfs.errors import SourceError
-from touchfs.source.scratch.store import parse_size
+from touchfs.limits import parse_size
 from touchfs.storage import StoredItem, items_to_prune, list_storage, remove
 
 

@@ -41,7 +41,7 @@ from touchfs.shard.options import Decompress, Options
 from touchfs.source.data import Look
 from touchfs.source.fingerprint import Files
 from touchfs.source.remote.options import StorageOptions
-from touchfs.source.scratch.store import ScratchFile
+from touchfs.source.scratch.file import ScratchFile
 
 log = logging.getLogger(__name__)
 

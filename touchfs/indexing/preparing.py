@@ -24,7 +24,8 @@ from touchfs.shard.open import compressed_files, fingerprints
 from touchfs.shard.options import Decompress
 from touchfs.source.decompressed import decompressed, find
 from touchfs.source.fingerprint import Files
-from touchfs.source.scratch.store import Scratch, ScratchFile
+from touchfs.source.scratch.file import ScratchFile
+from touchfs.source.scratch.store import Scratch
 
 CATALOG_SUFFIX = ".arrow"
 PREPARING_STEM = "PREPARING"

@@ -33,7 +33,8 @@ from touchfs.names import hex_digest
 from touchfs.posix.trust import open_trusted_unique
 from touchfs.progress import Progress
 from touchfs.source.mapped import map_file
-from touchfs.source.scratch.store import Scratch, ScratchFile
+from touchfs.source.scratch.file import ScratchFile
+from touchfs.source.scratch.store import Scratch
 
 VERSION = 1
 _ROWS = "utterances before each block"

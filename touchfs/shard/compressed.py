@@ -16,7 +16,7 @@ from touchfs.shard.single import fingerprints
 from touchfs.shard.tar import TarShard
 from touchfs.source.decompressed import TAR_SUFFIXES, DecompressedFile, decompressed, find
 from touchfs.source.fingerprint import Files, Fingerprint
-from touchfs.source.scratch.store import ScratchFile
+from touchfs.source.scratch.file import ScratchFile
 
 JSONL_SUFFIXES = (".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".jsonl.bz2")
 

@@ -30,7 +30,8 @@ from touchfs.progress import Progress
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Fingerprint
 from touchfs.source.local import LocalFile
-from touchfs.source.scratch.store import Scratch, ScratchFile
+from touchfs.source.scratch.file import ScratchFile
+from touchfs.source.scratch.store import Scratch
 from touchfs.source.store import StoredFile
 
 TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")

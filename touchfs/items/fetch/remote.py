@@ -29,7 +29,8 @@ from touchfs.items.pieces import (
 from touchfs.posix.paths import shown
 from touchfs.source.data import DATA
 from touchfs.source.decompressed import BLOCK_SIZE, STEP_SIZE, codec_of, decompress
-from touchfs.source.scratch.store import Scratch, ScratchFile
+from touchfs.source.scratch.file import ScratchFile
+from touchfs.source.scratch.store import Scratch
 
 log = logging.getLogger(__name__)
 

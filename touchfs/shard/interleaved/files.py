@@ -17,11 +17,11 @@ from operator import attrgetter
 from typing import Any
 
 from touchfs.errors import ArgumentTypeError, ArgumentValueError, NotFoundError
+from touchfs.limits import parse_size
 from touchfs.posix.paths import absolute, shown
 from touchfs.shard.interleaved.store_options import StoreOptions, is_remote
 from touchfs.source.data import DATA
 from touchfs.source.remote.options import give_options
-from touchfs.source.scratch.store import parse_size
 from touchfs.source.store import FileType
 
 log = logging.getLogger(__name__)

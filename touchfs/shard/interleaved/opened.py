@@ -14,7 +14,7 @@ from touchfs.posix.paths import is_url
 from touchfs.source.data import DATA
 from touchfs.source.decompressed import TAR_SUFFIXES, decompressed
 from touchfs.source.remote.options import give_options
-from touchfs.source.scratch.store import ScratchFile
+from touchfs.source.scratch.file import ScratchFile
 from touchfs.source.store import StoredFile
 
 

@@ -25,7 +25,8 @@ from touchfs.source.remote.flights import FLIGHTS, REQUEST_MAX
 from touchfs.source.remote.kept import KEPT, FilePiece
 from touchfs.source.remote.options import StorageOptions
 from touchfs.source.scratch.behind import BEHIND
-from touchfs.source.scratch.store import VALUE_START, Scratch
+from touchfs.source.scratch.store import Scratch
+from touchfs.source.scratch.value import VALUE_START
 from touchfs.source.store import StoredFile
 
 # The interval of looks at what waits for the disk. A disk that has kept nothing for so long is not waited for.

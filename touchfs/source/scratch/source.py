@@ -10,7 +10,8 @@ from contextlib import suppress
 from touchfs.errors import SourceError
 from touchfs.extent import Buffer
 from touchfs.source.local import LocalFile
-from touchfs.source.scratch.store import VALUE_START, ScratchFile, open_value
+from touchfs.source.scratch.file import ScratchFile
+from touchfs.source.scratch.value import VALUE_START, open_value
 
 
 class ScratchSource(LocalFile):

@@ -35,10 +35,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
-import struct
-import time
-import zlib
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -46,12 +42,15 @@ from functools import lru_cache
 
 import platformdirs
 
-from touchfs.errors import SourceError, UntrustedError, UsageError
+from touchfs.errors import SourceError, UntrustedError
 from touchfs.extent import Buffer
-from touchfs.posix.trust import check_trusted_directory, check_trusted_file, open_trusted_unique
+from touchfs.limits import parse_size
+from touchfs.posix.trust import check_trusted_directory
 from touchfs.source.counts import count
 from touchfs.source.scratch.behind import BEHIND
+from touchfs.source.scratch.file import ScratchFile, is_believed, open_complete
 from touchfs.source.scratch.space import Space, converted_errors
+from touchfs.source.scratch.value import VALUE_START, open_value, value_header
 
 DIRECTORY_VARIABLE, SIZE_VARIABLE = "TOUCHFS_SCRATCH_DIR", "TOUCHFS_SCRATCH_SIZE"
 LOWER_VARIABLE = "TOUCHFS_LOWER_SCRATCH_DIR"
@@ -59,48 +58,6 @@ LOWER_VARIABLE = "TOUCHFS_LOWER_SCRATCH_DIR"
 AHEAD_SIZE = 1 << 20
 
 _FILE, _VALUE = ".scratch", ".value"
-# Header of a value: magic, crc32 of its bytes, their number.
-_HEADER = struct.Struct("<4sIQ")
-VALUE_START = _HEADER.size
-_MAGIC = b"tfsv"
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)B?", re.ASCII | re.IGNORECASE)
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-
-
-def parse_size(text: str) -> int:
-    """Parse a size in bytes such as 800M, 50G or 1.5T (decimal units). Raises UsageError."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"not a size: {text!r}; expected bytes, or a number with k, M, G or T")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
-
-
-class ScratchFile:
-    """A locked file of the store. It is not evicted while this object, or its copy in a forked process, exists."""
-
-    __slots__ = ("_descriptor", "path")
-
-    def __init__(self, path: str, descriptor: int) -> None:
-        self.path = path
-        self._descriptor = descriptor
-
-    @property
-    def exists(self) -> bool:
-        """True if the file is still in the store."""
-        return os.fstat(self._descriptor).st_nlink > 0
-
-    def fileno(self) -> int:
-        """Return the descriptor that holds the lock."""
-        return self._descriptor
-
-    def close(self) -> None:
-        """Release the lock, so that the file may be evicted."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __del__(self) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +98,12 @@ class Scratch:
         if self.lower is None or os.path.lexists(path):
             return path
         lower = os.path.join(self.lower, file)
-        return lower if _is_believed(lower) else path
+        return lower if is_believed(lower) else path
 
     def find(self, name: str) -> ScratchFile | None:
         """Return the locked file of this name, or None if it does not exist or is not trusted. Raises SourceError."""
         with converted_errors(self.directory):
-            descriptor = _open(self.path(name))
+            descriptor = open_complete(self.path(name))
             if descriptor is None:
                 return None
             file = ScratchFile(self.path(name), descriptor)
@@ -266,9 +223,9 @@ class Scratch:
             self._write_value(descriptor, name, value)
 
     def _write_value(self, descriptor: int, name: str, value: Buffer) -> None:
-        self._space.reserve(descriptor, name + _VALUE, _HEADER.size + len(value))
+        self._space.reserve(descriptor, name + _VALUE, VALUE_START + len(value))
         with open(descriptor, "wb", closefd=False) as file:
-            file.write(_header(value))
+            file.write(value_header(value))
             file.write(value)
         self._space.complete(descriptor, name + _VALUE)
 
@@ -278,25 +235,6 @@ class Scratch:
         except FileNotFoundError:
             return []
         return [self._space.path(name) for name in sorted(names)]
-
-
-def open_value(path: str) -> tuple[int, bytes] | None:
-    """Open a value, and read all of it, which begins at `VALUE_START`; None if it does not exist, is damaged or is not
-    trusted. Raises OSError.
-    """
-    descriptor = _open(path)
-    if descriptor is None:
-        return None
-    try:
-        with open(descriptor, "rb", 0, closefd=False) as file:
-            header, value = file.read(VALUE_START), file.readall()
-        if header == _header(value):
-            return descriptor, value
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
 
 
 @lru_cache(maxsize=16)  # each read of a remote file asks for it several times
@@ -318,31 +256,5 @@ def _absolute(path: str) -> str:
     return path if os.path.isabs(path) else os.path.abspath(path)
 
 
-def _is_believed(path: str) -> bool:
-    """True if there is a file that a trusted user wrote, and that we may read."""
-    try:
-        check_trusted_file(path)
-    except (OSError, UntrustedError):
-        return False
-    return os.access(path, os.R_OK)
-
-
-def _open(path: str) -> int | None:
-    """Open a complete file and set its access time, if it is ours; None if it does not exist or is not trusted."""
-    if not os.path.lexists(path):  # most are missing when they are needed first, and this takes a tenth of an open
-        return None
-    try:
-        descriptor = open_trusted_unique(path)
-    except (FileNotFoundError, UntrustedError):
-        return None
-    with suppress(OSError):  # another user's, or on a read-only disk
-        os.utime(descriptor, ns=(time.time_ns(), os.fstat(descriptor).st_mtime_ns))
-    return descriptor
-
-
 def _ahead(size: int) -> int:
     return size // 8 + min(size, AHEAD_SIZE)
-
-
-def _header(value: Buffer) -> bytes:
-    return _HEADER.pack(_MAGIC, zlib.crc32(value), len(value))
