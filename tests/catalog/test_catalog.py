@@ -11,8 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from touchfs.catalog.catalog import VERSION, Catalog, Facts, FileKind, TableBuilder, write_catalog
+from touchfs.catalog.catalog import VERSION, Catalog, Facts, FileKind, write_catalog
 from touchfs.catalog.table import DIRECTORY, Table
+from touchfs.catalog.table_builder import TableBuilder
 from touchfs.errors import ChangedError, FormatError, SourceError, TouchfsError
 from touchfs.format.arrow.build import build_file
 from touchfs.format.arrow.mapped_columns import BinaryColumn, Column

@@ -12,9 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from touchfs.catalog import key_builder
-from touchfs.catalog.catalog import Facts, FileKind, TableBuilder, write_catalog
+from touchfs.catalog.catalog import Facts, FileKind, write_catalog
 from touchfs.catalog.key_builder import KeyedShard, build_keys
 from touchfs.catalog.keys import Keys
+from touchfs.catalog.table_builder import TableBuilder
 from touchfs.errors import FormatError, NotFoundError
 from touchfs.names import hash_of, quote
 

@@ -5,9 +5,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from touchfs.catalog.catalog import Catalog, Facts, FileKind, TableBuilder, write_catalog
+from touchfs.catalog.catalog import Catalog, Facts, FileKind, write_catalog
 from touchfs.catalog.signposts import EVERY, NAMES_MAX, signposts
 from touchfs.catalog.table import Table
+from touchfs.catalog.table_builder import TableBuilder
 from touchfs.source.fingerprint import Fingerprint
 
 FACTS = Facts({"audio.bin": Fingerprint(5, 6, 7)}, 3, 1.5, 5, 6, 1, "")

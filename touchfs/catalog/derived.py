@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 NO_SAMPLE = 2**32 - 1
+# Rows of a table at most: their numbers have 32 bits.
+ROWS_MAX = 2**32 - 1
 # The rules by column.
 DERIVED = {"name": "kinds", "suffix": "kinds", "parent": "ordinals", "order": "kinds", "inline": "ordinals"}
 

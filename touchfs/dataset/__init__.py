@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from touchfs.catalog.catalog import Catalog, encode_key
+from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.key_endings import Endings, may_clash
 from touchfs.catalog.keys import Holder, Keys
 from touchfs.catalog.table import Table
+from touchfs.catalog.table_builder import encode_key
 from touchfs.errors import ChangedError, SourceError
 from touchfs.limits import LIMITS, Limits
 from touchfs.names import hash_of, hex_digest, plain_path, quote

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from touchfs.catalog.catalog import KINDS_MAX, FileKind, TableBuilder, encode_key
+from touchfs.catalog.catalog import KINDS_MAX, FileKind
 from touchfs.catalog.columns import TableColumns
 from touchfs.catalog.table import NO_SAMPLE
+from touchfs.catalog.table_builder import TableBuilder, encode_key
 from touchfs.errors import FormatError
 from touchfs.form.base import Form
 from touchfs.form.plain import INLINE

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs import names, progress
-from touchfs.catalog.catalog import FileKind, TableBuilder, encode_key
+from touchfs.catalog.catalog import FileKind
 from touchfs.catalog.columns import TableColumns
-from touchfs.catalog.key_columns import key_columns
 from touchfs.catalog.key_endings import Endings, endings_of
-from touchfs.catalog.row_columns import FileArrays, can_be_derived, few_files, row_columns
-from touchfs.catalog.row_keys import RowKeys
+from touchfs.catalog.rows.key_columns import key_columns
+from touchfs.catalog.rows.row_columns import FileArrays, can_be_derived, few_files, row_columns
+from touchfs.catalog.rows.row_keys import RowKeys
 from touchfs.catalog.table import NO_SAMPLE
+from touchfs.catalog.table_builder import TableBuilder, encode_key
 from touchfs.errors import FormatError
 from touchfs.form.tables.row import pack_ordinal
 from touchfs.indexing.report import SampleLines, report_text

@@ -8,10 +8,11 @@ from itertools import chain, repeat
 from math import fsum
 
 from touchfs import names, progress
-from touchfs.catalog.catalog import KINDS_MAX, FileKind, TableBuilder, encode_key
+from touchfs.catalog.catalog import KINDS_MAX, FileKind
 from touchfs.catalog.columns import TableColumns
 from touchfs.catalog.key_endings import Endings, endings_of
 from touchfs.catalog.table import NO_SAMPLE
+from touchfs.catalog.table_builder import TableBuilder, encode_key
 from touchfs.errors import FormatError
 from touchfs.form.base import Form
 from touchfs.form.beside import WHOLE

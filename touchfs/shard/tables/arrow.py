@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.row_keys import RowKeys
+from touchfs.catalog.rows.row_keys import RowKeys
 from touchfs.extent import Extent, drive
 from touchfs.form.base import Form
 from touchfs.form.plain import BYTES

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.row_keys import RowKeys
+from touchfs.catalog.rows.row_keys import RowKeys
 from touchfs.extent import Memory, drive
 from touchfs.form.base import Form
 from touchfs.form.tables.asset import Asset

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.row_keys import RowKeys
+from touchfs.catalog.rows.row_keys import RowKeys
 from touchfs.errors import FormatError
 from touchfs.form.arrays import Npy
 from touchfs.form.base import Form

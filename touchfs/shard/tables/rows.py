@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.catalog import Labels
-from touchfs.catalog.row_keys import RowKeys
+from touchfs.catalog.rows.row_keys import RowKeys
 from touchfs.form.base import Form
 from touchfs.form.tables.row import pack_ordinal
 from touchfs.names import ROW_JSON, hash_of, quote

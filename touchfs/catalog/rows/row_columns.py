@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.catalog.columns import TableColumns
-from touchfs.catalog.derived import DERIVED, NO_SAMPLE, Implied
+from touchfs.catalog.derived import DERIVED, NO_SAMPLE, ROWS_MAX, Implied
 from touchfs.catalog.table import UNKEYED
 from touchfs.errors import FormatError
 from touchfs.form.tables.row import pack_ordinal
@@ -22,7 +22,6 @@ from touchfs.format.arrow.mapped_columns import BinaryColumn, Column
 
 # Names have 8 digits, and so their order is that of the ordinals.
 ORDINALS_MAX = 10**8
-ROWS_MAX = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

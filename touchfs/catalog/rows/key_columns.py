@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.catalog.byte_arrays import (
+from touchfs.catalog.columns import TableColumns
+from touchfs.catalog.derived import ROWS_MAX
+from touchfs.catalog.rows.byte_arrays import (
     are_equally_long,
     binary_column,
     byte_array,
@@ -29,9 +31,8 @@ from touchfs.catalog.byte_arrays import (
     take,
     where,
 )
-from touchfs.catalog.columns import TableColumns
-from touchfs.catalog.row_columns import ROWS_MAX, FileArrays
-from touchfs.catalog.row_keys import RowKeys
+from touchfs.catalog.rows.row_columns import FileArrays
+from touchfs.catalog.rows.row_keys import RowKeys
 from touchfs.catalog.table import DIRECTORY, IN_PATH, NO_SAMPLE, STORED, UNKEYED
 from touchfs.errors import FormatError
 from touchfs.form.tables.row import ORDINAL_SIZE, pack_ordinals
