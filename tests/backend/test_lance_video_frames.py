@@ -14,7 +14,8 @@ from PIL import Image
 from touchfs.backend import LanceVideoFramesBackend
 from touchfs.backend.lance_video_frames import reset_worker_state
 from touchfs.errors import CacheFormatError, ChangedError, FormatError
-from touchfs.format.cache_metadata import VideoFramesMetadata, VideoRecord, build_metadata
+from touchfs.format.cache_metadata.build import build_metadata
+from touchfs.format.cache_metadata.layouts import VideoFramesMetadata, VideoRecord
 
 COUNTS = (10, 5, 3)
 

@@ -22,7 +22,8 @@ from PIL import Image
 
 from touchfs.backend import LanceBackend, LanceVideoFramesBackend
 from touchfs.features import ClassLabel, Features, Value
-from touchfs.format.cache_metadata import VideoFramesMetadata, VideoRecord, build_metadata
+from touchfs.format.cache_metadata.build import build_metadata
+from touchfs.format.cache_metadata.layouts import VideoFramesMetadata, VideoRecord
 from touchfs.posix.atomic import sync_tree
 from touchfs.write.cache.lance_rows import write_lance_cache
 

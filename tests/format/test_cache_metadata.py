@@ -7,17 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from touchfs.errors import CacheFormatError
-from touchfs.format.cache_metadata import (
-    LanceMetadata,
-    ShardedMetadata,
-    VideoFramesMetadata,
-    VideoRecord,
-    build_metadata,
-    parse_lance,
-    parse_member,
-    parse_metadata,
-    parse_sharded,
-)
+from touchfs.format.cache_metadata.build import build_metadata
+from touchfs.format.cache_metadata.layouts import LanceMetadata, ShardedMetadata, VideoFramesMetadata, VideoRecord
+from touchfs.format.cache_metadata.parse import parse_lance, parse_member, parse_metadata, parse_sharded
 
 # As the original tool writes them.
 SHARDED = """{

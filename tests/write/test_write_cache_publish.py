@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from touchfs.errors import SourceError, UsageError
-from touchfs.format.cache_metadata import LanceMetadata
+from touchfs.format.cache_metadata.layouts import LanceMetadata
 from touchfs.posix.exchange import CannotExchangeError
 from touchfs.posix.published import hold_directory
 from touchfs.write.cache.publish import build_once, publish
@@ -176,7 +176,7 @@ def test_the_lock_is_that_of_the_original_tool(tmp_path):
 def test_processes_build_once(tmp_path):
     script = f"""
 import time
-from touchfs.format.cache_metadata import LanceMetadata
+from touchfs.format.cache_metadata.layouts import LanceMetadata
 from touchfs.write.cache.publish import build_once, publish
 def build():
     with publish({str(tmp_path / "cache")!r}) as building:

@@ -20,7 +20,8 @@ from touchfs.backend.protocol import Indices
 from touchfs.backend.webp import decode_webp
 from touchfs.backend.window_tables import WindowTables
 from touchfs.errors import ArgumentValueError, ChangedError, FormatError
-from touchfs.format.cache_metadata import VideoFramesMetadata, VideoRecord, metadata_members
+from touchfs.format.cache_metadata.build import metadata_members
+from touchfs.format.cache_metadata.layouts import VideoFramesMetadata, VideoRecord
 from touchfs.limits import LIMITS
 from touchfs.names import hex_digest
 from touchfs.tables.frame_windows import WindowPlan, Windows

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.extras import load_pyarrow
-from touchfs.format.cache_metadata import VideoRecord
+from touchfs.format.cache_metadata.layouts import VideoRecord
 from touchfs.tables.frame_windows import WindowPlan
 
 if TYPE_CHECKING:

@@ -13,14 +13,8 @@ from typing import Any
 from touchfs.errors import CacheFormatError
 from touchfs.features import ClassLabel, Features, features_fingerprint
 from touchfs.format.arrow.metadata import MAGIC, TAIL
-from touchfs.format.cache_metadata import (
-    LanceMetadata,
-    ShardedMetadata,
-    VideoFramesMetadata,
-    parse_lance,
-    parse_member,
-    parse_sharded,
-)
+from touchfs.format.cache_metadata.layouts import LanceMetadata, ShardedMetadata, VideoFramesMetadata
+from touchfs.format.cache_metadata.parse import parse_lance, parse_member, parse_sharded
 from touchfs.posix.beneath import open_beneath
 from touchfs.posix.published import HeldDirectory
 from touchfs.tables.cache_directory import hold_cache, read_metadata

@@ -12,7 +12,8 @@ from touchfs.cache.metadata import check_features, read_lance, read_sharded
 from touchfs.errors import CacheFormatError, MissingFileError, TouchfsError, map_os_errors
 from touchfs.extras import load_pyarrow
 from touchfs.features import Features
-from touchfs.format.cache_metadata import ARROW_SHARDS, LANCE_ROWS, LANCE_VIDEO_FRAMES, parse_member
+from touchfs.format.cache_metadata.layouts import ARROW_SHARDS, LANCE_ROWS, LANCE_VIDEO_FRAMES
+from touchfs.format.cache_metadata.parse import parse_member
 from touchfs.posix.published import HeldDirectory, HeldPath
 from touchfs.tables.cache_directory import hold_cache, read_metadata
 from touchfs.write.cache.meta import LanceCacheMeta, ShardedCacheMeta

@@ -9,7 +9,7 @@ import numpy as np
 from touchfs.catalog.table import DIRECTORY
 from touchfs.dataset.open_shard import OpenShard, stored_at
 from touchfs.form.tables.lance import LanceVideo, video_rows
-from touchfs.format.cache_metadata import METADATA_FILE
+from touchfs.format.cache_metadata.layouts import METADATA_FILE
 from touchfs.shard.tables.lance_files import is_lance
 
 if TYPE_CHECKING:

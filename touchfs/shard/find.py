@@ -28,7 +28,7 @@ from itertools import islice
 
 from touchfs.errors import FormatError, NotFoundError, SourceError, UsageError
 from touchfs.format.braces import BracePattern
-from touchfs.format.cache_metadata import METADATA_FILE
+from touchfs.format.cache_metadata.layouts import METADATA_FILE
 from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.posix.paths import check_url, is_url, joinable, shown
 from touchfs.shard.compressed import JSONL_SUFFIXES

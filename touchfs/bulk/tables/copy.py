@@ -16,7 +16,7 @@ from touchfs.bulk.tables.writers import ARROW, LANCE, PARQUET, ROWS, TableSettin
 from touchfs.errors import map_os_errors
 from touchfs.features import Features
 from touchfs.features.video import ASSETS
-from touchfs.format.cache_metadata import CacheMetadata, LanceMetadata, ShardedMetadata
+from touchfs.format.cache_metadata.layouts import CacheMetadata, LanceMetadata, ShardedMetadata
 from touchfs.format.parquet import PARQUET_SUFFIX
 from touchfs.limits import Limits
 from touchfs.posix.link_or_copy import link_or_copy

@@ -10,7 +10,7 @@ from touchfs.bulk.convert.input import InputShard
 from touchfs.bulk.tables.batches import BATCH_BYTES
 from touchfs.errors import FormatError
 from touchfs.extras import load_pyarrow
-from touchfs.format.cache_metadata import VideoFramesMetadata
+from touchfs.format.cache_metadata.layouts import VideoFramesMetadata
 from touchfs.limits import Limits
 from touchfs.progress import Progress
 from touchfs.shard.tables.lance import read_metadata

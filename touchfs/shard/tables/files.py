@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from touchfs.errors import NotFoundError, TouchfsError
 from touchfs.extent import Memory, drive
-from touchfs.format.cache_metadata import ARROW_SHARDS, METADATA_FILE, ShardedMetadata, parse_member, parse_sharded
+from touchfs.format.cache_metadata.layouts import ARROW_SHARDS, METADATA_FILE, ShardedMetadata
+from touchfs.format.cache_metadata.parse import parse_member, parse_sharded
 from touchfs.shard.single import open_source
 from touchfs.source.data import DATA
 from touchfs.source.fingerprint import Files, Fingerprint

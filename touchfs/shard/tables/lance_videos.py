@@ -9,7 +9,7 @@ from touchfs.errors import FormatError
 from touchfs.extent import Memory, drive
 from touchfs.form.tables.lance import LanceVideo, pack_video
 from touchfs.format.arrow.file import parse_arrow
-from touchfs.format.cache_metadata import VideoFramesMetadata, VideoRecord
+from touchfs.format.cache_metadata.layouts import VideoFramesMetadata, VideoRecord
 from touchfs.sample import Field, StoredSample, StoredSamples
 from touchfs.shard.options import Options
 from touchfs.shard.tables.lance_files import manifest_of, size_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentValueError
 from touchfs.features import Features, Video, features_fingerprint
-from touchfs.format.cache_metadata import ShardedMetadata
+from touchfs.format.cache_metadata.layouts import ShardedMetadata
 from touchfs.write.cache.encode import record_batches
 from touchfs.write.cache.meta import ShardedCacheMeta, check_lineage
 from touchfs.write.cache.publish import Building, map_write_errors, publish

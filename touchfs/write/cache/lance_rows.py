@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from touchfs.errors import ArgumentValueError
 from touchfs.features import Features, Video, features_fingerprint
-from touchfs.format.cache_metadata import LanceMetadata
+from touchfs.format.cache_metadata.layouts import LanceMetadata
 from touchfs.write.cache.encode import record_batches
 from touchfs.write.cache.lance_file import CountedBatches, check_column_names, write_lance
 from touchfs.write.cache.meta import LanceCacheMeta, check_lineage

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from touchfs.errors import ArgumentTypeError
-from touchfs.format.cache_metadata import LanceMetadata, ShardedMetadata, VideoFramesMetadata
+from touchfs.format.cache_metadata.layouts import LanceMetadata, ShardedMetadata, VideoFramesMetadata
 
 
 @dataclass(frozen=True, slots=True)

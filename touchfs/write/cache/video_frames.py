@@ -20,7 +20,7 @@ from weakref import WeakSet
 from touchfs.errors import ArgumentTypeError, ArgumentValueError, CorruptVideoError, FormatError
 from touchfs.extras import load_pyarrow
 from touchfs.features import Features, Video, features_fingerprint
-from touchfs.format.cache_metadata import VideoFramesMetadata, VideoRecord
+from touchfs.format.cache_metadata.layouts import VideoFramesMetadata, VideoRecord
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.media.video.webp_frames import webp_frames
 from touchfs.progress import advance
