@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_tree
+from touchfs.cli.dataset_argument import PATH, open_tree
+from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.errors import TouchfsError, UsageError
 from touchfs.extent import Buffer, Content
 

@@ -16,8 +16,10 @@ from touchfs.bulk.convert.target import Target
 from touchfs.bulk.convert.touchnet import DATATYPES, TouchTarget
 from touchfs.bulk.data_list import is_relative_to_itself, remark
 from touchfs.bulk.tables.job import pack_table
-from touchfs.cli.console import PATH, audio_root_option, limit_options, segments_option, table_options
+from touchfs.cli.dataset_argument import PATH
+from touchfs.cli.dataset_options import audio_root_option, segments_option, table_options
 from touchfs.cli.interleave import interleave_shards
+from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
 from touchfs.cli.tables import print_report, settings_of, storage_options

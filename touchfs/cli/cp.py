@@ -7,7 +7,8 @@ import os
 import click
 
 from touchfs.cli.cat import pieces
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_tree
+from touchfs.cli.dataset_argument import PATH, open_tree
+from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.errors import SourceError, UsageError
 from touchfs.tree.tree import Entry, Tree
 

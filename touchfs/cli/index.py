@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from touchfs import jobs
-from touchfs.cli.console import PATH, ReadOptions, dataset_options
+from touchfs.cli.dataset_argument import PATH
+from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.info import error_lines
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.terminal import printable, say

@@ -11,7 +11,8 @@ from shlex import quote
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.terminal import printable, say
 from touchfs.dataset import Dataset, counted
 from touchfs.dataset.recording_formats import recording_formats

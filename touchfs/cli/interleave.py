@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from touchfs.bulk.data_list import check_apart
-from touchfs.cli.console import PATH, Size, limit_options
+from touchfs.cli.dataset_argument import PATH
+from touchfs.cli.limit_options import Size, limit_options
 from touchfs.cli.progress import progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
 from touchfs.cli.terminal import say

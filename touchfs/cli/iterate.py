@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.dataset import Dataset
 from touchfs.errors import UsageError
 from touchfs.indexing.serving import check_strictly, warn_of_errors

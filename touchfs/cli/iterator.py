@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.state_options import state_database_options
 from touchfs.cli.terminal import printable
 from touchfs.dataset import counted

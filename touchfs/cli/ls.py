@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_tree
+from touchfs.cli.dataset_argument import PATH, open_tree
+from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.stat import format_size, format_time
 
 

@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, dataset_options_but_kind, open_indexed
+from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_options import ReadOptions, dataset_options_but_kind
 from touchfs.cli.progress import SAMPLES, progress_bar
 from touchfs.cli.terminal import printable
 from touchfs.dataset import counted

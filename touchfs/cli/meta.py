@@ -10,7 +10,8 @@ import click
 
 from touchfs.bulk.annotations import Annotations, get_annotations, put_annotations
 from touchfs.bulk.data_list import check_inside
-from touchfs.cli.console import PATH, limit_options
+from touchfs.cli.dataset_argument import PATH
+from touchfs.cli.limit_options import limit_options
 from touchfs.cli.remote_options import source_options
 from touchfs.cli.terminal import say
 from touchfs.cli.workers import Workers, executor, workers_option

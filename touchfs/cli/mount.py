@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.importing import imports
 from touchfs.cli.mount_options import MountCommand, complete_words
 from touchfs.cli.remote_options import parse_rate

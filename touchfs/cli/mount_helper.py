@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from touchfs.cli.console import PATH
+from touchfs.cli.dataset_argument import PATH
 from touchfs.cli.mount import command as mount_command
 from touchfs.posix.paths import absolute
 

@@ -12,7 +12,9 @@ from touchfs.bulk.pack.fields import DATATYPES
 from touchfs.bulk.pack.samples import AUDIO_FORMATS, pack_shar, pack_tar
 from touchfs.bulk.pack.touchnet import PackReport, pack_touch
 from touchfs.bulk.tables.job import pack_table
-from touchfs.cli.console import PATH, features_option, limit_options
+from touchfs.cli.dataset_argument import PATH
+from touchfs.cli.dataset_options import features_option
+from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import SAMPLES, progress_bar, progress_option
 from touchfs.cli.remote_options import source_options
 from touchfs.cli.tables import print_report, settings_of, storage_options

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.progress import progress_bar
 from touchfs.cli.remote_options import parse_rate
 from touchfs.cli.terminal import say

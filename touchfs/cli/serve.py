@@ -7,7 +7,8 @@ import signal
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_indexed
+from touchfs.cli.dataset_argument import PATH, open_indexed
+from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.terminal import say
 from touchfs.errors import SourceError
 from touchfs.indexing.in_memory import discard

@@ -6,7 +6,8 @@ import datetime
 
 import click
 
-from touchfs.cli.console import PATH, ReadOptions, dataset_options, open_tree
+from touchfs.cli.dataset_argument import PATH, open_tree
+from touchfs.cli.dataset_options import ReadOptions, dataset_options
 from touchfs.cli.terminal import printable, say
 
 

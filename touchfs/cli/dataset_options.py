@@ -1,29 +1,23 @@
-"""Options for opening a dataset, and DATASET[:PATH] arguments, shared by commands."""
+"""Options for reading a dataset, shared by commands."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
-from shlex import quote
 from typing import Any
 
 import click
 
 from touchfs.cli.interleaved_options import interleaved_options
-from touchfs.cli.progress import progress_bar, progress_option
+from touchfs.cli.limit_options import limit_options
+from touchfs.cli.progress import progress_option
 from touchfs.cli.remote_options import remote_options
-from touchfs.cli.seconds import Seconds
-from touchfs.dataset import Dataset
-from touchfs.errors import FormatError, NotFoundError, UsageError, map_os_errors
-from touchfs.indexing import open_dataset
-from touchfs.limits import LIMITS, Limits, parse_size
-from touchfs.posix.paths import absolute_directory, check_url, is_url
-from touchfs.posix.paths.chains import InArchive, parse_in_archive
+from touchfs.errors import FormatError, map_os_errors
+from touchfs.limits import Limits, parse_size
+from touchfs.posix.paths import absolute_directory, is_url
 from touchfs.posix.trust import TRUST_VARIABLE, parse_users
-from touchfs.shard.lists.members import find_members
 from touchfs.shard.options import (
     FIRST_DOT,
     FIRST_RULE,
@@ -35,9 +29,7 @@ from touchfs.shard.options import (
     Decompress,
     Options,
 )
-from touchfs.source.data import find_type
 from touchfs.source.scratch.store import DIRECTORY_VARIABLE, LOWER_VARIABLE, SIZE_VARIABLE, Scratch
-from touchfs.tree.tree import Entry, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,72 +43,6 @@ class ReadOptions:
     in_place: bool
     in_memory: bool = False
     timeout_seconds: float | None = None
-
-
-# A URL with the port of its host, which may be `[::1]`, and behind a colon a path in the dataset.
-_URL = re.compile(r"([^:/]+://(?:\[[0-9a-fA-F:.]+\]|[^/:]*)(?::[0-9]+)?(?:/[^:]*)?)(?::(.*))?", re.DOTALL)
-# The type of datasets and mount points. click does not check them: `mount` reports errors with its own exit statuses.
-PATH = click.Path(readable=False)
-
-
-class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
-    """A number of bytes, for example 800M or 50G; not less than `minimum`."""
-
-    name = "SIZE"
-
-    def __init__(self, minimum: int = 0) -> None:
-        self._minimum = minimum
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
-        """The number of bytes. Fails with a usage error."""
-        try:
-            size = value if isinstance(value, int) else parse_size(value)
-        except UsageError as error:
-            self.fail(error.message, parameter, context)
-        if size < self._minimum:
-            self.fail(f"{value!r} is less than {self._minimum}", parameter, context)
-        return size
-
-
-def _limit(name: str, default: int, description: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(name, type=Size(1), default=f"{default // 10**6}M", show_default=True, help=description)
-
-
-_LIMITS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-    "json": _limit("--max-json", LIMITS.json, "Maximum size of a JSON line or a sample's metainfo."),
-    "decoded": _limit("--max-decoded", LIMITS.decoded, "Maximum decoded size of data that is decoded as a whole."),
-    "window": _limit("--decode-window", LIMITS.window, "Amount of a recording to decode at a time."),
-    "decode_seconds": click.option(
-        "--decode-timeout",
-        type=Seconds(0, min_open=True),
-        default=LIMITS.decode_seconds,
-        show_default=True,
-        metavar="SECONDS",
-        help="Time after which a part of a recording counts as impossible to decode.",
-    ),
-}
-
-
-def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Options for some of the limits. The command gets them as one argument, `limits`."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def command(
-            max_json: int = LIMITS.json,
-            max_decoded: int = LIMITS.decoded,
-            decode_window: int = LIMITS.window,
-            decode_timeout: float = LIMITS.decode_seconds,
-            **others: Any,
-        ) -> Any:
-            return function(**others, limits=Limits(max_json, max_decoded, decode_window, decode_timeout))
-
-        decorated: Callable[..., Any] = command
-        for name in reversed(names):
-            decorated = _LIMITS[name](decorated)
-        return decorated
-
-    return decorate
 
 
 segments_option = click.option(
@@ -279,65 +205,3 @@ def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]
         return function(**others, read_options=ReadOptions(options, in_place, timeout_seconds=timeout))
 
     return command
-
-
-def open_indexed(
-    path: str, read_options: ReadOptions, patience_seconds: float | None = None, *, must_keep: bool = False
-) -> Dataset:
-    """Open a dataset. Indexes it first if necessary, and shows progress meanwhile."""
-    with progress_bar("indexing") as progress:
-        return open_dataset(
-            path,
-            options=read_options.options,
-            in_place=read_options.in_place,
-            in_memory=read_options.in_memory,
-            must_keep=must_keep,
-            progress=progress,
-            preparing=progress,
-            finding_items=progress,
-            patience_seconds=patience_seconds,
-        )
-
-
-def open_tree(location: str, read_options: ReadOptions) -> tuple[Tree, Entry, str]:
-    """The tree of DATASET, and the entry and path of PATH in it, by default the root. Raises NotFoundError."""
-    name, path = _split(location)
-    dataset = open_indexed(name, read_options)
-    # Without a mount inode numbers are internal, so positions serve as shard ids.
-    tree = Tree(dataset, range(1, len(dataset.shards) + 1))
-    try:
-        return tree, tree.resolve(path), path.strip("/")
-    except NotFoundError as error:
-        raise NotFoundError(
-            f"{error.message}; `touchfs ls {quote(name)}` shows what there is", path=location
-        ) from error
-
-
-def _split(location: str) -> tuple[str, str]:
-    """Split DATASET[:PATH]. DATASET may contain colons: the longest one that exists is taken. A prefix of shard files
-    exists if its index does, and a name with braces if a member does. A URL has colons only before its path, and nobody
-    is asked whether it exists. A chain of URLs ends with its archive.
-    """
-    if (place := parse_in_archive(location)) is not None and not os.path.lexists(location):
-        if location.startswith("zip+"):  # the form that ends with the name
-            name, _, path = place.name.partition(":")
-            return InArchive(place.archive, name).path, path
-        archive, path = _split(place.archive)
-        return InArchive(archive, place.name).chain, path
-    check_url(location)
-    if is_url(location) and (match := _URL.fullmatch(location)):
-        return match[1], match[2] or ""
-    if _exists(location):
-        return location, ""
-    parts = location.split(":")
-    for count in range(len(parts) - 1, 0, -1):
-        name = ":".join(parts[:count])
-        if _exists(name):
-            return name, ":".join(parts[count:])
-    raise NotFoundError("no such file or directory", path=parts[0] or location)
-
-
-def _exists(path: str) -> bool:
-    return any(
-        find_type(name) is not None or find_type(name + ".idx") is not None for name in find_members(path) or [path]
-    )

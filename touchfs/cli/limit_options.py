@@ -1,0 +1,73 @@
+"""Options for limits, and the type of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from touchfs.cli.seconds import Seconds
+from touchfs.errors import UsageError
+from touchfs.limits import LIMITS, Limits, parse_size
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
+    """A number of bytes, for example 800M or 50G; not less than `minimum`."""
+
+    name = "SIZE"
+
+    def __init__(self, minimum: int = 0) -> None:
+        self._minimum = minimum
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        """The number of bytes. Fails with a usage error."""
+        try:
+            size = value if isinstance(value, int) else parse_size(value)
+        except UsageError as error:
+            self.fail(error.message, parameter, context)
+        if size < self._minimum:
+            self.fail(f"{value!r} is less than {self._minimum}", parameter, context)
+        return size
+
+
+def _limit(name: str, default: int, description: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(name, type=Size(1), default=f"{default // 10**6}M", show_default=True, help=description)
+
+
+_LIMITS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "json": _limit("--max-json", LIMITS.json, "Maximum size of a JSON line or a sample's metainfo."),
+    "decoded": _limit("--max-decoded", LIMITS.decoded, "Maximum decoded size of data that is decoded as a whole."),
+    "window": _limit("--decode-window", LIMITS.window, "Amount of a recording to decode at a time."),
+    "decode_seconds": click.option(
+        "--decode-timeout",
+        type=Seconds(0, min_open=True),
+        default=LIMITS.decode_seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time after which a part of a recording counts as impossible to decode.",
+    ),
+}
+
+
+def limit_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options for some of the limits. The command gets them as one argument, `limits`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def command(
+            max_json: int = LIMITS.json,
+            max_decoded: int = LIMITS.decoded,
+            decode_window: int = LIMITS.window,
+            decode_timeout: float = LIMITS.decode_seconds,
+            **others: Any,
+        ) -> Any:
+            return function(**others, limits=Limits(max_json, max_decoded, decode_window, decode_timeout))
+
+        decorated: Callable[..., Any] = command
+        for name in reversed(names):
+            decorated = _LIMITS[name](decorated)
+        return decorated
+
+    return decorate
