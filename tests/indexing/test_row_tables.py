@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from arrow_tables import JPG, PNG, pictures, write_arrow, write_cache
 
-from touchfs.catalog import row_columns
 from touchfs.catalog.catalog import Catalog
 from touchfs.catalog.row_table import RowTable
+from touchfs.catalog.rows import row_columns
 from touchfs.catalog.table import DIRECTORY, NO_SAMPLE, Table
 from touchfs.indexing.catalogs import make_catalog
 from touchfs.indexing.tables import row_tables
