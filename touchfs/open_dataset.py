@@ -16,9 +16,9 @@ import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 import numpy as np
 
@@ -30,12 +30,10 @@ from touchfs.errors import MissingExtraError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.limits import LIMITS, Limits
-from touchfs.node.batch.batcher import LazyBatcher
+from touchfs.node.graph.item_steps import ItemSteps
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.feistel import Feistel
-from touchfs.node.transform.filter import LazyFilter
-from touchfs.node.transform.mapper import LazyMapper
 from touchfs.posix.paths import absolute_directory
 from touchfs.select.find_sample import position_of
 from touchfs.select.selection import AnySamples, Selection, Selector
@@ -47,6 +45,9 @@ from touchfs.view.plan import parse_plan
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+# A set without steps has these.
+_NO_STEPS = ItemSteps()
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -90,17 +91,6 @@ def open(
     return OpenDataset(samples)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One of `map`, `filter` and `batch`, with its function or its size."""
-
-    kind: Literal["map", "filter", "batch"]
-    argument: Any
-
-    def node(self, source: Any) -> Any:
-        return {"map": LazyMapper, "filter": LazyFilter, "batch": LazyBatcher}[self.kind](source, self.argument)
-
-
 class OpenDataset(Generic[T]):
     """The items of a dataset in one order.
 
@@ -108,7 +98,7 @@ class OpenDataset(Generic[T]):
     what they are made of and never change.
     """
 
-    def __init__(self, samples: AnySamples, seed: int | None = None, steps: tuple[_Step, ...] = ()) -> None:
+    def __init__(self, samples: AnySamples, seed: int | None = None, steps: ItemSteps = _NO_STEPS) -> None:
         self._samples = samples
         self._seed = seed
         self._steps = steps
@@ -116,10 +106,7 @@ class OpenDataset(Generic[T]):
     @cached_property
     def data(self) -> Any:
         """The graph of nodes that an iteration goes through (`touchfs.node`)."""
-        node: Any = self._leaf
-        for step in self._steps:
-            node = step.node(node)
-        return node
+        return self._steps.graph(self._leaf)
 
     @cached_property
     def _leaf(self) -> LazyIndexedManifestIterator:
@@ -127,16 +114,8 @@ class OpenDataset(Generic[T]):
 
     @cached_property
     def _lengths(self) -> list[int]:
-        """How many items there are before the first step, and after each one."""
-        lengths = [len(self._samples)]
-        for step in self._steps:
-            if step.kind == "filter":
-                raise TypeError(
-                    "a filtered set has no length and no i-th item; use where(...) for what is known of samples, or "
-                    "touchfs.torch.NodeIterableDataset(ds) for a DataLoader"
-                )
-            lengths.append(-(-lengths[-1] // step.argument) if step.kind == "batch" else lengths[-1])
-        return lengths
+        """See `ItemSteps.lengths`."""
+        return self._steps.lengths(len(self._samples))
 
     def __len__(self) -> int:
         """The number of items. Raises TypeError for a filtered set."""
@@ -163,11 +142,11 @@ class OpenDataset(Generic[T]):
         if isinstance(which, slice):
             return self._slice(which)
         if isinstance(which, str):
-            return cast(T, self._item(self.find(which), len(self._steps)))
+            return cast(T, self._item(self.find(which)))
         count, position = self._lengths[-1], operator.index(which)
         if not -count <= position < count:
             raise IndexError(f"item {position} of {count}")
-        return cast(T, self._item(position % count, len(self._steps)))
+        return cast(T, self._item(position % count))
 
     def __contains__(self, item: object) -> bool:
         """True for a key of this set, and for an item of it. Raises TypeError for a filtered set."""
@@ -180,28 +159,21 @@ class OpenDataset(Generic[T]):
 
     def __getitems__(self, positions: Sequence[int]) -> list[T]:
         """The items at these positions, from 0 on: what PyTorch's DataLoader asks for as a batch."""
-        if any(step.kind == "batch" for step in self._steps):
+        if self._steps.have_batches:
             return [self[position] for position in positions]
         if len(positions) and not 0 <= min(positions) <= max(positions) < len(self):
             raise IndexError(f"items {min(positions)} to {max(positions)} of {len(self)}")
-        items: Any = map(self._samples.__getitem__, self._ordinals(positions))
-        for step in self._steps:
-            items = map(step.argument, items)
-        return list(items)
+        return list(self._steps.mapped(map(self._samples.__getitem__, self._ordinals(positions))))
 
-    def _item(self, position: int, steps: int) -> Any:
-        """The item at a position, after so many of the steps."""
-        if not steps:
-            return self._samples[position if self._permutation is None else self._ordinals([position])[0]]
-        step = self._steps[steps - 1]
-        if step.kind == "map":
-            return step.argument(self._item(position, steps - 1))
-        first = position * step.argument
-        last = min(first + step.argument, self._lengths[steps - 1])
-        return [self._item(each, steps - 1) for each in range(first, last)]
+    def _item(self, position: int) -> Any:
+        return self._steps.item(position, self._lengths, self._sample)
+
+    def _sample(self, position: int) -> Sample:
+        """The sample at a position of the first epoch."""
+        return self._samples[position if self._permutation is None else self._ordinals([position])[0]]
 
     def _ordinals(self, positions: Sequence[int]) -> list[int]:
-        """Which of the samples are at these positions of the first epoch."""
+        """The places in the dataset of the samples at these positions of the first epoch."""
         if self._permutation is None:
             return list(positions)
         return cast("list[int]", self._permutation(np.asarray(positions, np.int64)).tolist())
@@ -211,7 +183,7 @@ class OpenDataset(Generic[T]):
         return self._leaf.order.permutation(0)
 
     def _slice(self, which: slice) -> OpenDataset[T]:
-        if any(step.kind != "map" for step in self._steps):
+        if not self._steps.are_maps:
             raise TypeError("slice, or take from, the set before it is filtered or batched")
         chosen = range(len(self))[which]
         ordinals = np.array(self._ordinals(chosen), np.int64)
@@ -242,13 +214,13 @@ class OpenDataset(Generic[T]):
 
     def keys(self) -> Iterator[str]:
         """The keys of the samples in this order, read from the index alone. Samples without one are named by number."""
-        if any(step.kind != "map" for step in self._steps):
+        if not self._steps.are_maps:
             raise TypeError("the keys are those of the set before it is filtered or batched")
         return (self._samples[ordinal].key for ordinal in self._ordinals(range(len(self))))
 
     def find(self, key: str) -> int:
         """The position of the first sample, or segment, with this key. Raises KeyError if this set has none."""
-        if any(step.kind != "map" for step in self._steps):
+        if not self._steps.are_maps:
             raise TypeError("a key is found in the set before it is filtered or batched")
         for holder in self._samples.dataset.find(key):
             ordinal = position_of(self._samples, holder.position, holder.ordinal)
@@ -262,14 +234,14 @@ class OpenDataset(Generic[T]):
         The positions that remain are computed once for each dataset and expression, and kept with the index. The set
         has a length. Raises UsageError for an expression that cannot be parsed, or a field that no sample has.
         """
-        if any(step.kind != "map" for step in self._steps):
+        if not self._steps.are_maps:
             raise TypeError("where(...) is for samples: call it before filter and batch")
         selector = Selector(self._samples.dataset, survivors_directory())
         return OpenDataset(selector.filtered(self._samples, expression), self._seed, self._steps)
 
     def shuffle(self, seed: int = 0) -> OpenDataset[T]:
         """The same items in a random order that depends on `seed` and on the epoch: a permutation of all of them."""
-        if any(step.kind == "batch" for step in self._steps):
+        if self._steps.have_batches:
             raise TypeError("shuffle the set before it is batched")
         if not isinstance(seed, int) or isinstance(seed, bool):
             raise UsageError(f"a seed is an integer, not {seed!r}")
@@ -277,17 +249,17 @@ class OpenDataset(Generic[T]):
 
     def map(self, fn: Callable[[T], U]) -> OpenDataset[U]:
         """`fn(item)` in the place of each item. `fn` must depend on the item alone."""
-        return OpenDataset(self._samples, self._seed, (*self._steps, _Step("map", fn)))
+        return OpenDataset(self._samples, self._seed, self._steps.then("map", fn))
 
     def filter(self, predicate: Callable[[T], Any]) -> OpenDataset[T]:
         """The items for which `predicate(item)` is true. Such a set has no length; `where` gives one that has."""
-        return OpenDataset(self._samples, self._seed, (*self._steps, _Step("filter", predicate)))
+        return OpenDataset(self._samples, self._seed, self._steps.then("filter", predicate))
 
     def batch(self, n: int) -> OpenDataset[list[T]]:
         """Lists of `n` items; the last one may be shorter."""
         if n < 1:
             raise UsageError(f"a batch has 1 or more items, not {n}")
-        return OpenDataset(self._samples, self._seed, (*self._steps, _Step("batch", n)))
+        return OpenDataset(self._samples, self._seed, self._steps.then("batch", n))
 
     def segments(self) -> OpenDataset[Sample]:
         """The time segments of all recordings, each as a sample (the files of `segments/` in a mount)."""
@@ -334,6 +306,5 @@ class OpenDataset(Generic[T]):
     def __repr__(self) -> str:
         source = self._samples.dataset.source
         order = "" if self._seed is None else f".shuffle({self._seed})"
-        steps = "".join(f".{step.kind}({step.argument!r})" for step in self._steps)
         what = "samples" if self._samples.view == DatasetSamples.view else self._samples.view
-        return f"<{len(self._samples)} {what} of {source!r}{order}{steps}>"
+        return f"<{len(self._samples)} {what} of {source!r}{order}{self._steps}>"
