@@ -70,7 +70,7 @@ def test_what_is_here_is_not_waited_for_while_its_block_is_fetched(server):
     file.open()
     server.fault = lambda: is_over.wait(30) and None
     try:
-        DATA.open(url).ask(0, 2 * BLOCK)
+        DATA.open(url).prefetch(0, 2 * BLOCK)
         reader = threading.Thread(target=file.read, args=(BLOCK + 100, 100), daemon=True)
         reader.start()
         reader.join(10)

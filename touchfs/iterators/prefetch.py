@@ -15,7 +15,7 @@ import os
 import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from touchfs.dataset.sample import Sample
 from touchfs.errors import TouchfsError
@@ -33,6 +33,15 @@ _AHEAD_MAX, _SMALL = 28 << 20, 128 << 10
 # What a sample is taken for until one is known.
 _SAMPLE_BYTES = 8 << 20
 _REMEMBERED = 4096
+
+
+@runtime_checkable
+class PrefetchingSource(Protocol):
+    """A source of another store. That is a `UrlFile`, whose module is not loaded for local data."""
+
+    def prefetch(self, offset: int, length: int) -> None:
+        """Have bytes fetched without waiting for them."""
+        ...
 
 
 class Prefetch:
@@ -95,8 +104,8 @@ def _fetch(content: Content, size: int) -> None:
     """Have the first `size` bytes of a content here soon. A store is asked for those of a file, and not waited for; all
     others are read.
     """
-    if isinstance(content, Extent) and hasattr(content.source, "ask"):  # a `UrlFile`, not loaded for local data
-        content.source.ask(content.offset, size)
+    if isinstance(content, Extent) and isinstance(content.source, PrefetchingSource):
+        content.source.prefetch(content.offset, size)
         return
     for offset in range(0, size, _BLOCK):
         content.read(offset, _BLOCK)

@@ -7,11 +7,11 @@ each thread keeps the shard open that it read last, until `release`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from touchfs.bulk.convert.sample import plain_names
+from touchfs.bulk.convert.sample import same_names
 from touchfs.bulk.convert.segments import with_segments
 from touchfs.errors import ChangedError, FormatError, NotFoundError, TouchfsError
 from touchfs.extent import Buffer
@@ -29,6 +29,8 @@ from touchfs.view.file import ViewFile
 
 # The share of the work on a shard that opens it.
 _OPENING = 0.1
+# From the extensions of the files of a sample to the new ones of those that get another one.
+NewNames = Callable[[Collection[str]], Mapping[str, str]]
 
 
 class InputShard(NamedTuple):
@@ -84,14 +86,14 @@ def release() -> None:
 
 
 def samples(
-    read: InputShard, options: Options, leave_out: Collection[str], first: int, *, copied: bool = True
+    read: InputShard, options: Options, leave_out: Collection[str], first: int, new_names: NewNames = same_names
 ) -> Generator[tuple[StoredSample, Files] | FormatError | NotFoundError, None, None]:
-    """The samples of a shard from `first` on, then its problems as errors. Files that are not copied as they are have
-    plain names.
+    """The samples of a shard from `first` on, then its problems as errors. `new_names` says which files get another
+    extension.
     """
     try:
         shard = open_kept(read, options)
-        with closing(Files(read, leave_out, options, copied)) as files:
+        with closing(Files(read, leave_out, options, new_names)) as files:
             for ordinal in range(first, len(shard)):
                 yield shard.sample(ordinal), files
             for problem in shard.problems:
@@ -103,11 +105,11 @@ def samples(
 class Files:
     """The files of a shard's samples, without those of the extensions `leave_out`."""
 
-    def __init__(self, read: InputShard, leave_out: Collection[str], options: Options, copied: bool) -> None:
+    def __init__(self, read: InputShard, leave_out: Collection[str], options: Options, new_names: NewNames) -> None:
         self._contents = FieldContents(read.path, read.files, options.limits)
         self._segments = SegmentFinder(self._contents, options)
         self._leave_out = leave_out
-        self._copied = copied
+        self._new_names = new_names
         self._limit = options.limits.decoded
 
     def close(self) -> None:
@@ -122,9 +124,7 @@ class Files:
     def of(self, sample: StoredSample) -> list[ViewFile]:
         """The files of a sample, not read yet."""
         found = [file for file in raw.files(sample) if file.label not in self._leave_out]
-        if self._copied:
-            return found
-        names = plain_names([file.label for file in found])
+        names = self._new_names([file.label for file in found])
         return [file._replace(extension=names.get(file.label, file.extension)) for file in found]
 
     def read(self, file: ViewFile) -> Buffer:

@@ -118,7 +118,7 @@ def _survey(
     progress: Progress,
 ) -> DatasetSurvey:
     visit = target.needs_extensions or target.bytes_per_shard is not None
-    survey = partial(survey_shard, options, leave_out, visit, target.copies_files)
+    survey = partial(survey_shard, options, leave_out, visit, target.new_names)
     sized = [(shard, shard.size) for shard in inputs]
     starts = [*accumulate((size for _, size in sized), initial=0)]
 

@@ -82,6 +82,11 @@ def is_cut(fields: Mapping[str, Any]) -> bool:
     return "id" in fields and isinstance(fields.get("supervisions"), list)
 
 
+def same_names(extensions: Collection[str]) -> Mapping[str, str]:
+    """No new extensions: files keep theirs."""
+    return {}
+
+
 def plain_names(extensions: Collection[str]) -> Mapping[str, str]:
     """New extensions for files of a sample without `json`: `row.json` is its JSON, and the only `NAME.wav` or the like
     its recording.

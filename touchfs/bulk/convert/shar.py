@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from touchfs.bulk.convert.sample import JSON, OWN, TEXT, ParsedSample, recording_in, to_supervisions
+from touchfs.bulk.convert.sample import JSON, OWN, TEXT, ParsedSample, plain_names, recording_in, to_supervisions
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
 from touchfs.limits import LIMITS, Limits
@@ -69,6 +69,10 @@ class SharTarget:
     bytes_per_shard: ClassVar[None] = None
     samples_per_shard: int = 1000
     limits: Limits = LIMITS
+
+    def new_names(self, extensions: Collection[str]) -> Mapping[str, str]:
+        """Plain ones, for the recording and the JSON of a row of a table."""
+        return plain_names(extensions)
 
     def mark(self, ordinal: int) -> str:
         """The name of the file of a shard that appears last."""

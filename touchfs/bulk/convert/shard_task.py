@@ -63,7 +63,7 @@ def _fill(work: Conversion, task: ShardTask, writer: Writer, record: BinaryIO) -
     for number in range(begin.shard, len(work.inputs)):
         shard = work.inputs[number]
         first = begin.ordinal if number == begin.shard else 0
-        found_samples = samples(shard, work.options, work.leave_out, first, copied=work.target.copies_files)
+        found_samples = samples(shard, work.options, work.leave_out, first, work.target.new_names)
         with closing(found_samples) as all_found:
             for found in all_found:
                 skip: bytes | None

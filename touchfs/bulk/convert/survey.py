@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from touchfs.bulk.convert.input import InputShard, open_kept, samples
+from touchfs.bulk.convert.input import InputShard, NewNames, open_kept, samples
 from touchfs.bulk.convert.resume import ResumePoint
 from touchfs.errors import FormatError, NotFoundError, TouchfsError
 from touchfs.format.tar.header import BLOCK
@@ -33,9 +33,9 @@ class ShardSurvey(NamedTuple):
 
 
 def survey_shard(
-    options: Options, leave_out: Collection[str], visit: bool, copied: bool, read: InputShard
+    options: Options, leave_out: Collection[str], visit: bool, new_names: NewNames, read: InputShard
 ) -> ShardSurvey:
-    """DatasetSurvey a shard, and with `visit` each of its samples. Its problems are reported when it is converted."""
+    """Survey a shard, and with `visit` each of its samples. Its problems are reported when it is converted."""
     try:
         count = len(open_kept(read, options))
     except (FormatError, NotFoundError):
@@ -44,7 +44,7 @@ def survey_shard(
         return ShardSurvey(count)
     extensions: set[str] = set()
     sizes = []
-    for found in samples(read, options, leave_out, 0, copied=copied):
+    for found in samples(read, options, leave_out, 0, new_names):
         if not isinstance(found, TouchfsError):
             sample, files = found
             sizes.append(_tar_size(files.of(sample)))

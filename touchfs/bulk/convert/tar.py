@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from touchfs.bulk.convert.names import Names
+from touchfs.bulk.convert.sample import same_names
 from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Buffer
 from touchfs.write.tar import TarWriter
@@ -30,6 +31,10 @@ class TarTarget:
     def __post_init__(self) -> None:
         if any(limit is not None and limit < 1 for limit in (self.samples_per_shard, self.bytes_per_shard)):
             raise UsageError(f"no shards can have {self.samples_per_shard} samples or {self.bytes_per_shard} bytes")
+
+    def new_names(self, extensions: Collection[str]) -> Mapping[str, str]:
+        """None: files keep their names."""
+        return same_names(extensions)
 
     def mark(self, ordinal: int) -> str:
         """The name of the file of a shard that appears last."""

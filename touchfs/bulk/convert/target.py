@@ -55,6 +55,10 @@ class Target(Protocol):
         """True if all files of a sample are stored as they are, and so their segments."""
         ...
 
+    def new_names(self, extensions: Collection[str]) -> Mapping[str, str]:
+        """New extensions of those files of a sample that get other ones, by their extensions."""
+        ...
+
     def mark(self, ordinal: int) -> str:
         """The name of the file or directory of a shard that appears last."""
         ...

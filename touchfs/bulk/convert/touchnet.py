@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from touchfs.bulk.convert.audio import to_pcm
-from touchfs.bulk.convert.sample import JSON, TEXT, ParsedSample, is_value, recording_in, to_metainfo
+from touchfs.bulk.convert.sample import JSON, TEXT, ParsedSample, is_value, plain_names, recording_in, to_metainfo
 from touchfs.bulk.data_list import write_data_list
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer
@@ -41,6 +41,10 @@ class TouchTarget:
     rate: int | None = None
     arithmetic: Arithmetic = "s16"
     limits: Limits = LIMITS
+
+    def new_names(self, extensions: Collection[str]) -> Mapping[str, str]:
+        """Plain ones, for the recording and the JSON of a row of a table."""
+        return plain_names(extensions)
 
     def mark(self, ordinal: int) -> str:
         """The name of the directory of a shard."""

@@ -99,7 +99,7 @@ class RemoteBlocks:
         ]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def ask(self, start: int, stop: int, deadline: float) -> None:
+    def prefetch(self, start: int, stop: int, deadline: float) -> None:
         """Have the pieces from `start` to `stop` fetched, without waiting for them."""
         parts = self._all_parts(start, stop, is_small=stop - start <= SMALL)
         if missing := [part.piece for part in parts if part.data is None]:

@@ -96,12 +96,12 @@ class UrlFile:
             return None
         return blocks.read_nowait(offset, offset + length) if offset + length <= fingerprint.size else None
 
-    def ask(self, offset: int, length: int) -> None:
+    def prefetch(self, offset: int, length: int) -> None:
         """Have bytes fetched, as far as the file has them, without waiting for them."""
         deadline = deadline_from_now()
         blocks, fingerprint = self._verified(deadline)
         if (stop := min(offset + length, fingerprint.size)) > offset:
-            blocks.ask(offset, stop, deadline)
+            blocks.prefetch(offset, stop, deadline)
 
     def blocks(self) -> RemoteBlocks:
         """The pieces of the version that it must have, which need not be the one that is there now."""
