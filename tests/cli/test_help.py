@@ -83,7 +83,18 @@ def test_the_version(text):
 
 def test_every_command_is_a_file_and_the_other_way_round():
     files = {path.stem for path in Path(main.__file__).parent.glob("*.py")}
-    others = {"__init__", "main", "console", "importing", "interleaved_options", "progress", "queries", "tables"}
+    others = {
+        "__init__",
+        "main",
+        "dataset_argument",
+        "dataset_options",
+        "importing",
+        "interleaved_options",
+        "limit_options",
+        "progress",
+        "queries",
+        "tables",
+    }
     others |= {"terminal", "mount_helper", "mount_options", "remote_options", "service_progress", "state_options"}
-    others |= {"pool", "seconds", "workers"}
+    others |= {"mounted_iterators", "pool", "seconds", "stored_iterators", "workers"}
     assert {name.replace("-", "_") for name in COMMANDS} == files - others

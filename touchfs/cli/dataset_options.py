@@ -34,7 +34,7 @@ from touchfs.source.scratch.store import DIRECTORY_VARIABLE, LOWER_VARIABLE, SIZ
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How to read a dataset, and where its index is: in the user's cache, or `in_place`, or `in_memory`.
+    """Options for reading a dataset. Its index is in the user's cache, or `in_place`, or `in_memory`.
 
     `timeout_seconds` is how long a read may take that gets no answer, if the user limits that.
     """

@@ -123,7 +123,7 @@ def catalogs(
 
 
 def _prefix(path: str, output: str | None, read_options: ReadOptions) -> str:
-    """Where to write the index of a dataset for others, or "". Raises UsageError if that cannot be written to."""
+    """The directory or URL to which the index is written for others, or "". Raises UsageError if it is not writable."""
     if output is None and not (read_options.in_place and is_url(path)):
         return ""
     target = absolute(path if output is None else output)

@@ -1,4 +1,4 @@
-"""What a worker is asked before it gets work: its touchfs, and what it sees at the paths of the job."""
+"""Check a worker before it gets work: its version of touchfs, and what it sees at the paths of the job."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _version_of(directory: str, entry: StoredEntry, look: Look) -> str:
 
 
 def compare(expected: Seen, answer: Seen | Exception) -> str:
-    """What is wrong with the answer of a worker, "" if nothing is."""
+    """Return the problem of a worker's answer, "" if there is none."""
     if isinstance(answer, ImportError):
         return "has no touchfs: install it there"
     if not isinstance(answer, Seen):

@@ -68,7 +68,7 @@ class ClusterExecutor(Executor):
             self._said_idle = True
 
     def tasks_ahead(self) -> int:
-        """How many tasks may be submitted and not done: it follows the number of workers."""
+        """The number of tasks that may be submitted and not done. It follows the number of workers."""
         with suppress(OSError):  # `check` says how long that may last
             self._threads = sum(self._client.nthreads().values())
         return _AHEAD * max(self._threads, 1)

@@ -26,7 +26,7 @@ _BLOCK = 1 << 16
 
 @dataclass(slots=True)
 class RecordingFormats:
-    """How many recordings there are of each rate in Hz, number of channels, and coding; None is unknown.
+    """The number of recordings of each rate in Hz, number of channels, and coding. None stands for unknown ones.
 
     A coding is the extension of the file, such as `flac`. A sample may have several recordings.
     """
@@ -81,7 +81,7 @@ def _format(kind: FileKind) -> tuple[int | None, int | None]:
 
 
 def _extensions(table: Table, rows: NDArray[np.int64]) -> Counter[str]:
-    """How many of these rows have each extension: mostly all of a kind have the same."""
+    """Count these rows by their extension. Mostly all rows of a kind have the same."""
     found: Counter[str] = Counter()
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]

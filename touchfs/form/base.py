@@ -27,7 +27,7 @@ class Timing(NamedTuple):
 
 
 class Form(ABC):
-    """How the stored bytes of a field become a file.
+    """A rule that makes a file of the stored bytes of a field.
 
     A form is a frozen dataclass of its parameters. `str()` is its name in catalogs, and `table.parse_form` parses that.
     `detail` contains the parameters that differ from file to file. All methods raise FormatError if it is damaged.

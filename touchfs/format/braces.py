@@ -122,7 +122,7 @@ def _parse(text: str) -> tuple[list[_Part], int | None]:
 
 
 def _group(alternatives: list[list[_Part]]) -> _Part | None:
-    """What a closed brace stands for; None if it is literal."""
+    """The part of a name that a closed brace stands for; None if the brace is literal."""
     if len(alternatives) > 1:
         return alternatives
     match alternatives[0]:
@@ -178,7 +178,7 @@ def _texts(part: _Part) -> Iterator[str]:
 
 
 def _ends(parts: list[_Part], text: str, starts: set[int]) -> set[int]:
-    """Where in a text names of the parts may end that begin at one of `starts`."""
+    """The positions in a text at which names of the parts may end, if they begin at one of `starts`."""
     for part in parts:
         starts = {end for start in starts for end in _part_ends(part, text, start)}
     return starts

@@ -26,7 +26,7 @@ HEAD_SIZE = 6
 
 
 class PieceAccess(Enum):
-    """How a piece is read."""
+    """The way in which a piece is read: a range of a file, a member of a tar, or a whole file."""
 
     RANGE = "range"
     TAR = "tar"
@@ -43,7 +43,7 @@ class ItemPiece(NamedTuple):
 
     @property
     def access(self) -> PieceAccess:
-        """How it is read."""
+        """The way in which it is read."""
         if self.size is not None:
             return PieceAccess.RANGE
         return PieceAccess.DIRECT if self.member is None else PieceAccess.TAR

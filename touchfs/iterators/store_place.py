@@ -1,4 +1,4 @@
-"""Where the iterators of a dataset are kept, and the stores and open files made from that.
+"""The place in which the iterators of a dataset are kept, and the stores and open files at that place.
 
 psycopg is imported only for a store in PostgreSQL.
 """

@@ -56,7 +56,7 @@ class ListKind:
     is_below: bool = False
 
     def prefix_size(self, prefix: str) -> int:
-        """How many bytes a prefix takes in a piece."""
+        """The number of bytes that a prefix takes in a piece."""
         if not self.has_paths:
             return 0
         return len(json.dumps(prefix)) - 2 if self.is_json else len(encode(prefix))

@@ -87,7 +87,7 @@ class StoredLists:
         return bytes(self._data[offsets[first] : offsets[last]]).splitlines()
 
     def starts(self, name: str, prefix: str) -> NDArray[np.int64]:
-        """Where the piece of each block begins in a list, without its header; and at last, where they end."""
+        """The offset of the piece of each block in a list without its header, and the end of the last one."""
         return self._table(_bytes_of(name)) + self._table(_pieces_of(name)) * LISTS[name].prefix_size(prefix)
 
     def count(self, name: str) -> int:

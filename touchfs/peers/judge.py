@@ -50,7 +50,7 @@ _GROUPED = (Dialect.LHOTSE, Dialect.ENERGON, Dialect.NEMO, Dialect.MEMBERS)
 
 
 class State(enum.Enum):
-    """How an index relates to its data."""
+    """The state of an index, compared with its data."""
 
     FITS = "fits"
     MISSING = "missing"

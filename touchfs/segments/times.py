@@ -20,7 +20,7 @@ _DECIMALS = 8
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When a segment begins, and either its end or its duration, as stored: numbers, or strings that `float()` takes.
+    """The start of a segment, and its end or its duration, as stored: numbers, or strings that `float()` takes.
 
     If both are None, or `end` is -1, the segment ends with the recording. With `in_samples` they are sample counts at
     the recording's own rate, else seconds.

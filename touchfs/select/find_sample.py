@@ -1,4 +1,4 @@
-"""Where a selection has a sample of a shard."""
+"""Find the position in a selection of a sample of a shard."""
 
 from __future__ import annotations
 

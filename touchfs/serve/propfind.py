@@ -22,7 +22,11 @@ _HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<D:multistatus xmlns:D="DAV:">\
 
 
 class Question(NamedTuple):
-    """What a PROPFIND asks for: properties of ours, and the XML of others; or all that there are, or their names."""
+    """The properties that a PROPFIND asks for.
+
+    They are `names`, which we know, and `others`, as XML. With `everything` they are all that we know. With
+    `names_only`, the answer has their names without values.
+    """
 
     names: tuple[str, ...] = _NAMES
     others: str = ""

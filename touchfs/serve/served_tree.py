@@ -60,12 +60,12 @@ class ServedTree:
         return self._tree.current()
 
     def find(self, tree: Tree, path: bytes) -> Served:
-        """What is at a path. Raises NotFoundError, and the errors of `Tree`."""
+        """Find the file or directory at a path. Raises NotFoundError, and the errors of `Tree`."""
         names = tuple(filter(None, path.split(b"/")))
         return self._served(names, tree.resolve(os.fsdecode(b"/".join(names))))
 
     def children(self, tree: Tree, directory: Served) -> Iterator[Served]:
-        """What is in a directory, in the tree's order, with all sizes that can be known."""
+        """Yield the entries of a directory, in the tree's order, with all sizes that can be known."""
         above = b"/".join(directory.names)
         for name, child, _ in tree.entries(directory.inode):
             yield self._served((*directory.names, name), known_entry(tree, above, child))

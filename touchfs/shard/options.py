@@ -1,4 +1,4 @@
-"""How shards are to be read. Catalogs depend on these options, so each choice has its own catalogs."""
+"""Options for reading shards. Catalogs depend on them, so each choice of options has its own catalogs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEGMENT_RULES = (FIRST_RULE, *JSON_RULES, *FILE_RULES, KALDI_RULE, LINE_RULE, NO
 
 
 class Decompress(Enum):
-    """When to decompress compressed shards that are not in the scratch store yet."""
+    """The time to decompress shards that are not in the scratch store yet."""
 
     NOW = "now"
     LATER = "later"
@@ -34,7 +34,7 @@ class Decompress(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How shards are read.
+    """Options for reading shards.
 
     `sample_rate` (Hz) applies to audio without a rate of its own; `key_rule` splits the names of tar members;
     `segments` is the rule that finds the segments of samples. Raises UsageError for values out of range.

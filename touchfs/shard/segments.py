@@ -1,4 +1,4 @@
-"""Which segments a sample has: one rule for shards of all kinds.
+"""Find the segments of a sample. The rules are the same for shards of all kinds.
 
 The rules of `touchfs.segments` are tried in order, first on the sample's JSON, then on the files beside its recording,
 and then on Kaldi's lists beside the shard (`touchfs.shard.kaldi`), and the first that finds segments wins. The line of

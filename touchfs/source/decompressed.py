@@ -224,7 +224,7 @@ class DecompressedFile(LocalFile):
 
     @property
     def identity(self) -> str | None:
-        """That of the compressed file: its decompressed form may be evicted and made again."""
+        """The identity of the compressed file, as its decompressed form may be evicted and made again."""
         return f"{absolute(self._compressed)}\0{self._compressed_fingerprint.hashed}"
 
     def open(self) -> None:

@@ -1,4 +1,4 @@
-"""What iterators, their steps and their open files are kept in: a SQLite file, or a PostgreSQL that machines share.
+"""The store of iterators, their steps and their open files: a SQLite file, or a PostgreSQL that machines share.
 
 Both understand the same statements, with `?` for values: SQL is what they have in common. What only one machine knows
 (the ids of its shards, its mounts) is always in SQLite (`touchfs.store.store`).

@@ -77,7 +77,7 @@ class ArrowFile:
         return batch, row - int(self.starts[batch])
 
     def layout(self, batch: int) -> BatchLayout:
-        """Where the buffers of a batch are."""
+        """The byte ranges of the buffers of a batch in the file."""
         return drive(batch_layout(self.ipc.schema, self.ipc.batches[batch]), self._source)
 
     def read_batch(self, batch: int, columns: Sequence[str] | None = None) -> pyarrow.RecordBatch:

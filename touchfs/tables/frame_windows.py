@@ -18,7 +18,7 @@ _NAME = re.compile(r"L([1-9]\d{0,8})-s(0|[1-9]\d{0,8})-h([1-9]\d{0,8})(?:-m([1-9
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """How windows are cut. Videos of fewer than `min_frames` frames have none.
+    """A rule that cuts a video into windows of `length` frames. Videos of fewer than `min_frames` frames have none.
 
     Raises ValueError if `length` or `hop` is below 1, or `skip` below 0.
     """
@@ -63,7 +63,7 @@ class WindowPlan:
         return (self.length - 1) * self.stride + 1
 
     def count(self, frames: int) -> int:
-        """How many windows a video of `frames` frames has."""
+        """The number of windows in a video of `frames` frames."""
         if frames < max(self.span, self.min_frames or 0):
             return 0
         return (frames - self.span) // self.hop + 1

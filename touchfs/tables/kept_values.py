@@ -1,4 +1,4 @@
-"""What a process has read of tables, batches of rows and places of cells: the next row does not read it again."""
+"""A cache of what a process has read from tables: batches of rows, and the byte ranges of cells."""
 
 from __future__ import annotations
 

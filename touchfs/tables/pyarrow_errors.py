@@ -1,4 +1,4 @@
-"""What pyarrow raises about damaged data, as our errors."""
+"""Turn the errors that pyarrow raises for damaged data into ours."""
 
 from __future__ import annotations
 

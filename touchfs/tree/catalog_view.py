@@ -102,7 +102,7 @@ class CatalogView:
         return None if self._frames is None else self._frames.find_segment(shard, table, row, name)
 
     def _find_directory(self, inode: int) -> _Directory | None:
-        """What a search in a directory needs; None if the inode is a file."""
+        """The shard, table and rows in which names of a directory are searched; None if the inode is a file."""
         shard, table, row = self._row(inode)
         if table.kind[row] != DIRECTORY:
             return None

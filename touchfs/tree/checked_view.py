@@ -57,7 +57,7 @@ class _ShardChecks:
 
 
 class Checks:
-    """What is known of the files of each shard. Threads may use it at once: the worst is that a file is read twice."""
+    """The results of comparing files, by shard. Threads may use it at once: at worst a file is read twice."""
 
     def __init__(self) -> None:
         self._shards: dict[int, _ShardChecks] = {}

@@ -44,9 +44,10 @@ class VerifyTask:
 
 @dataclass(slots=True)
 class ShardVerdict:
-    """What was found in a shard: how many files and bytes were read, of how many the checksum was known, and a line for
-    each problem, at most `PROBLEMS_LISTED` of `damaged`. `subject` is what it is about: see `subject_of`. `before`
-    counts shards that an earlier call has read.
+    """The result of verifying a shard: the files and bytes that were read, and the files whose checksum was known.
+
+    There is a line for each problem, at most `PROBLEMS_LISTED` of `damaged`. `subject` names the shard or its part, as
+    `subject_of` returns it. `before` counts shards that an earlier call has read.
     """
 
     name: str

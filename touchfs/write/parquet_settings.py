@@ -1,4 +1,4 @@
-"""How our Parquet files are laid out: payloads (images, sounds, arrays) can be read one by one.
+"""The layout of the Parquet files that we write: payloads (images, sounds, arrays) can be read one by one.
 
 By default pyarrow puts payloads into one compressed dictionary page: about 20 MB, or all of a small row group, are
 decompressed to read one of them. Here a leaf column of plain bytes is stored uncompressed, without a dictionary, in

@@ -1,4 +1,4 @@
-"""Where the cells of a column of a Parquet file are, page by page, as far as this process has looked at its pages.
+"""The places of the cells of a column of a Parquet file, page by page, for the pages that this process has looked at.
 
 Cells of plain pages that are not compressed are ranges of the file. Other pages are decoded once: up to `Limits.window`
 bytes of cells into memory, where they share the cache of `touchfs.form.computed`, more into the scratch store, which

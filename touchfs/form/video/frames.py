@@ -128,7 +128,7 @@ class FramesOf:
 
 
 def _groups(keys: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Where a new group begins, and the end: at another key frame, and after `most` frames of one."""
+    """The indexes at which groups of frames begin, and the end. A group has at most `most` frames of one key frame."""
     places = np.arange(len(keys))
     is_first = np.diff(keys, prepend=-1) != 0
     since = places - np.maximum.accumulate(np.where(is_first, places, 0))

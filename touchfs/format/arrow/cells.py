@@ -1,4 +1,4 @@
-"""Where the bytes of each cell of a column are in an Arrow file: they need not be read, nor mapped.
+"""Find the byte range of each cell of a column in an Arrow file. The cells are neither read nor mapped.
 
 A cell's bytes are those of a value of `binary`, `utf8`, their large and view types, `fixed_size_binary`, a number of a
 fixed width, or a `fixed_size_list` of such numbers. The column, or child of structs, is named by a path (see

@@ -1,4 +1,4 @@
-"""Where the batches of an Arrow IPC file are, and its schema: from the footer of a file, or the messages of a stream.
+"""Read the schema of an Arrow IPC file, and the places of its batches: from the footer, or the messages of a stream.
 
 The *file* format ends with a footer that has the place of each batch. The *stream* format, which Hugging Face's
 `datasets` writes, has none: its messages are found one after the other, by their headers. No body is read.

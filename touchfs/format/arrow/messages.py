@@ -1,4 +1,4 @@
-"""How an Arrow file is framed: its footer, and the metadata of its messages."""
+"""Parse the frame of an Arrow file: its footer, and the metadata of its messages."""
 
 from __future__ import annotations
 

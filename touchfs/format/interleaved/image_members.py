@@ -1,4 +1,4 @@
-"""Which member of a tar each image of a sample is.
+"""Find the member of a tar that each image of a sample is stored in.
 
 A token that names a member is that member. Any other token, such as MINT-1T's `page_3_image_17`, means the default
 member of the sample: what `image_member_field` names, else the first token that names a member, else the file beside

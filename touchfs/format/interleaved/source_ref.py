@@ -21,7 +21,7 @@ SIZE_MAX = 1 << 16
 
 
 class SourceRef(NamedTuple):
-    """Where the bytes of an item are: `byte_size` bytes at `byte_offset` of the file at `path`. In a tar they are its
+    """The location of an item's bytes: `byte_size` bytes at `byte_offset` of the file at `path`. In a tar they are its
     `member`; in a TIFF, the item is the frame `frame_index` of them. What is None is not known or does not apply.
     """
 

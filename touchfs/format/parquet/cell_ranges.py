@@ -19,7 +19,7 @@ from touchfs.format.parquet.schema import ParquetLeaf, PhysicalType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellRanges:
-    """Where the cells of some rows are in the file. An element of each array is for a row.
+    """The byte ranges in the file of the cells of some rows. An element of each array is for a row.
 
     `offsets` are bytes of the file, `lengths` are in bytes. Both are 0 where `valid` is False: the cell, or a struct
     that it is in, is null.
@@ -56,7 +56,7 @@ def may_have_ranges(chunk: ParquetChunk, leaf: ParquetLeaf) -> bool:
 
 
 def dictionary_ranges(offset: int, end: int, leaf: ParquetLeaf, levels: LevelReader) -> Reads[CellRanges]:
-    """Where the values of the dictionary page at an offset are. Raises FormatError."""
+    """Find the byte ranges of the values of the dictionary page at an offset. Raises FormatError."""
     page = yield from read_page(offset, end)
     levels.check(page)
     if page.type != PageType.DICTIONARY or page.encoding not in (Encoding.PLAIN, Encoding.PLAIN_DICTIONARY):
@@ -68,9 +68,9 @@ def dictionary_ranges(offset: int, end: int, leaf: ParquetLeaf, levels: LevelRea
 def page_ranges(
     page: ParquetPage, leaf: ParquetLeaf, dictionary: CellRanges | None, levels: LevelReader
 ) -> Reads[CellRanges | None]:
-    """Where the cells of a data page are, of a chunk that `may_have_ranges`; None if it is neither plain nor indices.
+    """Find the byte ranges of the cells of a data page; None if the page is neither plain nor of a dictionary.
 
-    Raises FormatError.
+    The page is of a chunk that `may_have_ranges`. Raises FormatError.
     """
     has_indices = page.encoding in DICTIONARY_ENCODINGS
     if page.encoding != Encoding.PLAIN and not has_indices:

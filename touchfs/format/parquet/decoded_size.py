@@ -1,5 +1,6 @@
-"""How many bytes the values of a page take when they are decoded: those of a dictionary, and those that share prefixes,
-may be far more than the page has.
+"""Compute the size of the decoded values of a page.
+
+Values of a dictionary, and values that share prefixes, may take far more bytes than the page.
 """
 
 from __future__ import annotations

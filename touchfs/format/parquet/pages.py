@@ -29,7 +29,7 @@ class PageType(IntEnum):
 
 
 class Encoding(IntEnum):
-    """How values, or levels, are encoded."""
+    """The encoding of the values, or of the levels, of a page."""
 
     PLAIN = 0
     PLAIN_DICTIONARY = 2

@@ -1,4 +1,4 @@
-"""Where plain values are in a file: of a fixed width, or each after its length.
+"""Find the byte ranges of plain values in a file. They have a fixed width, or each follows its length.
 
 Source: github.com/apache/parquet-format, Encodings.md, "Plain"
 """

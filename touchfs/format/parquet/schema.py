@@ -22,7 +22,7 @@ ELEMENTS_MAX = 100_000
 
 
 class PhysicalType(IntEnum):
-    """How values of a leaf are stored."""
+    """The physical type of a leaf: the form in which its values are stored."""
 
     BOOLEAN = 0
     INT32 = 1

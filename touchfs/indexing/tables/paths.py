@@ -1,4 +1,4 @@
-"""Where the files of samples are: beside each other, or in a directory of each sample."""
+"""The paths of the files of samples: beside each other, or in a directory for each sample."""
 
 from __future__ import annotations
 

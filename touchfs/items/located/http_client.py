@@ -1,5 +1,7 @@
-"""What a web server may answer about an item that data names, besides the rules for redirects of
-`touchfs.source.remote`: it must not lead out of the location that was allowed, and sends no more than a limit.
+"""Check the answers of web servers about items that data names.
+
+`touchfs.source.remote` has rules for redirects. Besides, an answer must not lead out of the location that was allowed,
+and it must not be longer than a limit.
 
 aiohttp calls a trace before it follows a redirect, and before it reads the body of a reply. A trace may refuse both.
 """

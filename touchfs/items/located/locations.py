@@ -1,4 +1,4 @@
-"""Which of the places that data names may be opened.
+"""Decide which of the places that data names may be opened. These may:
 
 - a file that the reader opened itself, by the same path
 - a path relative to the directory of such a file, which neither `..` nor links leave

@@ -1,1 +1,1 @@
-"""How codings and containers store samples, without IO: packets, frames, pages, sample formats."""
+"""Codings and containers of samples, without IO: packets, frames, pages, sample formats."""

@@ -1,4 +1,4 @@
-"""Where the samples of an MP4 or QuickTime file are, and when they are shown, by its tables. ISO/IEC 14496-12.
+"""The places of the samples of an MP4 or QuickTime file, and the times at which they are shown. ISO/IEC 14496-12.
 
 A sample is a packet. libav knows all of it but one: by how much later than it is decoded a sample is shown (`ctts`).
 That is what these tables are read for. They are at one place in the file, and its data are not read.

@@ -1,4 +1,4 @@
-"""How far before a span decoding must begin, so that the span decodes as it does from the start of the recording.
+"""The preroll: decoding begins so far before a span that it decodes as it does from the start of the recording.
 
     PCM, FLAC, ALAC   nothing: each packet stands for itself
     MP3               two frames for the overlap and the filter bank, and before them 511 bytes of frames, where their

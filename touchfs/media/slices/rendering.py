@@ -1,4 +1,4 @@
-"""How a slice is shown: its rate, channels and format."""
+"""The rendering of a slice: its rate, channels and format."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _CHANNELS = re.compile(rf"{MONO}|0|[1-9][0-9]?")
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """How a slice is shown. `rate` in Hz, None for that of the source; `channels` None for all, "mono", or a number as
-    text; `sample_format` None or "f32"; `file` is "wav" or "flac". Raises UsageError for other values.
+    """The rate, channels and format in which a slice is shown.
+
+    `rate` is in Hz, None for that of the source. `channels` is None for all, "mono", or a number as text.
+    `sample_format` is None or "f32", and `file` is "wav" or "flac". Raises UsageError for other values.
 
     The methods take what the slice has without a rendering: length, rate, channels, sample format.
     """

@@ -110,7 +110,7 @@ class VideoInfo:
 
     @property
     def rotation(self) -> int:
-        """How far players turn the pictures, in degrees clockwise: 0, 90, 180 or 270."""
+        """The angle by which players turn the pictures, in degrees clockwise: 0, 90, 180 or 270."""
         if len(self.track_header) < _MATRIX_SIZE:
             return 0
         a, b = struct.unpack_from(">ii", self.track_header, len(self.track_header) - _MATRIX_SIZE)

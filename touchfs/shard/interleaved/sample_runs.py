@@ -1,4 +1,4 @@
-"""Where the samples of Parquet files are: their ids alone are read, to find the rows of each.
+"""Find the rows of each sample in Parquet files, by reading only the column of ids.
 
 Rows of a sample are normally adjacent: a run. But a sample may have several runs, in one file or in several that are
 read together. It is complete at its last row, and that is its place in the order of samples.

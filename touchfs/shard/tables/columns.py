@@ -1,4 +1,4 @@
-"""Which columns of an Arrow table have files, by the schema and the declared features alone.
+"""Find the columns of an Arrow table whose cells are files, by the schema and the declared features alone.
 
     binary, large_binary, binary_view      the cell is a file
     struct with a child `bytes` of these   that child is a file (Hugging Face's Image and Audio, Video)

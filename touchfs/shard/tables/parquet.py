@@ -122,7 +122,7 @@ class ParquetShard(TableRows):
         return ColumnFiles(column.name, self._kinds.of(place), kind, nothing, nothing, size)
 
     def _valid(self, place: int, number: int) -> NDArray[np.bool_]:
-        """Which cells of bytes of a row group are not null. If that cannot be read, all may have a file."""
+        """The cells of bytes in a row group that are not null: bool[rows]. If that cannot be read, all count."""
         column = self._columns[place]
         try:
             return self._table.validity(column.path, number, full=True)

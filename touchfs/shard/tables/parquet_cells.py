@@ -1,4 +1,4 @@
-"""Where the cells of a column are in a row group of a Parquet file, and how large, as far as that is to be known."""
+"""Find the byte ranges and sizes of the cells of a column in a row group of a Parquet file, where they can be known."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _in_file(ranges: CellRanges, source: StoredFile) -> FoundCells:
 
 
 def find_lists(table: OpenParquet, column: int, batch: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows of a row group have a list of numbers without nulls, and which a list with some.
+    """Find the rows of a row group with a list of numbers without nulls, and those with some: bool[rows] each.
 
     If the footer does not say that nothing is null, this reads the column.
     """

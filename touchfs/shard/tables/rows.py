@@ -156,7 +156,7 @@ class TableRows(StoredSamples):
 
 
 class Naming:
-    """How the files of a table are named, for columns with these names, whose cells are files.
+    """The names of the files of a table. `columns` are the names of the columns whose cells are files.
 
     flat      `<key>.<extension>`, or `<key>.<column>.<extension>` if several columns have files; and `<key>.json`
     nested    `<key>/<column>.<extension>`, and `<key>/row.json`

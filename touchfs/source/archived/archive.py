@@ -31,7 +31,7 @@ class ArchiveVersion(NamedTuple):
     directories: dict[str, set[str]]
 
     def fingerprint_of(self, member: ZipMember) -> Fingerprint:
-        """That of a member: another one if anything of the archive changes. No version if the archive has none."""
+        """The fingerprint of a member, which changes with the archive. It has no version if the archive has none."""
         if (identity := self.file.identity) is None:
             archive = self.file.fingerprint
             etag = None if archive is None or archive.etag is None else f"{archive.etag} {member.header} {member.crc}"

@@ -1,4 +1,4 @@
-"""What is in a ZIP archive, by its central directory (APPNOTE.TXT of PKWARE, sections 4.3.7, 4.3.12 and 4.4).
+"""The members of a ZIP archive, by its central directory (APPNOTE.TXT of PKWARE, sections 4.3.7, 4.3.12 and 4.4).
 
 Python's `zipfile` reads the directory, also that of ZIP64. It is not believed further than the archive's bytes go.
 Members are decompressed here: `zipfile` sets no limit to what a step of bzip2 or LZMA may become.
@@ -73,7 +73,7 @@ def read_directory(file: StoredFile) -> dict[str, ZipMember]:
 
 
 def find_data(file: StoredFile, member: ZipMember) -> int:
-    """Where the bytes of a member begin. Raises FormatError, and what reading the file raises."""
+    """The offset in the archive at which the bytes of a member begin. Raises FormatError, and as reading the file."""
     start = member.header + _LOCAL_HEADER.size
     if member.header >= 0 and start <= file.size:
         signature, flags, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(member.header, _LOCAL_HEADER.size))

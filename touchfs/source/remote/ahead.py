@@ -1,4 +1,4 @@
-"""Who reads a file in order, and how far what comes next is fetched ahead of him.
+"""Read-ahead: find the readers that read a file in order, and how far to fetch ahead of each.
 
 A file may have several readers, and a read does not say whose it is. So the ends of the last reads are remembered, and
 a read that begins near one of them goes on there: the kernel asks a little out of order, and readers of samples skip

@@ -28,7 +28,7 @@ _SILENT_SECONDS, _SILENT_MAX = 1.0, 1024
 
 
 def deadline_from_now() -> float:
-    """When a call that begins now must have ended, by the monotonic clock."""
+    """The time by which a call that begins now must have ended, by the monotonic clock."""
     seconds = StorageOptions.configured().timeout_seconds
     return monotonic() + seconds - min(seconds * _EARLIER, _EARLIER_SECONDS)
 

@@ -1,4 +1,4 @@
-"""What the clients of stores raise, as our errors: each client has classes of its own for the same."""
+"""Turn the errors of clients of stores into ours. Each client has classes of its own for the same problems."""
 
 from __future__ import annotations
 
@@ -104,7 +104,10 @@ def http_status(error: BaseException) -> int | None:
 
 
 def _statuses(error: BaseException) -> Iterator[object]:
-    """What may be the status, where each client has it. Lazily: to look at `code` is deprecated where `status` is."""
+    """Yield what may be the HTTP status of an error, from where each client has it.
+
+    Each attribute is read only when it is needed: reading `code` of an error that has `status` warns of a deprecation.
+    """
     for each in (error, error.__cause__):
         response = getattr(each, "response", None)
         yield getattr(each, "status", None)  # aiohttp

@@ -81,7 +81,7 @@ def _pattern(kept: str) -> BracePattern | None:
 
 
 class _ClientKey(NamedTuple):
-    """What decides about a client. `given` are options as JSON."""
+    """The values for which a client is made: calls with equal ones share it. `given` are options as JSON."""
 
     start: str
     options: StorageOptions

@@ -139,7 +139,7 @@ def options_text(options: Mapping[str, Any]) -> str:
 
 
 def start_of(url: str) -> str:
-    """What decides about the client of a URL: the scheme and the host or bucket, `s3://bucket`."""
+    """The beginning of a URL that its client depends on: the scheme, and the host or bucket, as `s3://bucket`."""
     scheme, _, path = url.partition("://")
     return f"{scheme}://{path.partition('/')[0]}"
 

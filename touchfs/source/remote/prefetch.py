@@ -114,8 +114,9 @@ def check_kept(files: Sequence[UrlFile]) -> None:
 
 
 def missing_bytes(files: Sequence[UrlFile]) -> dict[UrlFile, int]:
-    """How many bytes of files are not on this machine, once all that waits for the disk is there; only where some are
-    missing.
+    """The number of bytes of each file that this machine lacks, for files that lack some.
+
+    Waits until all blocks that were fetched are on the disk.
     """
     _wait_for_disk()
     lengths = {file: _length(_missing(file.blocks(), range(_count(file))), file.size) for file in files}
@@ -176,7 +177,7 @@ def _wait_for_disk() -> None:
 
 
 def _room() -> float:
-    """How many bytes the scratch store may hold. Nobody knows with a lower one, which may have some of the files."""
+    """The most bytes that the scratch store may hold; infinite with a lower store, which may have some of the files."""
     scratch = Scratch.configured()
     return scratch.limit_now() if scratch.lower is None else math.inf
 
@@ -192,7 +193,7 @@ def _advice(files: Sequence[UrlFile]) -> str:
 
 
 def _kept_size(file: UrlFile) -> int:
-    """How many bytes a file takes in the scratch store."""
+    """The number of bytes that a file takes in the scratch store."""
     return file.size + _count(file) * VALUE_START
 
 
@@ -201,7 +202,7 @@ def _size(files: Iterable[UrlFile]) -> int:
 
 
 def _count(file: UrlFile) -> int:
-    """How many blocks a file has."""
+    """The number of blocks of a file."""
     return -(-file.size // BLOCK)
 
 

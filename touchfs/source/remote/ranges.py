@@ -93,7 +93,7 @@ async def look_again(url: str, deadline: float) -> Status:
 
 
 def list_directory(url: str) -> list[dict[str, Any]]:
-    """What the client says about each entry of a directory. Raises as `look_status`."""
+    """List a directory: the client's dictionary for each entry. Raises as `look_status`."""
     deadline, (client, path) = deadline_from_now(), resolve(url)
 
     async def attempt() -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ async def tried(
 
 
 def _pauses(deadline: float) -> Iterator[float | None]:
-    """How long to wait before each next attempt; None if there is no time for one."""
+    """Yield the seconds to wait before each next attempt; None if there is no time for one."""
     pause = PAUSE_SECONDS
     while True:
         wait = pause * random.uniform(0.5, 1)

@@ -1,6 +1,6 @@
-"""How many requests run at once in a process, and whose is the next one.
+"""Limit how many requests run at once in a process, and let files take turns.
 
-Files take turns, so one that many readers want does not hold up the others. What is fetched ahead of a reader never
+So a file that many readers want does not hold up the others. What is fetched ahead of a reader never
 waits here: it takes a slot if enough are free, and leaves one in sixteen to those who wait for an answer. A request
 that takes long gives its slot back while it goes on: a store that does not answer takes no slots from others.
 """

@@ -1,4 +1,4 @@
-"""Which version of a remote file a client of fsspec describes.
+"""Find the version of a remote file in the dictionary with which a client of fsspec describes it.
 
 The clients return dictionaries of their own keys. A version is an etag, or whatever else changes with the bytes, and
 the size; of a store that has none of these, the size and the time of modification. A file with neither is another one

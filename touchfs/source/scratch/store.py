@@ -182,7 +182,7 @@ class Scratch:
             return made
 
     def limit_now(self) -> int:
-        """How many bytes the store may hold as things are now. Raises SourceError."""
+        """The number of bytes that the store may hold now: its limit, or what the disk allows. Raises SourceError."""
         with converted_errors(self.directory):
             return self._space.limit_now()
 

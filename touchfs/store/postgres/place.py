@@ -1,4 +1,4 @@
-"""Where the iterators of a dataset are in a database."""
+"""The place of the iterators of a dataset in a database."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FleetPlace:
 
     @property
     def shown(self) -> str:
-        """What errors and logs call it."""
+        """Its name in errors and logs."""
         return f"{self.address.shown} (state {self.name})"
 
 

@@ -44,7 +44,7 @@ _PATH = re.compile(r"/([0-9a-f]+)/(\d+)/([^?#]+)", re.ASCII)
 
 
 class LanceAddress(NamedTuple):
-    """Where Lance finds a dataset: its URI and options."""
+    """The URI of a dataset, and the options with which Lance opens it."""
 
     uri: str
     storage_options: dict[str, str]
@@ -126,7 +126,7 @@ _lock = threading.Lock()
 
 
 def address_of(url: str, version: int, manifest: Fingerprint) -> LanceAddress:
-    """Where Lance finds a version of the dataset at a URL. It has the manifest, else reading it is a ChangedError."""
+    """The address at which Lance reads a version of the dataset at a URL: reads raise ChangedError for another one."""
     global _endpoint
     if (adopted := _adopted.get(url)) is not None:
         return adopted

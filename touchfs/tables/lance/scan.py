@@ -29,8 +29,8 @@ _NULL_POSITION = 1
 
 
 class BlobRanges(NamedTuple):
-    """Where the blobs of some rows are: indexes into `files`, which are names relative to the dataset, offsets and
-    sizes. The index of null is `NULL`, and that of a blob that is elsewhere `REFUSED`.
+    """The byte ranges of the blobs of some rows: indexes into `files`, which are names relative to the dataset, offsets
+    and sizes. The index of null is `NULL`, and that of a blob that is elsewhere `REFUSED`.
     """
 
     files: list[str]
@@ -106,7 +106,7 @@ class LanceScan:
         return CellHeads(np.array(sizes, np.int64), heads)
 
     def blobs(self, column: int, first: int, count: int) -> BlobRanges:
-        """Where the blobs of a column are."""
+        """The byte ranges of the blobs of a column."""
         name = self._table.schema.field(column).name
         files: dict[str, int] = {}
         found = np.zeros((3, count), np.int64)

@@ -68,7 +68,7 @@ class ParquetPages:
         return found
 
     def ranges(self, leaf: ParquetLeaf, group: int, first: int, count: int) -> CellRanges | None:
-        """Where the cells of rows of a row group are; None if some are no ranges of the file."""
+        """The byte ranges of the cells of some rows of a row group; None if some cells are not ranges of the file."""
         chunk = self.chunk(leaf, group)
         self._check_rows(count)
         if not may_have_ranges(chunk, leaf):
@@ -84,7 +84,7 @@ class ParquetPages:
         return CellRanges.joined(parts)
 
     def validity(self, leaf: ParquetLeaf, group: int, *, full: bool) -> NDArray[np.bool_] | None:
-        """Which rows of a row group have a value; None if the footer does not say, unless `full` reads pages."""
+        """Find the rows of a row group that have a value: bool[rows]. None if only pages say it and `full` is False."""
         chunk, rows = self.chunk(leaf, group), self.rows(group)
         self._check_rows(rows)
         if leaf.max_definition == 0 or chunk.nulls == 0:

@@ -16,7 +16,7 @@ _FRAME = struct.Struct(">II")
 
 
 def decompress(codec: int, data: Buffer, size: int) -> Buffer:
-    """What the bytes of a page decompress to, which are `size` bytes.
+    """Decompress the bytes of a page to exactly `size` bytes.
 
     Raises FormatError for damaged bytes and for an unknown codec, and MissingExtraError without pyarrow.
     """

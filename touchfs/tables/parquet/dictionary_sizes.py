@@ -1,4 +1,4 @@
-"""How large values in dictionaries of a Parquet file become: a small file may repeat a large one without end."""
+"""Limit the memory that values of dictionaries take: a small Parquet file may repeat a large value without end."""
 
 from __future__ import annotations
 

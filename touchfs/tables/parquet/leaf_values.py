@@ -107,7 +107,7 @@ class LeafValues:
         return found
 
     def _metadata(self, leaf: ParquetLeaf) -> dict[bytes, bytes]:
-        """What tells pyarrow the type of the column of a leaf, where Parquet has no such type."""
+        """The metadata from which pyarrow takes the type of a leaf's column. Parquet has no such type itself."""
         arrow, field = load_pyarrow(), self.schema.field(leaf.column)
         schema = arrow.schema([arrow.field(field.name, storage_of(field.type), field.nullable)])
         return {b"ARROW:schema": base64.b64encode(schema.serialize())}

@@ -83,7 +83,7 @@ class OpenParquet:
         return batch, row - int(self.starts[batch])
 
     def cell_ranges(self, path: Path, batch: int, first: int = 0, count: int | None = None) -> CellRanges | None:
-        """Where the cells of rows of a row group are in the file; None if they are not plain ranges of it.
+        """The byte ranges in the file of the cells of some rows of a row group; None if the cells are not plain ranges.
 
         `first` counts from the row group's first row; `count` is None for all rows after it. The path leads to bytes,
         text or numbers of a fixed width, in no list. They are ranges if the chunk is not compressed, and its pages are
@@ -103,7 +103,7 @@ class OpenParquet:
     def validity(self, path: Path, batch: int, *, full: bool = False) -> NDArray[np.bool_] | None: ...
 
     def validity(self, path: Path, batch: int, *, full: bool = False) -> NDArray[np.bool_] | None:
-        """Which rows of a row group have a value at a path in no list: bool[rows of the row group].
+        """Find the rows of a row group that have a value at a path in no list: bool[rows of the row group].
 
         None if the footer does not say, and pages would have to be decompressed for it. With `full` that is done, and
         the result is never None.

@@ -1,4 +1,4 @@
-"""How a cache appears: it is built in a temporary directory beside, and takes its place as a whole.
+"""Publish a cache: it is built in a temporary directory beside its place, and takes the place as a whole.
 
     with publish(cache_dir) as building:
         ...  # write files below building.path

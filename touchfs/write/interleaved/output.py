@@ -1,4 +1,4 @@
-"""Where writers of interleaved samples put their files: a directory of this machine, or a store of fsspec's.
+"""The output of writers of interleaved samples: a directory of this machine, or a store of fsspec's.
 
 A file is built in a directory of its own, on this machine, and moves to its name when it is complete. In a store it is
 uploaded under a temporary name first. So a file with a final name is never a part of one, even after a kill.

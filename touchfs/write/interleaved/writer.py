@@ -1,4 +1,4 @@
-"""What writers of interleaved samples have in common: parameters, names of files, and batches made ready for them."""
+"""The base of writers of interleaved samples: their parameters, the names of files, and batches made ready to write."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class HuggingFaceClient(HfFileSystem):
 
     @property
     def dircache(self) -> dict[str, list[dict[str, Any]]]:
-        """What this thread has listed, by directory."""
+        """The listings that this thread has made, by directory."""
         listed: dict[str, list[dict[str, Any]]] = self._of_thread.__dict__.setdefault("listed", {})
         return listed
 
@@ -30,7 +30,7 @@ class HuggingFaceClient(HfFileSystem):
         return super().info(path, *arguments, **{"expand_info": True, **options})
 
     def url(self, path: str) -> str:
-        """Where a file is. Theirs first asks whether it is a directory."""
+        """The URL of a file. Their method first asks whether it is a directory, which takes a request."""
         place: Any = self.resolve_path(path)
         if not hasattr(place, "repo_id"):  # a bucket
             return super().url(path)

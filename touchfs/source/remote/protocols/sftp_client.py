@@ -144,7 +144,7 @@ class _Refusal(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # paramiko
 
 
 def _configured(host: str) -> Any:
-    """What the user's configuration of OpenSSH says about a host."""
+    """The settings of a host in the user's configuration of OpenSSH."""
     try:
         return paramiko.SSHConfig.from_path(os.path.expanduser(_CONFIGURATION)).lookup(host)
     except FileNotFoundError:
