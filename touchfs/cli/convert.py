@@ -17,7 +17,13 @@ from touchfs.bulk.convert.touchnet import DATATYPES, TouchTarget
 from touchfs.bulk.data_list import is_relative_to_itself, remark
 from touchfs.bulk.tables.job import pack_table
 from touchfs.cli.dataset_argument import PATH
-from touchfs.cli.dataset_options import audio_root_option, segments_option, table_options
+from touchfs.cli.dataset_options import (
+    audio_root_option,
+    key_rule_option,
+    sample_rate_option,
+    segments_option,
+    table_options,
+)
 from touchfs.cli.interleave import interleave_shards
 from touchfs.cli.limit_options import limit_options
 from touchfs.cli.progress import progress_bar, progress_option
@@ -29,7 +35,7 @@ from touchfs.dataset import counted
 from touchfs.errors import UsageError
 from touchfs.features import Features
 from touchfs.limits import Limits
-from touchfs.shard.options import FIRST_DOT, LAST_DOT, Options
+from touchfs.shard.options import Options
 
 SAMPLES_PER_SHARD = 1000
 # The options that only some targets have, with their names in the constructors.
@@ -85,13 +91,8 @@ _TABLE_OPTIONS = ("batch_size", "shard_size", "compression", "payload")
 @click.option(
     "--skip-bad", is_flag=True, help="Skip samples that cannot be converted, and list them in OUT/skipped.jsonl."
 )
-@click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Sample rate of audio without a rate.")
-@click.option(
-    "--key-rule",
-    type=click.Choice([FIRST_DOT, LAST_DOT]),
-    default=FIRST_DOT,
-    help="The key of a tar member ends at its first dot (as in WebDataset) or its last (as in WeNet).",
-)
+@sample_rate_option
+@key_rule_option
 @segments_option
 @audio_root_option
 @table_options

@@ -45,6 +45,15 @@ class ReadOptions:
     timeout_seconds: float | None = None
 
 
+sample_rate_option = click.option(
+    "--sample-rate", type=click.IntRange(1), metavar="HZ", help="Sample rate of audio without a rate."
+)
+key_rule_option = click.option(
+    "--key-rule",
+    type=click.Choice([FIRST_DOT, LAST_DOT]),
+    default=FIRST_DOT,
+    help="The key of a tar member ends at its first dot (as in WebDataset) or its last (as in WeNet).",
+)
 segments_option = click.option(
     "--segments",
     type=click.Choice(SEGMENT_RULES),
@@ -129,13 +138,8 @@ def dataset_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def dataset_options_but_kind(function: Callable[..., Any]) -> Callable[..., Any]:
     """As `dataset_options`, for a command with another option `--kind`."""
 
-    @click.option("--sample-rate", type=click.IntRange(1), metavar="HZ", help="Sample rate of audio without a rate.")
-    @click.option(
-        "--key-rule",
-        type=click.Choice([FIRST_DOT, LAST_DOT]),
-        default=FIRST_DOT,
-        help="The key of a tar member ends at its first dot (as in WebDataset) or its last (as in WeNet).",
-    )
+    @sample_rate_option
+    @key_rule_option
     @segments_option
     @audio_root_option
     @table_options

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from touchfs.errors import ArgumentTypeError, map_os_errors
+from touchfs.errors import ArgumentTypeError
 from touchfs.extras import load_pyarrow
 from touchfs.features.base import FeatureType
+from touchfs.features.file_bytes import file_bytes
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,13 +38,10 @@ class File(FeatureType):
 
     def encode(self, value: Any, *, cache_dir: Path | None = None) -> bytes | None:
         """Return the bytes of the file; None for None. Raises ArgumentTypeError, NotFoundError and SourceError."""
-        if value is None or isinstance(value, bytes):
-            return value
-        if isinstance(value, bytearray | memoryview):
-            return bytes(value)
-        if isinstance(value, str | Path):
-            with map_os_errors(str(value)):
-                return Path(value).read_bytes()
+        if value is None:
+            return None
+        if (data := file_bytes(value)) is not None:
+            return data
         raise ArgumentTypeError(f"a file is given as bytes or as a path, not as {type(value).__name__}")
 
     def to_json(self) -> dict[str, Any]:

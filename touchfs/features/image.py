@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from touchfs.errors import ArgumentTypeError, ArgumentValueError, MissingExtraError, map_os_errors
+from touchfs.errors import ArgumentTypeError, ArgumentValueError, MissingExtraError
 from touchfs.extras import load_pyarrow
 from touchfs.features.base import FeatureType
+from touchfs.features.file_bytes import file_bytes
 
 if TYPE_CHECKING:
     import pyarrow
@@ -41,14 +42,10 @@ class Image(FeatureType):
         """
         if isinstance(value, Mapping):
             value = value.get("path") if value.get("bytes") is None else value["bytes"]
-        if value is None or isinstance(value, bytes):
-            return value
-        if isinstance(value, bytearray | memoryview):
-            return bytes(value)
-        if isinstance(value, str | Path):
-            with map_os_errors(str(value)):
-                return Path(value).read_bytes()
-        return self._encode_pixels(value)
+        if value is None:
+            return None
+        data = file_bytes(value)
+        return self._encode_pixels(value) if data is None else data
 
     def _encode_pixels(self, value: Any) -> bytes:
         try:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from touchfs.errors import FormatError, UsageError
-from touchfs.extent import Buffer, Content, Extent, Memory, Rope
+from touchfs.extent import Content, Extent, Memory, Rope
 from touchfs.form.base import Form, Timing
 from touchfs.form.computed import ComputedContent
+from touchfs.form.deferred import DeferredContent
 from touchfs.form.kept import identity_of, kept_or_made
 from touchfs.form.samples import wav_size
 from touchfs.limits import Limits
@@ -42,7 +43,7 @@ class Rendered(Form):
 
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
         wav = self.wav(self.form.timing(extent.size, detail), extent, detail, limits)
-        return _RenderedContent(self, extent, detail, limits) if wav is None else wav
+        return DeferredContent(lambda: self._measured(extent, detail, limits)) if wav is None else wav
 
     def timing(self, length: int, detail: bytes) -> Timing | None:
         return self._shown(self.form.timing(length, detail))
@@ -102,45 +103,17 @@ class Rendered(Form):
         frames, rate = rendering.length_of(timing.frames, timing.rate), rendering.rate or timing.rate
         return Timing(frames, rate, channels, sample_format) if rendering.file == "wav" else Timing(frames, rate)
 
+    def _measured(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
+        """The content of a file whose size only the recording tells, or the rendering of it. Blocks."""
+        wav = self.wav(self.form.measured(extent, detail, limits), extent, detail, limits)
+        if wav is not None:
+            return wav
+        size = len(self.render(extent, detail, limits))
+        return ComputedContent(size, size, lambda offset, length: self.render(extent, detail, limits))
+
     def _name(self, detail: bytes) -> str:
         """The name under which the rendering of an extent is kept."""
         return f"rendering\0{self.form}\0{detail.hex()}\0{self.rendering}"
-
-
-class _RenderedContent:
-    """A rendered file of a size that only the recording or its bytes tell. `size` and `read` block."""
-
-    __slots__ = ("_content", "_detail", "_extent", "_form", "_limits")
-
-    def __init__(self, form: Rendered, extent: Extent, detail: bytes, limits: Limits) -> None:
-        self._form = form
-        self._extent = extent
-        self._detail = detail
-        self._limits = limits
-        self._content: Content | None = None
-
-    @property
-    def size(self) -> int:
-        """The size in bytes."""
-        return self._measured().size
-
-    def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`."""
-        return self._measured().read(offset, length)
-
-    def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Content.read_nowait`."""
-        return None if self._content is None else self._content.read_nowait(offset, length)
-
-    def _measured(self) -> Content:
-        if self._content is None:
-            place = self._extent, self._detail, self._limits
-            content = self._form.wav(self._form.form.measured(*place), *place)
-            if content is None:
-                size = len(self._form.render(*place))
-                content = ComputedContent(size, size, lambda offset, length: self._form.render(*place))
-            self._content = content
-        return self._content
 
 
 def _wav_size(timing: Timing | None) -> int | None:

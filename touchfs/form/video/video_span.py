@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from touchfs.extent import Buffer, Content, Extent
+from touchfs.extent import Content, Extent
 from touchfs.form.base import Form
+from touchfs.form.deferred import DeferredContent
 from touchfs.form.lengths import key_of
 from touchfs.form.results import Results
 from touchfs.form.video.videos import video_of
@@ -36,38 +37,7 @@ class VideoSpan(Form):
         return None if movie is None else movie.size
 
     def content(self, extent: Extent, detail: bytes, limits: Limits) -> Content:
-        return _MovieContent(extent, detail, limits)
-
-
-class _MovieContent:
-    """A content: the MP4 of a span. `size` and `read` block until the video is described."""
-
-    __slots__ = ("_content", "_detail", "_extent", "_limits")
-
-    def __init__(self, extent: Extent, detail: bytes, limits: Limits) -> None:
-        self._extent = extent
-        self._detail = detail
-        self._limits = limits
-        self._content: Content | None = None
-
-    @property
-    def size(self) -> int:
-        """The size in bytes."""
-        return self._made().size
-
-    def read(self, offset: int, length: int) -> Buffer:
-        """See `Content.read`."""
-        return self._made().read(offset, length)
-
-    def read_nowait(self, offset: int, length: int) -> Buffer | None:
-        """See `Content.read_nowait`."""
-        return None if self._content is None else self._content.read_nowait(offset, length)
-
-    def _made(self) -> Content:
-        if self._content is None:
-            movie = _movie_of(self._extent, self._detail, self._limits)
-            self._content = movie.content(self._extent)
-        return self._content
+        return DeferredContent(lambda: _movie_of(extent, detail, limits).content(extent))
 
 
 def _movie_of(extent: Extent, detail: bytes, limits: Limits) -> Movie:
