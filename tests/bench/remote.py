@@ -29,7 +29,7 @@ from latency_server import latency_server, measured_rate
 from touchfs.source.data import DATA
 from touchfs.source.remote.blocks import SMALL
 from touchfs.source.remote.kept import KEPT
-from touchfs.source.scratch.behind import BEHIND
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 SIZE, READ, ROUNDS = 256 << 20, 128 << 10, 3
 REQUESTS, RANDOM_READ, READERS, SAMPLES = 8, 64 << 10, 32, 1500
@@ -119,7 +119,7 @@ def first_pass(place: Path, number: list[int], server: str) -> float:
     number[0] += 1
     os.environ["TOUCHFS_SCRATCH_DIR"] = str(place / f"scratch-{number[0]}")
     seconds = sequential(DATA.open(f"{server}/{number[0]}"))
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     KEPT.forget()
     return seconds
 
@@ -226,7 +226,7 @@ def main() -> None:
         url, local = f"{server}/kept", place / "local"
         os.environ["TOUCHFS_SCRATCH_DIR"] = str(place / "scratch")
         local.write_bytes(DATA.open(url).read(0, SIZE))
-        BEHIND.wait()
+        WRITE_BEHIND.wait()
         passes(url, str(local), "the process that has fetched them")
         subprocess.run([sys.executable, __file__, url, str(local)], check=True)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from touchfs.bulk.swapped import locked_parents
+from touchfs.bulk.replace_files import locked_parents
 from touchfs.bulk.unfinished import PLAN, join_plan, open_plan
 from touchfs.posix.atomic import atomic_file
 

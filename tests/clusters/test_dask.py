@@ -15,10 +15,10 @@ from s3_server import SECRET, s3_server, upload
 from tars import write_tar
 
 from touchfs import jobs
-from touchfs.clusters import asking
 from touchfs.clusters import executor as executor_module
-from touchfs.clusters.asking import ask, compare, marked
+from touchfs.clusters import worker_checks
 from touchfs.clusters.dask import cluster as connected
+from touchfs.clusters.worker_checks import compare, marked, view_machine
 from touchfs.errors import LostTaskError, LostWorkerError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.place import index_directory
@@ -150,11 +150,11 @@ def test_workers_that_see_other_data_are_refused(tars, tmp_path):
 def test_what_workers_answer(tmp_path):
     (tmp_path / "file").write_bytes(b"1")
     with marked([str(tmp_path)]) as markers:
-        here = ask([str(tmp_path / "file")], markers)
+        here = view_machine([str(tmp_path / "file")], markers)
         assert compare(here, here) == ""
         assert "has touchfs 0, and here it is" in compare(here, here._replace(version="0"))
         (tmp_path / "file").write_bytes(b"22")
-        assert "sees other data" in compare(here, ask([str(tmp_path / "file")], markers))
+        assert "sees other data" in compare(here, view_machine([str(tmp_path / "file")], markers))
     assert f"does not see {tmp_path}, which is written" in compare(here, here._replace(markers=((markers[0], False),)))
     assert compare(here, ImportError("no")) == "has no touchfs: install it there"
     assert compare(here, ValueError("no")) == "does not answer: no"
@@ -163,29 +163,29 @@ def test_what_workers_answer(tmp_path):
 def test_sizes_and_etags_in_a_directory_are_compared(tmp_path, monkeypatch):
     place = tmp_path / "set"
     write_tar(place / "0.tar", {"a.txt": b"1"})
-    here = ask([str(place)], [])
+    here = view_machine([str(place)], [])
     (place / "0.tar").write_bytes(b"other")
-    assert f"sees other data at {place}: 1 names" in compare(here, ask([str(place)], []))
+    assert f"sees other data at {place}: 1 names" in compare(here, view_machine([str(place)], []))
     with s3_server(monkeypatch) as client:
         client.pipe("data/set/0.tar", b"one")
-        here = ask(["s3://data/set"], [])
-        assert compare(here, ask(["s3://data/set"], [])) == ""
+        here = view_machine(["s3://data/set"], [])
+        assert compare(here, view_machine(["s3://data/set"], [])) == ""
         client.pipe("data/set/0.tar", b"two")
-        assert "sees other data at s3://data/set" in compare(here, ask(["s3://data/set"], []))
+        assert "sees other data at s3://data/set" in compare(here, view_machine(["s3://data/set"], []))
 
 
 def test_so_many_files_are_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "FILES_MAX", 3)
+    monkeypatch.setattr(worker_checks, "FILES_MAX", 3)
     for place in ("one", "two"):
         for number in range(2):
             write_tar(tmp_path / place / f"{number}.tar", {"a.txt": b"1"})
     paths = [str(tmp_path / place) for place in ("one", "two")]
-    here = ask([*paths, str(tmp_path / "two/1.tar")], [])
+    here = view_machine([*paths, str(tmp_path / "two/1.tar")], [])
     assert [path for path, _ in here.data] == paths
     (tmp_path / "two/1.tar").write_bytes(b"other")
-    assert compare(here, ask(paths, [])) == ""
+    assert compare(here, view_machine(paths, [])) == ""
     (tmp_path / "two/0.tar").write_bytes(b"other")
-    assert "sees other data at" in compare(here, ask(paths, []))
+    assert "sees other data at" in compare(here, view_machine(paths, []))
 
 
 def hidden_by(dask, path):

@@ -26,7 +26,7 @@ from touchfs.limits import LIMITS, Limits
 from touchfs.media.decoder import shared
 from touchfs.media.decoder.pool import DecodePool
 from touchfs.source.data import DATA
-from touchfs.source.scratch.behind import BEHIND
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 RATE = 48000
 _numbers = count(1)
@@ -101,7 +101,7 @@ def test_a_file_that_is_opened_again_is_in_memory(mp3: Path, pool: CountingPool)
 
 
 def files(scratch: Path) -> list[Path]:
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     return [path for path in scratch.iterdir() if not path.name.startswith(".")]
 
 

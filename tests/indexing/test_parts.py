@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from touchnet import INT16, UINT8, write_shard
 
 from touchfs.errors import LostWorkerError
-from touchfs.indexing import visiting
+from touchfs.indexing import visit_samples
 from touchfs.indexing.catalogs import make_catalog
 
 SEGMENTS = {"info": {"segments": [{"start": 0, "end": 0.001, "txt": "é"}, {"start": 9, "end": 1, "txt": "b"}]}}
@@ -44,7 +44,7 @@ def test_parts_of_lines_make_the_same_catalog(tmp_path_factory, pool, lines, siz
     directory = tmp_path_factory.mktemp("lines")
     (directory / "data.jsonl").write_bytes(b"\n".join(lines))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(visiting, "PART_SAMPLES", size)
+        patch.setattr(visit_samples, "PART_SAMPLES", size)
         one, parts = catalogs(directory / "data.jsonl", directory, pool)
     assert one == parts
 
@@ -60,13 +60,13 @@ def test_parts_of_a_touch_dataset_make_the_same_catalog(tmp_path_factory, pool, 
     audio = [bytes(2 * random.Random(i).randrange(99)) for i in range(len(rates))]
     write_shard(directory / "000000000", metainfo=(UINT8, metainfo), audio=(INT16, audio))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(visiting, "PART_SAMPLES", size)
+        patch.setattr(visit_samples, "PART_SAMPLES", size)
         one, parts = catalogs(directory / "000000000", directory, pool)
     assert one == parts
 
 
 def test_processes_make_the_same_catalog(tmp_path, monkeypatch):
-    monkeypatch.setattr(visiting, "PART_SAMPLES", 700)
+    monkeypatch.setattr(visit_samples, "PART_SAMPLES", 700)
     (tmp_path / "data.jsonl").write_text(
         "".join(json.dumps({"id": f"k{i}"} | SEGMENTS) + "\n" for i in range(3000)) + "x"
     )

@@ -23,7 +23,7 @@ from touchfs.format.idx.idxpack_build import CollectionSpec, build_pack
 from touchfs.format.idx.wds_v2 import parse_companion
 from touchfs.format.tar.grouping import Dialect
 from touchfs.format.tar.header import build_header, end_of_archive, padding
-from touchfs.peers.judge import State, judge
+from touchfs.peers.judge import IndexState, judge
 from touchfs.peers.lists import is_list, judge_list
 from touchfs.peers.pack import write_pack
 from touchfs.peers.write import index_path, write_index
@@ -98,7 +98,7 @@ class TestWriting:
         assert write_index("x.tar", index, dialect).samples == len(numbers) - 1
         assert stored(index) == numbers
         found = judge(index, "x.tar")
-        assert (found.state, found.samples) == (State.FITS, len(numbers) - 1)
+        assert (found.state, found.samples) == (IndexState.FITS, len(numbers) - 1)
         assert dialect in found.readers
 
     @pytest.mark.parametrize(
@@ -275,13 +275,13 @@ print(peak() - before)
             time.sleep(0.001)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert Path("x.jsonl.idx").read_bytes() == b"old" or verdict("x.jsonl", State.FITS)
+        assert Path("x.jsonl.idx").read_bytes() == b"old" or verdict("x.jsonl", IndexState.FITS)
 
 
 class TestJudging:
     def test_none(self, pairs):
         os.unlink("x.tar.idx")
-        verdict(pairs, State.MISSING, "no index of x.tar")
+        verdict(pairs, IndexState.MISSING, "no index of x.tar")
 
     def test_whose_it_is(self, here):
         """The same name and other meanings, which the tar tells apart."""
@@ -299,40 +299,40 @@ class TestJudging:
             ("y.tar", [0, 3072, 6144], {NEMO}),
         ]:
             save(f"{data}.idx", numbers)
-            assert verdict(data, State.FITS).readers == readers
+            assert verdict(data, IndexState.FITS).readers == readers
 
     def test_keys_and_stems_that_differ(self, here):
         Path("x.tar").write_bytes(archive(["a.b.flac", "a.c.flac", "d.flac"]))
         for dialect, numbers in ((ENERGON, [0, 2048, 3072]), (NEMO, [0, 1024, 2048, 10240])):
             write_index("x.tar", "x.tar.idx", dialect)
             assert stored("x.tar.idx") == numbers
-            assert dialect in verdict("x.tar", State.FITS).readers
+            assert dialect in verdict("x.tar", IndexState.FITS).readers
 
     def test_data_rewritten_longer(self, pairs, lines):
         Path(pairs).write_bytes(archive([*PAIRS, "e.wav", "e.json"]))
-        verdict(pairs, State.STALE, "4 samples in it, and the tar goes on with another at byte 8192")
+        verdict(pairs, IndexState.STALE, "4 samples in it, and the tar goes on with another at byte 8192")
         with open(lines, "a") as file:
             file.write('{"n": 8}\n')
-        verdict(lines, State.STALE, "8 samples in it, and the file goes on at byte 72")
+        verdict(lines, IndexState.STALE, "8 samples in it, and the file goes on at byte 72")
 
     def test_data_rewritten_with_the_same_size(self, pairs, lines):
         """Only what moves a sample makes an index wrong."""
         made = b"".join([member("a.wav", 600), member("a.json", 0), *map(member, PAIRS[2:])])
         Path(pairs).write_bytes(made + end_of_archive(len(made)))
-        assert verdict(pairs, State.FITS).samples == 4
+        assert verdict(pairs, IndexState.FITS).samples == 4
         made = b"".join([member("a.wav", 600), *map(member, PAIRS[1:7]), member("d.json", 0)])
         Path(pairs).write_bytes(made + end_of_archive(len(made)))
-        verdict(pairs, State.STALE, "sample 1 is at byte 2048 in it, and in the tar at byte 2560")
+        verdict(pairs, IndexState.STALE, "sample 1 is at byte 2048 in it, and in the tar at byte 2560")
         size = os.path.getsize(lines)
         Path(lines).write_text('{"longer": 0}\n'.ljust(size - 1)[: size - 1] + "\n")
         assert os.path.getsize(lines) == size
-        verdict(lines, State.STALE, "sample 1 is at byte 9 in it")
+        verdict(lines, IndexState.STALE, "sample 1 is at byte 9 in it")
 
     def test_data_cut(self, pairs, lines):
         os.truncate(lines, 36)
-        verdict(lines, State.STALE, "is past the end of a file of 36 bytes: the data was cut")
+        verdict(lines, IndexState.STALE, "is past the end of a file of 36 bytes: the data was cut")
         os.truncate(pairs, 4096)
-        verdict(pairs, State.STALE, "is past the end of a file of 4096 bytes: the data was cut")
+        verdict(pairs, IndexState.STALE, "is past the end of a file of 4096 bytes: the data was cut")
         Path(pairs).write_bytes(archive(PAIRS)[:4610])
         save("x.tar.idx", [0, 2048, 4096, 4610])
         with pytest.raises(FormatError, match="cut short") as raised:
@@ -343,53 +343,53 @@ class TestJudging:
     def test_an_index_cut_at_a_number(self, pairs, lines, count):
         os.truncate("x.tar.idx", 8 * count)
         if count == 4:
-            assert verdict(pairs, State.FITS, "and then no numbers more, so not for Lhotse").readers == {NEMO}
+            assert verdict(pairs, IndexState.FITS, "and then no numbers more, so not for Lhotse").readers == {NEMO}
         else:
-            verdict(pairs, State.STALE, "goes on with another at byte")
+            verdict(pairs, IndexState.STALE, "goes on with another at byte")
         os.truncate("x.jsonl.idx", 8 * count)
-        verdict(lines, State.STALE, "the file goes on at byte")
+        verdict(lines, IndexState.STALE, "the file goes on at byte")
 
     def test_an_index_cut_elsewhere(self, pairs):
         os.truncate("x.tar.idx", 35)
-        verdict(pairs, State.DAMAGED, "35 bytes is not made of 64-bit offsets")
+        verdict(pairs, IndexState.DAMAGED, "35 bytes is not made of 64-bit offsets")
         os.truncate("x.tar.idx", 0)
-        verdict(pairs, State.DAMAGED, "0 bytes")
+        verdict(pairs, IndexState.DAMAGED, "0 bytes")
 
     def test_an_index_larger_than_can_be(self, pairs):
         os.truncate("x.tar.idx", 2**40)
-        verdict(pairs, State.DAMAGED, "137438953472 numbers for 10240 bytes")
+        verdict(pairs, IndexState.DAMAGED, "137438953472 numbers for 10240 bytes")
 
     def test_numbers_in_disorder(self, pairs, lines):
         for data in (pairs, lines):
             numbers = stored(f"{data}.idx")
             save(f"{data}.idx", [numbers[0], numbers[2], numbers[1], *numbers[3:]])
-            verdict(data, State.DAMAGED, f"offset {numbers[1]} comes after {numbers[2]}")
+            verdict(data, IndexState.DAMAGED, f"offset {numbers[1]} comes after {numbers[2]}")
             save(f"{data}.idx", numbers, ">u8")
-            verdict(data, State.DAMAGED, "big-endian")
+            verdict(data, IndexState.DAMAGED, "big-endian")
             save(f"{data}.idx", [*numbers[:-1], 2**63])
-            verdict(data, State.STALE, f"offset {2**63} is past the end")
+            verdict(data, IndexState.STALE, f"offset {2**63} is past the end")
             save(f"{data}.idx", [numbers[0], numbers[1] + 1, *numbers[2:]])
-            verdict(data, State.STALE, f"sample 1 is at byte {numbers[1] + 1}")
+            verdict(data, IndexState.STALE, f"sample 1 is at byte {numbers[1] + 1}")
 
     @pytest.mark.parametrize("head", [b"MMIDIDX\0\0", b"v1.2 3\na", b"SQLite format 3\0", b"ARROW1\0\0"])
     def test_another_kind_of_index(self, pairs, head):
         Path("x.tar.idx").write_bytes(head.ljust(16, b"\0"))
-        verdict(pairs, State.DAMAGED, "not an index of bare offsets")
+        verdict(pairs, IndexState.DAMAGED, "not an index of bare offsets")
 
     def test_pairs_shifted_by_a_member(self, here):
         """Lhotse's own index of this: every second member, whatever they are."""
         Path("x.tar").write_bytes(archive(["README.md", *PAIRS, "z"]))
         save("x.tar.idx", [0, 2048, 4096, 6144, 8192, 10240])
-        verdict("x.tar", State.STALE)
+        verdict("x.tar", IndexState.STALE)
 
     def test_blank_lines(self, here):
         Path("x.jsonl").write_bytes(b'{"a":1}\n{"b":2}\n\n \r\n{"c":3}\n\n')
         write_index("x.jsonl", "x.jsonl.idx", None)
-        assert verdict("x.jsonl", State.FITS).samples == 6
+        assert verdict("x.jsonl", IndexState.FITS).samples == 6
         save("x.jsonl.idx", [0, 8, 20, 29])  # Energon's
-        assert verdict("x.jsonl", State.FITS, "but for blank ones").samples == 3
+        assert verdict("x.jsonl", IndexState.FITS, "but for blank ones").samples == 3
         save("x.jsonl.idx", [0, 20, 29])
-        verdict("x.jsonl", State.STALE, "sample 1 is at byte 20 in it, and in the file a line at byte 8")
+        verdict("x.jsonl", IndexState.STALE, "sample 1 is at byte 20 in it, and in the file a line at byte 8")
 
     def test_nemo_v2(self, here):
         Path("x.tar").write_bytes(archive(THREE))
@@ -405,7 +405,7 @@ class TestJudging:
         Path(f"{index}.meta.json").write_bytes(companion)
         os.utime("x.tar", (5, 5))
         found = judge(index, "x.tar")
-        assert (found.state, "another size or time" in found.message) == (State.STALE, True)
+        assert (found.state, "another size or time" in found.message) == (IndexState.STALE, True)
 
     @given(st.lists(st.integers(0, 2**64 - 1), max_size=8), st.binary(max_size=20))
     def test_any_bytes_get_a_verdict(self, tmp_path_factory, numbers, junk):
@@ -417,8 +417,8 @@ class TestJudging:
             for made in (np.array(numbers, "<u8").tobytes(), junk):
                 (place / "x.idx").write_bytes(made)
                 found = judge(str(place / "x.idx"), str(place / data))
-                assert found.state in (State.FITS, State.STALE, State.DAMAGED)
-                assert found.state is not State.FITS or found.samples in (4, 8)
+                assert found.state in (IndexState.FITS, IndexState.STALE, IndexState.DAMAGED)
+                assert found.state is not IndexState.FITS or found.samples in (4, 8)
 
 
 class TestLists:
@@ -435,22 +435,22 @@ class TestLists:
         return {found.message.partition(":")[0]: found.state for found in judge_list(path)}
 
     def test_a_pack(self, packed):
-        assert self.states(packed) == dict.fromkeys(("a.jsonl", "b.jsonl", "a.tar", "b.tar"), State.FITS)
+        assert self.states(packed) == dict.fromkeys(("a.jsonl", "b.jsonl", "a.tar", "b.tar"), IndexState.FITS)
         Path("a.jsonl").write_text('{"a":1}\n' + "{}\n" + '"\n')
         Path("b.jsonl").write_text("{}\n" * 5)
         os.unlink("a.tar")
         assert self.states(packed) == {
-            "a.jsonl": State.STALE,
-            "b.jsonl": State.STALE,
-            "a.tar": State.STALE,
-            "b.tar": State.FITS,
+            "a.jsonl": IndexState.STALE,
+            "b.jsonl": IndexState.STALE,
+            "a.tar": IndexState.STALE,
+            "b.tar": IndexState.FITS,
         }
 
     def test_a_flipped_bit_of_a_pack(self, packed):
         data = bytearray(Path(packed).read_bytes())
         data[-9] ^= 1
         Path(packed).write_bytes(data)
-        assert self.states(packed)["b.tar"] is State.DAMAGED
+        assert self.states(packed)["b.tar"] is IndexState.DAMAGED
         data[300] ^= 1
         Path(packed).write_bytes(data)
         with pytest.raises(FormatError, match="damaged index pack"):
@@ -463,7 +463,11 @@ class TestLists:
             CollectionSpec("r", "k", 2, ["s3://bucket/a.jsonl"]),
         ]
         Path("x.idxpack").write_bytes(b"".join(build_pack(specs, {"s3://bucket/a.jsonl": np.array([0, 3])})))
-        assert [found.state for found in judge_list("x.idxpack")] == [State.FITS, State.STALE, State.UNCHECKED]
+        assert [found.state for found in judge_list("x.idxpack")] == [
+            IndexState.FITS,
+            IndexState.STALE,
+            IndexState.UNCHECKED,
+        ]
 
     def test_patterns(self, here):
         for number in range(3):
@@ -493,7 +497,7 @@ class TestLists:
 
     def test_energons_tables(self, energon):
         path = "data/.nv-meta/index.sqlite"
-        assert self.states(path) == {"x.tar": State.FITS}
+        assert self.states(path) == {"x.tar": IndexState.FITS}
         for change in (
             "UPDATE samples SET sample_key = 'x' WHERE sample_index = 1",
             "UPDATE samples SET byte_offset = 3071 WHERE sample_index = 1",
@@ -507,7 +511,7 @@ class TestLists:
             before = Path(path).read_bytes()
             energon.execute(change)
             energon.commit()
-            assert self.states(path) == {"x.tar": State.STALE}, change
+            assert self.states(path) == {"x.tar": IndexState.STALE}, change
             Path(path).write_bytes(before)
 
     def test_energons_tables_that_are_none(self, energon):
@@ -532,13 +536,13 @@ class TestLists:
             Path("x.json").write_text(json.dumps(value))
             return next(iter(self.states("x.json").values()))
 
-        assert told() is State.FITS
-        assert told(nsamples=4) is State.FITS  # as wids itself counts
-        assert told(nsamples=5) is State.STALE
-        assert told(filesize=10240) is State.STALE
-        assert told(url="old/place/x.tar") is State.FITS
-        assert told(url="y.tar") is State.STALE
-        assert told(url="pipe:curl x") is State.UNCHECKED
+        assert told() is IndexState.FITS
+        assert told(nsamples=4) is IndexState.FITS  # as wids itself counts
+        assert told(nsamples=5) is IndexState.STALE
+        assert told(filesize=10240) is IndexState.STALE
+        assert told(url="old/place/x.tar") is IndexState.FITS
+        assert told(url="y.tar") is IndexState.STALE
+        assert told(url="pipe:curl x") is IndexState.UNCHECKED
         for broken in ({"nsamples": "3"}, {"url": 5}):
             with pytest.raises(FormatError, match="not a list of shards by wids"):
                 told(**broken)

@@ -16,8 +16,8 @@ from touchfs.errors import SourceError
 from touchfs.source.data import DATA
 from touchfs.source.decompressed import DecompressedFile, decompressed
 from touchfs.source.remote.kept import KEPT
-from touchfs.source.scratch.behind import BEHIND
 from touchfs.source.scratch.store import DIRECTORY_VARIABLE, LOWER_VARIABLE, Scratch
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 TOUCHFS = Path(sys.executable).with_name("touchfs")
 DATA_BYTES = random.Random(1).randbytes(3_000_000)
@@ -44,7 +44,7 @@ def above(lower, tmp_path, monkeypatch):
     """Use a new store above the lower one from now on."""
 
     def use_it():
-        BEHIND.wait()
+        WRITE_BEHIND.wait()
         KEPT.forget()
         monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "own"))
         monkeypatch.setenv(LOWER_VARIABLE, str(lower))
@@ -110,7 +110,7 @@ def test_a_damaged_value_is_made_again_above(lower, above):
     before = state(lower)
     own = above()
     assert Scratch.configured().kept_or_made(name, lambda: b"ours") == b"ours"
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     assert Scratch.configured().kept(name) == b"ours"
     assert (own / f"{name}.value").exists()
     assert state(lower) == before

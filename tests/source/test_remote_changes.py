@@ -7,7 +7,7 @@ from touchfs.errors import ChangedError
 from touchfs.source.data import DATA
 from touchfs.source.remote import file as remote_file
 from touchfs.source.remote.kept import KEPT
-from touchfs.source.scratch.behind import BEHIND
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 DAY = 86400
 YEARS = {"1970": DAY, "2100": 130 * 365 * DAY}
@@ -49,7 +49,7 @@ def test_a_clock_that_is_wrong_hides_no_version(server, monkeypatch, year, now, 
     url = server.put("/a.bin", b"old" * 100, etag.format(1))
     file = DATA.open(url)
     assert file.read(0, 300) == b"old" * 100
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     KEPT.forget()
     asked = len(server.ranges)
     assert DATA.open(url).read(0, 300) == b"old" * 100

@@ -10,7 +10,7 @@ from touchfs.source.data import DATA
 from touchfs.source.remote import kept
 from touchfs.source.remote.blocks import BLOCK
 from touchfs.source.remote.kept import KEPT
-from touchfs.source.scratch.behind import BEHIND
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 BLOCKS = 24
 
@@ -32,7 +32,7 @@ def file(server):
 
 def read_block(file, number: int) -> None:
     assert len(file.read(number * BLOCK, BLOCK)) == BLOCK
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
 
 
 def test_a_block_that_is_read_again_and_again_stays_on_the_disk(file, monkeypatch):

@@ -18,7 +18,7 @@ from touchfs.source.data import DATA
 from touchfs.source.remote import ranges
 from touchfs.source.remote.blocks import BLOCK, SMALL
 from touchfs.source.remote.kept import KEPT
-from touchfs.source.scratch.behind import BEHIND
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 from touchfs.source.store import FileType
 
 FAULTS_WANTED = int(os.environ.get("TOUCHFS_FAULTS", "300"))
@@ -247,7 +247,7 @@ def test_blocks_are_shared_by_processes(server, data):
     url = server.put("/shared.bin", data)
     file = DATA.open(url)
     file.read(0, SIZE)
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     asked = len(server.ranges)
     script = "import sys; from touchfs.source.data import DATA; print(DATA.open(sys.argv[1]).read(0, 9_000).hex())"
     done = subprocess.run([sys.executable, "-c", script, url], capture_output=True, check=True, text=True)
@@ -261,7 +261,7 @@ def test_the_oldest_blocks_give_way(server, data, tmp_path, monkeypatch):
     kept = []
     for name in ("old", "new"):
         assert DATA.open(server.put(f"/{name}.bin", data)).read(0, SIZE) == data
-        BEHIND.wait()
+        WRITE_BEHIND.wait()
         kept.append({path.name: path.stat().st_size for path in (tmp_path / "scratch").glob("*.value")})
     old, new = kept
     assert new.keys() - old.keys()
@@ -271,7 +271,7 @@ def test_the_oldest_blocks_give_way(server, data, tmp_path, monkeypatch):
 def test_a_damaged_block_is_read_again(server, data, tmp_path):
     file = DATA.open(server.put("/damaged.bin", data))
     file.read(0, 10)
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     (stored,) = (tmp_path / "scratch").glob("*.value")
     stored.write_bytes(stored.read_bytes()[:-1] + b"?")
     forget()

@@ -10,9 +10,9 @@ from range_server import range_server
 from touchfs.source.data import DATA
 from touchfs.source.remote import flights, kept
 from touchfs.source.remote.blocks import BLOCK
-from touchfs.source.scratch.behind import BEHIND, WAITING_BYTES
 from touchfs.source.scratch.space import Space
 from touchfs.source.scratch.store import Scratch
+from touchfs.source.scratch.write_behind import WAITING_BYTES, WRITE_BEHIND
 
 SIZE = 24 * BLOCK
 
@@ -35,14 +35,14 @@ def test_what_waits_for_a_disk_that_hangs_is_bounded(server, monkeypatch):
     monkeypatch.setattr(flights, "_WAITING_MAX", 4 * BLOCK)
     data, goes_on = random.Random(1).randbytes(SIZE), threading.Event()
     file = DATA.open(server.put("/a.bin", data))
-    BEHIND.do(WAITING_BYTES, goes_on.wait)
+    WRITE_BEHIND.do(WAITING_BYTES, goes_on.wait)
     try:
         assert file.read(0, SIZE) == data
         read_in_turns(file, data)
         assert 0 < flights.FLIGHTS.waiting <= 4 * BLOCK
     finally:
         goes_on.set()
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     assert file.read(0, SIZE) == data
 
 
@@ -54,7 +54,7 @@ def test_a_full_store_is_not_counted_for_each_piece(server, tmp_path, monkeypatc
     file = DATA.open(server.put("/a.bin", data))
     for start in range(0, SIZE, 128 << 10):
         assert file.read(start, 1000) == data[start : start + 1000]
-        BEHIND.wait()
+        WRITE_BEHIND.wait()
     assert len(server.ranges) > 20
     assert len(counts) <= 10
 
@@ -64,7 +64,7 @@ def test_a_store_with_room_again_is_used_again(server, monkeypatch):
     monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1")
     data = random.Random(1).randbytes(SIZE)
     DATA.open(server.put("/a.bin", data)).read(0, BLOCK)
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     monkeypatch.setenv("TOUCHFS_SCRATCH_SIZE", "1G")
     time.sleep(0.1)
     DATA.open(server.put("/b.bin", data)).read(0, BLOCK)

@@ -13,8 +13,8 @@ from threading import Barrier
 import pytest
 
 from touchfs.errors import FormatError
-from touchfs.source.scratch.behind import BEHIND
 from touchfs.source.scratch.store import Scratch
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 NAME = f"{7:032x}"
 # Makes a value, says so, and goes on when it is told.
@@ -53,7 +53,7 @@ def test_a_damaged_value_is_missing_and_made_again(tmp_path: Path, spoil: object
     path.write_bytes(spoil(path.read_bytes()))  # type: ignore[operator]
     assert store.kept(NAME) is None
     assert store.kept_or_made(NAME, lambda: b"precious value") == b"precious value"
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     assert store.kept(NAME) == b"precious value"
 
 
@@ -100,7 +100,7 @@ def test_an_error_is_raised_and_leaves_nothing(tmp_path: Path) -> None:
 def test_a_store_without_room_keeps_nothing(tmp_path: Path) -> None:
     for store in (Scratch("/proc/x"), Scratch(str(tmp_path), 100)):
         assert store.kept_or_made(NAME, lambda: bytes(1000)) == bytes(1000)
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     assert os.listdir(tmp_path) == [".touchfs-scratch.lock"]
 
 
@@ -131,14 +131,14 @@ def test_what_is_written_when_a_process_forks_is_not_shared(tmp_path: Path) -> N
     assert store.kept_or_made(NAME, lambda: b"a value") == b"a value"
     if (child := os.fork()) == 0:
         kept = store.kept(NAME), store.kept_or_made(f"{8:032x}", lambda: b"of the copy")
-        BEHIND.wait()
+        WRITE_BEHIND.wait()
         os._exit(kept != (b"a value", b"of the copy"))
     assert os.waitpid(child, 0)[1] == 0
     assert store.kept(f"{8:032x}") == b"of the copy"
 
 
 def test_what_waits_to_be_written_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("touchfs.source.scratch.behind.WAITING_BYTES", 100)
+    monkeypatch.setattr("touchfs.source.scratch.write_behind.WAITING_BYTES", 100)
     store = Scratch(str(tmp_path))
     store.keep(f"{8:032x}", b"another")
     with ThreadPoolExecutor() as threads:
@@ -148,5 +148,5 @@ def test_what_waits_to_be_written_is_limited(tmp_path: Path, monkeypatch: pytest
             with pytest.raises(TimeoutError):
                 more.result(0.2)
         assert more.result(60) == bytes(20)
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     assert (store.kept(NAME), store.kept(f"{9:032x}")) == (bytes(90), bytes(20))

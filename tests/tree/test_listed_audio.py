@@ -35,8 +35,8 @@ from touchfs.errors import ChangedError, FormatError, NotFoundError, SourceError
 from touchfs.indexing import open_dataset
 from touchfs.limits import Limits
 from touchfs.shard.options import Options
-from touchfs.source.scratch.behind import BEHIND
 from touchfs.source.scratch.store import DIRECTORY_VARIABLE, Scratch
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 from touchfs.tree.tree import Tree
 
 STEREO = np.random.default_rng(9).integers(-(2**15), 2**15, (RATE, 2), "<i2")
@@ -154,7 +154,7 @@ def test_plans_render_them(tmp_path: Path, root: Path, make: Make, monkeypatch: 
     for plan in ("merged/max=30,rate=4000", "merged/max=0,rate=4000,format=flac"):
         wanted, found = walk(expected, plan), walk(shown, plan)
         assert found == wanted
-        BEHIND.wait()
+        WRITE_BEHIND.wait()
         kept = Scratch(str(tmp_path / "scratch")).values()
         assert walk(shown, plan) == found and Scratch(str(tmp_path / "scratch")).values() == kept != []
 

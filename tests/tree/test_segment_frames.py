@@ -31,8 +31,8 @@ from touchfs.media.video.frames import frames_in
 from touchfs.media.video.probe_video import probe_video
 from touchfs.media.video.render_frames import render_frames
 from touchfs.shard.options import Options
-from touchfs.source.scratch.behind import BEHIND
 from touchfs.source.scratch.store import DIRECTORY_VARIABLE
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 from touchfs.store.shared_numbers import SharedNumbers
 from touchfs.tree.inode import pack, unpack
 from touchfs.tree.open_shards import WouldBlockError
@@ -182,7 +182,7 @@ def test_what_is_found_and_rendered_is_kept(
 ) -> None:
     source = tar_of(tmp_path, make(videos, "h264.mp4"))
     frame = read(tree_of(source), "segments/x/talk/0000/frames/000003.jpg")
-    BEHIND.wait()
+    WRITE_BEHIND.wait()
     values = sorted(scratch.glob("*.value"))
     assert len(values) == 2
     for results in ("videos._videos", "frames._jpegs"):  # as in another process

@@ -3,8 +3,8 @@ recordings.
 
 A line belongs to the sample with its key: the nth line with a key to the nth sample with it, in dataset order; likewise
 for lines without a key. All lines are matched before anything is written. Then each shard in which a sample differs
-from its line is written, .bin and .idx together (`bulk/swapped.py`). So an import that was killed has changed some
-shards, each of them completely, and is completed by running it again.
+from its line is written, .bin and .idx together (`bulk/replace_files.py`). So an import that was killed has changed
+some shards, each of them completely, and is completed by running it again.
 
 Shards are read and written in tasks for an executor. The process that matches lines has a key and a digest for each.
 """
@@ -26,7 +26,7 @@ import numpy as np
 
 from touchfs import jobs
 from touchfs.bulk.annotation_lines import KEEP, AnnotationLines, digest, one_line
-from touchfs.bulk.swapped import check_replaceable, locked_parents, replacing
+from touchfs.bulk.replace_files import check_replaceable, locked_parents, replacing
 from touchfs.clusters.paths import is_here, path_there
 from touchfs.errors import ChangedError, FormatError, NotFoundError, UsageError, map_os_errors
 from touchfs.extent import drive
@@ -184,7 +184,7 @@ def put_annotations(
 @contextmanager
 def _shared(lines: str, executor: Executor | None, plans: Sequence[tuple[Annotations, array[int]]]) -> Iterator[str]:
     """The path of the lines for the executor's workers. On a cluster, others do not see our open files: there it is a
-    copy beside a shard, and what a kill leaves of it is removed with the rest (`bulk/swapped.py`).
+    copy beside a shard, and what a kill leaves of it is removed with the rest (`bulk/replace_files.py`).
     """
     if is_here(executor) or not plans:
         yield lines

@@ -12,8 +12,8 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from touchfs.clusters.asking import FILES_MAX, ask, compare, marked
 from touchfs.clusters.executor import ClusterExecutor
+from touchfs.clusters.worker_checks import FILES_MAX, compare, marked, view_machine
 from touchfs.errors import LostWorkerError, MissingExtraError, UsageError
 from touchfs.posix.paths import shown
 
@@ -87,9 +87,9 @@ def _check(executor: ClusterExecutor, scheduler: str, sees: Sequence[str], write
     """Ask all workers what they see. Raises UsageError if it is not what we see."""
     sees = sees[:FILES_MAX]
     with marked(writes) as markers:
-        expected = ask(sees, markers)
+        expected = view_machine(sees, markers)
         try:
-            answers = executor.run_on_all(ask, sees, markers)
+            answers = executor.run_on_all(view_machine, sees, markers)
         except OSError as error:  # also CommClosedError and TimeoutError
             message = f"the connection to the Dask scheduler ended: {error}"
             raise LostWorkerError(message, path=shown(scheduler)) from error

@@ -50,7 +50,9 @@ def make_catalog(
     The processes of an `executor` visit parts of the shard if it is of a kind that can be divided. A damaged shard
     raises no error: its catalog reports the damage. Raises LostWorkerError if one of the processes dies.
     """
-    from touchfs.indexing.visiting import visit  # with what reads samples, which a dataset that has its index needs not
+    from touchfs.indexing.visit_samples import (
+        visit,  # with what reads samples, which a dataset that has its index needs not
+    )
 
     known, files = files, files or {}
     try:

@@ -19,7 +19,7 @@ from touchfs.errors import NotFoundError, SourceError, TouchfsError
 from touchfs.indexing.dataset_file import DATASET_SUFFIX, DatasetFile, load_dataset_file, save_dataset_file
 from touchfs.indexing.index_task import IndexTask, has_catalog, index_shards, shard_of
 from touchfs.indexing.interleaved import open_interleaved
-from touchfs.indexing.moved import take_over
+from touchfs.indexing.moved_indexes import take_over
 from touchfs.indexing.place import make_place
 from touchfs.indexing.preparing import (
     CATALOG_SUFFIX,

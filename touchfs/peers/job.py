@@ -15,7 +15,7 @@ from touchfs.clusters.paths import path_there
 from touchfs.dataset import counted
 from touchfs.errors import NotFoundError, SourceError, TouchfsError, UsageError
 from touchfs.format.tar.grouping import INDEX_SUFFIX, WDS_V2_SUFFIX, Dialect
-from touchfs.peers.judge import State, Verdict, judge
+from touchfs.peers.judge import IndexState, Verdict, judge
 from touchfs.peers.lists import SQLITE_NAME, is_list, judge_list
 from touchfs.peers.write import COMPRESSED_SUFFIXES, identify, identify_as, index_path, write_index
 from touchfs.source.data import DATA, find_type
@@ -106,13 +106,13 @@ def check_any(task: Task) -> TaskResult:
     if task.data != task.index:
         identify(task.data)
         verdict = judge(task.index, task.data)
-        return TaskResult(str(verdict)) if verdict.state is State.FITS else TaskResult(wrong=(str(verdict),))
+        return TaskResult(str(verdict)) if verdict.state is IndexState.FITS else TaskResult(wrong=(str(verdict),))
     fitting = samples = unchecked = 0
     wrong = []
     for verdict in judge_list(task.index, task.directory):
-        if verdict.state is State.FITS:
+        if verdict.state is IndexState.FITS:
             fitting, samples = fitting + 1, samples + verdict.samples
-        elif verdict.state is State.UNCHECKED:
+        elif verdict.state is IndexState.UNCHECKED:
             unchecked += 1
         else:
             wrong.append(str(verdict))
@@ -122,7 +122,7 @@ def check_any(task: Task) -> TaskResult:
 
 
 def _is_right(verdict: Verdict, task: Task) -> bool:
-    return verdict.state is State.FITS and (task.dialect is None or task.dialect in verdict.readers)
+    return verdict.state is IndexState.FITS and (task.dialect is None or task.dialect in verdict.readers)
 
 
 def find_shar(directory: str) -> list[tuple[str, Dialect | None]]:

@@ -49,7 +49,7 @@ _ALL = frozenset((Dialect.LHOTSE, Dialect.ENERGON, Dialect.NEMO))
 _GROUPED = (Dialect.LHOTSE, Dialect.ENERGON, Dialect.NEMO, Dialect.MEMBERS)
 
 
-class State(enum.Enum):
+class IndexState(enum.Enum):
     """The state of an index, compared with its data."""
 
     FITS = "fits"
@@ -64,7 +64,7 @@ class Verdict:
     """The result for one index. `readers` are the tools that find the right samples with it."""
 
     index: str
-    state: State
+    state: IndexState
     message: str
     samples: int = 0
     readers: frozenset[Dialect] = frozenset()
@@ -81,11 +81,11 @@ def judge(index: str, data: str) -> Verdict:
     try:
         if file.size > OFFSET.itemsize * (size + _NUMBERS_MORE):
             return Verdict(
-                index, State.DAMAGED, f"it has {file.size // OFFSET.itemsize} numbers for {size} bytes of data"
+                index, IndexState.DAMAGED, f"it has {file.size // OFFSET.itemsize} numbers for {size} bytes of data"
             )
         stored = file.read(0, file.size)
     except NotFoundError:
-        return Verdict(index, State.MISSING, f"there is no index of {os.path.basename(data)}")
+        return Verdict(index, IndexState.MISSING, f"there is no index of {os.path.basename(data)}")
     if index.endswith(WDS_V2_SUFFIX):
         return _judge_strict(index, stored, source, size)
     try:
@@ -122,11 +122,11 @@ def _judge_unparsed(index: str, stored: bytes, size: int, error: FormatError) ->
     if foreign_format(stored) is None and len(stored) and len(stored) % OFFSET.itemsize == 0:
         swapped = np.frombuffer(stored, OFFSET.newbyteorder())
         if (swapped[1:] >= swapped[:-1]).all() and swapped[-1] <= size:
-            return Verdict(index, State.DAMAGED, "its numbers are big-endian, which no tool reads")
+            return Verdict(index, IndexState.DAMAGED, "its numbers are big-endian, which no tool reads")
         numbers = np.frombuffer(stored, OFFSET)
         if (numbers[1:] >= numbers[:-1]).all():
-            return Verdict(index, State.STALE, f"{error.message}: the data was cut, or is another")
-    return Verdict(index, State.DAMAGED, str(error))
+            return Verdict(index, IndexState.STALE, f"{error.message}: the data was cut, or is another")
+    return Verdict(index, IndexState.DAMAGED, str(error))
 
 
 def _judge_lines(index: str, offsets: Offsets, source: StoredFile, size: int) -> Verdict:
@@ -145,16 +145,16 @@ def _judge_lines(index: str, offsets: Offsets, source: StoredFile, size: int) ->
                 blank = True
             elif found >= samples:
                 message = f"{counted(samples)} in it, and the file goes on at byte {offsets[-1]}"
-                return Verdict(index, State.STALE, message)
+                return Verdict(index, IndexState.STALE, message)
             else:
                 message = f"sample {found} is at byte {offsets[found]} in it, and in the file a line at byte {start}"
-                return Verdict(index, State.STALE, message)
+                return Verdict(index, IndexState.STALE, message)
     if found != len(offsets):
         message = f"it goes on with byte {offsets[found]}, after the last line"
-        return Verdict(index, State.STALE, message)
+        return Verdict(index, IndexState.STALE, message)
     if blank:
-        return Verdict(index, State.FITS, f"{counted(samples)}, a line each but for blank ones", samples, _ALL)
-    return Verdict(index, State.FITS, f"{counted(samples)}, a line each", samples, _ALL)
+        return Verdict(index, IndexState.FITS, f"{counted(samples)}, a line each but for blank ones", samples, _ALL)
+    return Verdict(index, IndexState.FITS, f"{counted(samples)}, a line each", samples, _ALL)
 
 
 def _is_blank(source: Source, start: int, size: int) -> bool:
@@ -218,16 +218,16 @@ def _judge_tar(index: str, offsets: Offsets, source: StoredFile, size: int) -> V
     fitting = {candidate.dialect: candidate.found for candidate in live if not candidate.problem}
     if not fitting:
         best = max(candidates, key=lambda candidate: candidate.found)
-        return Verdict(index, State.STALE, best.problem)
+        return Verdict(index, IndexState.STALE, best.problem)
     samples = next(iter(fitting.values()))
     extra = len(offsets) - samples
     readers = frozenset(fitting) if extra == 1 else frozenset(fitting) & {Dialect.NEMO, Dialect.MEMBERS}
     if not readers:
         message = f"{counted(samples)}, and then {extra} numbers more, where its readers need one"
-        return Verdict(index, State.DAMAGED, message)
+        return Verdict(index, IndexState.DAMAGED, message)
     named = ", ".join(_READERS[dialect] for dialect in _GROUPED if dialect in readers)
     without = "" if extra == 1 else f", and then {extra or 'no'} numbers more, so not for Lhotse and Energon"
-    return Verdict(index, State.FITS, f"{counted(samples)}, for {named}{without}", samples, readers)
+    return Verdict(index, IndexState.FITS, f"{counted(samples)}, for {named}{without}", samples, readers)
 
 
 def _judge_strict(index: str, stored: bytes, source: StoredFile, size: int) -> Verdict:
@@ -235,24 +235,26 @@ def _judge_strict(index: str, stored: bytes, source: StoredFile, size: int) -> V
     companion = DATA.open(index + COMPANION_SUFFIX)
     try:
         if companion.size > _COMPANION_SIZE_MAX:
-            return Verdict(index, State.DAMAGED, f"its companion {COMPANION_SUFFIX} has {companion.size} bytes")
+            return Verdict(index, IndexState.DAMAGED, f"its companion {COMPANION_SUFFIX} has {companion.size} bytes")
         expected = parse_companion(companion.read(0, companion.size), stored)
     except NotFoundError:
-        return Verdict(index, State.DAMAGED, f"its companion {index}{COMPANION_SUFFIX} is missing")
+        return Verdict(index, IndexState.DAMAGED, f"its companion {index}{COMPANION_SUFFIX} is missing")
     except FormatError as error:
-        return Verdict(index, State.DAMAGED, f"{COMPANION_SUFFIX}: {error}")
+        return Verdict(index, IndexState.DAMAGED, f"{COMPANION_SUFFIX}: {error}")
     found = DATA.stat(source.path).fingerprint
     if expected.size != size or (expected.identity is None and expected.mtime_ns != found.mtime_ns):
-        return Verdict(index, State.STALE, "the tar has another size or time than when it was made")
+        return Verdict(index, IndexState.STALE, "the tar has another size or time than when it was made")
     starts = _strict_starts(grouping(Dialect.WDS_V2), source, size)
     for ordinal, offset in enumerate(parse(stored, size)[:-1].tolist()):
         if (start := next(starts, None)) != offset:
-            return Verdict(index, State.STALE, f"sample {ordinal} is at byte {offset} in it, and in the tar at {start}")
+            return Verdict(
+                index, IndexState.STALE, f"sample {ordinal} is at byte {offset} in it, and in the tar at {start}"
+            )
     if (start := next(starts, None)) is not None:
-        return Verdict(index, State.STALE, f"the tar goes on with a sample at byte {start}")
+        return Verdict(index, IndexState.STALE, f"the tar goes on with a sample at byte {start}")
     readers = frozenset((Dialect.WDS_V2,))
     text = f"{counted(expected.samples)}, for NeMo's v2 where the tar is named {expected.path!r}"
-    return Verdict(index, State.FITS, text, expected.samples, readers)
+    return Verdict(index, IndexState.FITS, text, expected.samples, readers)
 
 
 def _strict_starts(group: Grouping, source: StoredFile, size: int) -> Iterator[int]:

@@ -27,7 +27,7 @@ from touchfs.extent import drive
 from touchfs.format.idx import idxpack
 from touchfs.format.tar import members as tar
 from touchfs.format.tar.grouping import Dialect, grouping, webdataset_key
-from touchfs.peers.judge import State, Verdict, counted, judge_offsets
+from touchfs.peers.judge import IndexState, Verdict, counted, judge_offsets
 from touchfs.posix.paths import absolute, climbs, is_url
 from touchfs.source.data import DATA, find_type
 from touchfs.source.store import FileType, StoredFile
@@ -77,17 +77,17 @@ def _judge_pack(path: str, directory: str) -> Iterator[Verdict]:
         try:
             numbers = drive(idxpack.scan_segment(pack, segment), file)
         except FormatError as error:
-            yield Verdict(path, State.DAMAGED, f"{name or f'array {segment}'}: {error}")
+            yield Verdict(path, IndexState.DAMAGED, f"{name or f'array {segment}'}: {error}")
             continue
         if content is idxpack.SegmentContent.ARRAY:
-            yield Verdict(path, State.FITS, f"array {segment}: {len(numbers)} numbers, and their CRC is right")
+            yield Verdict(path, IndexState.FITS, f"array {segment}: {len(numbers)} numbers, and their CRC is right")
             continue
         size = int(numbers[-1]) if len(numbers) else None
         shard = _open_listed(path, name, size, directory)
         if isinstance(shard, Verdict):
             yield shard
         elif content is idxpack.SegmentContent.PATHS:
-            yield Verdict(path, State.FITS, f"{name}: is there")
+            yield Verdict(path, IndexState.FITS, f"{name}: is there")
         else:
             yield _of_shard(path, name, judge_offsets(path, numbers, shard, shard.size))
 
@@ -112,9 +112,9 @@ def _judge_wids(path: str, directory: str) -> Iterator[Verdict]:
         # wids treats leading dots in its own way, so either count is accepted.
         counts = [_count(shard, dialect) for dialect in (Dialect.WIDS, Dialect.ENERGON)]
         if samples in counts:
-            yield Verdict(path, State.FITS, f"{name}: {counted(samples)}", samples)
+            yield Verdict(path, IndexState.FITS, f"{name}: {counted(samples)}", samples)
         else:
-            yield Verdict(path, State.STALE, f"{name}: {counted(samples)} in it, and in the tar {counts[0]}")
+            yield Verdict(path, IndexState.STALE, f"{name}: {counted(samples)} in it, and in the tar {counts[0]}")
 
 
 def _wids_shard(entry: dict[str, Any], base: str) -> tuple[str, int, int | None]:
@@ -198,16 +198,16 @@ def _judge_tables(path: str, name: str, shard: StoredFile, store: Any, number: i
                 problem = (
                     f"sample {count - 1} is {row and row[1:]} in it, and in the tar {(key, offset, ends[0] - offset)}"
                 )
-                return Verdict(path, State.STALE, f"{name}: {problem}")
+                return Verdict(path, IndexState.STALE, f"{name}: {problem}")
             for part in parts:
                 if (row := next(files, None)) != (count - 1, *part):
                     problem = f"file {row and row[1:]} in it, and in the tar {part}"
-                    return Verdict(path, State.STALE, f"{name}: sample {count - 1} has the {problem}")
+                    return Verdict(path, IndexState.STALE, f"{name}: sample {count - 1} has the {problem}")
     except (FormatError, TypeError) as error:
-        return Verdict(path, State.STALE, f"{name}: {error}")
+        return Verdict(path, IndexState.STALE, f"{name}: {error}")
     if next(samples, None) is not None or next(files, None) is not None:
-        return Verdict(path, State.STALE, f"{name}: it has more than the {counted(count)} of the tar")
-    return Verdict(path, State.FITS, f"{name}: {counted(count)}", count)
+        return Verdict(path, IndexState.STALE, f"{name}: it has more than the {counted(count)} of the tar")
+    return Verdict(path, IndexState.FITS, f"{name}: {counted(count)}", count)
 
 
 def _energon_samples(shard: StoredFile) -> Iterator[tuple[str, int, tuple[int, int], list[_Place]]]:
@@ -235,19 +235,19 @@ def _open_listed(
     relative to the `root`, by default to the `directory` or that of the list.
     """
     if _URL.match(name):
-        return Verdict(path, State.UNCHECKED, f"{name}: is not on this machine")
+        return Verdict(path, IndexState.UNCHECKED, f"{name}: is not on this machine")
     beside = root or os.path.dirname(absolute(path))
     if is_url(path) and (os.path.isabs(name) or climbs(name)):  # it names no file of this machine, nothing above itself
-        return Verdict(path, State.UNCHECKED, f"{name}: is not below the list")
+        return Verdict(path, IndexState.UNCHECKED, f"{name}: is not below the list")
     places = [os.path.join(beside, name), os.path.join(beside, os.path.basename(name))]
     if root is None and not is_url(path):
         places.insert(0, os.path.join(directory, name))
     place = next((place for place in places if find_type(place) is FileType.FILE), None)
     if place is None:
-        return Verdict(path, State.STALE, f"{name}: is not there")
+        return Verdict(path, IndexState.STALE, f"{name}: is not there")
     shard = DATA.open(place)
     if size is not None and shard.size != size:
-        return Verdict(path, State.STALE, f"{name}: has {shard.size} bytes, and {size} when it was indexed")
+        return Verdict(path, IndexState.STALE, f"{name}: has {shard.size} bytes, and {size} when it was indexed")
     return shard
 
 

@@ -21,8 +21,8 @@ from typing import BinaryIO
 from touchfs.errors import SourceError, TouchfsError, UnwritableError, UsageError
 
 TEMPORARY_PREFIX = ".touchfs-tmp-"
-# Prefix of a directory that is about to replace another one (`touchfs.bulk.swapped`). Only the swapping job may delete
-# it.
+# Prefix of a directory that is about to replace another one (`touchfs.bulk.replace_files`). Only the swapping job may
+# delete it.
 SWAP_PREFIX = f"{TEMPORARY_PREFIX}swap-"
 # Errors that mean that no file can be written, however much is deleted. EISDIR: a directory has the name of the file,
 # and we may not replace it.

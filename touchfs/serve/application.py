@@ -19,7 +19,7 @@ from touchfs.serve.access import HttpAccess
 from touchfs.serve.answer import HttpAnswer, Refusal, describe, refusal, text
 from touchfs.serve.directories import answer_listing
 from touchfs.serve.files import answer_file
-from touchfs.serve.propfind import BODY_MAX, answer_properties, parse_question, refuse_depth
+from touchfs.serve.propfind import BODY_MAX, answer_properties, parse_propfind, refuse_depth
 from touchfs.serve.served_tree import Served, ServedTree
 from touchfs.tree.tree import Tree
 
@@ -94,13 +94,13 @@ class Application:
         if depth not in ("0", "1"):
             raise refusal(HTTPStatus.BAD_REQUEST, "Depth is neither 0 nor 1")
         try:
-            question = parse_question(body)
+            requested = parse_propfind(body)
         except FormatError as error:
             raise refusal(HTTPStatus.BAD_REQUEST, error.message) from error
         tree = self._served.current()
         found = self._served.find(tree, _path(environ))
         below = self._served.children(tree, found) if depth == "1" and found.is_directory else ()
-        return answer_properties(question, chain([found], below))
+        return answer_properties(requested, chain([found], below))
 
 
 def _begun(answer: HttpAnswer, path: str) -> HttpAnswer:

@@ -21,7 +21,7 @@ _NAMES = ("resourcetype", "getcontentlength", "getcontenttype", "getetag", "getl
 _HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<D:multistatus xmlns:D="DAV:">\n'
 
 
-class Question(NamedTuple):
+class RequestedProperties(NamedTuple):
     """The properties that a PROPFIND asks for.
 
     They are `names`, which we know, and `others`, as XML. With `everything` they are all that we know. With
@@ -34,30 +34,30 @@ class Question(NamedTuple):
     names_only: bool = False
 
 
-def parse_question(body: bytes) -> Question:
-    """The question in the body of a request; an empty one asks for everything. Raises FormatError."""
+def parse_propfind(body: bytes) -> RequestedProperties:
+    """The properties that the body of a request asks for: all of them if it is empty. Raises FormatError."""
     if not body.strip():
-        return Question()
+        return RequestedProperties()
     root = _parse(body)
     if root.tag != _DAV + "propfind":
         raise FormatError("the request is no propfind")
     kinds = {child.tag: child for child in root}
     if _DAV + "propname" in kinds:
-        return Question(names_only=True)
+        return RequestedProperties(names_only=True)
     if (listed := kinds.get(_DAV + "prop")) is None:
-        return Question()
+        return RequestedProperties()
     tags = list(dict.fromkeys(child.tag for child in listed))
     names = tuple(name for name in _NAMES if _DAV + name in tags)
     others = "".join(_empty(tag) for tag in tags if tag not in {_DAV + name for name in names})
     if len(others) > _OTHERS_MAX:
         raise FormatError("the request asks for too many properties that there are not")
-    return Question(names, others, everything=False)
+    return RequestedProperties(names, others, everything=False)
 
 
-def answer_properties(question: Question, resources: Iterable[Served]) -> HttpAnswer:
+def answer_properties(requested: RequestedProperties, resources: Iterable[Served]) -> HttpAnswer:
     """The answer with the properties of these files and directories."""
     headers = (("Content-Type", "application/xml; charset=utf-8"),)
-    return HttpAnswer(HTTPStatus.MULTI_STATUS, headers, batched(_multistatus(question, resources)))
+    return HttpAnswer(HTTPStatus.MULTI_STATUS, headers, batched(_multistatus(requested, resources)))
 
 
 def refuse_depth() -> HttpAnswer:
@@ -84,16 +84,16 @@ def _empty(tag: str) -> str:
     return f"<x:{name} xmlns:x={quoteattr(namespace)}/>" if brace else f"<{tag}/>"
 
 
-def _multistatus(question: Question, resources: Iterable[Served]) -> Iterator[str]:
+def _multistatus(requested: RequestedProperties, resources: Iterable[Served]) -> Iterator[str]:
     yield _HEAD
     for resource in resources:
-        values = {name: value for name, value in _values(resource).items() if name in question.names}
-        if question.names_only:
+        values = {name: value for name, value in _values(resource).items() if name in requested.names}
+        if requested.names_only:
             values = dict.fromkeys(values, "")
         found = "".join(f"<D:{name}>{value}</D:{name}>" for name, value in values.items())
-        missing = "".join(f"<D:{name}/>" for name in question.names if name not in values) + question.others
+        missing = "".join(f"<D:{name}/>" for name in requested.names if name not in values) + requested.others
         present = _propstat(found, HTTPStatus.OK) if found else ""
-        absent = _propstat(missing, HTTPStatus.NOT_FOUND) if missing and not question.everything else ""
+        absent = _propstat(missing, HTTPStatus.NOT_FOUND) if missing and not requested.everything else ""
         yield f"<D:response><D:href>{resource.url}</D:href>{present}{absent}</D:response>\n"
     yield "</D:multistatus>\n"
 

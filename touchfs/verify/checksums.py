@@ -2,7 +2,7 @@
 
 It is an Arrow file of one column, `crc32c`, of unsigned integers of 32 bits; those of directories are 0. The metadata
 key `touchfs` holds a version, and the identity of the shard's files: the checksums of a shard that has changed are not
-used. Those of one that was moved are: they get a second name with its catalog (`touchfs.indexing.moved`).
+used. Those of one that was moved are: they get a second name with its catalog (`touchfs.indexing.moved_indexes`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from touchfs.dataset import Dataset, Shard
 from touchfs.errors import FormatError, TouchfsError, map_os_errors
 from touchfs.format.arrow.build import build_file
 from touchfs.format.arrow.mapped_file import parse_file
-from touchfs.indexing.moved import checksums_of
+from touchfs.indexing.moved_indexes import checksums_of
 from touchfs.names import hex_digest
 from touchfs.posix.trust import atomic_own_file, open_trusted
 from touchfs.source.mapped import map_file

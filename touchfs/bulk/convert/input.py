@@ -15,7 +15,7 @@ from touchfs.bulk.convert.sample import same_names
 from touchfs.bulk.convert.segments import with_segments
 from touchfs.errors import ChangedError, FormatError, NotFoundError, TouchfsError
 from touchfs.extent import Buffer
-from touchfs.indexing.measured import measure, measure_field, recordings_of
+from touchfs.indexing.recording_lengths import measure, measure_field, recordings_of
 from touchfs.limits import too_large
 from touchfs.progress import stage
 from touchfs.sample import SampleSegments, StoredRecording, StoredSample, recording_in

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from touchfs.form.recordings import can_cut
-from touchfs.indexing.measured import Measurement, measure_field, recordings_of
+from touchfs.indexing.recording_lengths import Measurement, measure_field, recordings_of
 from touchfs.shard.contents import FieldContents
 from touchfs.shard.tables.rows import RowBatch
 

@@ -1,9 +1,9 @@
 """Reads of a version of a file of another store, in pieces that are kept on this machine.
 
 A piece is a block of 1 MiB, or a small one of 128 KiB. Who reads on, or reads much, gets blocks, and the next ones are
-fetched ahead of him (`ahead.py`). The first small read anywhere else in a block gets a small piece, and the second one
-the whole block: whoever reads here and there moves an eighth of the bytes, and whoever comes to read all samples in any
-order pays at most one short request more for each block.
+fetched ahead of him (`read_ahead.py`). The first small read anywhere else in a block gets a small piece, and the second
+one the whole block: whoever reads here and there moves an eighth of the bytes, and whoever comes to read all samples in
+any order pays at most one short request more for each block.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from uuid import uuid4
 
 from touchfs.extent import Buffer
 from touchfs.source.fingerprint import Fingerprint
-from touchfs.source.remote.ahead import Reader, Readers
 from touchfs.source.remote.calls import on_loop, result_in_time
 from touchfs.source.remote.flights import FLIGHTS, Version
 from touchfs.source.remote.kept import KEPT, FilePiece
+from touchfs.source.remote.read_ahead import Reader, Readers
 from touchfs.source.remote.versions import tells_version
-from touchfs.source.scratch.behind import BEHIND
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 BLOCK, SMALL = 1 << 20, 128 << 10
 
@@ -138,7 +138,7 @@ class RemoteBlocks:
 
     def _fetch_ahead(self, reader: Reader) -> None:
         """Fetch what a reader will want, as far as there are slots. Runs on the loop of the clients."""
-        if BEHIND.is_behind:
+        if WRITE_BEHIND.is_behind:
             return
         until, size = reader.until, self.version.fingerprint.size
         numbers = range(max(reader.fetched, reader.end) // BLOCK, -(-min(until, size) // BLOCK))

@@ -20,9 +20,9 @@ from typing import NamedTuple
 from touchfs.errors import SourceError, TouchfsError
 from touchfs.extent import Buffer
 from touchfs.names import hex_digest
-from touchfs.source.scratch.behind import BEHIND
 from touchfs.source.scratch.source import ScratchValue
 from touchfs.source.scratch.store import Scratch
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 # Bytes in the memory of a process, and open pieces, for all files.
 MEMORY_MAX, OPEN_MAX = 64 << 20, 8192
@@ -151,7 +151,7 @@ class KeptPieces:
         """Keep a piece soon, if there is room. Returns False if so much is waiting for the disk already that the caller
         must wait.
         """
-        return self._is_refused() or BEHIND.offer(len(data), partial(self._keep, piece, data))
+        return self._is_refused() or WRITE_BEHIND.offer(len(data), partial(self._keep, piece, data))
 
     def forget(self) -> None:
         """Have no piece in memory or open any more."""

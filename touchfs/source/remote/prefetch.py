@@ -24,9 +24,9 @@ from touchfs.source.remote.file import UrlFile
 from touchfs.source.remote.flights import FLIGHTS, REQUEST_MAX
 from touchfs.source.remote.kept import KEPT, FilePiece
 from touchfs.source.remote.options import StorageOptions
-from touchfs.source.scratch.behind import BEHIND
 from touchfs.source.scratch.store import Scratch
 from touchfs.source.scratch.value import VALUE_START
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 from touchfs.source.store import StoredFile
 
 # The interval of looks at what waits for the disk. A disk that has kept nothing for so long is not waited for.
@@ -142,7 +142,7 @@ def _requests(file: UrlFile, pace: Pace | None) -> Iterator[_FetchRequest]:
     for first in range(0, last, _PER_REQUEST):
         stop = min(first + _PER_REQUEST, last)
         missing = _missing(blocks, range(first, stop))
-        while BEHIND.is_behind:
+        while WRITE_BEHIND.is_behind:
             sleep(_DISK_SECONDS)
         if pace is not None and missing:
             pace.wait(_length(missing, file.size))
@@ -167,7 +167,7 @@ def _are_kept(pieces: Sequence[FilePiece]) -> bool:
 def _wait_for_disk() -> None:
     """Wait until all that has landed is kept, as long as the disk gets on."""
     least, until = math.inf, 0.0
-    while waiting := FLIGHTS.waiting + BEHIND.waiting:
+    while waiting := FLIGHTS.waiting + WRITE_BEHIND.waiting:
         now = monotonic()
         if waiting < least:
             least, until = waiting, now + _STILL_SECONDS

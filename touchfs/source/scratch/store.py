@@ -47,10 +47,10 @@ from touchfs.extent import Buffer
 from touchfs.limits import parse_size
 from touchfs.posix.trust import check_trusted_directory
 from touchfs.source.counts import count
-from touchfs.source.scratch.behind import BEHIND
 from touchfs.source.scratch.file import ScratchFile, is_believed, open_complete
 from touchfs.source.scratch.space import Space, converted_errors
 from touchfs.source.scratch.value import VALUE_START, open_value, value_header
+from touchfs.source.scratch.write_behind import WRITE_BEHIND
 
 DIRECTORY_VARIABLE, SIZE_VARIABLE = "TOUCHFS_SCRATCH_DIR", "TOUCHFS_SCRATCH_SIZE"
 LOWER_VARIABLE = "TOUCHFS_LOWER_SCRATCH_DIR"
@@ -178,7 +178,7 @@ class Scratch:
             made = make()
             if descriptor is not None:
                 lock = stack.pop_all()
-                BEHIND.do(len(made), lambda: self._write_locked(lock, descriptor, name, made))
+                WRITE_BEHIND.do(len(made), lambda: self._write_locked(lock, descriptor, name, made))
             return made
 
     def limit_now(self) -> int:

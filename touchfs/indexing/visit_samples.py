@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from touchfs import jobs, progress
-from touchfs.indexing.measured import measure, without_silent_videos
+from touchfs.indexing.recording_lengths import measure, without_silent_videos
 from touchfs.indexing.tables.row_tables import RowTables
 from touchfs.indexing.tables.sample_tables import SampleTables
 from touchfs.sample import StoredSample

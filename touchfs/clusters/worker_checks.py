@@ -20,7 +20,7 @@ from touchfs.source.store import FileType, StoredEntry
 FILES_MAX = 10_000
 
 
-class Seen(NamedTuple):
+class MachineView(NamedTuple):
     """The version of touchfs, what is at each path of data, and which of the marker files exist."""
 
     version: str
@@ -28,8 +28,8 @@ class Seen(NamedTuple):
     markers: tuple[tuple[str, bool], ...]
 
 
-def ask(paths: Sequence[str], markers: Sequence[str]) -> Seen:
-    """Describe what this process sees at the paths, up to `FILES_MAX` files. A directory is described by the names in
+def view_machine(paths: Sequence[str], markers: Sequence[str]) -> MachineView:
+    """Describe what this machine has at the paths, up to `FILES_MAX` files. A directory is described by the names in
     it, and by the sizes and etags of its files.
     """
     look, data, files = Look(), list[tuple[str, str]](), 0
@@ -39,7 +39,7 @@ def ask(paths: Sequence[str], markers: Sequence[str]) -> Seen:
         files += count
         if files >= FILES_MAX:
             break
-    return Seen(version("touchfs"), tuple(data), tuple((marker, os.path.exists(marker)) for marker in markers))
+    return MachineView(version("touchfs"), tuple(data), tuple((marker, os.path.exists(marker)) for marker in markers))
 
 
 def _look_at(path: str, look: Look, most: int) -> tuple[str, int]:
@@ -69,11 +69,11 @@ def _version_of(directory: str, entry: StoredEntry, look: Look) -> str:
     return f"{fingerprint.size} {fingerprint.etag or ''}"
 
 
-def compare(expected: Seen, answer: Seen | Exception) -> str:
+def compare(expected: MachineView, answer: MachineView | Exception) -> str:
     """Return the problem of a worker's answer, "" if there is none."""
     if isinstance(answer, ImportError):
         return "has no touchfs: install it there"
-    if not isinstance(answer, Seen):
+    if not isinstance(answer, MachineView):
         return f"does not answer: {answer}"
     if answer.version != expected.version:
         return f"has touchfs {answer.version}, and here it is {expected.version}"

@@ -21,7 +21,7 @@ _PAUSE_SECONDS = 0.002
 _FINISH_SECONDS = 5.0
 
 
-class Behind:
+class WriteBehind:
     """A queue of work, and the thread that does it, which starts when it is first needed."""
 
     _thread: threading.Thread | None
@@ -103,4 +103,4 @@ class Behind:
         self._thread = None
 
 
-BEHIND = Behind()
+WRITE_BEHIND = WriteBehind()
