@@ -8,7 +8,7 @@ who wait for it all get the error when the first one does, and not each after a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from time import monotonic
 
 from touchfs.errors import FormatError
@@ -29,6 +29,16 @@ def identity_of(extent: Extent) -> str | None:
     """
     identity: str | None = getattr(extent.source, "identity", None)  # only stored files have it
     return None if identity is None else f"{identity}\0{extent.offset}\0{extent.size}"
+
+
+def find_version(extent: Extent) -> None:
+    """Open and verify the file of an extent by reading a byte, if it has any. `identity_of` knows its version then."""
+    extent.read(0, 1)
+
+
+def key_of(extent: Extent) -> Hashable:
+    """The key of an extent's results in this process."""
+    return identity_of(extent) or (extent.source, extent.offset, extent.size)
 
 
 def kept_or_made(extent: Extent, what: str, make: Callable[[], Buffer]) -> Buffer:

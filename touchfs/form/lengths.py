@@ -7,12 +7,11 @@ What takes reading a whole recording is also in the scratch store.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from touchfs.errors import FormatError
 from touchfs.extent import Extent, drive
-from touchfs.form.kept import identity_of, kept_or_made
+from touchfs.form.kept import find_version, kept_or_made, key_of
 from touchfs.form.results import Results
 from touchfs.limits import Limits
 
@@ -35,18 +34,13 @@ def info_of(extent: Extent, limits: Limits) -> MediaInfo:
     info = known_info(extent)
     if info is not None:
         return info
-    extent.read(0, 1)  # opens and verifies the file: its version is known from now on
+    find_version(extent)
     return _infos.get(key_of(extent), lambda: _probe(extent, limits))
 
 
 def known_info(extent: Extent) -> MediaInfo | None:
     """The description of the recording in an extent if this process has it, else None. Never waits."""
     return _infos.known(key_of(extent))
-
-
-def key_of(extent: Extent) -> Hashable:
-    """The key of an extent's results in this process."""
-    return identity_of(extent) or (extent.source, extent.offset, extent.size)
 
 
 def _probe(extent: Extent, limits: Limits) -> MediaInfo:

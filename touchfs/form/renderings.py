@@ -14,7 +14,7 @@ from touchfs.extent import Content, Extent, Memory, Rope
 from touchfs.form.base import Form, Timing
 from touchfs.form.computed import ComputedContent
 from touchfs.form.deferred import DeferredContent
-from touchfs.form.kept import identity_of, kept_or_made
+from touchfs.form.kept import find_version, identity_of, kept_or_made
 from touchfs.form.samples import wav_size
 from touchfs.limits import Limits
 from touchfs.media.coding.sample_format import WIDTHS, wav_header
@@ -69,8 +69,7 @@ class Rendered(Form):
 
     def render(self, extent: Extent, detail: bytes, limits: Limits) -> bytes:
         """The bytes of the file. Blocks. Raises FormatError if the recording cannot be rendered so."""
-        if extent.size:
-            extent.read(0, 1)  # opens and verifies the file: its version is known from now on
+        find_version(extent)
         name, identity = self._name(detail), identity_of(extent)
         data = bytes(kept_or_made(extent, name, lambda: self._render(extent, detail, limits)))
         if identity is not None:

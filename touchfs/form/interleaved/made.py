@@ -11,7 +11,7 @@ from typing import NamedTuple
 from touchfs.errors import FormatError
 from touchfs.extent import Buffer, Extent
 from touchfs.form.computed import WINDOWS
-from touchfs.form.kept import identity_of, kept_or_made
+from touchfs.form.kept import find_version, identity_of, kept_or_made
 
 
 class MadeContent(NamedTuple):
@@ -34,8 +34,7 @@ class MadeContent(NamedTuple):
         """The bytes. Raises what `make` raises, and FormatError if they have not the size that is expected."""
         data = self.find()
         if data is None:
-            if self.extent.size:
-                self.extent.read(0, 1)  # opens and verifies the file: its version is known from now on
+            find_version(self.extent)
             data = kept_or_made(self.extent, self.name, self.make)
             if self.expected is not None and len(data) != self.expected:
                 raise FormatError(f"{len(data)} bytes where {self.expected} were expected: index with --force")

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from touchfs.errors import FormatError, UsageError
 from touchfs.extent import Extent
-from touchfs.form.kept import kept_or_made
-from touchfs.form.lengths import key_of
+from touchfs.form.kept import find_version, kept_or_made, key_of
 from touchfs.form.results import Results
 from touchfs.form.video.videos import video_of
 from touchfs.limits import Limits
@@ -70,7 +69,7 @@ class FramesOf:
 
     def find(self) -> SpanFrames:
         """Find the frames, without decoding. Raises as `video_of`, and FormatError for too many frames."""
-        self.extent.read(0, 1)  # the file is verified: its version is known from now on
+        find_version(self.extent)
         return _spans.get(self._key, self._find)
 
     def known_jpeg(self, number: int) -> bytes | None:

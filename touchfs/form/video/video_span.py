@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from touchfs.extent import Content, Extent
 from touchfs.form.base import Form
 from touchfs.form.deferred import DeferredContent
-from touchfs.form.lengths import key_of
+from touchfs.form.kept import key_of
 from touchfs.form.results import Results
 from touchfs.form.video.videos import video_of
 from touchfs.limits import Limits

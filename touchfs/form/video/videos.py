@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from touchfs.errors import FormatError
 from touchfs.extent import Extent
-from touchfs.form.kept import kept_or_made
-from touchfs.form.lengths import key_of
+from touchfs.form.kept import find_version, kept_or_made, key_of
 from touchfs.form.results import Results
 from touchfs.limits import Limits
 from touchfs.segments.packed_times import CLOCK_RATE, PackedTimes
@@ -59,7 +58,7 @@ def video_of(extent: Extent, limits: Limits) -> VideoFile:
     video = known_video(extent)
     if video is not None:
         return video
-    extent.read(0, 1)  # opens and verifies the file: its version is known from now on
+    find_version(extent)
     return _videos.get(key_of(extent), lambda: _probe(extent, limits))
 
 
