@@ -25,17 +25,14 @@ from touchfs.format.arrow.column import column_parts
 from touchfs.progress import reached
 from touchfs.shard.options import Options
 from touchfs.shard.single import open_source
-from touchfs.shard.tables.columns import are_nested, cell_columns, key_column, whole_files
+from touchfs.shard.tables.columns import are_nested, cell_columns, cell_kinds, key_column
 from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
 from touchfs.shard.tables.features import features_of, labels_of
 from touchfs.shard.tables.files import read_metadata
 from touchfs.shard.tables.json_rows import JsonRows
 from touchfs.shard.tables.rows import (
     NO_FILE,
-    CellKind,
-    CellKinds,
     ColumnFiles,
-    Naming,
     RowBatch,
     TableRows,
     WholeColumn,
@@ -70,10 +67,9 @@ class ArrowShard(TableRows):
         self._columns = cell_columns(schema, self.features)
         self._key = key_column(schema, options.key_column)
         self.is_nested = are_nested(self._columns, options.layout)
-        self._naming = Naming([column.name for column in self._columns], self.is_nested, whole_files(self._columns))
         self._defaults: dict[int, str] = {}
-        self._kinds = CellKinds(len(self._columns))
-        self._rows = JsonRows(self._table, schema, self._columns, self._key, self._kinds, self._name, self._naming)
+        self._kinds = cell_kinds(self._columns, is_nested=self.is_nested)
+        self._rows = JsonRows(self._table, schema, self._columns, self._key, self._kinds, self._name)
 
     def close(self) -> None:
         """Close the file."""
@@ -122,10 +118,10 @@ class ArrowShard(TableRows):
             for is_packed in (False, True):
                 mask = fits & (files.is_packed == is_packed) & (of_rows == i)
                 if mask.any():
-                    kind[mask] = self._kind(place, files.form(column.form, is_packed), extension)
+                    kind[mask] = self._kinds.number(place, self._name, files.form(column.form, is_packed), extension)
         for row in np.flatnonzero(found.valid & ~fits).tolist():
             problems.append((first + row, f"its {column.name!r} has not as many bytes as its shape says"))
-            kind[row] = self._kind(place, files.form(BYTES, bool(files.is_packed[row])), UNKNOWN)
+            kind[row] = self._kinds.number(place, self._name, files.form(BYTES, bool(files.is_packed[row])), UNKNOWN)
             size[row] = found.lengths[row]
         size[~found.valid] = 0
         made = ColumnFiles(column.name, self._kinds.of(place), kind, files.offset, files.length, size, files.details)
@@ -138,12 +134,8 @@ class ArrowShard(TableRows):
             names,
             modes,
             lambda row, problem: problems.append((first + row, problem)),
-            lambda extension: self._kind(place, Asset(), extension),
+            lambda extension: self._kinds.number(place, self._name, Asset(), extension),
         )
-
-    def _kind(self, place: int, form: Form, extension: str) -> int:
-        """The number of a kind of files of a column, a new one if it is new."""
-        return self._kinds.number(place, CellKind(self._name, form, self._naming.ending(place, extension)))
 
     def _extensions(self, place: int, number: int, found: Cells, *, full: bool) -> tuple[NDArray[np.intp], list[str]]:
         """The extensions of a column's cells in a batch: for each row an index, and the extensions."""

@@ -30,6 +30,7 @@ from touchfs.format.arrow.metadata import Kind
 from touchfs.format.arrow.schema import IpcField, IpcSchema
 from touchfs.names import quote
 from touchfs.shard.options import NESTED
+from touchfs.shard.tables.rows import CellKinds, Naming
 
 KEYS = ("id", "key", "__key__")
 _EXTENSION = re.compile(r"[^./][^/]{0,63}")
@@ -80,6 +81,12 @@ def whole_files(columns: Sequence[CellColumn]) -> dict[int, str]:
         if column.is_file:
             found.setdefault(column.extension, place)
     return {place: extension for extension, place in found.items()}
+
+
+def cell_kinds(columns: Sequence[CellColumn], *, is_nested: bool) -> CellKinds:
+    """The kinds of the files of these columns, of which there are none yet."""
+    names = [column.name for column in columns]
+    return CellKinds(Naming(names, is_nested, whole_files(columns)), len(columns))
 
 
 def are_only_files(schema: IpcSchema, columns: Sequence[CellColumn], key: int | None) -> bool:

@@ -12,7 +12,7 @@ from touchfs.errors import FormatError
 from touchfs.form.tables.row import Row
 from touchfs.format.arrow.schema import IpcSchema
 from touchfs.shard.tables.columns import CellColumn, are_only_files
-from touchfs.shard.tables.rows import NO_FILE, ROW, CellKind, CellKinds, ColumnFiles, Naming
+from touchfs.shard.tables.rows import NO_FILE, ROW, CellKinds, ColumnFiles
 from touchfs.tables.field_paths import Path, wanted_columns
 
 # Rows whose JSON is in memory at a time, to know its size.
@@ -38,14 +38,12 @@ class JsonRows:
         key: int | None,
         kinds: CellKinds,
         source: str,
-        naming: Naming,
     ) -> None:
         self._table = table
         self._schema = schema
         self._columns = columns
         self._kinds = kinds
         self._source = source
-        self._naming = naming
         self._are_there = not are_only_files(schema, columns, key)
 
     def files(
@@ -67,9 +65,7 @@ class JsonRows:
             if not wanted_columns(self._schema, frozenset(paths)):
                 continue
             mask = np.ones(rows, np.bool_) if of_rows is None else of_rows.reshape(-1) == i
-            kind[mask] = self._kinds.number(
-                -1, CellKind(self._source, Row(paths), self._naming.row_ending, by_ordinal=True)
-            )
+            kind[mask] = self._kinds.row_number(self._source, Row(paths))
             if full:
                 for start in range(0, rows, _ROWS_AT_ONCE):
                     part = slice(start, min(start + _ROWS_AT_ONCE, rows))

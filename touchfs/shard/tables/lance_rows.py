@@ -30,8 +30,8 @@ from touchfs.shard.tables.columns import (
     are_nested,
     are_only_files,
     cell_columns,
+    cell_kinds,
     key_column,
-    whole_files,
 )
 from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
 from touchfs.shard.tables.features import features_of, labels_of
@@ -39,10 +39,7 @@ from touchfs.shard.tables.lance_files import manifest_of, open_source, size_of
 from touchfs.shard.tables.rows import (
     NO_FILE,
     ROW,
-    CellKind,
-    CellKinds,
     ColumnFiles,
-    Naming,
     RowBatch,
     TableRows,
     WholeColumn,
@@ -87,8 +84,7 @@ class LanceRowsShard(TableRows):
         if metadata is not None and metadata.num_rows != self._rows:
             self.problems.append(f"it has {self._rows:,} rows, and _metadata.json says {metadata.num_rows:,}")
         self.is_nested = are_nested(self._columns, options.layout)
-        self._naming = Naming([column.name for column in self._columns], self.is_nested, whole_files(self._columns))
-        self._kinds = CellKinds(len(self._columns))
+        self._kinds = cell_kinds(self._columns, is_nested=self.is_nested)
         self._defaults: dict[int, str] = {}
         left_out = tuple(column.path for column in self._columns)
         has_rows = wanted_columns(schema, frozenset(left_out)) and not are_only_files(schema, self._columns, self._key)
@@ -115,9 +111,7 @@ class LanceRowsShard(TableRows):
         nothing = np.zeros(count, np.int64)
         kind = np.full(count, NO_FILE, np.int16)
         if self._row is not None:
-            kind[:] = self._kinds.number(
-                -1, CellKind(self._manifest, self._row, self._naming.row_ending, by_ordinal=True)
-            )
+            kind[:] = self._kinds.row_number(self._manifest, self._row)
         columns.append(ColumnFiles(ROW, self._kinds.of(-1), kind, nothing, nothing, nothing))
         keys = None
         if self._key is not None:
@@ -195,8 +189,7 @@ class LanceRowsShard(TableRows):
 
     def _kind(self, place: int, source: str, form: Form, extension: str) -> int:
         """The number of a kind of files of a column, a new one if it is new."""
-        ending = self._naming.ending(place, extension)
-        return self._kinds.number(place, CellKind(source, form, ending, by_ordinal=isinstance(form, LanceCell)))
+        return self._kinds.number(place, source, form, extension, by_ordinal=isinstance(form, LanceCell))
 
     def _extensions(
         self, place: int, column: CellColumn, first: int, count: int, shown: list[str] | None

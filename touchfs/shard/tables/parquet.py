@@ -27,17 +27,14 @@ from touchfs.format.arrow.column import numbers_of
 from touchfs.progress import reached
 from touchfs.shard.options import Options
 from touchfs.shard.single import open_source
-from touchfs.shard.tables.columns import CellColumn, are_nested, cell_columns, key_column, whole_files
+from touchfs.shard.tables.columns import CellColumn, are_nested, cell_columns, cell_kinds, key_column
 from touchfs.shard.tables.extensions import UNKNOWN, cell_extensions
 from touchfs.shard.tables.features import features_of, labels_of
 from touchfs.shard.tables.json_rows import JsonRows
 from touchfs.shard.tables.parquet_cells import UNKNOWN_SIZE, FoundCells, find_cells, find_lists
 from touchfs.shard.tables.rows import (
     NO_FILE,
-    CellKind,
-    CellKinds,
     ColumnFiles,
-    Naming,
     RowBatch,
     TableRows,
     WholeColumn,
@@ -70,10 +67,9 @@ class ParquetShard(TableRows):
         self._columns = cell_columns(schema, self.features)
         self._key = key_column(schema, options.key_column)
         self.is_nested = are_nested(self._columns, options.layout)
-        self._naming = Naming([column.name for column in self._columns], self.is_nested, whole_files(self._columns))
         self._defaults: dict[int, str] = {}
-        self._kinds = CellKinds(len(self._columns))
-        self._rows = JsonRows(self._table, schema, self._columns, self._key, self._kinds, self._name, self._naming)
+        self._kinds = cell_kinds(self._columns, is_nested=self.is_nested)
+        self._rows = JsonRows(self._table, schema, self._columns, self._key, self._kinds, self._name)
 
     def close(self) -> None:
         """Close the file."""
@@ -117,7 +113,7 @@ class ParquetShard(TableRows):
         form = ParquetList(column.path[0], cast(Npy, column.form))
         kind, nothing = np.full(len(valid), NO_FILE, np.int16), np.zeros(len(valid), np.int64)
         if valid.any():
-            kind[valid] = self._kind(place, form, column.extension, by_ordinal=True)
+            kind[valid] = self._kinds.number(place, self._name, form, column.extension, by_ordinal=True)
         size = np.where(valid, form.size(0, b""), nothing)
         return ColumnFiles(column.name, self._kinds.of(place), kind, nothing, nothing, size)
 
@@ -174,18 +170,15 @@ class ParquetShard(TableRows):
             names,
             modes,
             lambda row, text: problems.append((first + row, text)),
-            lambda extension: self._kind(place, Asset(), extension),
+            lambda extension: self._kinds.number(place, self._name, Asset(), extension),
         )
 
     def _cell_kind(self, place: int, form: Form, extension: str, is_range: bool) -> int:
         if is_range:
-            return self._kind(place, form, extension)
-        return self._kind(place, ParquetCell(self._columns[place].path, form), extension, by_ordinal=True)
-
-    def _kind(self, place: int, form: Form, extension: str, *, by_ordinal: bool = False) -> int:
-        """The number of a kind of files of a column, a new one if it is new."""
-        ending = self._naming.ending(place, extension)
-        return self._kinds.number(place, CellKind(self._name, form, ending, by_ordinal))
+            return self._kinds.number(place, self._name, form, extension)
+        return self._kinds.number(
+            place, self._name, ParquetCell(self._columns[place].path, form), extension, by_ordinal=True
+        )
 
     def _default(self, place: int) -> str:
         """The extension of a column by the magic of its first cell that is not null and can be read."""

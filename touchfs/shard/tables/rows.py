@@ -50,15 +50,23 @@ class CellKind(NamedTuple):
 class CellKinds:
     """The kinds of the files of each column of a table, and of its rows as JSON, in the order in which they are met."""
 
-    def __init__(self, columns: int) -> None:
+    def __init__(self, naming: Naming, columns: int) -> None:
+        self._naming = naming
         self._kinds: list[list[CellKind]] = [[] for _ in range(columns + 1)]
 
     def of(self, column: int) -> Sequence[CellKind]:
         """The kinds of a column; those of rows if −1. More may follow."""
         return self._kinds[column]
 
-    def number(self, column: int, kind: CellKind) -> int:
-        """The number of a kind of a column, or of rows if −1. It is a new one if the kind is new."""
+    def number(self, column: int, source: str, form: Form, extension: str, *, by_ordinal: bool = False) -> int:
+        """The number of a kind of a column whose cells are in the shard's file `source`; new if the kind is new."""
+        return self._number(column, CellKind(source, form, self._naming.ending(column, extension), by_ordinal))
+
+    def row_number(self, source: str, form: Form) -> int:
+        """The number of a kind of rows as JSON; new if the kind is new."""
+        return self._number(-1, CellKind(source, form, self._naming.row_ending, by_ordinal=True))
+
+    def _number(self, column: int, kind: CellKind) -> int:
         known = self._kinds[column]
         if kind not in known:
             known.append(kind)
