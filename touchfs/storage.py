@@ -155,7 +155,7 @@ def _scratch(datasets: list[_Dataset]) -> Iterator[StoredItem]:
 
 
 def _values() -> Iterator[StoredItem]:
-    """One item for all: there may be hundreds of thousands. The scratch store itself evicts single ones."""
+    """Yield one item for all values, as there may be hundreds of thousands. The scratch store evicts single ones."""
     if files := Scratch.configured().values():
         about = f"{len(files):,} rendered slices, blocks of data at URLs and other small files"
         yield _item(VALUES, about, files, False, False)

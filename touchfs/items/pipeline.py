@@ -27,12 +27,12 @@ class FilePartition(Protocol):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Their paths."""
+        """The paths of the files."""
         ...
 
     @property
     def size(self) -> int:
-        """Their bytes, as far as they are known."""
+        """The total size of the files in bytes, as far as it is known."""
         ...
 
 

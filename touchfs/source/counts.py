@@ -37,7 +37,7 @@ _CURRENT = _CountCells()
 
 
 def share(cells: MutableSequence[int] | memoryview[int]) -> None:
-    """From now on count in these cells, one for each of `COUNTS`. No other process may write to them."""
+    """Count in these cells from now on, one for each of `COUNTS`. No other process may write to them."""
     _CURRENT.cells = cells
 
 

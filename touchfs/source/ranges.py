@@ -37,7 +37,7 @@ def read_ranges(source: Source, offsets: NDArray[np.int64], lengths: NDArray[np.
 
 
 def _is_alone(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For each range, in ascending order, whether it is not read together with the one before it; shape (n,)."""
+    """Find the ranges, in ascending order, that are not read together with the one before them: bool[ranges]."""
     is_large = ends - begins > SMALL
     if is_large.all():
         return is_large

@@ -55,7 +55,7 @@ def where(condition: NDArray[np.bool_], values: pyarrow.Array) -> pyarrow.Array:
 
 
 def ends_in(values: pyarrow.Array, ending: bytes) -> NDArray[np.bool_]:
-    """For each value, whether it ends in this ending and is longer."""
+    """Find the values that end in this ending and are longer: bool[values]."""
     import pyarrow.compute as compute
 
     found: NDArray[np.bool_] = np.asarray(

@@ -216,7 +216,7 @@ def _are_names(shown: pyarrow.Array, kinds: Sequence[NamedKind], *, is_nested: b
 def _ends_so(
     shown: pyarrow.Array, ordinal: NDArray[Any], kind: NDArray[Any], endings: Sequence[bytes]
 ) -> NDArray[np.bool_]:
-    """For each file, whether its key ends in the extension of its kind and is longer."""
+    """Find the files whose key ends in the extension of their kind and is longer: bool[files]."""
     found = np.zeros(len(kind), np.bool_)
     if has_match(shown, r"\."):
         order = np.argsort(kind, kind="stable")

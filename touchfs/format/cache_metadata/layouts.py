@@ -1,4 +1,4 @@
-"""What `_metadata.json` says about a cache in each of the three layouts."""
+"""The metadata of a cache, a class for each of the three layouts."""
 
 from __future__ import annotations
 

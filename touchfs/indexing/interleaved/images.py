@@ -64,7 +64,7 @@ class ImageItems:
         return ViewItem(image.position, replace(shown, name=IMAGE, extension=extension))
 
     def _frames(self, field: Field, numbers: Collection[int]) -> Mapping[int, Field] | str:
-        """By its number, the field of each frame of a TIFF file, or why it has none; a text if no frame can be found.
+        """The fields of these frames of a TIFF file, by their numbers; a text with the reason if none can be shown.
 
         The file itself is the frame if it has only one, or if it is no TIFF, whatever its name says.
         """

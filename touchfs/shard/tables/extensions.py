@@ -48,6 +48,6 @@ def cell_extensions(
 
 
 def numbered(extensions: Sequence[str]) -> tuple[NDArray[np.intp], list[str]]:
-    """For the extension of each row an index, and the extensions."""
+    """Number the extensions of rows: an index for each row, and the extension of each index."""
     different, of_rows = np.unique(np.array(extensions, np.str_), return_inverse=True)
     return of_rows.reshape(-1), different.tolist()

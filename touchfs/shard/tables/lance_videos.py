@@ -53,7 +53,7 @@ class LanceVideosShard(StoredSamples):
         return self.files[self._manifest].size
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, as nothing is open."""
 
     def __len__(self) -> int:
         return len(self._videos)

@@ -50,7 +50,7 @@ class RemoteBlocks:
         return FilePiece(self._prefix, BLOCK, number)
 
     def forms(self, number: int) -> list[list[FilePiece]]:
-        """In which pieces a block may be kept: as a whole, or in small ones."""
+        """The two ways in which a block may be kept: as one piece, or in small pieces."""
         block = self.block(number)
         stop = min(block.start + BLOCK, self.version.fingerprint.size)
         return [[block], [piece for piece, _, _ in self._small(block.start, stop)]]

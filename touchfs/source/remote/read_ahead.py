@@ -21,7 +21,10 @@ READERS_KEPT, GAP = 64, 256 << 10
 
 
 class Reader:
-    """One who reads in order: how many bytes he has read, and at most at once; where he is, and what was fetched."""
+    """A reader that reads in order.
+
+    It has read `read` bytes, at most `largest` of them at once, up to `end`. Bytes up to `fetched` were asked for.
+    """
 
     __slots__ = ("end", "fetched", "largest", "read")
 
@@ -32,7 +35,7 @@ class Reader:
 
     @property
     def until(self) -> int:
-        """Up to where should be fetched now; not behind `fetched` if that is not due."""
+        """The offset up to which bytes should be fetched now; `fetched` if nothing is due."""
         window = min(2 * self.read, AHEAD_MAX)
         is_due = self.read - self.largest >= AHEAD_MIN and self.end + window - self.fetched >= min(window // 2, STEP)
         return self.end + window if is_due else self.fetched

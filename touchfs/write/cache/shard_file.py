@@ -180,7 +180,7 @@ class MixedShard:
 
 
 def _buffers(pa: Any, kind: pyarrow.DataType) -> Iterator[bool]:
-    """For each buffer of a column of a type, in order: whether it belongs to a payload. Raises UsageError."""
+    """Yield for each buffer of a column of a type, in order, True if it belongs to a payload. Raises UsageError."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         yield from _buffers(pa, kind.storage_type)

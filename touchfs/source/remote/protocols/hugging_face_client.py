@@ -23,10 +23,10 @@ class HuggingFaceClient(HfFileSystem):
 
     @dircache.setter
     def dircache(self, _: object) -> None:
-        """Theirs starts with an empty one."""
+        """Do nothing: the client sets an empty one at its start, and that of a thread is made when it lists."""
 
     def info(self, path: str, *arguments: Any, **options: Any) -> dict[str, Any]:
-        """Also with the version of a file, and without listing its directory, which they do for less."""
+        """The client's dictionary for a path, with the version of a file. Its default lists the whole directory."""
         return super().info(path, *arguments, **{"expand_info": True, **options})
 
     def url(self, path: str) -> str:

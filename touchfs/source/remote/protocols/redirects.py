@@ -92,7 +92,7 @@ async def careful_session(guard: SessionGuard | None = None, **settings: Any) ->
 
 
 def _forked() -> None:
-    """To close a connection of the parent, even at the end of the child, would stop the parent's loop watching it."""
+    """Detach the parent's sessions in a child. Closing one would stop the parent's loop watching its connection."""
     for session in _SESSIONS:
         _OF_PARENT.append(session.connector)
         session.detach()
