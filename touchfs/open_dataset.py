@@ -30,7 +30,7 @@ from touchfs.errors import MissingExtraError, UsageError
 from touchfs.indexing import open_dataset
 from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.limits import LIMITS, Limits
-from touchfs.node.graph.item_steps import ItemSteps
+from touchfs.node.graph.item_steps import BatchStep, FilterStep, ItemAt, ItemSteps, MapStep, PrefetchStep
 from touchfs.node.graph.state import collect_state_dict, restore_state_dict
 from touchfs.node.leaf.manifest import LazyIndexedManifestIterator
 from touchfs.node.order.feistel import Feistel
@@ -112,14 +112,9 @@ class OpenDataset(Generic[T]):
     def _leaf(self) -> LazyIndexedManifestIterator:
         return LazyIndexedManifestIterator(self._samples, self._seed is not None, self._seed or 0)
 
-    @cached_property
-    def _lengths(self) -> list[int]:
-        """See `ItemSteps.lengths`."""
-        return self._steps.lengths(len(self._samples))
-
     def __len__(self) -> int:
         """The number of items. Raises TypeError for a filtered set."""
-        return self._lengths[-1]
+        return self._steps.length(len(self._samples))
 
     def __bool__(self) -> bool:
         return True
@@ -142,11 +137,11 @@ class OpenDataset(Generic[T]):
         if isinstance(which, slice):
             return self._slice(which)
         if isinstance(which, str):
-            return cast(T, self._item(self.find(which)))
-        count, position = self._lengths[-1], operator.index(which)
+            return cast(T, self._item_at(self.find(which)))
+        count, position = len(self), operator.index(which)
         if not -count <= position < count:
             raise IndexError(f"item {position} of {count}")
-        return cast(T, self._item(position % count))
+        return cast(T, self._item_at(position % count))
 
     def __contains__(self, item: object) -> bool:
         """True for a key of this set, and for an item of it. Raises TypeError for a filtered set."""
@@ -159,14 +154,17 @@ class OpenDataset(Generic[T]):
 
     def __getitems__(self, positions: Sequence[int]) -> list[T]:
         """The items at these positions, from 0 on: what PyTorch's DataLoader asks for as a batch."""
-        if self._steps.have_batches:
-            return [self[position] for position in positions]
         if len(positions) and not 0 <= min(positions) <= max(positions) < len(self):
             raise IndexError(f"items {min(positions)} to {max(positions)} of {len(self)}")
-        return list(self._steps.mapped(map(self._samples.__getitem__, self._ordinals(positions))))
+        if self._steps.have_batches:
+            return self._steps.items(self._item_at, positions)
+        # A permutation of many positions takes as long as one of a single position.
+        item_at = self._steps.item_at(self._samples.__getitem__, len(self._samples))
+        return self._steps.items(item_at, self._ordinals(positions))
 
-    def _item(self, position: int) -> Any:
-        return self._steps.item(position, self._lengths, self._sample)
+    @cached_property
+    def _item_at(self) -> ItemAt:
+        return self._steps.item_at(self._sample, len(self._samples))
 
     def _sample(self, position: int) -> Sample:
         """The sample at a position of the first epoch."""
@@ -183,7 +181,7 @@ class OpenDataset(Generic[T]):
         return self._leaf.order.permutation(0)
 
     def _slice(self, which: slice) -> OpenDataset[T]:
-        if not self._steps.are_maps:
+        if not self._steps.are_item_by_item:
             raise TypeError("slice, or take from, the set before it is filtered or batched")
         chosen = range(len(self))[which]
         ordinals = np.array(self._ordinals(chosen), np.int64)
@@ -200,7 +198,7 @@ class OpenDataset(Generic[T]):
         Raises IndexError, NotFoundError for a sample without such a file, ChangedError for data that has changed
         since it was indexed, and TypeError for a set with steps.
         """
-        if self._steps:
+        if not self._steps.keep_samples:
             raise TypeError("files are read of samples: read them before map, filter and batch")
         if self._permutation is not None:
             positions = self._permutation(as_positions(positions, len(self)))
@@ -214,13 +212,13 @@ class OpenDataset(Generic[T]):
 
     def keys(self) -> Iterator[str]:
         """The keys of the samples in this order, read from the index alone. Samples without one are named by number."""
-        if not self._steps.are_maps:
+        if not self._steps.are_item_by_item:
             raise TypeError("the keys are those of the set before it is filtered or batched")
         return (self._samples[ordinal].key for ordinal in self._ordinals(range(len(self))))
 
     def find(self, key: str) -> int:
         """The position of the first sample, or segment, with this key. Raises KeyError if this set has none."""
-        if not self._steps.are_maps:
+        if not self._steps.are_item_by_item:
             raise TypeError("a key is found in the set before it is filtered or batched")
         for holder in self._samples.dataset.find(key):
             ordinal = position_of(self._samples, holder.position, holder.ordinal)
@@ -234,7 +232,7 @@ class OpenDataset(Generic[T]):
         The positions that remain are computed once for each dataset and expression, and kept with the index. The set
         has a length. Raises UsageError for an expression that cannot be parsed, or a field that no sample has.
         """
-        if not self._steps.are_maps:
+        if not self._steps.are_item_by_item:
             raise TypeError("where(...) is for samples: call it before filter and batch")
         selector = Selector(self._samples.dataset, survivors_directory())
         return OpenDataset(selector.filtered(self._samples, expression), self._seed, self._steps)
@@ -249,17 +247,31 @@ class OpenDataset(Generic[T]):
 
     def map(self, fn: Callable[[T], U]) -> OpenDataset[U]:
         """`fn(item)` in the place of each item. `fn` must depend on the item alone."""
-        return OpenDataset(self._samples, self._seed, self._steps.then("map", fn))
+        return OpenDataset(self._samples, self._seed, self._steps.then(MapStep(fn)))
 
     def filter(self, predicate: Callable[[T], Any]) -> OpenDataset[T]:
         """The items for which `predicate(item)` is true. Such a set has no length; `where` gives one that has."""
-        return OpenDataset(self._samples, self._seed, self._steps.then("filter", predicate))
+        return OpenDataset(self._samples, self._seed, self._steps.then(FilterStep(predicate)))
 
     def batch(self, n: int) -> OpenDataset[list[T]]:
         """Lists of `n` items; the last one may be shorter."""
         if n < 1:
             raise UsageError(f"a batch has 1 or more items, not {n}")
-        return OpenDataset(self._samples, self._seed, self._steps.then("batch", n))
+        return OpenDataset(self._samples, self._seed, self._steps.then(BatchStep(n)))
+
+    def prefetch(self, ahead: int = 16, threads: int = 8) -> OpenDataset[T]:
+        """The same items, of which an iteration makes the next `ahead` before they are taken, in `threads` threads.
+
+        The functions of the maps before it run in these threads, so they must be safe for that. Of samples the files
+        are fetched, up to 8 MiB of each: from another store they are asked for all at once. An item of a filter is
+        made to be tested, so call `prefetch` before it. With PyTorch's DataLoader the items of a batch are made so.
+
+        A state holds the items that are on their way, so it is of a set with the same `ahead`. Raises UsageError for
+        numbers below 1.
+        """
+        if ahead < 1 or threads < 1:
+            raise UsageError(f"prefetch makes 1 or more items ahead, in 1 or more threads, not {ahead} in {threads}")
+        return OpenDataset(self._samples, self._seed, self._steps.then(PrefetchStep(ahead, threads)))
 
     def segments(self) -> OpenDataset[Sample]:
         """The time segments of all recordings, each as a sample (the files of `segments/` in a mount)."""
@@ -280,7 +292,7 @@ class OpenDataset(Generic[T]):
         `files` names extensions whose bytes are wanted, too, each a column. The table is in memory as a whole. Raises
         MissingExtraError without pyarrow.
         """
-        if self._steps:
+        if not self._steps.keep_samples:
             raise TypeError("a table is of samples: make it before map, filter and batch")
         return arrow_table((self._samples[ordinal] for ordinal in self._ordinals(range(len(self)))), files)
 

@@ -1,5 +1,6 @@
-"""A shuffled pass through `.touchfs/iterators/` over a tar that is not here: with the files of the next 32 steps read
-ahead, and without. The web server is on loopback, with 20 ms of latency and 50 MB/s a connection.
+"""A shuffled pass over a tar that is not here, through `.touchfs/iterators/` and by `touchfs.open`: with the files of
+the next 32 samples fetched ahead, and without. The web server is on loopback, with 20 ms of latency and 50 MB/s a
+connection.
 """
 
 import io
@@ -7,6 +8,8 @@ import itertools
 import json
 import os
 import random
+import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -16,6 +19,17 @@ from harness import at_least, interleaved, mounted, own_cache_and_state, report,
 from latency_server import latency_server
 
 SAMPLES, SIZE, STEPS, ROUNDS = 256, 1 << 20, 32, 3
+# A process of its own: another one would have in memory what it has read.
+PYTHON_PASS = """
+import sys, time
+import touchfs
+url, ahead, count, size = sys.argv[1], *map(int, sys.argv[2:])
+samples = touchfs.open(url).shuffle(7)
+begun = time.perf_counter()
+sizes = [len(sample["bin"]) for sample in (samples.prefetch(ahead) if ahead else samples)]
+print(time.perf_counter() - begun)
+assert sizes == [size] * count
+"""
 
 
 def write_tar(path: Path) -> None:
@@ -47,14 +61,28 @@ def main() -> None:
                     assert len(path.read_bytes()) == SIZE
                 return time.perf_counter() - begun
 
+        def python_pass(url: str, ahead: int) -> float:
+            """The same by `touchfs.open`."""
+            os.environ["TOUCHFS_SCRATCH_DIR"] = str(place / f"scratch-{next(fresh)}")
+            command = [sys.executable, "-c", PYTHON_PASS, url, *map(str, (ahead, SAMPLES, SIZE))]
+            return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
         with latency_server(0, file=str(place / "a.tar")) as server:
             url = f"{server}/a.tar"
             found = interleaved(
-                {"ahead": lambda: one_pass(url, "--prefetch-steps", str(STEPS)), "plain": lambda: one_pass(url)}, ROUNDS
+                {
+                    f"mount --prefetch-steps {STEPS}": lambda: one_pass(url, "--prefetch-steps", str(STEPS)),
+                    "mount": lambda: one_pass(url),
+                    f"touchfs.open, prefetch({STEPS})": lambda: python_pass(url, STEPS),
+                    "touchfs.open": lambda: python_pass(url, 0),
+                },
+                ROUNDS,
             )
-    ratio = found["plain"] / found["ahead"]
     rows = [(f"{name}, samples/s", f"{SAMPLES / seconds:,.0f}", "") for name, seconds in found.items()]
+    mount_ahead, mount, python_ahead, python = found.values()
+    ratio = mount / mount_ahead
     rows.append((f"--prefetch-steps {STEPS} / without", f"{ratio:.1f} x", at_least(ratio, 10, " x")))
+    rows.append((f"prefetch({STEPS}) / without", f"{python / python_ahead:.1f} x", ""))
     report(f"A shuffled pass over {SAMPLES} samples of {SIZE >> 20} MiB", rows)
 
 

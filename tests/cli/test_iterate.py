@@ -3,13 +3,18 @@
 import io
 import json
 import os
+import random
 import subprocess
 import tarfile
+import threading
+import time
 from itertools import chain
 
 import pyarrow as pa
 import pytest
+from range_server import range_server
 from speech import COMMAND
+from tars import write_tar
 
 
 def lines(text, *arguments, **options):
@@ -162,3 +167,26 @@ def test_errors_of_shards_are_a_line_on_stderr(here, touchfs):
     assert "cut: 1 of 2 shards with errors, 4 samples served: see `touchfs info " in done.stderr.decode()
     done = touchfs("iterate", "--strict", "cut")
     assert (done.returncode, done.stdout) == (1, b"") and "shard b: the archive has no end mark" in done.stderr.decode()
+
+
+def test_a_tar_of_samples_of_another_store_waits_for_many_of_them_at_once(text, touchfs, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOUCHFS_SCRATCH_DIR", str(tmp_path / "scratch"))
+    files = {f"s{number:02}.bin": random.Random(number).randbytes(1 << 20) for number in range(24)}
+    now, most, lock = [], [], threading.Lock()
+
+    def slow():
+        with lock:
+            now.append(1)
+            most.append(len(now))
+        time.sleep(0.2)
+        with lock:
+            now.pop()
+
+    with range_server() as server:
+        url = server.put("/one.tar", write_tar(tmp_path / "one.tar", files).read_bytes())
+        assert len(lines(text, url)) == len(files)
+        server.fault = slow
+        made = touchfs("iterate", url, "--shuffle", "7", "--format", "tar", "--requests", "8").stdout
+    with tarfile.open(fileobj=io.BytesIO(made)) as tar:
+        assert {member.name: tar.extractfile(member).read() for member in tar} == files
+    assert 4 <= max(most) <= 8

@@ -19,6 +19,8 @@ from touchfs.indexing.serving import check_strictly, warn_of_errors
 from touchfs.token import Token
 
 Pairs = Iterator[tuple[Token, Any]]
+# Samples whose files are fetched before they are written.
+PREFETCHED = 16
 
 
 @click.command("iterate")
@@ -136,9 +138,10 @@ def _write_tar(pairs: Pairs, output: BinaryIO) -> None:
     """
     from touchfs.bulk.convert.names import quote_key
     from touchfs.format.tar.header import build_header, end_of_archive, padding
+    from touchfs.node.transform.sample_files import prefetched
 
     size = 0
-    for _, sample in pairs:
+    for sample in prefetched((sample for _, sample in pairs), PREFETCHED):
         above = len(f"{sample.view}/{sample.shard}/")
         for extension, data in sample.items():
             name = sample.path(extension)[above:]

@@ -121,7 +121,7 @@ class Rope:
 
     def read(self, offset: int, length: int) -> Buffer:
         """See `Content.read`."""
-        pieces = [part.read(start, count) for part, start, count in self._pieces(offset, length)]
+        pieces = [part.read(start, count) for part, start, count in self.pieces(offset, length)]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_nowait(self, offset: int, length: int) -> Buffer | None:
@@ -132,14 +132,15 @@ class Rope:
             if offset + length <= start + part.size:
                 return part.read_nowait(offset - start, length)
         pieces = []
-        for part, start, count in self._pieces(offset, length):
+        for part, start, count in self.pieces(offset, length):
             piece = part.read_nowait(start, count)
             if piece is None:
                 return None
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _pieces(self, offset: int, length: int) -> list[tuple[Content, int, int]]:
+    def pieces(self, offset: int, length: int) -> list[tuple[Content, int, int]]:
+        """Return the pieces of a range, as far as it lies inside: a content, the offset in it and the length."""
         end = min(offset + length, self.size)
         if offset >= end:
             return []

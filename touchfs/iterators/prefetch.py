@@ -15,33 +15,22 @@ import os
 import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from touchfs.dataset.sample import Sample
 from touchfs.errors import TouchfsError
-from touchfs.extent import Content, Extent
 from touchfs.iterators.live_graph import LiveGraph
+from touchfs.node.transform.sample_files import BLOCK, FILE_MAX, beginnings
 
 # A graph's spec, and a token.
 _Key = tuple[str, str]
 
 THREADS = 16
-# Of each file so much is asked for: who reads more reads in order, and that is fetched ahead anyway.
-_FILE_MAX, _BLOCK = 8 << 20, 1 << 20
 # Bytes that may be ahead of the reader. A file takes up to a block more than it has, a small one two small pieces.
 _AHEAD_MAX, _SMALL = 28 << 20, 128 << 10
 # What a sample is taken for until one is known.
-_SAMPLE_BYTES = 8 << 20
+_SAMPLE_BYTES = FILE_MAX
 _REMEMBERED = 4096
-
-
-@runtime_checkable
-class PrefetchingSource(Protocol):
-    """A source of another store. That is a `UrlFile`, whose module is not loaded for local data."""
-
-    def prefetch(self, offset: int, length: int) -> None:
-        """Have bytes fetched without waiting for them."""
-        ...
 
 
 class Prefetch:
@@ -91,21 +80,9 @@ class Prefetch:
                     self._read(key, graph.root.make(token))
 
     def _read(self, key: _Key, sample: Sample) -> None:
-        contents = [sample.content(name) for name in sample]
-        sizes = [min(content.size, _FILE_MAX) for content in contents]
-        self._sample_bytes = sum(2 * _SMALL if size <= _SMALL else size + _BLOCK for size in sizes)
+        files = list(beginnings(sample))
+        self._sample_bytes = sum(2 * _SMALL if file.size <= _SMALL else file.size + BLOCK for file in files)
         if key in self._asked:
             self._asked[key] = self._sample_bytes
-        for content, size in zip(contents, sizes, strict=True):
-            _fetch(content, size)
-
-
-def _fetch(content: Content, size: int) -> None:
-    """Have the first `size` bytes of a content here soon. A store is asked for those of a file, and not waited for; all
-    others are read.
-    """
-    if isinstance(content, Extent) and isinstance(content.source, PrefetchingSource):
-        content.source.prefetch(content.offset, size)
-        return
-    for offset in range(0, size, _BLOCK):
-        content.read(offset, _BLOCK)
+        for file in files:
+            file.fetch()

@@ -1,4 +1,4 @@
-"""A prefetcher: threads make items ahead of time.
+"""A prefetcher: threads make items ahead of time. Of samples, they have the files fetched.
 
 The iterating thread walks the source's tokens, which is cheap; only the making of items goes to the threads. The state
 holds the tokens submitted and not delivered, which a resumed iteration submits again. So saving never waits, no
@@ -16,18 +16,21 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from touchfs.dataset.sample import Sample
 from touchfs.errors import UsageError
 from touchfs.node.core.foreign import maker
 from touchfs.node.core.iteration import Make, Pair
 from touchfs.node.core.saved import Saved
 from touchfs.node.core.transform import BufferingNode, TransformIteration
+from touchfs.node.transform.sample_files import fetch_files
 from touchfs.token import State, Token
 
 
 class LazyPrefetcher(BufferingNode):
     """The items of `source`, made in `threads` threads, at most `ahead` items before they are taken.
 
-    Tokens and order are those of the source, which must rebuild items from tokens to be saved.
+    To make a sample reads nothing, so the threads also have its files fetched: those at a URL are asked for, all others
+    are read. Tokens and order are those of the source, which must rebuild items from tokens to be saved.
     """
 
     def __init__(self, source: Any, ahead: int = 16, threads: int = 4) -> None:
@@ -65,7 +68,7 @@ class PrefetcherIteration(TransformIteration):
             while True:
                 while len(self.window) < self.node.ahead and (pair := self._next()) is not None:
                     token, make = pair
-                    self.window.append((token, partial(_made, pool.submit(make), make)))
+                    self.window.append((token, partial(_made, pool.submit(make_ahead, make), make)))
                 if not self.window:
                     break
                 yield self.window.popleft()
@@ -84,6 +87,14 @@ class PrefetcherIteration(TransformIteration):
     def position(self) -> State:
         tokens = [token for token, _ in self.window] + [token for token, _ in self.waiting]
         return {**super().position(), "ahead": tokens, "drained": self.drained}
+
+
+def make_ahead(make: Make) -> Any:
+    """Return the item that `make()` makes. If it is a sample, its files are being fetched then."""
+    item = make()
+    if isinstance(item, Sample):
+        fetch_files(item)
+    return item
 
 
 def _made(future: Future[Any], make: Make) -> Any:
