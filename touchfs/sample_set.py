@@ -91,6 +91,12 @@ class SampleSet:
         """Return `fn(item)` for each item, or only for those where `apply_fn(item)` is true (`LazyMapper`)."""
         return SampleSet(node.LazyMapper(self.data, fn, apply_fn))
 
+    def prefetch(self, ahead: int = 16, threads: int = 8) -> SampleSet:
+        """Make the next `ahead` items in threads, before they are taken, and fetch the files of samples
+        (`LazyPrefetcher`). Items of a filter are made to be tested, so prefetch before it.
+        """
+        return SampleSet(node.LazyPrefetcher(self.data, ahead, threads))
+
     def flatten(self) -> SampleSet:
         """Return the items of each item, which must be iterable (`LazyFlattener`)."""
         return SampleSet(node.LazyFlattener(self.data))

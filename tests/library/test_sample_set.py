@@ -227,3 +227,16 @@ def test_samples_know_how_long_they_are() -> None:
     assert told == [len(sample.array("wav")) / 16000 for sample in samples if "wav" in sample] and told
     batches = list(DynamicSampler(SampleSet.from_file(data.speech(), indexed=True), max_duration=2 * max(told)))
     assert sorted(sample.key for batch in batches for sample in batch) == sorted(sample.key for sample in samples)
+
+
+def test_prefetched_samples_are_the_same_and_resume() -> None:
+    def make() -> SampleSet:
+        return SampleSet.from_file(data.speech(), shuffle=True, seed=3).prefetch(4, threads=2)
+
+    whole = [(sample.key, sample["json"]) for sample in SampleSet.from_file(data.speech(), shuffle=True, seed=3)]
+    samples = make()
+    first = [(sample.key, sample["json"]) for sample in islice(samples, 3)]
+    again = make()
+    again.load_state_dict(samples.state_dict())
+    assert first + [(sample.key, sample["json"]) for sample in again] == whole
+    check_restore(lambda: make().data)
